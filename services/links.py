@@ -16,6 +16,10 @@ def goodput(rate_bps: float | None) -> float:
     return inf if rate_bps is None else rate_bps * PAYLOAD_SHARE / 8
 
 
+# A port passes messages one after the other; cut finely, the messages of several streams share it as TCP flows do.
+QUANTUM_BYTES = 64 << 10
+
+
 @dataclass(slots=True)
 class Port:
     """One direction of one node's link; times in virtual seconds."""

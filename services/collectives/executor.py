@@ -1,20 +1,15 @@
 """The one executor of all collectives: it walks the routes and moves pieces of the vector."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from services.collectives.base import Route
-from services.device import Vector
+from services.device import HostArray
 from services.layout import ranges
-from services.transport.base import PIECE_BYTES, Message, Stage, Tag, Transport
-
-
-def pieces(start: int, stop: int, itemsize: int) -> Iterator[slice]:
-    """Slices of at most `PIECE_BYTES` that cover [start, stop)."""
-    length = max(1, PIECE_BYTES // itemsize)
-    return (slice(at, min(at + length, stop)) for at in range(start, stop, length))
+from services.transport.base import Message, Stage, Tag, Transport
+from services.transport.vectors import pieces
 
 
 async def all_reduce(
@@ -23,7 +18,7 @@ async def all_reduce(
     rank: int,
     routes: Sequence[Route],
     step: int,
-    vector: Vector,
+    vector: HostArray,
 ) -> None:
     """Replace `vector`, shape (n,) in host memory, by its sum over all ranks, in place.
 
@@ -35,12 +30,11 @@ async def all_reduce(
         routes: one per chunk, from `Collective.routes`.
         step: names the messages of this call.
     """
-    chunks = ranges(vector.size, len(routes))
+    chunks = ranges(vector.size, len(routes)) if routes else ()
     async with asyncio.TaskGroup() as group:
-        for route, (start, stop) in zip(routes, chunks, strict=True):
-            for number, piece in enumerate(pieces(start, stop, vector.itemsize)):
-                walk = _walk(transport, ranks, rank, route, (step, number), vector[piece])
-                group.create_task(walk)
+        for route, chunk in zip(routes, chunks, strict=True):
+            for number, piece in enumerate(pieces(chunk.of(vector), transport.piece_bytes)):
+                group.create_task(_walk(transport, ranks, rank, route, (step, number), piece))
 
 
 async def _walk(
@@ -49,7 +43,7 @@ async def _walk(
     rank: int,
     route: Route,
     name: tuple[int, int],
-    piece: Vector,
+    piece: HostArray,
 ) -> None:
     """One rank's part in one piece: add what comes, pass the partial sum on, take the total, spread it."""
     step, number = name

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-PIECE_BYTES = 1 << 20  # larger messages leave the cache, smaller ones cost more per byte; gRPC is fastest at 1-2 MiB
-
 Buffer = bytes | memoryview  # contiguous
 
 
@@ -31,7 +29,7 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A payload of at most about `PIECE_BYTES` and what its receiver must know about it; times in virtual seconds."""
+    """A payload of at most a transport's `piece_bytes` and what its receiver must know about it; times in virtual seconds."""
 
     tag: Tag
     data: Buffer = b""
@@ -68,6 +66,7 @@ class Transport(ABC):
     """Messages between this node and its neighbours, each delivered once, under its tag."""
 
     traffic: Traffic
+    piece_bytes: int  # the largest payload that one message should carry
 
     @abstractmethod
     async def send(self, to: str, message: Message) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from services.links import Port
+from services.links import QUANTUM_BYTES, Port
 from services.transport.base import Message, Tag, Traffic, Transport
 from services.transport.mailbox import Mailbox
 
@@ -27,6 +27,7 @@ class VirtualTransport(Transport):
 
     def __init__(self, fabric: Fabric, node: str) -> None:
         self.traffic = Traffic()
+        self.piece_bytes = QUANTUM_BYTES
         self._fabric = fabric
         self._node = node
 
