@@ -1,0 +1,48 @@
+"""Every synchroniser through one battery: nobody is held back for ever, waiting more never helps less."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.synchronisers import AnySynchroniser, Asp, Bsp, Synchroniser
+
+EXAMPLES: list[Synchroniser] = [Bsp(), Asp()]
+
+every_synchroniser = pytest.mark.parametrize("synchroniser", EXAMPLES, ids=lambda member: member.kind)
+steps = st.integers(0, 1000)
+
+
+def test_every_member_of_the_family_of_synchronisers_stands_in_the_table() -> None:
+    """A synchroniser that is not in the table is not tested."""
+    union, _ = get_args(AnySynchroniser)
+
+    assert {type(synchroniser) for synchroniser in EXAMPLES} == set(get_args(union))
+
+
+@every_synchroniser
+@given(step=steps)
+def test_the_slowest_worker_may_always_go_on(synchroniser: Synchroniser, step: int) -> None:
+    """Otherwise everybody waits for somebody who waits: a deadlock."""
+    assert synchroniser.may_start(step, slowest=step)
+
+
+@every_synchroniser
+@given(step=steps, slowest=steps)
+def test_progress_of_the_slowest_never_takes_a_permission_away(
+    synchroniser: Synchroniser, step: int, slowest: int
+) -> None:
+    """A waiting worker is woken by progress and by nothing else."""
+    assert synchroniser.may_start(step, slowest) <= synchroniser.may_start(step, slowest + 1)
+
+
+def test_bsp_holds_everybody_at_the_barrier() -> None:
+    """Nobody is a step ahead of the slowest."""
+    assert Bsp().may_start(step=3, slowest=3)
+    assert not Bsp().may_start(step=4, slowest=3)
+
+
+def test_asp_never_waits() -> None:
+    """However far the others are behind."""
+    assert Asp().may_start(step=1000, slowest=0)
