@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from pydantic import TypeAdapter
 
 from services.compressors import AnyCompressor, Compressor, Fp16, Identity
 from services.device import Device, HostArray
@@ -17,7 +18,7 @@ EXAMPLES: list[tuple[Compressor, float, float]] = [  # member, largest relative 
 ]
 
 every_compressor = pytest.mark.parametrize(
-    ("compressor", "error", "bytes_per_entry"), EXAMPLES, ids=[compressor.kind for compressor, *_ in EXAMPLES]
+    ("compressor", "error", "bytes_per_entry"), EXAMPLES, ids=[repr(compressor) for compressor, *_ in EXAMPLES]
 )
 vectors = arrays(np.float32, st.integers(1, 50), elements=st.floats(-1e4, 1e4, width=32, allow_subnormal=False))
 
@@ -27,6 +28,12 @@ def test_every_member_of_the_family_of_compressors_stands_in_the_table() -> None
     union, _ = get_args(AnyCompressor)
 
     assert {type(compressor) for compressor, *_ in EXAMPLES} == set(get_args(union))
+
+
+@every_compressor
+def test_a_compressor_is_read_from_what_it_writes(compressor: Compressor, error: float, bytes_per_entry: float) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnyCompressor).validate_json(compressor.model_dump_json()) == compressor
 
 
 @every_compressor

@@ -4,6 +4,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from services.datasets import AnyDataset, Dataset, Diabetes, Digits, Linnerud, SyntheticRegression
 
@@ -17,6 +18,12 @@ def test_every_member_of_the_family_of_datasets_stands_in_the_table() -> None:
     union, _ = get_args(AnyDataset)
 
     assert {type(dataset) for dataset in EXAMPLES} == set(get_args(union))
+
+
+@every_dataset
+def test_a_dataset_is_read_from_what_it_writes(dataset: Dataset) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnyDataset).validate_json(dataset.model_dump_json()) == dataset
 
 
 @every_dataset

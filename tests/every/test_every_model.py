@@ -4,6 +4,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from services.datasets import Task
 from services.device import Device, HostArray
@@ -43,6 +44,12 @@ def test_every_member_of_the_family_of_models_stands_in_the_table() -> None:
     union, _ = get_args(AnyModel)
 
     assert {type(model) for model, _ in EXAMPLES} == set(get_args(union))
+
+
+@every_model
+def test_a_model_is_read_from_what_it_writes(model: Model, task: Task) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnyModel).validate_json(model.model_dump_json()) == model
 
 
 @every_model
@@ -150,7 +157,7 @@ def test_results_have_the_type_of_the_parameters(model: Model, task: Task, dtype
 
 @every_model
 def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, task: Task) -> None:
-    """Workers with unequal shares are weighted by samples; that is right only for a mean, and for a batch of one too."""
+    """Unequal shares are weighted by their samples; that is right only for means, and down to a batch of one."""
     x, y = samples(task, 3)
     params = model.init(task, 0, "float64")
 

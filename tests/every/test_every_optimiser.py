@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from services.device import Device, Vector
 from services.layout import ranges
@@ -36,6 +37,12 @@ def test_every_member_of_the_family_of_optimisers_stands_in_the_table() -> None:
     union, _ = get_args(AnyOptimiser)
 
     assert {type(optimiser) for optimiser in EXAMPLES} == set(get_args(union))
+
+
+@every_optimiser
+def test_an_optimiser_is_read_from_what_it_writes(optimiser: Optimiser) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnyOptimiser).validate_json(optimiser.model_dump_json()) == optimiser
 
 
 @every_optimiser

@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from services.synchronisers import AnySynchroniser, Asp, Bsp, Synchroniser
 
@@ -19,6 +20,12 @@ def test_every_member_of_the_family_of_synchronisers_stands_in_the_table() -> No
     union, _ = get_args(AnySynchroniser)
 
     assert {type(synchroniser) for synchroniser in EXAMPLES} == set(get_args(union))
+
+
+@every_synchroniser
+def test_a_synchroniser_is_read_from_what_it_writes(synchroniser: Synchroniser) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnySynchroniser).validate_json(synchroniser.model_dump_json()) == synchroniser
 
 
 @every_synchroniser
