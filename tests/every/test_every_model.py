@@ -169,11 +169,12 @@ def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, tas
 
 
 @every_model
-def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: Task) -> None:
+def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: Task, device: Device) -> None:
     """The last batch of an epoch may leave a rank empty-handed; it still takes part in the sum."""
-    x, y = samples(task, 0)
+    x, y = map(device.to_device, samples(task, 0))
+    params = device.to_device(model.init(task, 0, "float64"))
 
-    loss, grad = model.loss_and_grad(task, model.init(task, 0, "float64"), x, y)
+    loss, grad = model.loss_and_grad(task, params, x, y)
 
     assert loss == 0
     assert grad.shape == (model.layout(task).size,)

@@ -53,3 +53,16 @@ def test_bsp_holds_everybody_at_the_barrier() -> None:
 def test_asp_never_waits() -> None:
     """However far the others are behind."""
     assert Asp().may_start(step=1000, slowest=0)
+
+
+@every_synchroniser
+@given(workers=st.integers(1, 64))
+def test_an_update_averages_no_more_gradients_than_there_are_workers(synchroniser: Synchroniser, workers: int) -> None:
+    """A server that gathers more than can come waits for ever; one that gathers none never learns."""
+    assert 1 <= synchroniser.gathers(workers) <= workers
+
+
+def test_only_a_barrier_keeps_everybody_at_the_same_step() -> None:
+    """Strategies without a server need it: replicas must hold the same parameters."""
+    assert Bsp().lockstep
+    assert not Asp().lockstep
