@@ -50,7 +50,7 @@ proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto
 
 clean: ## remove what make built; runs/ stays
-	rm -rf .venv images/wheels images/wheels-cuda build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv images/wheels build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # --group needs pip 25.1; the first pip in an environment is as old as its interpreter.
 $(ready): pyproject.toml
