@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -64,7 +65,9 @@ class DockerEngine(Engine):
 
     def prepare(self, watch: Preparing) -> None:
         watch.preparing("node image")
-        built = subprocess.run([BUILD, "cpu"], capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+        built = subprocess.run(  # noqa: S603 - our own script
+            [BUILD, "cpu"], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
+        )
         if built.returncode:
             raise HostError(f"images/build cpu failed:\n{built.stderr.strip()}")
 
