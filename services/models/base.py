@@ -22,6 +22,10 @@ class Model(Component):
     def layout(self, task: Task) -> Layout:
         """Names and shapes of the arrays in the vector of parameters."""
 
+    def refusal(self, task: Task) -> str | None:  # noqa: ARG002 - most models take any task
+        """Why this model cannot fit `task`; None when it can."""
+        return None
+
     @abstractmethod
     def init(self, task: Task, seed: int, dtype: npt.DTypeLike) -> HostArray:
         """The first parameters, in the host's memory: a pure function of its arguments."""

@@ -29,6 +29,11 @@ class LeNet5(Sequential):
     activation: Literal["relu", "tanh"] = "relu"
     input_side: int = Field(default=32, ge=16, multiple_of=4)  # pixels; both poolings must divide evenly
 
+    def refusal(self, task: Task) -> str | None:
+        pictures = len(task.inputs) == 3 and task.inputs[1] == task.inputs[2] <= self.input_side
+        needed = f"lenet5 needs square pictures of at most {self.input_side} pixels a side"
+        return None if pictures else f"{needed}; a sample here has shape {task.inputs}"
+
     def layers(self, task: Task) -> dict[str, Layer]:
         activation, (channels, _, _) = ACTIVATIONS[self.activation], task.inputs
         half = (self.input_side - KERNEL + 1) // 2
