@@ -177,7 +177,7 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
         question=question,
         dataset=work.dataset,
         model=work.model,
-        optimiser=work.optimiser,
+        optimiser=strategy.optimiser(work.optimiser, workers),
         strategy=strategy,
         precision=work.precision,
         batch=batch,

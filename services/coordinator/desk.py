@@ -12,6 +12,7 @@ from services.coordinator.machine import Action, Answer, Evaluate, Finish, Relea
 from services.data import metrics
 from services.datasets import Data
 from services.device import HostArray
+from services.models.losses import LOSSES
 from services.plan import Plan
 from services.runlog import RunLog
 
@@ -148,5 +149,5 @@ class Desk:
 def quality(plan: Plan, data: Data, vector: HostArray) -> dict[str, float]:
     """Metrics of the task and the loss, on the held-out samples."""
     outputs = plan.model.predict(data.task, vector, data.test_x)
-    loss, _ = plan.model.loss_and_grad(data.task, vector, data.test_x, data.test_y)
-    return metrics(data.task, outputs, data.test_y) | {"loss": loss}
+    loss, _ = LOSSES[data.task.loss](outputs, data.test_y)
+    return metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}

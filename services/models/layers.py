@@ -182,7 +182,7 @@ class Flatten(Unweighted):
     """Pictures (C, H, H, B) → rows (B, C·H·H)."""
 
     def apply(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        return x.reshape(prod(x.shape[:-1]), x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)
+        return x.reshape(-1, x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)
 
 
 ACTIVATIONS: dict[str, Relu | Tanh] = {"relu": Relu(), "tanh": Tanh()}
@@ -212,5 +212,5 @@ def enlarged(x: Array, factor: int) -> Array:
 
 
 def flat(x: Array) -> Array:
-    """Samples (B, …) as rows (B, I); I is spelled out because an empty batch leaves nothing to infer it from."""
-    return x.reshape(len(x), prod(x.shape[1:]))
+    """Samples (B, …) as rows (B, I)."""
+    return x.reshape(len(x), -1)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.datasets.base import Task
-from services.device import Array, HostArray, Vector
+from services.device import Array, HostArray, Vector, namespace
 from services.layout import Layout, concatenate
 from services.models.base import Model
 from services.models.layers import Backward, Layer
@@ -40,6 +40,8 @@ class Sequential(Model):
         return np.asarray(concatenate(arrays), dtype)
 
     def loss_and_grad(self, task: Task, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
+        if len(x) == 0:
+            return 0.0, namespace(params).zeros_like(params)
         outputs, way_back = self._forward(task, params, x)
         loss, dy = LOSSES[task.loss](outputs, y)
         return float(loss), concatenate(backward(way_back, dy))

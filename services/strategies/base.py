@@ -101,6 +101,10 @@ class Strategy(Component, ABC):
         """Why this strategy can't run with `workers` workers; None when it can."""
         return None
 
+    def optimiser(self, given: AnyOptimiser, workers: int) -> AnyOptimiser:  # noqa: ARG002 - most use what was given
+        """The optimiser that makes one update of this strategy."""
+        return given
+
     def routes(self, workers: int) -> tuple[Route, ...]:  # noqa: ARG002 - only collectives have routes
         """The routes of the collective that it uses."""
         return ()

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from services.device import HostArray, Vector
 from services.layout import ranges
+from services.optimisers import AnyOptimiser
 from services.runlog import Phases
 from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, Strategy
 from services.synchronisers import AnySynchroniser, Bsp
@@ -27,6 +28,11 @@ class ParameterServer(Strategy):
     kind: Literal["parameter_server"] = "parameter_server"
     servers: int = Field(default=1, ge=1, description="how many nodes hold the parameters, a range each")
     synchrony: AnySynchroniser = Field(default=Bsp(), description="when a server updates and answers")
+    rate: Literal["per_sample", "as_given"] = Field(
+        default="per_sample",
+        description="per_sample: an update from one worker's gradient uses 1/n of the learning rate, so that a sample "
+        "counts as much as in lockstep; as_given: the whole rate",
+    )
 
     @property
     def synchronous(self) -> bool:
@@ -35,6 +41,12 @@ class ParameterServer(Strategy):
     @property
     def server_count(self) -> int:
         return self.servers
+
+    def optimiser(self, given: AnyOptimiser, workers: int) -> AnyOptimiser:
+        if self.rate == "as_given":
+            return given
+        share = self.synchrony.gathers(workers) / workers
+        return given.model_copy(update={"rate": given.rate * share})
 
     def bytes_per_step(self, workers: int, entries: int, itemsize: int) -> Sent:
         shards = ranges(entries, self.servers)

@@ -35,6 +35,16 @@ class Header(_message.Message):
     update_s: float
     def __init__(self, step: _Optional[int] = ..., stage: _Optional[int] = ..., chunk: _Optional[int] = ..., piece: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., sent_at: _Optional[float] = ..., passed_at: _Optional[float] = ..., update_s: _Optional[float] = ...) -> None: ...
 
+class Identity(_message.Message):
+    __slots__ = ("certificate", "issued_at", "signature")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_AT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    issued_at: float
+    signature: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., issued_at: _Optional[float] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
 class Delivered(_message.Message):
     __slots__ = ("parts",)
     PARTS_FIELD_NUMBER: _ClassVar[int]
