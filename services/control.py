@@ -2,6 +2,9 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from signal import SIGUSR1
+
+OPEN_GATE = SIGUSR1  # from the engine to the coordinator's process: the network is as the plan wants it
 
 
 @dataclass(frozen=True)

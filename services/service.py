@@ -1,8 +1,8 @@
 """A node as a process: its loop, its servers, its lines to the others, and its exit."""
 
 import asyncio
-import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -11,6 +11,7 @@ from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
 from services.clock import WallClock, precise_loop
+from services.control import OPEN_GATE
 from services.coordinator.service import ControlService
 from services.errors import EnsayoError
 from services.host import bytes_sent, interface_of
@@ -27,19 +28,28 @@ from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 PROBE_S = 2.0
 GOODBYE_S = 2.0  # wall seconds for the last answers to reach their nodes
 FAILED = 4
-OPEN_GATE = signal.SIGUSR1  # from the engine to the coordinator: the network is as the plan wants it
 
 
 def live(plan: Plan, name: str, secrets: Path) -> int:
     """Live as one node; the exit code."""
+    failures: list[Exception] = []
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         try:
             runner.run(_live(plan, plan.node(name), Identity.read(name, secrets)))
         except* EnsayoError as errors:
-            for error in errors.exceptions:
-                sys.stderr.write(f"{name}: {type(error).__name__}: {error}\n")
-            return FAILED
-    return 0
+            failures.extend(leaf for leaf in leaves(errors) if isinstance(leaf, EnsayoError))
+    for failure in failures:
+        sys.stderr.write(f"{type(failure).__name__}: {failure}\n")
+    return FAILED if failures else 0
+
+
+def leaves(group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
+    """The errors in a group of groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
 
 
 def probe(plan: Plan, name: str, secrets: Path) -> int:

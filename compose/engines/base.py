@@ -69,6 +69,10 @@ class Engine(ABC):
             HostError: the host could not do what the plan asks.
         """
 
+    def facts(self) -> dict[str, Any]:
+        """What a reader of the record should know of it: versions, image digests."""
+        return {}
+
     def prepare(self, watch: "Preparing") -> None:  # noqa: B027 - most engines have nothing to prepare
         """Build what the nodes need, once per run."""
 
