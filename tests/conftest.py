@@ -14,3 +14,8 @@ def device(request: pytest.FixtureRequest) -> Device:
         return select(want)
     except HostError as absent:
         pytest.skip(str(absent))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Expected texts are files beside their inputs; this writes them anew, for review."""
+    parser.addoption("--rewrite", action="store_true", help="write expected texts anew")
