@@ -1,0 +1,131 @@
+"""How all figures look: one ink, one paper, one colour per strategy, a finding on top and the verdict below."""
+
+import textwrap
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis.summary import Summary
+
+# The report replaces these three by its own variables, so that figures follow a light or dark page.
+INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#c9ced6"
+
+# Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too light for lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
+BASELINE = "#7f8791"
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+LINES = ("-", "--", ":", "-.")  # one per condition
+
+# Phases are told apart by lightness as well, and share no colour with the first strategies.
+PHASE_COLOURS = {
+    "data": "#b9c4ce",
+    "compute": "#5b7083",
+    "exchange": "#e3a04f",
+    "wait": "#f3d9a4",
+    "update": "#94b49f",
+    "other": "#dcdfe3",
+}
+
+WIDTH_IN = 9.0
+TITLE_CHARACTERS = 88  # of a bold line across the page
+
+STYLE = {
+    "axes.edgecolor": FAINT,
+    "axes.facecolor": PAPER,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "figure.facecolor": PAPER,
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same on every host
+    "font.size": 9,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "grid.alpha": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "savefig.facecolor": PAPER,
+    "text.color": INK,
+    "xtick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.color": FAINT,
+    "ytick.labelcolor": INK,
+}
+
+
+def styled() -> AbstractContextManager[None]:
+    """The style for everything drawn or saved inside."""
+    return mpl.rc_context(STYLE)
+
+
+def colour(summary: Summary, strategy: str) -> str:
+    """The strategy's colour: by its place in the scenario, the same in every figure; the baseline is grey."""
+    return COLOURS[_place(summary, strategy) % len(COLOURS)] if strategy in summary.strategies else BASELINE
+
+
+def marker(summary: Summary, strategy: str) -> str:
+    """The strategy's marker, so that colour is never needed alone."""
+    return MARKERS[_place(summary, strategy) % len(MARKERS)] if strategy in summary.strategies else "o"
+
+
+def line(summary: Summary, condition: str) -> str:
+    """The condition's line style."""
+    return LINES[summary.conditions.index(condition) % len(LINES)]
+
+
+def _place(summary: Summary, strategy: str) -> int:
+    return summary.strategies.index(strategy)
+
+
+def canvas(rows: int, columns: int, height_in: float, **options: object) -> tuple[Figure, list[Axes]]:
+    """A page-wide figure with its panels in reading order."""
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, **options)  # type: ignore[call-overload]
+    return figure, list(np.ravel(panels))
+
+
+def frame(figure: Figure, summary: Summary, title: str) -> None:
+    """The finding on top; below, what the reader must know before believing it."""
+    figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS), x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure.supxlabel(footer(summary), x=0.01, ha="left", fontsize=7.5, color=BASELINE)
+
+
+def footer(summary: Summary) -> str:
+    """Verdict, engine, dilation and run."""
+    parts = (
+        f"verdict: {summary.verdict}",
+        f"{summary.engine} engine",
+        f"dilation {summary.dilation:g}",
+        f"{summary.scenario} {summary.run}",
+        "MLPerf-style; not an MLPerf result",
+    )
+    return "  ·  ".join(parts)
+
+
+def key(figure: Figure, names: Sequence[str], colours: Sequence[str]) -> None:
+    """One line of names in their colours above the panels, for figures too crowded for labels at the lines."""
+    figure.legend(
+        handles=[_swatch(each) for each in colours],
+        labels=list(names),
+        loc="outside upper left",
+        ncols=len(names),
+        fontsize=8.5,
+        handlelength=1,
+        columnspacing=1.5,
+        borderaxespad=0.2,
+    )
+
+
+def _swatch(colour: str) -> Patch:
+    return Patch(facecolor=colour, edgecolor="none")
