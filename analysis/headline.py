@@ -1,15 +1,18 @@
 """Which strategy wins, on how many workers, and why? Answered in a few sentences from the numbers alone."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.checks.verdict import Level
 from analysis.metrics.speedup import Of
 from analysis.result import Group
 from analysis.summary import Summary
+from analysis.wording import number, sentence, share, workers
 
-# Below this ratio two times count as equal when nothing was repeated; run-to-run spread of MLPerf results is about 7 %.
-TIE = 1.05
+TIE = 1.05  # a ratio of times that single runs cannot tell from 1: MLPerf's runs spread by about 7 %
+
+VERBS = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for", "update": "updates for"}
 
 
 @dataclass(frozen=True)
@@ -42,21 +45,20 @@ class Contest:
         if not math.isfinite(self.ratio):
             return f"{text}; no other strategy does"
         if self.tied:
-            return f"{text}, too close to call against {_where(self.rival)} ({seconds(self.rival, self.of):.3g} s)"
-        return f"{text}, {self.ratio:.2g} times faster than {_where(self.rival)}"
+            return f"{text}, too close to call against {_where(self.rival)}"
+        return f"{text}, {self.ratio:.1f} times faster than {_where(self.rival)}"
 
     @property
     def _feat(self) -> str:
         if self.of == "time_to_target":
-            return f"reaches {self.target} first, in {self.winner.time_to_target_s:.3g} s"
-        return f"trains fastest, {1 / seconds(self.winner, self.of):.4g} samples per second"
+            return f"reaches {self.target} first, in {number(self.winner.time_to_target_s)} s"
+        return f"trains fastest, {number(1 / seconds(self.winner, self.of))} samples per second"
 
 
 def contest(summary: Summary) -> Contest | None:
     """Ranks the finished groups by time to target when any reached it, else by seconds per sample."""
-    found = summary.groups
-    of: Of = "time_to_target" if any(group.reached for group in found) else "time_to_samples"
-    ranked = sorted(found, key=lambda group: seconds(group, of))
+    of: Of = "time_to_target" if any(group.reached for group in summary.groups) else "time_to_samples"
+    ranked = sorted(summary.groups, key=lambda group: seconds(group, of))
     if not ranked:
         return None
     winner = ranked[0]
@@ -71,55 +73,64 @@ def seconds(group: Group, of: Of) -> float:
 
 
 def headline(summary: Summary) -> list[str]:
-    """The answer as sentences: who wins, why, what one more worker buys, and whether to believe it."""
+    """The answer as sentences: who wins, why, what more workers buy, and whether to believe it."""
     outcome = contest(summary)
     if outcome is None:
         return ["No trial finished, so there is nothing to compare."]
-    sentences = [_missed(outcome), f"{outcome.verdict}.", _why(outcome), _gain(summary, outcome), _trust(summary)]
-    return [sentence[0].upper() + sentence[1:] for sentence in sentences if sentence]
+    missed = f"No strategy reached {outcome.target}; " if outcome.target and outcome.of == "time_to_samples" else ""
+    told = [f"{missed}{outcome.verdict}.", _why(summary, outcome), _gain(summary, outcome.winner), _trust(summary)]
+    return [sentence(each) for each in told if each]
 
 
-def _missed(outcome: Contest) -> str:
-    return f"No strategy reached {outcome.target}." if outcome.target and outcome.of == "time_to_samples" else ""
-
-
-def _why(outcome: Contest) -> str:
-    """The larger of the two factors of the ratio: seconds per sample, or samples needed."""
-    winner, rival = outcome.winner, outcome.rival
-    if rival is None or outcome.tied:
+def _why(summary: Summary, outcome: Contest) -> str:
+    """The phase that costs the others most, and what they need in samples; others on as many workers, if any."""
+    peers = _peers(summary, outcome)
+    if not peers:
         return ""
-    speed = float(rival.seconds_per_sample.mean() / winner.seconds_per_sample.mean())
-    learning = rival.samples_to_target / winner.samples_to_target if outcome.of == "time_to_target" else 1.0
-    reasons = [(speed, _speed_reason(winner, rival, speed)), (learning, _learning_reason(winner, rival, learning))]
-    told = [reason for factor, reason in sorted(reasons, reverse=True) if factor > TIE]
-    against = [_against(winner, rival, speed, learning)] if told else []
-    return f"The reason: {' and '.join([*told])}{''.join(against)}." if told else ""
+    parts = [_phases(outcome.winner, peers)]
+    if outcome.of == "time_to_target":
+        parts += [_learning(outcome.winner, peer) for peer in peers]
+    told = "; ".join(part for part in parts if part)
+    return f"Why: on {workers(outcome.winner.workers)} {told}." if told else ""
 
 
-def _speed_reason(winner: Group, rival: Group, speed: float) -> str:
-    """Names the phase in which the rival loses most time per step; different batches per step are compared as rates."""
-    gaps = {phase: rival.phase_s.get(phase, 0) - spent for phase, spent in winner.phase_s.items()}
-    worst = max(gaps, key=lambda phase: gaps[phase], default=None)
-    if worst is None or gaps[worst] <= 0:
-        return f"{winner.strategy} trains {speed:.2g} times more samples per second"
-    ours, theirs = 1000 * winner.phase_s[worst], 1000 * rival.phase_s[worst]
-    verb = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for"}.get(worst, f"spends on {worst}")
-    return f"{winner.strategy} {verb} {ours:.3g} ms per step where {rival.strategy} takes {theirs:.3g} ms"
+def _peers(summary: Summary, outcome: Contest) -> list[Group]:
+    winner = outcome.winner
+    peers = [
+        group
+        for group in summary.groups
+        if group.strategy != winner.strategy and not group.baseline
+        if (group.condition, group.workers) == (winner.condition, winner.workers)
+    ]
+    return peers or ([outcome.rival] if outcome.rival else [])
 
 
-def _learning_reason(winner: Group, rival: Group, learning: float) -> str:
-    if not math.isfinite(learning):
-        return f"{rival.strategy} misses the target"
-    return f"{rival.strategy} needs {learning:.2g} times the samples of {winner.strategy}{_stale(rival)}"
+def _phases(winner: Group, peers: Sequence[Group]) -> str:
+    """ "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms"; empty when the winner leads in no phase."""
+    gaps = {
+        phase: max(peer.phase_s.get(phase, 0.0) for peer in peers) - winner.phase_s.get(phase, 0.0) for phase in VERBS
+    }
+    phase = max(gaps, key=lambda name: gaps[name])
+    if gaps[phase] <= 0:
+        return ""
+    others = ", ".join(f"{_name(peer, winner)} for {_phase_ms(peer, phase)} ms" for peer in peers)
+    return f"{winner.strategy} {VERBS[phase]} {_phase_ms(winner, phase)} ms per step, {others}"
 
 
-def _against(winner: Group, rival: Group, speed: float, learning: float) -> str:
-    """What speaks for the rival, when something does."""
-    if speed * TIE < 1:
-        return f", although {rival.strategy} trains {1 / speed:.2g} times more samples per second"
-    if learning * TIE < 1:
-        return f", although {winner.strategy} needs {1 / learning:.2g} times the samples{_stale(winner)}"
-    return ""
+def _phase_ms(group: Group, phase: str) -> str:
+    return number(1000 * group.phase_s.get(phase, 0.0))
+
+
+def _learning(winner: Group, peer: Group) -> str:
+    """Who needs more samples, and how stale its gradients are; empty when both need about as many."""
+    factor = peer.samples_to_target / winner.samples_to_target
+    if not math.isfinite(factor):
+        return f"{_name(peer, winner)} misses the target"
+    if 1 / TIE <= factor <= TIE:
+        return ""
+    hungry, thrifty = (peer, winner) if factor > 1 else (winner, peer)
+    times = max(factor, 1 / factor)
+    return f"{_name(hungry, winner)} needs {times:.1f} times the samples of {_name(thrifty, winner)}{_stale(hungry)}"
 
 
 def _stale(group: Group) -> str:
@@ -127,29 +138,31 @@ def _stale(group: Group) -> str:
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _gain(summary: Summary, outcome: Contest) -> str:
+def _name(group: Group, winner: Group) -> str:
+    return group.strategy if group.workers == winner.workers else f"{group.strategy} on {group.workers}"
+
+
+def _gain(summary: Summary, winner: Group) -> str:
     """Speedup and efficiency of the winner, with the split."""
-    winner = outcome.winner
-    points = [
-        (curve, point)
-        for curve in summary.curves
-        for point in curve.points
-        if (curve.strategy, curve.condition, point.workers) == (winner.strategy, winner.condition, winner.workers)
-    ]
-    if not points or points[0][1].workers == points[0][0].base.workers:
-        return "No number of workers beats the single one here." if winner.baseline or winner.workers == 1 else ""
-    curve, point = points[0]
-    split = f" (hardware {point.hardware_efficiency:.0%}"
-    split += f", statistical {point.statistical_efficiency:.0%})" if point.statistical_efficiency else ")"
-    base = f"{curve.base.strategy} on {curve.base.workers}"
-    return f"That is {point.speedup:.2g} times faster than {base}: {point.efficiency:.0%} efficiency{split}."
+    if winner.workers == 1:
+        return "More workers do not pay here."
+    for curve in summary.curves:
+        if (curve.strategy, curve.condition) != (winner.strategy, winner.condition):
+            continue
+        point = next(point for point in curve.points if point.workers == winner.workers)
+        split = f"hardware {share(point.hardware_efficiency)}"
+        if point.statistical_efficiency is not None:
+            split += f", statistical {share(point.statistical_efficiency)}"
+        base = f"{curve.base.strategy} on {workers(curve.base.workers)}"
+        return f"Speedup over {base}: {point.speedup:.1f}, that is {share(point.efficiency)} efficiency ({split})."
+    return ""
 
 
 def _trust(summary: Summary) -> str:
     told = {
         Level.VALID: "",
         Level.DEGRADED: "Some trials are degraded; read their reasons below.",
-        Level.INVALID: "Some trials are invalid, so treat this answer as unproven until their reasons are mended.",
+        Level.INVALID: "Some trials are invalid: take this answer as unproven until their reasons are mended.",
     }
     repeats = max(len(group.trials) for group in summary.groups)
     once = "Each trial ran once: differences of a few percent mean nothing yet." if repeats == 1 else ""
@@ -157,7 +170,7 @@ def _trust(summary: Summary) -> str:
 
 
 def _where(group: Group) -> str:
-    kind = f"{group.strategy} on {group.workers} worker{'s' * (group.workers > 1)}"
+    kind = f"{group.strategy} on {workers(group.workers)}"
     return f"{kind} ({group.condition})" if group.condition else kind
 
 

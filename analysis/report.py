@@ -9,7 +9,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis import fidelity, record, summary
-from analysis.checks.verdict import Level
 from analysis.figures import FIGURES, Drawing, Run
 from analysis.figures.save import save
 from analysis.figures.style import FAINT, INK, PAPER, styled
@@ -17,6 +16,7 @@ from analysis.folder import RunFolder
 from analysis.headline import headline
 from analysis.summary import Summary
 from analysis.table import read_run
+from analysis.wording import difference, milliseconds, number, volume
 
 PAGE_COLOURS = {INK: "var(--ink)", PAPER: "var(--paper)", FAINT: "var(--faint)"}
 
@@ -61,7 +61,7 @@ def page(folder: RunFolder, numbers: Summary, panels: list[Panel]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "milliseconds": milliseconds, "total": total}
+    environment.filters |= {"number": number, "difference": difference, "milliseconds": milliseconds, "volume": volume}
     return environment.get_template("report.html.j2").render(
         summary=numbers,
         headline=headline(numbers),
@@ -69,7 +69,6 @@ def page(folder: RunFolder, numbers: Summary, panels: list[Panel]) -> str:
         panels=panels,
         manifest=flat(folder.manifest),
         command=_command(folder, numbers),
-        levels=Level,
     )
 
 
@@ -80,31 +79,6 @@ def reasons(numbers: Summary) -> dict[str, list[str]]:
         for reason in trial.reasons:
             found.setdefault(reason, []).append(trial.id)
     return found
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A number as people write it; a dash where there is none."""
-    return "\N{EN DASH}" if value is None else f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004
-
-
-def percent(value: float | None, digits: int = 0) -> str:
-    """A share with its sign as a difference is read, "+4 %"."""
-    return "\N{EN DASH}" if value is None else f"{value:+.{digits}%}".replace("%", " %")
-
-
-def milliseconds(value: float | None) -> str:
-    """Seconds in milliseconds."""
-    return number(None if value is None else 1000 * value)
-
-
-def total(counts: dict[str, int]) -> str:
-    """Sum over the nodes in the unit that fits."""
-    value = float(sum(counts.values()))
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:  # noqa: PLR2004 -- decimal units
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} GB"
 
 
 def flat(content: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -8,10 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, canvas, colour, frame, key, line
+from analysis.figures.style import INK, canvas, colour, frame, line
 from analysis.plan import Target
 from analysis.result import TrialResult
 from analysis.table import TrialTable
+from analysis.wording import number, volume
 
 AXES = {"time_s": "virtual seconds", "samples": "samples", "steps": "steps", "bytes": "bytes sent, all nodes"}
 
@@ -30,16 +31,16 @@ def learning(run: Run) -> Drawing | None:
     target = next((table.plan.target for table, _ in shown if table.plan.target), None)
     metric = target.metric if target else str(curves["metric"].iloc[0])
     metrics = [name for name in dict.fromkeys((metric, "loss")) if name in set(curves["metric"])]
-    figure, panels = canvas(len(metrics), len(AXES), 1.3 + 2.0 * len(metrics), sharey="row", sharex="col")
+    figure, panels = canvas(len(metrics), len(AXES), 1.5 + 2.0 * len(metrics), sharey="row", sharex="col")
     title = _title(curves, metric, target)
-    frame(figure, run.summary, title)
+    names = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
+    key = {f"{strategy} on {workers}": colour(run.summary, strategy) for strategy, workers in names}
+    frame(figure, run.summary, title, key)
     for place, axes in enumerate(panels):
         name, axis = metrics[place // len(AXES)], list(AXES)[place % len(AXES)]
         _panel(axes, run, curves[curves["metric"] == name], axis, target if name == metric else None)
         axes.set_ylabel(name if axis == "time_s" else "")
         axes.set_xlabel(AXES[axis] if name == metrics[-1] else "")
-    names = list(dict.fromkeys(f"{row.strategy} on {row.workers}" for row in curves.itertuples()))
-    key(figure, names, [colour(run.summary, name.rpartition(" on ")[0]) for name in names])
     caption = (
         "One line per run: the baseline and every strategy on its largest number of workers. "
         + ("Dashed line: the target. " if target else "")
@@ -85,14 +86,20 @@ def _curve(table: TrialTable, result: TrialResult) -> pd.DataFrame:
 
 
 def _title(curves: pd.DataFrame, metric: str, target: Target | None) -> str:
-    """The gap between the final values, and the cheapest in bytes."""
-    last = curves[curves["metric"] == metric].groupby(["trial", "strategy"], sort=False)["value"].last()
-    finals = last.groupby("strategy", sort=False).mean()
-    falling = metric in ("loss", "mae", "mse") or (target is not None and target.at_most is not None)
-    ranked = finals.sort_values(ascending=falling)
-    best, worst = str(ranked.index[0]), str(ranked.index[-1])
-    text = f"{metric.capitalize()} ends between {ranked.min():.3f} and {ranked.max():.3f}"
-    return text if len(ranked) == 1 else f"{text}: best {best}, worst {worst}"
+    """What the target costs in bytes and samples; without one, how far apart the runs end."""
+    shown = curves[curves["metric"] == metric]
+    hits = shown[[target is not None and target.reached_by(value) for value in shown["value"]]]
+    first = hits.groupby(["strategy", "trial"], sort=False).first().groupby("strategy", sort=False)
+    costs = first[["bytes", "samples"]].mean()
+    costs = costs[costs["bytes"] > 0]
+    if len(costs) > 1:
+        thrifty, hungry = str(costs["bytes"].idxmin()), str(costs["samples"].idxmax())
+        sent = volume({thrifty: int(costs["bytes"].min())})
+        return (
+            f"To {target}, {thrifty} sends least ({sent}); {hungry} needs most samples ({costs['samples'].max():,.0f})"
+        )
+    ends = shown.groupby("trial", sort=False)["value"].last()
+    return f"{metric.capitalize()} ends between {number(ends.min())} and {number(ends.max())}"
 
 
 def _panel(axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: Target | None) -> None:

@@ -1,6 +1,7 @@
 """Does theory explain the measured step?"""
 
 from collections.abc import Sequence
+from statistics import median
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -45,10 +46,8 @@ def _both(group: Group) -> tuple[float, float]:
 
 def _title(found: Sequence[Group]) -> str:
     worst = max(found, key=lambda group: abs(remainder(group)))
-    return (
-        f"The closed form is within {abs(remainder(worst)):.0%} of every measured step; "
-        f"the largest remainder is {worst.name} ({remainder(worst):+.0%})"
-    )
+    middle = median(abs(remainder(group)) for group in found)
+    return f"The closed form misses the median step by {middle:.1%}, at most by {remainder(worst):+.1%} ({worst.name})"
 
 
 def _pair(axes: Axes, row: int, group: Group, tint: str) -> None:

@@ -8,10 +8,12 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.labels import at_right
-from analysis.figures.style import INK, canvas, colour, frame, marker
+from analysis.figures.style import BASELINE, canvas, colour, frame, marker
 from analysis.metrics.speedup import Curve, Point
 from analysis.result import TIMES
 from analysis.summary import Summary
+from analysis.wording import number
+from analysis.wording import workers as how_many
 
 COLUMNS = 2  # panels in a row: more leaves no room for names at the lines
 
@@ -35,9 +37,9 @@ def speedup(run: Run) -> Drawing | None:
     figure.draw_without_rendering()  # settles the limits that labels are placed by
     for axes, condition in zip(panels, conditions, strict=False):
         members = [curve for curve in found if curve.condition == condition]
-        names = [curve.strategy for curve in members]
-        ends = [curve.points[-1].speedup for curve in members]
-        at_right(axes, names, ends, [colour(run.summary, name) for name in names])
+        ends = {curve.strategy: (curve.points[-1].speedup, colour(run.summary, curve.strategy)) for curve in members}
+        ends["ideal"] = (max(_counts(members)) / members[0].base.workers, BASELINE)
+        at_right(axes, list(ends), *zip(*ends.values(), strict=True))
     return Drawing("speedup", title, caption(found), _table(found), figure)
 
 
@@ -45,11 +47,11 @@ def caption(found: Sequence[Curve]) -> str:
     """The base case with its absolute time (Hoefler & Belli, SC 2015), and what T is."""
     bases = {(curve.base.strategy, curve.base.workers, curve.base.seconds, curve.of) for curve in found}
     told = "; ".join(
-        f"{strategy} on {workers} worker{'s' * (workers > 1)}, {seconds:.3g} s "
+        f"{strategy} on {how_many(workers)}, {number(seconds)} s "
         f"({'time to target' if of == 'time_to_target' else 'time for the common sample budget'})"
         for strategy, workers, seconds, of in sorted(bases)
     )
-    return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not. Dashed: ideal."
+    return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not."
 
 
 def _title(found: Sequence[Curve]) -> str:
@@ -62,9 +64,9 @@ def _title(found: Sequence[Curve]) -> str:
 
 
 def _panel(axes: Axes, summary: Summary, members: Sequence[Curve]) -> None:
-    counts = sorted({point.workers for curve in members for point in curve.points})
+    counts = _counts(members)
     ideal = [workers / members[0].base.workers for workers in counts]
-    axes.plot(counts, ideal, color=INK, linestyle="--", linewidth=1)
+    axes.plot(counts, ideal, color=BASELINE, linestyle="--", linewidth=1)
     for curve in members:
         _line(axes, curve.points, colour(summary, curve.strategy), marker(summary, curve.strategy))
     axes.set_xscale("log", base=2)
@@ -74,6 +76,10 @@ def _panel(axes: Axes, summary: Summary, members: Sequence[Curve]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{TIMES}"))
     axes.set_xlabel("workers")
     axes.set_ylabel("speedup")
+
+
+def _counts(members: Sequence[Curve]) -> list[int]:
+    return sorted({point.workers for curve in members for point in curve.points})
 
 
 def _line(axes: Axes, points: Sequence[Point], tint: str, shape: str) -> None:

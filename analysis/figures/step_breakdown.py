@@ -6,8 +6,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, PHASE_COLOURS, canvas, frame, key
+from analysis.figures.style import INK, PHASE_COLOURS, canvas, frame
 from analysis.result import Group
+from analysis.wording import number
 
 ROW_IN = 0.29
 
@@ -17,9 +18,9 @@ def step_breakdown(run: Run) -> Drawing | None:
     found = [group for group in run.summary.groups if group.phase_s]
     if not found:
         return None
-    figure, (axes,) = canvas(1, 1, 1.7 + ROW_IN * len(found))
+    figure, (axes,) = canvas(1, 1, 1.75 + ROW_IN * len(found))
     title = _title(found)
-    frame(figure, run.summary, title)
+    frame(figure, run.summary, title, key=PHASE_COLOURS)
     for row, group in enumerate(found):
         _stack(axes, row, group)
     axes.set_yticks(range(len(found)), [group.name for group in found])
@@ -27,7 +28,6 @@ def step_breakdown(run: Run) -> Drawing | None:
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.13 * max(_extent_ms(group) for group in found))
     axes.set_xlabel("virtual milliseconds per step")
-    key(figure, list(PHASE_COLOURS), list(PHASE_COLOURS.values()))
     caption = (
         "Means over workers, steps and repeats. Exchange is communication that computing did not hide; wait is time blocked "
         "on peers. Black mark: step time that the closed form predicts. At the end of each bar: share of the exchange."
@@ -43,8 +43,8 @@ def _title(found: Sequence[Group]) -> str:
     if low == high:
         return f"{low.strategy} spends {_exchange_share(low):.0%} of a step exchanging on {low.workers} workers"
     return (
-        f"On {low.workers} workers {low.strategy} exchanges for {_exchange_ms(low):.3g} ms per step, "
-        f"{high.strategy} for {_exchange_ms(high):.3g} ms"
+        f"On {low.workers} workers {low.strategy} exchanges for {number(_exchange_ms(low))} ms per step, "
+        f"{high.strategy} for {number(_exchange_ms(high))} ms"
     )
 
 

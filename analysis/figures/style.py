@@ -1,7 +1,7 @@
 """How all figures look: one ink, one paper, one colour per strategy, a finding on top and the verdict below."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 import matplotlib as mpl
@@ -32,9 +32,11 @@ PHASE_COLOURS = {
 }
 
 WIDTH_IN = 9.0
-TITLE_CHARACTERS = 88  # of a bold line across the page
+TITLE_POINTS = 11
+TITLE_CHARACTERS = 98  # of a bold line across the page
 
 STYLE = {
+    "axes.axisbelow": True,
     "axes.edgecolor": FAINT,
     "axes.facecolor": PAPER,
     "axes.grid": True,
@@ -95,10 +97,17 @@ def canvas(rows: int, columns: int, height_in: float, **options: object) -> tupl
     return figure, list(np.ravel(panels))
 
 
-def frame(figure: Figure, summary: Summary, title: str) -> None:
-    """The finding on top; below, what the reader must know before believing it."""
-    figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS), x=0.01, ha="left", fontsize=11, fontweight="bold")
+def frame(figure: Figure, summary: Summary, title: str, key: Mapping[str, str] | None = None) -> None:
+    """The finding on top; below, what the reader must know before believing it.
+
+    `key` (name -> colour) goes under the finding, for figures too crowded for names at the lines.
+    """
+    finding = textwrap.fill(title, TITLE_CHARACTERS)
+    room = "\n" if key else ""  # the layout leaves one more line for the key
+    figure.suptitle(finding + room, x=0.01, ha="left", fontsize=TITLE_POINTS, fontweight="bold")
     figure.supxlabel(footer(summary), x=0.01, ha="left", fontsize=7.5, color=BASELINE)
+    if key:
+        _place_key(figure, key, lines=finding.count("\n") + 1)
 
 
 def footer(summary: Summary) -> str:
@@ -113,19 +122,16 @@ def footer(summary: Summary) -> str:
     return "  ·  ".join(parts)
 
 
-def key(figure: Figure, names: Sequence[str], colours: Sequence[str]) -> None:
-    """One line of names in their colours above the panels, for figures too crowded for labels at the lines."""
-    figure.legend(
-        handles=[_swatch(each) for each in colours],
-        labels=list(names),
-        loc="outside upper left",
-        ncols=len(names),
+def _place_key(figure: Figure, key: Mapping[str, str], lines: int) -> None:
+    height_points = 72 * figure.get_figheight()
+    legend = figure.legend(
+        handles=[Patch(facecolor=colour, edgecolor="none") for colour in key.values()],
+        labels=list(key),
+        loc="upper left",
+        bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_POINTS * lines) / height_points),
+        ncols=len(key),
         fontsize=8.5,
         handlelength=1,
         columnspacing=1.5,
-        borderaxespad=0.2,
     )
-
-
-def _swatch(colour: str) -> Patch:
-    return Patch(facecolor=colour, edgecolor="none")
+    legend.set_in_layout(False)  # its room is the empty last line of the title

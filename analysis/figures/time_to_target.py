@@ -8,6 +8,7 @@ from analysis.figures.base import Drawing, Run
 from analysis.figures.style import INK, PAPER, canvas, colour, frame
 from analysis.headline import Contest, contest
 from analysis.result import Group
+from analysis.wording import number
 
 ROW_IN = 0.27  # height of one bar
 
@@ -48,9 +49,9 @@ def _cap(group: Group) -> float:
 def _bar(axes: Axes, row: int, group: Group, tint: str) -> None:
     mean = group.time_to_target_s
     if np.isfinite(mean):
-        axes.barh(row, mean, height=0.66, color=tint, alpha=0.85)
+        axes.barh(row, mean, height=0.66, color=tint)
         axes.annotate(
-            f"{mean:.3g} s", (_cap(group), row), (6, 0), textcoords="offset points", va="center", fontsize=8.5
+            f"{number(mean)} s", (_cap(group), row), (6, 0), textcoords="offset points", va="center", fontsize=8.5
         )
     else:
         axes.annotate("missed", (_cap(group), row), (6, 0), textcoords="offset points", va="center", fontsize=8.5)
