@@ -106,7 +106,7 @@ def _peers(summary: Summary, outcome: Contest) -> list[Group]:
 
 
 def _phases(winner: Group, peers: Sequence[Group]) -> str:
-    """ "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms"; empty when the winner leads in no phase."""
+    """As in "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms"; empty when the winner leads in no phase."""
     gaps = {
         phase: max(peer.phase_s.get(phase, 0.0) for peer in peers) - winner.phase_s.get(phase, 0.0) for phase in VERBS
     }

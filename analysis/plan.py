@@ -26,9 +26,9 @@ class Target(View):
         return self.at_most is not None and value <= self.at_most
 
     @property
-    def bound(self) -> float | None:
-        """The value to reach, from whichever side."""
-        return self.at_most if self.at_least is None else self.at_least
+    def bound(self) -> float:
+        """The value to reach, from whichever side; NaN for a target without one."""
+        return next((bound for bound in (self.at_least, self.at_most) if bound is not None), float("nan"))
 
     def __str__(self) -> str:
         return f"{self.metric} {'≤' if self.at_least is None else '≥'} {self.bound:g}"

@@ -120,13 +120,10 @@ def _updates(log: Log, zero_s: float) -> pd.DataFrame:
 
 
 def _rows(log: Log, key: str, columns: tuple[str, ...]) -> pd.DataFrame:
-    """The batched rows under `key` as one frame; columns by name, so a node may print them in any order."""
-    batches = [
-        pd.DataFrame(event.value["rows"], columns=event.value["columns"])
-        for event in log.of(key)
-        if event.value["rows"]
-    ]
-    return _concat(batches, columns)
+    """The batched rows under `key` as one frame; a node names its columns in every batch, in an order of its own."""
+    batches = [event.value for event in log.of(key)]
+    rows = [row for batch in batches for row in batch["rows"]]
+    return pd.DataFrame(rows, columns=batches[0]["columns"] if rows else columns).reindex(columns=list(columns))
 
 
 def _evals(log: Log, zero_s: float) -> pd.DataFrame:

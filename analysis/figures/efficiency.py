@@ -35,8 +35,9 @@ def efficiency(run: Run) -> Drawing | None:
     for axes, curve in zip(panels, found, strict=False):
         _name_lines(axes, curve, colour(run.summary, curve.strategy))
     caption = (
-        "E' = S / (N / base workers) = hardware x statistical. Hardware: samples per second and worker against the base. "
-        "Statistical: samples to the target, base against N. Dotted: the 50 % rule. Workers counted, servers not."
+        "E' = S / (N / base workers) = hardware x statistical. Hardware: samples per second and worker against the "
+        "base. Statistical: samples to the target, base against N. Dotted: the 50% rule. Workers counted, servers not. "
+        "A curve by samples missed the target somewhere; its T is the time for the common sample budget."
     )
     return Drawing("efficiency", title, caption, _table(found), figure)
 
@@ -63,8 +64,9 @@ def loss(point: Point) -> str:
 def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
     counts = [point.workers for point in curve.points]
     axes.axhline(THRESHOLD, color=BASELINE, linestyle=":", linewidth=1)
-    axes.plot(counts, [point.hardware_efficiency for point in curve.points], color=INK, linewidth=1.1, linestyle="--")
     if curve.of == "time_to_target":
+        hardware = [point.hardware_efficiency for point in curve.points]
+        axes.plot(counts, hardware, color=INK, linewidth=1.1, linestyle="--")
         statistical = [point.statistical_efficiency or 0.0 for point in curve.points]
         axes.plot(counts, statistical, color=INK, linewidth=1.1, linestyle="-.")
     axes.plot(counts, [point.efficiency for point in curve.points], color=tint, marker=shape, markersize=5)
@@ -74,16 +76,15 @@ def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_ylim(bottom=0)
     axes.set_xlabel("workers")
-    axes.set_title(curve.strategy + (f" · {curve.condition}" if curve.condition else ""), color=tint, fontweight="bold")
+    axes.set_title(" · ".join(filter(None, [curve.name, curve.condition])), color=tint, fontweight="bold")
 
 
 def _name_lines(axes: Axes, curve: Curve, tint: str) -> None:
     last = curve.points[-1]
-    lines = [("E'", last.efficiency, tint), ("hardware", last.hardware_efficiency, INK)]
+    lines = {"E'": (last.efficiency, tint)}
     if last.statistical_efficiency is not None:
-        lines.append(("statistical", last.statistical_efficiency, INK))
-    names, heights, colours = zip(*lines, strict=True)
-    at_right(axes, names, heights, colours, size=8)
+        lines |= {"hardware": (last.hardware_efficiency, INK), "statistical": (last.statistical_efficiency, INK)}
+    at_right(axes, lines, size=8)
 
 
 def _table(found: Sequence[Curve]) -> pd.DataFrame:

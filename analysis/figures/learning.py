@@ -1,7 +1,5 @@
 """How does the model get better: by the clock, by samples, by steps, by bytes sent?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,6 +7,7 @@ from matplotlib.ticker import EngFormatter
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.style import INK, canvas, colour, frame, line
+from analysis.headline import TIE
 from analysis.plan import Target
 from analysis.result import TrialResult
 from analysis.table import TrialTable
@@ -93,13 +92,19 @@ def _title(curves: pd.DataFrame, metric: str, target: Target | None) -> str:
     costs = first[["bytes", "samples"]].mean()
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
-        thrifty, hungry = str(costs["bytes"].idxmin()), str(costs["samples"].idxmax())
-        sent = volume({thrifty: int(costs["bytes"].min())})
-        return (
-            f"To {target}, {thrifty} sends least ({sent}); {hungry} needs most samples ({costs['samples'].max():,.0f})"
-        )
+        return f"To {target}, {_least_bytes(costs['bytes'])}; {_most_samples(costs['samples'])}"
     ends = shown.groupby("trial", sort=False)["value"].last()
     return f"{metric.capitalize()} ends between {number(ends.min())} and {number(ends.max())}"
+
+
+def _least_bytes(sent: "pd.Series[float]") -> str:
+    return f"{sent.idxmin()} sends least ({volume({'all': int(sent.min())})})"
+
+
+def _most_samples(needed: "pd.Series[float]") -> str:
+    if needed.max() < TIE * needed.min():
+        return "all need about as many samples"
+    return f"{needed.idxmax()} needs {needed.max() / needed.min():.1f} times the samples of {needed.idxmin()}"
 
 
 def _panel(axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: Target | None) -> None:

@@ -37,9 +37,9 @@ def speedup(run: Run) -> Drawing | None:
     figure.draw_without_rendering()  # settles the limits that labels are placed by
     for axes, condition in zip(panels, conditions, strict=False):
         members = [curve for curve in found if curve.condition == condition]
-        ends = {curve.strategy: (curve.points[-1].speedup, colour(run.summary, curve.strategy)) for curve in members}
+        ends = {curve.name: (curve.points[-1].speedup, colour(run.summary, curve.strategy)) for curve in members}
         ends["ideal"] = (max(_counts(members)) / members[0].base.workers, BASELINE)
-        at_right(axes, list(ends), *zip(*ends.values(), strict=True))
+        at_right(axes, ends)
     return Drawing("speedup", title, caption(found), _table(found), figure)
 
 

@@ -21,7 +21,7 @@ def staleness(run: Run) -> Drawing | None:
         return None
     columns = min(COLUMNS, len(found))
     rows = -(-len(found) // columns)
-    figure, panels = canvas(rows, columns, 1.1 + 2.1 * rows, sharey=True)
+    figure, panels = canvas(rows, columns, 1.1 + 2.3 * rows, sharey=True)
     title = _title(found)
     frame(figure, run.summary, title)
     for axes, group in zip(panels, found, strict=False):
@@ -62,7 +62,7 @@ def _histogram(axes: Axes, group: Group, tint: str) -> None:
     total = sum(counts.values())
     axes.bar(list(counts), [count / total for count in counts.values()], width=0.85, color=tint)
     axes.axvline(group.workers - 1, color=INK, linestyle="--", linewidth=1)
-    axes.set_title(f"{group.name}, mean {_mean(group):.2f}")
+    axes.set_title(f"{group.name}\nmean {_mean(group):.2f}")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid(visible=False, axis="x")

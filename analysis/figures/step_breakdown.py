@@ -24,13 +24,13 @@ def step_breakdown(run: Run) -> Drawing | None:
     for row, group in enumerate(found):
         _stack(axes, row, group)
     axes.set_yticks(range(len(found)), [group.name for group in found])
-    axes.invert_yaxis()
+    axes.set_ylim(len(found) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.13 * max(_extent_ms(group) for group in found))
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
-        "Means over workers, steps and repeats. Exchange is communication that computing did not hide; wait is time blocked "
-        "on peers. Black mark: step time that the closed form predicts. At the end of each bar: share of the exchange."
+        "Means over workers, steps and repeats. Exchange is communication that computing did not hide; wait is time "
+        "blocked on peers. Black mark: predicted step. At the end of each bar: share of the exchange."
     )
     return Drawing("step_breakdown", title, caption, _table(found), figure)
 

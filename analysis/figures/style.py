@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -35,7 +36,7 @@ WIDTH_IN = 9.0
 TITLE_POINTS = 11
 TITLE_CHARACTERS = 98  # of a bold line across the page
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": FAINT,
     "axes.facecolor": PAPER,

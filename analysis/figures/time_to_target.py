@@ -23,7 +23,7 @@ def time_to_target(run: Run) -> Drawing | None:
     for row, group in enumerate(found):
         _bar(axes, row, group, colour(run.summary, group.strategy))
     axes.set_yticks(range(len(found)), [group.name for group in found])
-    axes.invert_yaxis()
+    axes.set_ylim(len(found) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.12 * max(_cap(group) for group in found))
     axes.set_xlabel(f"virtual seconds to {target}")

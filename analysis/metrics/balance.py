@@ -74,6 +74,6 @@ def _interval(rule: Rule, relative: Floats, draws: Floats | None, counts: list[i
     """The numbers of workers that hold the middle 95 % of the resampled answers."""
     if draws is None:
         return None
-    picks = [pick for pick in (rule(relative, speedup) for speedup in draws) if pick is not None]
-    low, high = np.percentile(picks, [2.5, 97.5], method="nearest")
-    return counts[int(low)], counts[int(high)]
+    picks = [float(pick) for pick in (rule(relative, speedup) for speedup in draws) if pick is not None]
+    low, high = np.percentile(picks, [2.5, 97.5], method="nearest").tolist()
+    return counts[round(low)], counts[round(high)]

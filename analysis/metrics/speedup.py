@@ -59,6 +59,11 @@ class Curve:
     of: Of
     draws: dict[int, Floats] = field(repr=False, compare=False, default_factory=dict)  # bootstrap of S, by workers
 
+    @property
+    def name(self) -> str:
+        """The strategy, marked where its time is not the time to target."""
+        return self.strategy if self.of == "time_to_target" else f"{self.strategy}, by samples"
+
 
 def curves(found: Sequence[Group]) -> tuple[Curve, ...]:
     """One curve per strategy and condition that has a base."""
