@@ -5,6 +5,7 @@ import platform
 import secrets
 import shutil
 import subprocess
+import time
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,10 +15,11 @@ from typing import Any, Protocol
 
 import yaml
 
+from compose.engines import Choice
 from compose.engines.base import Engine, Preparing, Status, Watcher
 from compose.host import cores
 from services.plan import Plan, make_plan
-from services.scenario import Scenario, Trial
+from services.scenario import Scenario
 
 LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
 
@@ -31,17 +33,18 @@ class Observer(Watcher, Preparing, Protocol):
     def trial_started(self, plan: Plan, number: int, count: int) -> None:
         """Trial `number`, from 1, of `count` begins."""
 
-    def trial_ended(self, plan: Plan, status: Status) -> None:
-        """It is over, and its folder is complete."""
+    def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
+        """It is over after so many wall seconds, and its folder is complete."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a scenario comes from."""
+    """A scenario and where it comes from."""
 
     scenario: Scenario
     text: str  # of the file, as given
     question: str  # its first comment
+    command: str = ""  # that somebody typed
 
 
 @dataclass(frozen=True)
@@ -53,40 +56,42 @@ class Run:
     interrupted: bool
 
 
-def run(source: Source, engine: Engine, reason: str, runs: Path, observer: Observer) -> Run:
+def run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
     """Run all trials of a scenario; whatever ends early, finished trials are complete on disk.
 
     Args:
         source: the scenario.
-        engine: runs the nodes.
-        reason: why this engine.
+        choice: the engine that runs the nodes, and why it was taken.
         runs: folder of all runs.
         observer: is told how it goes.
 
     Raises:
         HostError: the engine can't be prepared on this host.
     """
+    engine = choice.engine
     engine.prepare(observer)
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    trials = source.scenario.trials()
-    plans = tuple(decide(trial, name, engine, source.question) for trial in trials)
-    folder = _folder(source, engine, reason, runs, name)
-    observer.run_started(source.scenario, engine.name, reason, plans, folder)
+    plans = plan_all(source, engine, name)
+    folder = _folder(source, choice, runs, name)
+    observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
     statuses: list[Status] = []
     try:
         for number, plan in enumerate(plans, 1):
             observer.trial_started(plan, number, len(plans))
+            started = time.monotonic()
             statuses.append(_trial(plan, engine, folder, observer))
-            observer.trial_ended(plan, statuses[-1])
+            observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
     except KeyboardInterrupt:
         return Run(folder, tuple(statuses), interrupted=True)
     return Run(folder, tuple(statuses), interrupted=False)
 
 
-def decide(trial: Trial, run_name: str, engine: Engine, question: str) -> Plan:
-    """The plan of a trial on an engine."""
-    nodes = 1 + trial.strategy.server_count + trial.scenario.cluster.workers
-    return make_plan(trial, run_name, engine.name, engine.addressing(run_name, nodes), question)
+def plan_all(source: Source, engine: Engine, name: str) -> tuple[Plan, ...]:
+    """The plans of all trials; one set of addresses serves them all, since they run one after the other."""
+    trials = source.scenario.trials()
+    largest = max(1 + trial.strategy.server_count + trial.scenario.cluster.workers for trial in trials)
+    addressing = engine.addressing(name, largest)
+    return tuple(make_plan(trial, name, engine.name, addressing, source.question) for trial in trials)
 
 
 def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Status:
@@ -102,20 +107,20 @@ def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Stat
     return status
 
 
-def _folder(source: Source, engine: Engine, reason: str, runs: Path, name: str) -> Path:
+def _folder(source: Source, choice: Choice, runs: Path, name: str) -> Path:
     """The folder of a new run, with everything that is known before it starts; `latest` points to it."""
     folder = runs / source.scenario.name / name
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text(source.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
-    (folder / "manifest.json").write_text(json.dumps(_manifest(source, engine, reason, name), indent=1))
+    (folder / "manifest.json").write_text(json.dumps(_manifest(source, choice, name), indent=1))
     latest = runs / "latest"
     latest.unlink(missing_ok=True)
     latest.symlink_to(folder.relative_to(runs))
     return folder
 
 
-def _manifest(source: Source, engine: Engine, reason: str, name: str) -> dict[str, Any]:
+def _manifest(source: Source, choice: Choice, name: str) -> dict[str, Any]:
     """What somebody needs to know to run it again, or to doubt it."""
     return {
         "schema": 1,
@@ -123,7 +128,8 @@ def _manifest(source: Source, engine: Engine, reason: str, name: str) -> dict[st
         "scenario": source.scenario.name,
         "question": source.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "engine": {"name": engine.name, "reason": reason, **engine.facts()},
+        "command": source.command,
+        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.facts()},
         "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
         "commit": _commit(),
         "host": {

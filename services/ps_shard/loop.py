@@ -69,7 +69,7 @@ class Server:
 
     def _update(self, update: Update) -> None:
         """One step of the optimiser with the mean over all samples of the gradients, summed in rank order."""
-        started = self.clock.now()
+        started, started_ms = self.clock.now(), self.clock.epoch_ms()
         samples = sum(push.samples for push in update.pushes)
         gradients = [self._gradients.pop(push.worker) for push in update.pushes]
         if samples:
@@ -78,7 +78,7 @@ class Server:
         self._update_s = self.clock.now() - started
         for push in update.pushes:
             stale = update.version - 1 - push.version
-            self.updates.add((update.version, push.worker, push.step, stale, push.samples, round(started, 6)))
+            self.updates.add((update.version, push.worker, push.step, stale, push.samples, round(started_ms / 1e3, 6)))
 
     def _answer(self, reply: Reply) -> Coroutine[None, None, None]:
         """Send the worker the range as it is at this moment."""

@@ -1,0 +1,57 @@
+"""Are the links as fast as declared?"""
+
+from collections.abc import Iterator
+
+from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.table import TrialTable
+
+DIRECTIONS = ("uplink_bps", "downlink_bps")
+SHAPED_IN_CODE = ("virtual", "transport")  # rungs that the kernel knows nothing of: nothing to read back
+
+
+def rates(trial: TrialTable) -> Verdict:
+    """Compares what each node's shaping reads back with what the plan declares.
+
+    Invalid when a rate differs by more than the threshold or nothing was applied; degraded when nothing was read back.
+    """
+    links = list(_declared(trial))
+    if not links:
+        return valid("no link rate is declared")
+    shaping = trial.status.get("shaping") or {}
+    limit = trial.plan.fidelity.rate_error
+    unshaped = [node for node, _, _ in links if (shaping.get(node) or {}).get("rung", "none") == "none"]
+    if unshaped:
+        return invalid(f"{_names(unshaped)}: a rate is declared but none was applied")
+    unread = [node for node, direction, _ in links if not _is_known(shaping[node], direction)]
+    errors = {
+        f"{node} {direction.removesuffix('_bps')}": _read_back(shaping[node], direction, declared) / declared - 1
+        for node, direction, declared in links
+        if node not in unread
+    }
+    worst = max(errors, key=lambda link: abs(errors[link]), default=None)
+    if worst and abs(errors[worst]) > limit:
+        return invalid(f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})")
+    if unread:
+        return degraded(f"{_names(unread)}: the applied rate was not read back")
+    return valid(f"{len(links)} link rates read back within {max(map(abs, errors.values())):.1%}")
+
+
+def _declared(trial: TrialTable) -> Iterator[tuple[str, str, float]]:
+    for node in trial.plan.nodes:
+        for direction in DIRECTIONS:
+            declared = getattr(node, direction)
+            if declared is not None:
+                yield node.name, direction, declared
+
+
+def _is_known(shaped: dict[str, object], direction: str) -> bool:
+    return shaped["rung"] in SHAPED_IN_CODE or direction in (shaped.get("read_back") or {})  # type: ignore[operator]
+
+
+def _read_back(shaped: dict[str, dict[str, float]], direction: str, declared: float) -> float:
+    """The rate in force; a rung in our own code has the declared one by construction."""
+    return float((shaped.get("read_back") or {}).get(direction, declared))
+
+
+def _names(nodes: list[str]) -> str:
+    return ", ".join(sorted(set(nodes)))

@@ -1,0 +1,35 @@
+"""May this trial be believed? Runs all checks and writes fidelity.json."""
+
+from typing import Any
+
+from analysis.checks import CHECKS, Level, Verdict, worst
+from analysis.folder import TrialFolder, write_json
+from analysis.table import TrialTable
+
+
+def judge(trial: TrialTable) -> dict[str, Verdict]:
+    """Every check's verdict by the check's name."""
+    return {check.__name__: check(trial) for check in CHECKS}
+
+
+def write(folder: TrialFolder, trial: TrialTable, verdicts: dict[str, Verdict]) -> None:
+    """Writes what was declared beside what was achieved, and the verdict with its reasons."""
+    write_json(folder.fidelity, as_dict(trial, verdicts))
+
+
+def as_dict(trial: TrialTable, verdicts: dict[str, Verdict]) -> dict[str, Any]:
+    """The content of fidelity.json."""
+    return {
+        "declared": {
+            "nodes": [node.model_dump(exclude={"role", "rank"}) for node in trial.plan.nodes],
+            "thresholds": trial.plan.fidelity.model_dump(),
+        },
+        "achieved": {
+            "shaping": trial.status.get("shaping", {}),
+            "host": trial.status.get("host", {}),
+            "unread_log_lines": trial.skipped_lines,
+        },
+        "verdict": worst(verdicts.values()),
+        "reasons": [verdict.reason for verdict in verdicts.values() if verdict.level != Level.VALID],
+        "checks": {name: {"level": found.level, "found": found.reason} for name, found in verdicts.items()},
+    }

@@ -1,0 +1,119 @@
+"""How does the model get better: by the clock, by samples, by steps, by bytes sent?"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
+
+from analysis.figures.base import Drawing, Run
+from analysis.figures.style import INK, canvas, colour, frame, line
+from analysis.headline import TIE
+from analysis.plan import Target
+from analysis.result import TrialResult
+from analysis.table import TrialTable
+from analysis.wording import number, volume
+
+AXES = {"time_s": "virtual seconds", "samples": "samples", "steps": "steps", "bytes": "bytes sent, all nodes"}
+
+
+def learning(run: Run) -> Drawing | None:
+    """Metric and loss against four axes: the same runs, so what differs between panels is what an axis costs.
+
+    Shown are the baseline and each strategy on its largest number of workers; every repeat is a line.
+    """
+    shown = _shown(run)
+    curves = (
+        pd.concat([_curve(table, result) for table, result in shown], ignore_index=True) if shown else pd.DataFrame()
+    )
+    if curves.empty:
+        return None
+    target = next((table.plan.target for table, _ in shown if table.plan.target), None)
+    metric = target.metric if target else str(curves["metric"].iloc[0])
+    metrics = [name for name in dict.fromkeys((metric, "loss")) if name in set(curves["metric"])]
+    figure, panels = canvas(len(metrics), len(AXES), 1.5 + 2.0 * len(metrics), sharey="row", sharex="col")
+    title = _title(curves, metric, target)
+    names = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
+    key = {f"{strategy} on {workers}": colour(run.summary, strategy) for strategy, workers in names}
+    frame(figure, run.summary, title, key)
+    for place, axes in enumerate(panels):
+        name, axis = metrics[place // len(AXES)], list(AXES)[place % len(AXES)]
+        _panel(axes, run, curves[curves["metric"] == name], axis, target if name == metric else None)
+        axes.set_ylabel(name if axis == "time_s" else "")
+        axes.set_xlabel(AXES[axis] if name == metrics[-1] else "")
+    caption = (
+        "One line per run: the baseline and every strategy on its largest number of workers. "
+        + ("Dashed line: the target. " if target else "")
+        + _conditions(run)
+        + "Bytes are payload of all nodes up to the evaluation."
+    )
+    return Drawing("learning", title, caption, curves, figure)
+
+
+def _shown(run: Run) -> list[tuple[TrialTable, TrialResult]]:
+    finished = [(t, r) for t, r in zip(run.table.trials, run.summary.trials, strict=True) if r.finished]
+    largest: dict[tuple[str, str], int] = {}
+    for _, result in finished:
+        kind = (result.strategy, result.condition)
+        largest[kind] = max(largest.get(kind, 0), result.workers)
+    return [(t, r) for t, r in finished if r.workers == largest[(r.strategy, r.condition)]]
+
+
+def _conditions(run: Run) -> str:
+    if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- one condition needs no telling apart
+        return ""
+    styles = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
+    told = [f"{styles[line(run.summary, condition)]} {condition}" for condition in run.summary.conditions]
+    return f"Line style: {', '.join(told)}. "
+
+
+def _curve(table: TrialTable, result: TrialResult) -> pd.DataFrame:
+    """The evaluations of a trial with the bytes that all nodes had sent by then."""
+    ends = (table.steps["start_s"] + table.steps["step_s"]).to_numpy(dtype=float)
+    order = np.argsort(ends, kind="stable")
+    by_workers = np.concatenate([[0.0], np.cumsum(table.steps["bytes_sent"].to_numpy(dtype=float)[order])])
+    share = by_workers / by_workers[-1] if by_workers[-1] else by_workers  # servers send in step with their workers
+    done = np.searchsorted(ends[order], table.evals["time_s"].to_numpy(dtype=float) + 1e-9, side="right")
+    steps = table.evals["samples"].astype(float) * result.steps / max(result.samples, 1)
+    return table.evals[["time_s", "samples", "metric", "value"]].assign(
+        steps=steps,
+        bytes=share[done] * sum(result.bytes_sent.values()),
+        trial=result.id,
+        strategy=result.strategy,
+        condition=result.condition,
+        workers=result.workers,
+    )
+
+
+def _title(curves: pd.DataFrame, metric: str, target: Target | None) -> str:
+    """What the target costs in bytes and samples; without one, how far apart the runs end."""
+    shown = curves[curves["metric"] == metric]
+    hits = shown[[target is not None and target.reached_by(value) for value in shown["value"]]]
+    first = hits.groupby(["strategy", "trial"], sort=False).first().groupby("strategy", sort=False)
+    costs = first[["bytes", "samples"]].mean()
+    costs = costs[costs["bytes"] > 0]
+    if len(costs) > 1:
+        return f"To {target}, {_least_bytes(costs['bytes'])}; {_most_samples(costs['samples'])}"
+    ends = shown.groupby("trial", sort=False)["value"].last()
+    return f"{metric.capitalize()} ends between {number(ends.min())} and {number(ends.max())}"
+
+
+def _least_bytes(sent: "pd.Series[float]") -> str:
+    return f"{sent.idxmin()} sends least ({volume({'all': int(sent.min())})})"
+
+
+def _most_samples(needed: "pd.Series[float]") -> str:
+    if needed.max() < TIE * needed.min():
+        return "all need about as many samples"
+    return f"{needed.idxmax()} needs {needed.max() / needed.min():.1f} times the samples of {needed.idxmin()}"
+
+
+def _panel(axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: Target | None) -> None:
+    for _, trial in curves.groupby("trial", sort=False):
+        first = trial.iloc[0]
+        tint, style = colour(run.summary, str(first["strategy"])), line(run.summary, str(first["condition"]))
+        axes.plot(trial[axis], trial["value"], color=tint, linestyle=style, linewidth=1.4, alpha=0.9)
+    if target is not None:
+        axes.axhline(target.bound, color=INK, linestyle="--", linewidth=0.9)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=4)

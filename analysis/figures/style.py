@@ -1,0 +1,138 @@
+"""How all figures look: one ink, one paper, one colour per strategy, a finding on top and the verdict below."""
+
+import textwrap
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis.summary import Summary
+
+# The report replaces these three by its own variables, so that figures follow a light or dark page.
+INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#c9ced6"
+
+# Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too light for lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
+BASELINE = "#7f8791"
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+LINES = ("-", "--", ":", "-.")  # one per condition
+
+# Phases are told apart by lightness as well, and share no colour with the first strategies.
+PHASE_COLOURS = {
+    "data": "#b9c4ce",
+    "compute": "#5b7083",
+    "exchange": "#e3a04f",
+    "wait": "#f3d9a4",
+    "update": "#94b49f",
+    "other": "#dcdfe3",
+}
+
+WIDTH_IN = 9.0
+TITLE_POINTS = 11
+TITLE_CHARACTERS = 98  # of a bold line across the page
+
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": FAINT,
+    "axes.facecolor": PAPER,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "figure.facecolor": PAPER,
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same on every host
+    "font.size": 9,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "grid.alpha": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "savefig.facecolor": PAPER,
+    "text.color": INK,
+    "xtick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.color": FAINT,
+    "ytick.labelcolor": INK,
+}
+
+
+def styled() -> AbstractContextManager[None]:
+    """The style for everything drawn or saved inside."""
+    return mpl.rc_context(STYLE)
+
+
+def colour(summary: Summary, strategy: str) -> str:
+    """The strategy's colour: by its place in the scenario, the same in every figure; the baseline is grey."""
+    return COLOURS[_place(summary, strategy) % len(COLOURS)] if strategy in summary.strategies else BASELINE
+
+
+def marker(summary: Summary, strategy: str) -> str:
+    """The strategy's marker, so that colour is never needed alone."""
+    return MARKERS[_place(summary, strategy) % len(MARKERS)] if strategy in summary.strategies else "o"
+
+
+def line(summary: Summary, condition: str) -> str:
+    """The condition's line style."""
+    return LINES[summary.conditions.index(condition) % len(LINES)]
+
+
+def _place(summary: Summary, strategy: str) -> int:
+    return summary.strategies.index(strategy)
+
+
+def canvas(rows: int, columns: int, height_in: float, **options: object) -> tuple[Figure, list[Axes]]:
+    """A page-wide figure with its panels in reading order."""
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, **options)  # type: ignore[call-overload]
+    return figure, list(np.ravel(panels))
+
+
+def frame(figure: Figure, summary: Summary, title: str, key: Mapping[str, str] | None = None) -> None:
+    """The finding on top; below, what the reader must know before believing it.
+
+    `key` (name -> colour) goes under the finding, for figures too crowded for names at the lines.
+    """
+    finding = textwrap.fill(title, TITLE_CHARACTERS)
+    room = "\n" if key else ""  # the layout leaves one more line for the key
+    figure.suptitle(finding + room, x=0.01, ha="left", fontsize=TITLE_POINTS, fontweight="bold")
+    figure.supxlabel(footer(summary), x=0.01, ha="left", fontsize=7.5, color=BASELINE)
+    if key:
+        _place_key(figure, key, lines=finding.count("\n") + 1)
+
+
+def footer(summary: Summary) -> str:
+    """Verdict, engine, dilation and run."""
+    parts = (
+        f"verdict: {summary.verdict}",
+        f"{summary.engine} engine",
+        f"dilation {summary.dilation:g}",
+        f"{summary.scenario} {summary.run}",
+        "MLPerf-style; not an MLPerf result",
+    )
+    return "  ·  ".join(parts)
+
+
+def _place_key(figure: Figure, key: Mapping[str, str], lines: int) -> None:
+    height_points = 72 * figure.get_figheight()
+    legend = figure.legend(
+        handles=[Patch(facecolor=colour, edgecolor="none") for colour in key.values()],
+        labels=list(key),
+        loc="upper left",
+        bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_POINTS * lines) / height_points),
+        ncols=len(key),
+        fontsize=8.5,
+        handlelength=1,
+        columnspacing=1.5,
+    )
+    legend.set_in_layout(False)  # its room is the empty last line of the title

@@ -1,0 +1,184 @@
+"""Which strategy wins, on how many workers, and why? Answered in a few sentences from the numbers alone."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.checks.verdict import Level
+from analysis.metrics.speedup import Of
+from analysis.result import Group
+from analysis.summary import Summary
+from analysis.wording import number, sentence, share, workers
+
+TIE = 1.05  # a ratio of times that single runs cannot tell from 1: MLPerf's runs spread by about 7 %
+
+VERBS = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for", "update": "updates for"}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The best strategy against the best of the others."""
+
+    winner: Group
+    rival: Group | None  # the best group of another strategy; None when there is only one strategy
+    of: Of
+    target: str | None
+
+    @property
+    def ratio(self) -> float:
+        """Time of the rival / time of the winner; infinite when the rival missed the target."""
+        return seconds(self.rival, self.of) / seconds(self.winner, self.of) if self.rival else 1.0
+
+    @property
+    def tied(self) -> bool:
+        """Whether the two are too close to call: the ranges of their repeats overlap, or the ratio is within TIE."""
+        if self.rival is None or not math.isfinite(self.ratio):
+            return False
+        return self.ratio < TIE or _ranges_overlap(self.winner, self.rival, self.of)
+
+    @property
+    def verdict(self) -> str:
+        """Who wins, on how many workers, by how much."""
+        text = f"{_where(self.winner)} {self._feat}"
+        if self.rival is None:
+            return text
+        if not math.isfinite(self.ratio):
+            return f"{text}; no other strategy does"
+        if self.tied:
+            return f"{text}, too close to call against {_where(self.rival)}"
+        return f"{text}, {self.ratio:.1f} times faster than {_where(self.rival)}"
+
+    @property
+    def _feat(self) -> str:
+        if self.of == "time_to_target":
+            return f"reaches {self.target} first, in {number(self.winner.time_to_target_s)} s"
+        return f"trains fastest, {number(1 / seconds(self.winner, self.of))} samples per second"
+
+
+def contest(summary: Summary) -> Contest | None:
+    """Ranks the finished groups by time to target when any reached it, else by seconds per sample."""
+    of: Of = "time_to_target" if any(group.reached for group in summary.groups) else "time_to_samples"
+    ranked = sorted(summary.groups, key=lambda group: seconds(group, of))
+    if not ranked:
+        return None
+    winner = ranked[0]
+    others = [group for group in ranked if group.strategy != winner.strategy and group.condition == winner.condition]
+    rivals = [group for group in others if not group.baseline] or others
+    return Contest(winner, rivals[0] if rivals else None, of, summary.target)
+
+
+def seconds(group: Group, of: Of) -> float:
+    """The time that groups are ranked by."""
+    return group.time_to_target_s if of == "time_to_target" else float(group.seconds_per_sample.mean())
+
+
+def headline(summary: Summary) -> list[str]:
+    """The answer as sentences: who wins, why, what more workers buy, and whether to believe it."""
+    outcome = contest(summary)
+    if outcome is None:
+        return ["No trial finished, so there is nothing to compare."]
+    missed = f"No strategy reached {outcome.target}; " if outcome.target and outcome.of == "time_to_samples" else ""
+    told = [f"{missed}{outcome.verdict}.", _why(summary, outcome), _gain(summary, outcome.winner), _trust(summary)]
+    return [sentence(each) for each in told if each]
+
+
+def _why(summary: Summary, outcome: Contest) -> str:
+    """The phase that costs the others most, and what they need in samples; others on as many workers, if any."""
+    peers = _peers(summary, outcome)
+    if not peers:
+        return ""
+    parts = [_phases(outcome.winner, peers)]
+    if outcome.of == "time_to_target":
+        parts += [_learning(outcome.winner, peer) for peer in peers]
+    told = "; ".join(part for part in parts if part)
+    return f"Why: on {workers(outcome.winner.workers)} {told}." if told else ""
+
+
+def _peers(summary: Summary, outcome: Contest) -> list[Group]:
+    winner = outcome.winner
+    peers = [
+        group
+        for group in summary.groups
+        if group.strategy != winner.strategy and not group.baseline
+        if (group.condition, group.workers) == (winner.condition, winner.workers)
+    ]
+    return peers or ([outcome.rival] if outcome.rival else [])
+
+
+def _phases(winner: Group, peers: Sequence[Group]) -> str:
+    """As in "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms"; empty when the winner leads in no phase."""
+    gaps = {
+        phase: max(peer.phase_s.get(phase, 0.0) for peer in peers) - winner.phase_s.get(phase, 0.0) for phase in VERBS
+    }
+    phase = max(gaps, key=lambda name: gaps[name])
+    if gaps[phase] <= 0:
+        return ""
+    others = ", ".join(f"{_name(peer, winner)} for {_phase_ms(peer, phase)} ms" for peer in peers)
+    return f"{winner.strategy} {VERBS[phase]} {_phase_ms(winner, phase)} ms per step, {others}"
+
+
+def _phase_ms(group: Group, phase: str) -> str:
+    return number(1000 * group.phase_s.get(phase, 0.0))
+
+
+def _learning(winner: Group, peer: Group) -> str:
+    """Who needs more samples, and how stale its gradients are; empty when both need about as many."""
+    factor = peer.samples_to_target / winner.samples_to_target
+    if not math.isfinite(factor):
+        return f"{_name(peer, winner)} misses the target"
+    if 1 / TIE <= factor <= TIE:
+        return ""
+    hungry, thrifty = (peer, winner) if factor > 1 else (winner, peer)
+    times = max(factor, 1 / factor)
+    return f"{_name(hungry, winner)} needs {times:.1f} times the samples of {_name(thrifty, winner)}{_stale(hungry)}"
+
+
+def _stale(group: Group) -> str:
+    means = [trial.staleness["mean"] for trial in group.trials if trial.staleness]
+    return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
+
+
+def _name(group: Group, winner: Group) -> str:
+    return group.strategy if group.workers == winner.workers else f"{group.strategy} on {group.workers}"
+
+
+def _gain(summary: Summary, winner: Group) -> str:
+    """Speedup and efficiency of the winner, with the split."""
+    if winner.workers == 1:
+        return "More workers do not pay here."
+    for curve in summary.curves:
+        if (curve.strategy, curve.condition) != (winner.strategy, winner.condition):
+            continue
+        point = next(point for point in curve.points if point.workers == winner.workers)
+        split = f"hardware {share(point.hardware_efficiency)}"
+        if point.statistical_efficiency is not None:
+            split += f", statistical {share(point.statistical_efficiency)}"
+        base = f"{curve.base.strategy} on {workers(curve.base.workers)}"
+        return f"Speedup over {base}: {point.speedup:.1f}, that is {share(point.efficiency)} efficiency ({split})."
+    return ""
+
+
+def _trust(summary: Summary) -> str:
+    told = {
+        Level.VALID: "",
+        Level.DEGRADED: "Some trials are degraded; read their reasons below.",
+        Level.INVALID: "Some trials are invalid: take this answer as unproven until their reasons are mended.",
+    }
+    repeats = max(len(group.trials) for group in summary.groups)
+    once = "Each trial ran once: differences of a few percent mean nothing yet." if repeats == 1 else ""
+    return " ".join(filter(None, [told[summary.verdict], once]))
+
+
+def _where(group: Group) -> str:
+    kind = f"{group.strategy} on {workers(group.workers)}"
+    return f"{kind} ({group.condition})" if group.condition else kind
+
+
+def _ranges_overlap(winner: Group, rival: Group, of: Of) -> bool:
+    """Whether the slowest repeat of the winner is slower than the fastest of the rival."""
+    if len(winner.trials) == 1 or len(rival.trials) == 1:
+        return False
+    ours, theirs = (
+        each.times_to_target_s if of == "time_to_target" else each.seconds_per_sample for each in (winner, rival)
+    )
+    return bool(ours.max() >= theirs.min())

@@ -1,0 +1,110 @@
+"""What did the plan of a trial say? The only file that knows the keys of plan.json."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class View(BaseModel):
+    """A frozen window on a part of plan.json; keys that the analysis does not need are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Target(View):
+    """What counts as trained."""
+
+    metric: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def reached_by(self, value: float) -> bool:
+        """Whether a value of the metric is good enough; NaN never is."""
+        if self.at_least is not None:
+            return value >= self.at_least
+        return self.at_most is not None and value <= self.at_most
+
+    @property
+    def bound(self) -> float:
+        """The value to reach, from whichever side; NaN for a target without one."""
+        return next((bound for bound in (self.at_least, self.at_most) if bound is not None), float("nan"))
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'≤' if self.at_least is None else '≥'} {self.bound:g}"
+
+
+class Node(View):
+    """One node as declared; None where nothing was declared."""
+
+    name: str
+    role: str
+    rank: int | None = None
+    throughput: float | None = None  # samples per second
+    uplink_bps: float | None = None
+    downlink_bps: float | None = None
+
+
+class Predicted(View):
+    """The closed form's answer for one step, and which form it was."""
+
+    compute_s: float | None = None
+    exchange_s: float | None = None
+    step_s: float | None = None
+    formula: str = ""
+
+
+class Thresholds(View):
+    """From where on a trial may not be believed (shares of one)."""
+
+    missed_deadlines: float = 0.01
+    rate_error: float = 0.05
+    host_cpu: float = 0.95
+
+
+class PlanView(View):
+    """The plan of one trial, as far as the analysis looks at it."""
+
+    run: str = ""
+    trial: str
+    label: str  # of the strategy
+    baseline: bool = False
+    repeat: int = 0
+    seed: int = 0
+    labels: dict[str, str | int | float] = {}  # swept key -> value
+    workers: int
+    servers: int = 0
+    dilation: float = 1.0
+    engine: str = ""
+    steps: int = 0
+    batch: int = 0
+    target: Target | None = None
+    nodes: tuple[Node, ...] = ()
+    parameters: int = 0
+    bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
+    predicted: Predicted = Predicted()
+    strategy: dict[str, Any] = {}
+    fidelity: Thresholds = Thresholds()
+
+    @property
+    def synchrony(self) -> Literal["synchronous", "asynchronous"]:
+        """Whether all replicas hold the same parameters after every step."""
+        kind = (self.strategy.get("synchrony") or {"kind": "bsp"}).get("kind")
+        return "synchronous" if kind == "bsp" else "asynchronous"
+
+    @property
+    def condition(self) -> tuple[tuple[str, str | int | float], ...]:
+        """The swept keys other than the number of workers: trials are compared only where these agree."""
+        return tuple(sorted((key, value) for key, value in self.labels.items() if key.split(".")[-1] != "workers"))
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Sum of the workers' declared rates; None as soon as one worker is unpaced."""
+        rates = [node.throughput for node in self.nodes if node.role == "worker"]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if known and len(known) == len(rates) else None
+
+
+def read(path: Path) -> PlanView:
+    """Reads plan.json."""
+    return PlanView.model_validate_json(path.read_text(encoding="utf-8"))

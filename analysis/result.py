@@ -1,0 +1,202 @@
+"""One trial in numbers, and trials of one kind together."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from analysis.checks.verdict import Level, Verdict, worst
+from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
+from analysis.metrics.centre import Floats, olympic_mean
+from analysis.metrics.final import final_metrics
+from analysis.metrics.overlap import overlap
+from analysis.metrics.phase_seconds import phase_seconds
+from analysis.metrics.progress import samples_done, samples_per_second, steps_done
+from analysis.metrics.samples_to_target import samples_to_target
+from analysis.metrics.staleness import staleness
+from analysis.metrics.step_seconds import step_seconds
+from analysis.metrics.time_to_target import time_to_target_s
+from analysis.table import TrialTable
+
+Status = Literal["success", "missed_target", "failed", "aborted"]
+TIMES = "\N{MULTIPLICATION SIGN}"
+Labels = dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One trial in summary.json; the names of the fields are the contract (DESIGN, section 6)."""
+
+    id: str
+    strategy: str
+    workers: int
+    servers: int
+    repeat: int
+    seed: int
+    labels: Labels
+    status: Status
+    verdict: Level
+    reasons: list[str]
+    steps: int
+    samples: int
+    seconds: float | None
+    samples_per_second: float | None
+    time_to_target_s: float | None
+    samples_to_target: int | None
+    final: dict[str, float]
+    step_seconds: dict[str, float] | None
+    predicted_step_seconds: float | None
+    phase_seconds: dict[str, float] | None
+    overlap: float | None
+    bytes_sent: dict[str, int]
+    expected_bytes_sent: dict[str, int]
+    staleness: dict[str, Any] | None
+    params_sha256: str | None
+    # Additions to the contract:
+    baseline: bool
+    condition: str  # the swept keys other than workers, as one phrase
+    declared_samples_per_second: float | None  # sum over the workers
+    target: str | None
+    status_reason: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ran to its end, on target or not."""
+        return self.status in ("success", "missed_target")
+
+    @property
+    def remainder(self) -> float | None:
+        """What the closed form leaves unexplained: median measured step / predicted step - 1."""
+        if not self.step_seconds or not self.predicted_step_seconds:
+            return None
+        return self.step_seconds["p50"] / self.predicted_step_seconds - 1
+
+
+def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
+    """Every metric of one trial."""
+    planned, judged = trial.plan, tuple(verdicts)
+    return TrialResult(
+        id=planned.trial,
+        strategy=planned.label,
+        workers=planned.workers,
+        servers=planned.servers,
+        repeat=planned.repeat,
+        seed=planned.seed,
+        labels=planned.labels,
+        status=_status(trial),
+        verdict=worst(judged),
+        reasons=[verdict.reason for verdict in judged if verdict.level != Level.VALID],
+        steps=steps_done(trial),
+        samples=samples_done(trial),
+        seconds=trial.seconds,
+        samples_per_second=samples_per_second(trial),
+        time_to_target_s=time_to_target_s(trial),
+        samples_to_target=samples_to_target(trial),
+        final=final_metrics(trial),
+        step_seconds=step_seconds(trial),
+        predicted_step_seconds=planned.predicted.step_s,
+        phase_seconds=phase_seconds(trial),
+        overlap=overlap(trial),
+        bytes_sent=bytes_sent(trial),
+        expected_bytes_sent=expected_bytes_sent(trial),
+        staleness=staleness(trial),
+        params_sha256=trial.params_sha256,
+        baseline=planned.baseline,
+        condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in planned.condition),
+        declared_samples_per_second=planned.samples_per_second,
+        target=str(planned.target) if planned.target else None,
+        status_reason=str(trial.status.get("reason", "")) if trial.status else "the engine wrote no status",
+    )
+
+
+def _status(trial: TrialTable) -> Status:
+    """The engine's word, and whether the target was met; a trial without a status broke off."""
+    told = trial.status.get("status", "aborted")
+    if told != "success":
+        return "failed" if told == "failed" else "aborted"
+    missed = trial.plan.target is not None and time_to_target_s(trial) is None
+    return "missed_target" if missed else "success"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The finished repeats of one strategy on one number of workers under one condition."""
+
+    strategy: str
+    condition: str
+    workers: int
+    trials: tuple[TrialResult, ...]
+
+    @property
+    def baseline(self) -> bool:
+        """Whether this is the single worker that the others are compared with."""
+        return self.trials[0].baseline
+
+    @property
+    def servers(self) -> int:
+        """Dedicated servers beside the workers."""
+        return self.trials[0].servers
+
+    @property
+    def name(self) -> str:
+        """`ring x4` with the condition where there is one."""
+        return f"{self.strategy} {TIMES}{self.workers}" + (f" · {self.condition}" if self.condition else "")
+
+    @property
+    def times_to_target_s(self) -> Floats:
+        """One per repeat; a miss is infinite."""
+        return np.array([_or_infinite(trial.time_to_target_s) for trial in self.trials])
+
+    @property
+    def time_to_target_s(self) -> float:
+        """Olympic mean; infinite when too many repeats missed."""
+        return float(olympic_mean(self.times_to_target_s))
+
+    @property
+    def samples_to_target(self) -> float:
+        """Olympic mean; infinite when too many repeats missed."""
+        return float(olympic_mean(np.array([_or_infinite(trial.samples_to_target) for trial in self.trials])))
+
+    @property
+    def reached(self) -> bool:
+        """Whether the repeats as a whole reached the target."""
+        return bool(np.isfinite(self.time_to_target_s))
+
+    @property
+    def seconds_per_sample(self) -> Floats:
+        """One per repeat, over all workers."""
+        return np.array([1 / trial.samples_per_second if trial.samples_per_second else np.inf for trial in self.trials])
+
+    @property
+    def step_s(self) -> float | None:
+        """Mean over the repeats of the median step."""
+        return _mean([trial.step_seconds["p50"] for trial in self.trials if trial.step_seconds])
+
+    @property
+    def predicted_step_s(self) -> float | None:
+        """Mean over the repeats of the predicted step."""
+        return _mean([trial.predicted_step_seconds for trial in self.trials if trial.predicted_step_seconds])
+
+    @property
+    def phase_s(self) -> dict[str, float]:
+        """Mean over the repeats of each phase; empty when no step was logged."""
+        phases = [trial.phase_seconds for trial in self.trials if trial.phase_seconds]
+        return {name: float(np.mean([each[name] for each in phases])) for name in phases[0]} if phases else {}
+
+
+def groups(trials: Iterable[TrialResult]) -> tuple[Group, ...]:
+    """The finished trials by strategy, condition and workers, in the order in which they first appear."""
+    members: dict[tuple[str, str, int], list[TrialResult]] = {}
+    for trial in trials:
+        if trial.finished:
+            members.setdefault((trial.strategy, trial.condition, trial.workers), []).append(trial)
+    return tuple(Group(*key, tuple(found)) for key, found in members.items())
+
+
+def _or_infinite(value: float | None) -> float:
+    return float("inf") if value is None else float(value)
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None

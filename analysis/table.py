@@ -1,0 +1,172 @@
+"""What happened in a run? Its folder as tidy frames: one row per event, units in the column names.
+
+Times are virtual seconds since `run_start`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from analysis import mllog, plan
+from analysis.folder import RunFolder, TrialFolder, read_json
+from analysis.mllog import Log
+from analysis.plan import PlanView
+from analysis.waiting import part_waiting
+
+PHASES = ("data", "compute", "exchange", "wait", "update")
+
+STEP_COLUMNS = (
+    *("step", "epoch", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s", "late_s"),
+    *("samples", "loss", "bytes_sent", "messages_sent", "staleness"),
+)
+UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "time_s")
+EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
+
+
+@dataclass(frozen=True)
+class TrialTable:
+    """One trial: what was planned, how the engine says it ended, and frames of what the nodes printed.
+
+    `steps`: node, rank and STEP_COLUMNS, a row per worker and step. `evals`: EVAL_COLUMNS, a row per metric of an
+    evaluation. `updates`: UPDATE_COLUMNS, a row per gradient applied by server-0. `hashes`: node, step, sha256.
+    `nodes`: a row per node with what its `node_stop` counted. `stop`: metadata of `run_stop`; empty when there is none.
+    """
+
+    plan: PlanView
+    status: dict[str, Any]
+    steps: pd.DataFrame
+    evals: pd.DataFrame
+    updates: pd.DataFrame
+    hashes: pd.DataFrame
+    nodes: pd.DataFrame
+    seconds: float | None  # run_start to run_stop
+    stop: dict[str, Any]
+    params_sha256: str | None
+    skipped_lines: int
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """All trials of a run, and the same frames over all of them with a `trial` column."""
+
+    folder: RunFolder
+    trials: tuple[TrialTable, ...]
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row per trial, worker and step."""
+        return _stack((trial.plan.trial, trial.steps) for trial in self.trials)
+
+    @cached_property
+    def evals(self) -> pd.DataFrame:
+        """One row per trial, evaluation and metric."""
+        return _stack((trial.plan.trial, trial.evals) for trial in self.trials)
+
+    @cached_property
+    def updates(self) -> pd.DataFrame:
+        """One row per trial and applied gradient."""
+        return _stack((trial.plan.trial, trial.updates) for trial in self.trials)
+
+
+def read_run(folder: RunFolder) -> RunTable:
+    """Reads every trial that has a plan, finished or not."""
+    return RunTable(folder, tuple(read_trial(trial) for trial in folder.trials))
+
+
+def read_trial(folder: TrialFolder) -> TrialTable:
+    """Reads one trial; what a broken-off trial did not write is empty."""
+    planned = plan.read(folder.plan)
+    logs = {path.stem: mllog.read(path) for path in folder.logs}
+    coordinator = logs.get("coordinator", Log(()))
+    zero_s = _seconds_at(coordinator, "run_start")
+    end_s = _seconds_at(coordinator, "run_stop")
+    stop, sha256 = coordinator.last("run_stop"), coordinator.last("params_sha256")
+    return TrialTable(
+        plan=planned,
+        status=read_json(folder.status),
+        steps=_steps(planned, logs, zero_s or 0.0),
+        evals=_evals(coordinator, zero_s or 0.0),
+        updates=_updates(logs.get("server-0", Log(())), zero_s or 0.0),
+        hashes=_hashes(logs),
+        nodes=_nodes(logs),
+        seconds=end_s - zero_s if zero_s is not None and end_s is not None else None,
+        stop=dict(stop.metadata) if stop else {},
+        params_sha256=str(sha256.value) if sha256 else None,
+        skipped_lines=sum(log.skipped for log in logs.values()),
+    )
+
+
+def _seconds_at(log: Log, key: str) -> float | None:
+    event = log.last(key)
+    return event.time_ms / 1000 if event else None
+
+
+def _steps(planned: PlanView, logs: dict[str, Log], zero_s: float) -> pd.DataFrame:
+    ranks = {node.name: node.rank for node in planned.nodes}
+    frames = [
+        _rows(log, "node_steps", STEP_COLUMNS).assign(node=node, rank=ranks.get(node))
+        for node, log in logs.items()
+        if log.of("node_steps")
+    ]
+    steps = _concat(frames, ("node", "rank", *STEP_COLUMNS))
+    steps = steps.assign(start_s=steps["start_s"].astype(float) - zero_s, wait_s=0.0)
+    return part_waiting(steps) if planned.synchrony == "synchronous" and not steps.empty else steps
+
+
+def _updates(log: Log, zero_s: float) -> pd.DataFrame:
+    updates = _rows(log, "shard_updates", UPDATE_COLUMNS)
+    return updates.assign(time_s=updates["time_s"].astype(float) - zero_s)
+
+
+def _rows(log: Log, key: str, columns: tuple[str, ...]) -> pd.DataFrame:
+    """The batched rows under `key` as one frame; a node names its columns in every batch, in an order of its own."""
+    batches = [event.value for event in log.of(key)]
+    rows = [row for batch in batches for row in batch["rows"]]
+    return pd.DataFrame(rows, columns=batches[0]["columns"] if rows else columns).reindex(columns=list(columns))
+
+
+def _evals(log: Log, zero_s: float) -> pd.DataFrame:
+    """Every metric of `eval_metrics`; logs that are not ours have only `eval_accuracy`."""
+    events = log.of("eval_metrics") or log.of("eval_accuracy")
+    rows = [
+        (
+            event.time_ms / 1000 - zero_s,
+            event.metadata.get("epoch_num"),
+            event.metadata.get("samples_count"),
+            event.metadata.get("step"),
+            metric,
+            value,
+        )
+        for event in events
+        for metric, value in (
+            event.value if isinstance(event.value, dict) else {event.metadata.get("metric", event.key): event.value}
+        ).items()
+    ]
+    return pd.DataFrame(rows, columns=list(EVAL_COLUMNS))
+
+
+def _hashes(logs: dict[str, Log]) -> pd.DataFrame:
+    rows = [
+        (node, event.metadata.get("step"), event.value) for node, log in logs.items() for event in log.of("node_hash")
+    ]
+    return pd.DataFrame(rows, columns=["node", "step", "sha256"])
+
+
+def _nodes(logs: dict[str, Log]) -> pd.DataFrame:
+    stops = {node: log.last("node_stop") for node, log in logs.items()}
+    rows = [{"node": node, **stop.value} for node, stop in stops.items() if stop]
+    columns = ["node", "payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines"]
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*columns, *(key for row in rows for key in row)])))
+
+
+def _concat(frames: list[pd.DataFrame], columns: tuple[str, ...]) -> pd.DataFrame:
+    full = [frame for frame in frames if not frame.empty]
+    return (pd.concat(full, ignore_index=True) if full else pd.DataFrame()).reindex(columns=list(columns))
+
+
+def _stack(frames: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
+    marked = [frame.assign(trial=trial) for trial, frame in frames if not frame.empty]
+    return pd.concat(marked, ignore_index=True) if marked else pd.DataFrame()

@@ -1,0 +1,49 @@
+"""How numbers are written for people, the same on the page and in the figures."""
+
+import math
+from collections.abc import Mapping
+
+NONE = "\N{EN DASH}"
+DIGITS = 3
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, "2.10", "12.3", "1,180"; a dash where there is no number."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    return f"{value:,.{max(0, DIGITS - 1 - magnitude)}f}"
+
+
+def share(value: float | None) -> str:
+    """A share of one: "48%"."""
+    return NONE if value is None else f"{value:.0%}"
+
+
+def difference(value: float | None) -> str:
+    """A share with its sign: "+4.2%"."""
+    return NONE if value is None else f"{value:+.1%}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Seconds as a bare number of milliseconds."""
+    return number(None if value is None else 1000 * value)
+
+
+def volume(counts: Mapping[str, int]) -> str:
+    """The sum over the nodes in the decimal unit that fits: "19.1 MB"."""
+    value, units = float(sum(counts.values())), ["B", "kB", "MB", "GB", "TB"]
+    power = min(len(units) - 1, int(math.log10(value) // DIGITS)) if value >= 1 else 0
+    return f"{number(value / 1000**power)} {units[power]}" if power else f"{value:.0f} B"
+
+
+def workers(count: int) -> str:
+    """One worker, four workers: "1 worker", "4 workers"."""
+    return f"{count} worker{'s' * (count != 1)}"
+
+
+def sentence(text: str) -> str:
+    """With a capital at the beginning."""
+    return text[:1].upper() + text[1:]
