@@ -5,6 +5,7 @@ What a command needs is imported when it runs: `ensayo --help` must not wait for
 
 # ruff: noqa: PLC0415 - see above
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -44,7 +45,7 @@ def run(
 
     watch = display(quiet=quiet)
     try:
-        done = rehearse(find(scenario), engine, runs, settings(sets), watch)
+        done = rehearse(find(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]]))
     finally:
         watch.finish()
     typer.echo(f"{done.verdict}: {done.folder / 'report.html'}")

@@ -9,7 +9,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from compose.engines.base import Status
 from ensayo.course import Course
 from ensayo.wording import duration, title
 from services.plan import Plan
@@ -43,11 +42,10 @@ class Display(ABC):
         self.course.hear(event)
         self.show_pace(str(event["key"]))
 
-    def trial_ended(self, plan: Plan, status: Status) -> None:
+    def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
         """It is over."""
-        self.course.end()
-        reason = f" ({status.reason})" if status.status != "success" and status.reason else ""
-        self.show_end(f"{title(plan)}: {status.status}{reason}, {duration(self.course.spent_s[-1])}")
+        self.course.end(seconds)
+        self.show_end(f"{title(plan)}: {status}, {duration(seconds)}")
 
     @abstractmethod
     def say(self, line: str) -> None:

@@ -30,6 +30,7 @@ def rehearse(
     runs: Path = Path("runs"),
     settings: Mapping[str, str] | None = None,
     observer: Observer | None = None,
+    command: str = "",
 ) -> Rehearsal:
     """Run all trials of the scenario at `path` and write the report.
 
@@ -39,16 +40,16 @@ def rehearse(
         runs: folder of all runs.
         settings: other values for some keys: dotted path -> YAML.
         observer: is told how it goes.
+        command: that somebody typed, for the record.
 
     Raises:
         UserError: the scenario or the engine is not possible; nothing was started.
         HostError: this host lacks what the engine needs.
     """
     scenario = load(path, settings)
-    chosen, reason = choose(engine or scenario.engine)
-    source = Source(scenario, path.read_text(encoding="utf-8"), question(path))
-    done = run(source, chosen, reason, runs, observer or Silent(Console()))
-    return judged(done)
+    choice = choose(engine or scenario.engine)
+    source = Source(scenario, path.read_text(encoding="utf-8"), question(path), command)
+    return judged(run(source, choice, runs, observer or Silent(Console())))
 
 
 def judged(done: Run) -> Rehearsal:

@@ -67,7 +67,7 @@ def test_time_left_grows_from_what_this_trial_and_the_ended_ones_took(plans: lis
     watch.now = 10
     course.hear(event("eval_metrics", 1, {}, samples_count=1438))
     assert course.left_s() == 30
-    course.end()
+    course.end(10)
     assert course.left_s() == 10
 
     course.begin()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compose.engines.base import Status
 from compose.load import find, load
 from ensayo.progress import Bars, Display, Lines, Silent
 from services.plan import Nowhere, make_plan
@@ -24,7 +23,7 @@ def shown(kind: type[Display]) -> str:
     display.event(plan, {"key": "run_start", "time_ms": 0.0, "metadata": {}})
     metadata = {"samples_count": 1438, "step": 23}
     display.event(plan, {"key": "eval_metrics", "value": {"accuracy": 0.5}, "time_ms": 1000.0, "metadata": metadata})
-    display.trial_ended(plan, Status(trial=plan.trial, engine="simulated", status="failed", reason="worker-1 left"))
+    display.trial_ended(plan, "failed", 2.0)
     display.finish()
     display.finish()
 
@@ -39,7 +38,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
         "smoke: 1 trials, engine simulated (as asked), into runs/smoke/1",
         "[1/1] ring, 2 workers",
         "  step 23/46: accuracy 0.5, 1,438 samples/s, 0.0 s left",
-        "  ring, 2 workers: failed (worker-1 left), 0.0 s",
+        "  ring, 2 workers: failed, 2.0 s",
     ]
 
 
@@ -48,7 +47,7 @@ def test_a_terminal_shows_what_stays_and_is_given_back() -> None:
     text = shown(Bars)
 
     assert "[1/1] ring, 2 workers" in text
-    assert "ring, 2 workers: failed (worker-1 left), 0.0 s\n" in text
+    assert "ring, 2 workers: failed, 2.0 s\n" in text
     assert "\x1b[?25h" in text
 
 
