@@ -304,3 +304,9 @@ def write_run(
 def make_run(tmp_path: Path) -> Callable[..., RunFolder]:
     """Writes a run of ring, ps_bsp and ps_asp on 1, 2 and 4 workers beside a baseline; arguments as in `write_run`."""
     return lambda **options: write_run(tmp_path, **options)
+
+
+@pytest.fixture(scope="session")
+def run_writer() -> Callable[..., RunFolder]:
+    """`write_run` itself, for fixtures that live longer than one test."""
+    return write_run
