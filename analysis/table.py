@@ -14,6 +14,7 @@ from analysis import mllog, plan
 from analysis.folder import RunFolder, TrialFolder, read_json
 from analysis.mllog import Log
 from analysis.plan import PlanView
+from analysis.waiting import part_waiting
 
 PHASES = ("data", "compute", "exchange", "wait", "update")
 
@@ -111,7 +112,8 @@ def _steps(planned: PlanView, logs: dict[str, Log], zero_s: float) -> pd.DataFra
         if log.of("node_steps")
     ]
     steps = _concat(frames, ("node", "rank", *STEP_COLUMNS))
-    return steps.assign(start_s=steps["start_s"].astype(float) - zero_s)
+    steps = steps.assign(start_s=steps["start_s"].astype(float) - zero_s, wait_s=0.0)
+    return part_waiting(steps) if planned.synchrony == "synchronous" and not steps.empty else steps
 
 
 def _updates(log: Log, zero_s: float) -> pd.DataFrame:

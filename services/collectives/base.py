@@ -7,6 +7,7 @@ counted before a run starts.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar
 
 from services.component import Component, Record
 
@@ -47,6 +48,8 @@ class Route(Record):
 
 class Collective(Component, ABC):
     """A way for n ranks to end up with the sum of their vectors."""
+
+    formula: ClassVar[str]  # `seconds` as a reader of a report should see it
 
     @abstractmethod
     def routes(self, ranks: int) -> tuple[Route, ...]:

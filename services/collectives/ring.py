@@ -1,6 +1,6 @@
 """Ring all-reduce (Patarasuk & Yuan, J. Parallel Distrib. Comput. 69, 2009): n shifted chains."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from services.collectives.base import Collective, Route, shift
 
@@ -12,6 +12,7 @@ class Ring(Collective):
     """
 
     kind: Literal["ring"] = "ring"
+    formula: ClassVar[str] = "2(n-1)(α + S/n·β)"
 
     def routes(self, ranks: int) -> tuple[Route, ...]:
         """Chunk k ends at rank k-1, its owner, after n-1 additions."""

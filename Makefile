@@ -1,0 +1,62 @@
+# Every target prepares what it needs; `make` alone lists them.
+#   PYTHON=python3.12 make test      another interpreter for the virtual environment
+PYTHON ?= python3
+bin    := .venv/bin
+ready  := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help scenario list report doctor images test test-docker test-gpu check bench proto clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+
+scenario: $(ready) ## run one: NAME=quickstart [ENGINE=docker|local|simulated] [ARGS=...]
+	$(bin)/ensayo run scenarios/$(or $(NAME),$(error which one? make scenario NAME=..., make list shows them)).yaml $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
+
+list: $(ready) ## list the scenarios and what they ask
+	$(bin)/ensayo list
+
+report: $(ready) ## draw a finished run again: RUN=runs/latest
+	$(bin)/ensayo report $(or $(RUN),runs/latest)
+
+doctor: $(ready) ## say what this machine can emulate
+	$(bin)/ensayo doctor
+
+images: $(ready) ## build the node image
+	PYTHON=$(bin)/python images/build
+
+test: $(ready) ## run every test that this machine can run
+	if docker info >/dev/null 2>&1; then PYTHON=$(bin)/python images/build; fi
+	$(bin)/pytest
+
+test-docker: $(ready) images ## run the tests in containers; a missing engine is an error
+	ENSAYO_REQUIRE_DOCKER=1 $(bin)/pytest -m docker
+
+test-gpu: $(ready) ## run the tests on a CUDA device
+	$(bin)/pip install --quiet --editable ".[host,gpu]"
+	$(bin)/pytest -m gpu
+
+check: $(ready) ## lint, format, types, imports, generated code
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy
+	$(bin)/lint-imports
+	PYTHON=$(bin)/python .ci/check-proto
+
+bench: $(ready) ## measure this machine: transport, links, pacing
+	$(bin)/ensayo calibrate
+
+proto: $(ready) ## generate services/wire from proto/
+	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto
+
+clean: ## remove what make built; runs/ stays
+	rm -rf .venv images/wheels build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# --group needs pip 25.1; the first pip in an environment is as old as its interpreter.
+$(ready): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Ensayo needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot make virtual environments (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(bin)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(bin)/python -m pip install --quiet --editable '.[host]' --group dev
+	@touch $@

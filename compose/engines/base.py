@@ -1,0 +1,84 @@
+"""The contract of an engine: it turns a plan into running nodes and a filled trial folder."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from pydantic import Field
+
+from services.component import Record
+from services.plan import Addressing, Plan
+from services.scenario import EngineName
+
+
+class Watcher(Protocol):
+    """Whoever looks on while a trial runs."""
+
+    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+        """The coordinator has logged something."""
+
+
+class Shaped(Record):
+    """What is known of one node's link."""
+
+    rung: str  # of the ladder: tc-htb, transport, virtual, none
+    uplink_bps: float | None = None  # declared, virtual
+    downlink_bps: float | None = None
+    read_back_uplink_bps: float | None = None  # what the kernel says it enforces, virtual
+    read_back_downlink_bps: float | None = None
+    details: dict[str, Any] = Field(default={})
+
+
+class Status(Record):
+    """How a trial went, as far as its engine can tell."""
+
+    trial: str
+    engine: EngineName
+    status: str  # success, failed, aborted
+    reason: str = ""
+    timings_s: dict[str, float] = Field(default={})  # wall seconds: up, gate, run, down
+    exit_codes: dict[str, int] = Field(default={})
+    shaping: dict[str, Shaped] = Field(default={})
+    host: dict[str, Any] = Field(default={})
+
+
+class Engine(ABC):
+    """A way to run trials on this host."""
+
+    name: ClassVar[EngineName]
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """What this host lacks for it; None when it can run."""
+
+    @abstractmethod
+    def addressing(self, run: str, nodes: int) -> Addressing:
+        """Addresses for `nodes` nodes of a run."""
+
+    @abstractmethod
+    def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+        """Run one trial to its end; leaves nothing running, whatever happens.
+
+        Args:
+            plan: of this engine.
+            folder: the trial's; logs go to `<folder>/logs/<node>.log`.
+            watch: is told what the coordinator logs, as it does.
+
+        Raises:
+            HostError: the host could not do what the plan asks.
+        """
+
+    def facts(self) -> dict[str, Any]:
+        """What a reader of the record should know of it: versions, image digests."""
+        return {}
+
+    def prepare(self, watch: "Preparing") -> None:  # noqa: B027 - most engines have nothing to prepare
+        """Build what the nodes need, once per run."""
+
+
+class Preparing(Protocol):
+    """Whoever looks on while an engine prepares."""
+
+    def preparing(self, what: str) -> None:
+        """Something is being built."""

@@ -1,0 +1,119 @@
+"""How does pydantic's finding read to the person who wrote the file?"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from compose.schema import keys, kinds
+from services.conflict import Conflict, Conflicts, Path
+
+KINDS = "needs a kind; supported kinds are {it.kinds}"
+
+TEMPLATES: Mapping[str, str] = {  # type of a finding -> its wording; what is not here, pydantic words well
+    "extra_forbidden": "unknown key; allowed here are {it.siblings}{it.guess}",
+    "missing": "is missing, and has no default",
+    "model_type": "should be a section{it.instead}; its keys are {it.keys}",
+    "dict_type": "should be a section{it.instead}",
+    "list_type": "should be a list{it.instead}",
+    "tuple_type": "should be a list{it.instead}",
+    "too_short": "should not be empty",
+    "string_pattern_mismatch": "{it.given!r} should be made of small letters, digits, - and _",
+    "union_tag_not_found": KINDS,
+    "model_attributes_type": KINDS,
+    "union_tag_invalid": "{it.tag!r} is not supported; supported kinds are {it.kinds}{it.guess}",
+    "literal_error": "{it.given!r} is not supported; choose {it.expected}",
+    "value_error": "{it.cause}",
+}
+
+
+def explain(error: ValidationError, data: Any) -> Iterator[Conflict]:
+    """Every finding of `error` about the document `data`: the key to change, what is wrong, what is allowed."""
+    for details in error.errors(include_url=False):
+        finding = Finding(details, data, written(details["loc"], data))
+        yield from finding.conflicts()
+
+
+def written(loc: tuple[Any, ...], data: Any) -> Path:
+    """The path in the file of pydantic's `loc`, which also names the kind of each component and marks wrong labels."""
+    path: list[Any] = []
+    for key in loc:
+        if key == "[key]" or (isinstance(data, dict) and data.get("kind") == key):
+            continue
+        if not isinstance(data, list if isinstance(key, int) else dict):
+            break
+        path.append(key)
+        data = data[key] if isinstance(data, list) else data.get(key)
+    return tuple(path)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What pydantic found at one path of a document, in the words that templates use."""
+
+    details: ErrorDetails
+    data: Any
+    path: Path
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """The finding, or those that it stands for."""
+        if isinstance(self.cause, Conflicts):
+            yield from (Conflict((*self.path, *inner.path), inner.message) for inner in self.cause.conflicts)
+        else:
+            yield Conflict(self.path, self.message)
+
+    @property
+    def message(self) -> str:
+        """What is wrong, and what is allowed."""
+        template = KINDS if self.kinds and self.details["type"] == "dict_type" else TEMPLATES.get(self.details["type"])
+        return template.format(it=self) if template else self.details["msg"].replace("Input ", "") + self.instead
+
+    @property
+    def given(self) -> Any:
+        """The value that stands there."""
+        return self.details["input"]
+
+    @property
+    def instead(self) -> str:
+        """A half sentence on the value that stands there."""
+        return f", not {self.given!r}" if isinstance(self.given, str | int | float) else ""
+
+    @property
+    def cause(self) -> object:
+        """The exception of one of our own validators."""
+        return self.details.get("ctx", {}).get("error")
+
+    @property
+    def expected(self) -> str:
+        """The words that may stand there."""
+        return str(self.details["ctx"]["expected"])
+
+    @property
+    def tag(self) -> str:
+        """The kind that stands there."""
+        return str(self.details["ctx"]["tag"])
+
+    @property
+    def keys(self) -> str:
+        """The keys that may stand below."""
+        return ", ".join(keys(self.data, self.path))
+
+    @property
+    def siblings(self) -> str:
+        """The keys that may stand beside it."""
+        return ", ".join(keys(self.data, self.path[:-1]))
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of component that may stand there; empty where no component stands."""
+        return ", ".join(kinds(self.data, self.path))
+
+    @property
+    def guess(self) -> str:
+        """A half sentence on the word that was probably meant."""
+        word, known = (self.tag, self.kinds) if self.kinds else (str(self.path[-1]), self.siblings)
+        close = get_close_matches(word, known.split(", "), n=1)
+        return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,106 @@
+"""Which scenario is meant, what does it say, and if it cannot run: why not?"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from compose.document import Document, parse
+from compose.explain import explain
+from compose.override import override
+from compose.problem import BadScenario, Problem
+from services.conflict import Conflict
+from services.errors import UserError
+from services.scenario import Choice, Scenario
+
+SHIPPED = Path(__file__).parents[1] / "scenarios"
+
+
+def load(path: Path, settings: Mapping[str, str] | None = None) -> Scenario:
+    """The scenario in the file at `path`, with some keys set to other values (dotted path -> YAML).
+
+    Raises BadScenario with everything that is wrong; when it returns, every trial of the scenario makes sense.
+    """
+    document = override(parse(_text(path), _shown(path)), settings or {})
+    scenario = _decode(document)
+    if problems := _swept_problems(scenario, document):
+        raise BadScenario(problems)
+    return scenario
+
+
+def find(name: str) -> Path:
+    """The file of a scenario: a path, or the bare name of a shipped one. Raises UserError with the names there are."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else SHIPPED / f"{name}.yaml"
+    if path.is_file():
+        return path
+    raise UserError(f"there is no scenario {name}; shipped are {', '.join(file.stem for file in shipped())}")
+
+
+def shipped() -> list[Path]:
+    """The files of all scenarios that come with Ensayo."""
+    return sorted(SHIPPED.glob("*.yaml"))
+
+
+def question(path: Path) -> str:
+    """The question that a scenario answers: the first comment that is not for the editor."""
+    comments = (line.lstrip("# ").strip() for line in _text(path).splitlines() if line.startswith("#"))
+    return next((text for text in comments if not text.startswith("yaml-language-server")), "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def _shown(path: Path) -> str:
+    """A path as messages show it: seen from here, when it is below."""
+    full, here = path.resolve(), Path.cwd()
+    return str(full.relative_to(here)) if full.is_relative_to(here) else str(path)
+
+
+def _decode(document: Document) -> Scenario:
+    try:
+        return Scenario.decode(document.data)
+    except ValidationError as error:
+        raise BadScenario([_problem(found, document) for found in explain(error, document.data)]) from None
+
+
+def _problem(found: Conflict, document: Document) -> Problem:
+    return Problem(document.place(found.path), ".".join(map(str, found.path)), found.message)
+
+
+def _swept_problems(scenario: Scenario, document: Document) -> list[Problem]:
+    """What is wrong with combinations of swept values; a problem of some of them names the first that has it."""
+    choices = [choice for choice in scenario.choices() if choice.repeat == 0]
+    found: dict[Conflict, list[Choice]] = defaultdict(list)
+    for choice in choices:
+        for conflict in _conflicts(scenario, choice):
+            found[conflict].append(choice)
+    everywhere = {conflict for conflict, having in found.items() if len(having) == len(choices)}
+    return [
+        _problem(conflict, document)
+        if conflict in everywhere
+        else _swept_problem(conflict, having[0], scenario, document)
+        for conflict, having in found.items()
+    ]
+
+
+def _conflicts(scenario: Scenario, choice: Choice) -> list[Conflict]:
+    try:
+        scenario.trial(choice)
+    except ValidationError as error:
+        return list(explain(error, scenario.document(choice)))
+    return []
+
+
+def _swept_problem(conflict: Conflict, choice: Choice, scenario: Scenario, document: Document) -> Problem:
+    """The problem of one combination; it stands where its value is listed, when it is about a swept key."""
+    key = ".".join(map(str, conflict.path))
+    sweep = {name: scenario.sweep[name].sets(name) for name in choice.setting}
+    axes = [name for name, paths in sweep.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
+    values = " and ".join(f"{name} = {value}" for name, value in choice.setting.items())
+    place = document.place(("sweep", axes[0]) if axes else conflict.path)
+    return Problem(place, key, f"{conflict.message} (with {values})" if values else conflict.message)

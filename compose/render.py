@@ -1,0 +1,124 @@
+"""The compose document of a trial: a pure function of the plan. Every container is as small a target as it can be."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.identity import AUTHORITY, CERTIFICATE, KEY
+from services.plan import NodePlan, Plan
+
+RUN_LABEL, ROLE_LABEL, NODE_LABEL, TRIAL_LABEL = "ensayo.run", "ensayo.role", "ensayo.node", "ensayo.trial"
+PLAN_PATH = "/run/ensayo/plan.json"
+CPU_PERIOD_US = 10_000  # a tenth of the engine's default: a quota then stretches a step instead of cutting it in two
+SMALLEST_QUOTA_US = 1_000  # the kernel takes no less
+PIDS = 128
+HEALTH_INTERVAL_S = 60  # a probe costs a tenth of a second of CPU, which the training steps of a small host would feel
+# The host's default may be bbr, which is no match for small shaped links; reno is compiled in and allowed everywhere.
+SYSCTLS = {"net.ipv4.tcp_congestion_control": "reno"}
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the document takes from the host that it is for."""
+
+    images: dict[str, str]  # device ("cpu", "cuda") -> image
+    secrets: Path  # folder of the nodes' certificates and keys
+    user: str  # uid:gid of the nodes, never root
+    gpu: bool  # whether the engine can hand out a GPU
+    fast_health: bool  # whether the engine knows `start_interval`
+
+
+def project(plan: Plan) -> str:
+    """The name under which Compose keeps the containers and networks of a trial."""
+    return f"ensayo-{plan.run}-{plan.trial}".lower()
+
+
+def render(plan: Plan, host: Host) -> dict[str, Any]:
+    """The document; it names no image tag or path that is not in `host`."""
+    return {
+        "name": project(plan),
+        "services": {node.name: _service(plan, node, host) for node in plan.nodes},
+        "networks": {
+            "data": _network(plan, plan.nodes[0].place.data.host),
+            "control": _network(plan, plan.nodes[0].place.control.host),
+        },
+        "configs": {"plan": {"file": "./plan.json"}},
+        "secrets": {
+            f"{node.name}-{file}": {"file": str(host.secrets / node.name / file)}
+            for node in plan.nodes
+            for file in (AUTHORITY, CERTIFICATE, KEY)
+        },
+    }
+
+
+def labels(plan: Plan, role: str, node: str) -> dict[str, str]:
+    """What everything of a trial carries, so that leftovers can be found."""
+    return {RUN_LABEL: plan.run, TRIAL_LABEL: plan.trial, ROLE_LABEL: role, NODE_LABEL: node}
+
+
+def uses_gpu(node: NodePlan, host: Host) -> bool:
+    """Whether a node gets a GPU: it asks for one, or takes one where there is one."""
+    return node.device == "cuda" or (node.device == "auto" and host.gpu)
+
+
+def _service(plan: Plan, node: NodePlan, host: Host) -> dict[str, Any]:
+    gpu = uses_gpu(node, host)
+    service: dict[str, Any] = {
+        "image": host.images["cuda" if gpu else "cpu"],
+        "command": ["node", node.name],
+        "hostname": node.name,
+        "user": host.user,
+        "init": True,
+        "read_only": True,
+        "tmpfs": ["/tmp:size=64m,mode=1777"],  # noqa: S108 - the container's own, in memory
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "pids_limit": PIDS,
+        "mem_limit": node.memory_bytes,
+        "memswap_limit": node.memory_bytes,
+        "cpu_period": CPU_PERIOD_US,
+        "cpu_quota": max(SMALLEST_QUOTA_US, round(node.cpus * CPU_PERIOD_US)),
+        "sysctls": SYSCTLS,
+        "restart": "no",
+        "stop_grace_period": "1s",
+        "healthcheck": _health(node, host),
+        "labels": labels(plan, node.role, node.name),
+        "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
+        "networks": _addresses(node),
+        "configs": [{"source": "plan", "target": PLAN_PATH}],
+        "secrets": [
+            {"source": f"{node.name}-{file}", "target": file} for file in (AUTHORITY, CERTIFICATE, KEY)
+        ],
+    }
+    return service | ({"deploy": _GPU} if gpu else {})
+
+
+_GPU = {"resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}}
+
+
+def _health(node: NodePlan, host: Host) -> dict[str, Any]:
+    check = {
+        "test": ["CMD", "/opt/ensayo/bin/python", "-m", "services", "health", node.name],
+        "interval": f"{HEALTH_INTERVAL_S}s",
+        "timeout": "5s",
+        "retries": 3,
+        "start_period": "10s",
+    }
+    return check | ({"start_interval": "1s"} if host.fast_health else {})
+
+
+def _addresses(node: NodePlan) -> dict[str, Any]:
+    """Both networks; the coordinator trains nothing and has no place on the shaped one."""
+    control = {"control": {"ipv4_address": node.place.control.host}}
+    return control if node.role == "coordinator" else control | {"data": {"ipv4_address": node.place.data.host}}
+
+
+def _network(plan: Plan, first: str) -> dict[str, Any]:
+    """A bridge without a way out, on the subnet of the plan's addresses."""
+    subnet = first.rsplit(".", 1)[0] + ".0/24"
+    return {
+        "driver": "bridge",
+        "internal": True,
+        "ipam": {"config": [{"subnet": subnet}]},
+        "labels": {RUN_LABEL: plan.run, TRIAL_LABEL: plan.trial},
+    }

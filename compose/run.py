@@ -1,0 +1,155 @@
+"""A whole run: a folder, the trials one after the other, and a record of where they ran."""
+
+import json
+import platform
+import secrets
+import shutil
+import subprocess
+import time
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from compose.engines import Choice
+from compose.engines.base import Engine, Preparing, Status, Watcher
+from compose.host import cores
+from services.plan import Plan, make_plan
+from services.scenario import Scenario
+
+LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
+
+
+class Observer(Watcher, Preparing, Protocol):
+    """Whoever looks on while a run goes on."""
+
+    def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
+        """The trials are decided, the folder is there."""
+
+    def trial_started(self, plan: Plan, number: int, count: int) -> None:
+        """Trial `number`, from 1, of `count` begins."""
+
+    def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
+        """It is over after so many wall seconds, and its folder is complete."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A scenario and where it comes from."""
+
+    scenario: Scenario
+    text: str  # of the file, as given
+    question: str  # its first comment
+    command: str = ""  # that somebody typed
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is over."""
+
+    folder: Path
+    statuses: tuple[Status, ...]
+    interrupted: bool
+
+
+def run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
+    """Run all trials of a scenario; whatever ends early, finished trials are complete on disk.
+
+    Args:
+        source: the scenario.
+        choice: the engine that runs the nodes, and why it was taken.
+        runs: folder of all runs.
+        observer: is told how it goes.
+
+    Raises:
+        HostError: the engine can't be prepared on this host.
+    """
+    engine = choice.engine
+    engine.prepare(observer)
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+    plans = plan_all(source, engine, name)
+    folder = _folder(source, choice, runs, name)
+    observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
+    statuses: list[Status] = []
+    try:
+        for number, plan in enumerate(plans, 1):
+            observer.trial_started(plan, number, len(plans))
+            started = time.monotonic()
+            statuses.append(_trial(plan, engine, folder, observer))
+            observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
+    except KeyboardInterrupt:
+        return Run(folder, tuple(statuses), interrupted=True)
+    return Run(folder, tuple(statuses), interrupted=False)
+
+
+def plan_all(source: Source, engine: Engine, name: str) -> tuple[Plan, ...]:
+    """The plans of all trials; one set of addresses serves them all, since they run one after the other."""
+    trials = source.scenario.trials()
+    largest = max(1 + trial.strategy.server_count + trial.scenario.cluster.workers for trial in trials)
+    addressing = engine.addressing(name, largest)
+    return tuple(make_plan(trial, name, engine.name, addressing, source.question) for trial in trials)
+
+
+def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Status:
+    """One trial in its own folder; its status is on disk even when it is interrupted."""
+    home = folder / "trials" / plan.trial
+    (home / "logs").mkdir(parents=True)
+    (home / "plan.json").write_text(plan.model_dump_json(indent=1))
+    status = Status(trial=plan.trial, engine=engine.name, status="aborted", reason="interrupted")
+    try:
+        status = engine.run(plan, home, observer)
+    finally:
+        (home / "status.json").write_text(status.model_dump_json(indent=1))
+    return status
+
+
+def _folder(source: Source, choice: Choice, runs: Path, name: str) -> Path:
+    """The folder of a new run, with everything that is known before it starts; `latest` points to it."""
+    folder = runs / source.scenario.name / name
+    folder.mkdir(parents=True)
+    (folder / "scenario.yaml").write_text(source.text)
+    (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
+    (folder / "manifest.json").write_text(json.dumps(_manifest(source, choice, name), indent=1))
+    latest = runs / "latest"
+    latest.unlink(missing_ok=True)
+    latest.symlink_to(folder.relative_to(runs))
+    return folder
+
+
+def _manifest(source: Source, choice: Choice, name: str) -> dict[str, Any]:
+    """What somebody needs to know to run it again, or to doubt it."""
+    return {
+        "schema": 1,
+        "run": name,
+        "scenario": source.scenario.name,
+        "question": source.question,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": source.command,
+        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.facts()},
+        "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
+        "commit": _commit(),
+        "host": {
+            "system": platform.platform(),
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+            "cores": cores(),
+            "python": platform.python_version(),
+        },
+        "versions": {library: version(library) for library in LIBRARIES},
+    }
+
+
+def _commit() -> dict[str, Any]:
+    """The commit of the checkout that this runs from, and whether it was changed; nothing outside a checkout."""
+    git, here = shutil.which("git"), Path(__file__).parent
+    if git is None:
+        return {}
+    head = subprocess.run([git, "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)  # noqa: S603
+    changes = subprocess.run([git, "-C", here, "status", "--porcelain"], capture_output=True, text=True, check=False)  # noqa: S603
+    return {"id": head.stdout.strip(), "dirty": bool(changes.stdout.strip())} if head.returncode == 0 else {}
+
+

@@ -1,0 +1,169 @@
+"""One trial from start to end, whatever the nodes are: start, join, shape, open the gate, wait, collect, remove."""
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compose.engines.base import Shaped, Status, Watcher
+from compose.host import busy_share, cpu_times
+from services.errors import HostError
+from services.plan import COORDINATOR, Plan
+from services.runlog import TOKEN
+
+POLL_S = 0.02
+LEAVE_S = 10.0  # wall seconds for nodes to exit once the coordinator has said that the run is over
+
+
+class TrialFailed(HostError):
+    """A node ended with an error, or did not come up or go on in time."""
+
+
+class Nodes(ABC):
+    """The nodes of one trial on this host."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start all nodes; they wait for each other and for the gate."""
+
+    @abstractmethod
+    def shape(self) -> dict[str, Shaped]:
+        """Make the links what the plan says, and read back what they are."""
+
+    @abstractmethod
+    def open_gate(self) -> None:
+        """Tell the coordinator that the network is as the plan wants it."""
+
+    @abstractmethod
+    def exit_codes(self) -> dict[str, int]:
+        """Exit codes of the nodes that have ended."""
+
+    @abstractmethod
+    def complaint(self, node: str) -> str:
+        """The last words of a node on its standard error."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Remove whatever is left; all logs are in the trial folder afterwards."""
+
+
+@dataclass
+class Tail:
+    """The events of a log that is still being written."""
+
+    path: Path
+    _position: int = 0
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What has been written since the last call; a line that is not finished waits for the next."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._position)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._position += len(line)
+                _, token, event = line.decode(errors="replace").partition(TOKEN)
+                if token:
+                    yield json.loads(event)
+
+
+@dataclass
+class Supervisor:
+    """Leads one trial through its stages and remembers how long each took."""
+
+    plan: Plan
+    nodes: Nodes
+    tail: Tail
+    watch: Watcher
+    timings_s: dict[str, float] = field(default_factory=dict)
+    shaping: dict[str, Shaped] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=dict)
+    _joined: set[str] = field(default_factory=set)
+    _over: bool = False
+
+    def run(self) -> Status:
+        """The whole trial; nodes are gone when this returns or raises."""
+        exit_codes: dict[str, int] = {}
+        try:
+            self._lead()
+            status, reason = "success", ""
+        except TrialFailed as failure:
+            status, reason = "failed", str(failure)
+        finally:
+            exit_codes = self.nodes.exit_codes()
+            with self._stage("down"):
+                self.nodes.stop()
+        return Status(
+            trial=self.plan.trial,
+            engine=self.plan.engine,
+            status=status,
+            reason=reason,
+            timings_s=self.timings_s,
+            exit_codes=exit_codes,
+            shaping=self.shaping,
+            host=self.host,
+        )
+
+    def _lead(self) -> None:
+        with self._stage("up"):
+            self.nodes.start()
+        with self._stage("gate"):
+            self.shaping = self.nodes.shape()
+            self._await(self._everybody_joined, self.plan.timeouts.start, "not all nodes joined")
+            self.nodes.open_gate()
+        before = cpu_times()
+        with self._stage("run"):
+            self._await(lambda: self._over, self.plan.timeouts.run, "the run did not end")
+        self.host["cpu_busy"] = busy_share(before, cpu_times())
+        self._await(self._everybody_left, LEAVE_S / self.plan.dilation, "not all nodes left")
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.timings_s[name] = round(time.monotonic() - started, 3)
+
+    def _everybody_joined(self) -> bool:
+        return self._joined >= {node.name for node in self.plan.nodes} - {COORDINATOR}
+
+    def _everybody_left(self) -> bool:
+        return len(self.nodes.exit_codes()) == len(self.plan.nodes)
+
+    def _await(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Poll until `done`, passing on what the coordinator logs; `timeout_s` is virtual.
+
+        Raises:
+            TrialFailed: a node ended with an error, or the time is over.
+        """
+        deadline = time.monotonic() + timeout_s * self.plan.dilation
+        while True:
+            for event in self.tail.events():
+                self._note(event)
+            self._check_nodes()
+            if done():
+                return
+            if time.monotonic() > deadline:
+                raise TrialFailed(f"{what} within {timeout_s:g} s")
+            time.sleep(POLL_S)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """Remember what the next stage waits for, and show the event to whoever looks on."""
+        if event["key"] == "membership" and event["value"]["event"] == "joined":
+            self._joined.add(event["value"]["node"])
+        self._over |= event["key"] == "run_stop"
+        self.watch.event(self.plan, event)
+
+    def _check_nodes(self) -> None:
+        for node, code in self.nodes.exit_codes().items():
+            if code:
+                raise TrialFailed(f"{node} ended with exit code {code}: {self.nodes.complaint(node) or 'no message'}")
+            if not self._over:
+                raise TrialFailed(f"{node} left before the run was over")

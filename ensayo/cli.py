@@ -1,0 +1,149 @@
+"""The command line: one command per question, no logic of its own.
+
+What a command needs is imported when it runs: `ensayo --help` must not wait for NumPy.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ensayo.exits import exit_code
+from services.errors import EnsayoError, UserError
+
+app = typer.Typer(
+    help="Rehearse distributed deep-learning training on one machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Name = Annotated[str, typer.Argument(help="a shipped scenario's name, or the path of a file", metavar="SCENARIO")]
+Engine = Annotated[str | None, typer.Option(help="docker, local or simulated; the best that this host has when absent")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="another value for a key, as cluster.workers=4", metavar="KEY=VALUE")
+]
+Folder = Annotated[Path, typer.Argument(help="a run's folder", exists=True, file_okay=False)]
+
+
+@app.command()
+def run(
+    scenario: Name,
+    engine: Engine = None,
+    runs: Annotated[Path, typer.Option(help="where run folders go")] = Path("runs"),
+    sets: Sets = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="show nothing but the verdict")] = False,
+) -> None:
+    """Run every trial of a scenario and report on them."""
+    from compose.load import find, load
+    from compose.run import run as run_all
+    from ensayo.progress import display
+
+    watch = display(quiet=quiet)
+    try:
+        result = run_all(load(find(scenario), settings(sets)), engine, runs, watch)
+    finally:
+        watch.finish()
+    raise typer.Exit(result.exit_code)
+
+
+@app.command()
+def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
+    """Show what would run, what each step should cost and how long it would take; starts nothing."""
+    from rich.console import Console
+
+    from compose.engines import choose
+    from compose.load import find, load
+    from ensayo.tables import plan_table
+    from services.plan import Nowhere, make_plan
+
+    loaded = load(find(scenario), settings(sets))
+    chosen, _ = choose(engine or loaded.engine)
+    Console().print(plan_table([make_plan(trial, "plan", chosen.name, Nowhere()) for trial in loaded.trials()]))
+
+
+@app.command()
+def validate(
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="all shipped ones when absent")
+    ] = None,
+) -> None:
+    """Check scenarios and say everything that is wrong with them at once."""
+    from compose.load import find, load, shipped
+
+    for path in [find(name) for name in scenarios or ()] or shipped():
+        loaded = load(path)
+        typer.echo(f"{path.stem}: {sum(1 for _ in loaded.choices())} trials")
+
+
+@app.command("list")
+def list_scenarios() -> None:
+    """Show the shipped scenarios and the question that each of them answers."""
+    from rich.console import Console
+
+    from compose.load import shipped
+    from ensayo.tables import scenario_table
+
+    Console().print(scenario_table(shipped()))
+
+
+@app.command()
+def report(run: Folder) -> None:
+    """Write the report of a run, finished or not, from its logs."""
+    from analysis.report import write
+
+    typer.echo(write(run))
+
+
+@app.command()
+def compare(before: Folder, after: Folder) -> None:
+    """Show what changed between two runs."""
+    from analysis.compare import compare as compare_runs
+
+    typer.echo(compare_runs(before, after))
+
+
+@app.command()
+def doctor() -> None:
+    """Show what this host has for each engine, and what it lacks."""
+    from compose.doctor import findings
+
+    for finding in findings():
+        typer.echo(finding)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    import json
+
+    from compose.schema import schema as scenario_schema
+
+    typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
+
+
+@app.command()
+def clean() -> None:
+    """Remove containers, networks and processes that broken runs left behind; run folders stay."""
+    from compose.clean import clean as remove_leftovers
+
+    for removed in remove_leftovers():
+        typer.echo(f"removed {removed}")
+
+
+def settings(sets: list[str] | None) -> dict[str, str]:
+    """`KEY=VALUE` arguments as a mapping."""
+    pairs = [text.partition("=") for text in sets or ()]
+    if wrong := [key for key, equals, _ in pairs if not (key and equals)]:
+        raise UserError(f"--set {wrong[0]}: write KEY=VALUE, for example cluster.workers=4")
+    return {key: value for key, _, value in pairs}
+
+
+def main() -> None:
+    """Run the command line; whatever we raise on purpose becomes a message and an exit code."""
+    try:
+        app()
+    except EnsayoError as error:
+        typer.echo(error, err=True)
+        sys.exit(exit_code(error))

@@ -1,0 +1,95 @@
+"""How far is a run? What the coordinator's log and the clock tell about it, without a screen."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from services.plan import Plan
+
+TOLD_BY = {"train_loss": "loss", "eval_metrics": "metrics"}  # key of an event -> what its value is
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the coordinator has logged about one trial; times in virtual milliseconds."""
+
+    step: int = 0
+    samples: int = 0
+    loss: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    since_ms: float | None = None
+    until_ms: float | None = None
+
+    def after(self, event: Mapping[str, Any]) -> Self:
+        """What is known after one more event."""
+        metadata = event.get("metadata") or {}
+        known = {TOLD_BY[event["key"]]: event["value"]} if event["key"] in TOLD_BY else {}
+        return replace(
+            self,
+            step=max(self.step, metadata.get("step", 0)),
+            samples=max(self.samples, metadata.get("samples_count", 0)),
+            since_ms=event["time_ms"] if event["key"] == "run_start" else self.since_ms,
+            until_ms=event["time_ms"],
+            **known,
+        )
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Per virtual second since training began; None before there is anything to divide."""
+        if self.since_ms is None or self.until_ms is None or self.until_ms <= self.since_ms:
+            return None
+        return 1000 * self.samples / (self.until_ms - self.since_ms)
+
+    def __str__(self) -> str:
+        parts = (
+            f"loss {self.loss:.4g}" if self.loss is not None else "",
+            *(f"{name} {value:.4g}" for name, value in self.metrics.items() if name != "loss"),
+            f"{self.samples_per_s:,.0f} samples/s" if self.samples_per_s else "",
+        )
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass
+class Course:
+    """Trial k of n, and how much is left."""
+
+    plans: Sequence[Plan]
+    clock: Callable[[], float]  # wall seconds
+    pace: Pace = field(default_factory=Pace)
+    begun: int = 0  # trials
+    spent_s: list[float] = field(default_factory=list)  # of ended trials
+    _since: float = 0.0
+
+    def begin(self) -> None:
+        """The next trial starts now."""
+        self.begun, self.pace, self._since = self.begun + 1, Pace(), self.clock()
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """The coordinator of the running trial has logged something."""
+        self.pace = self.pace.after(event)
+
+    def end(self, seconds: float) -> None:
+        """The running trial took so many wall seconds."""
+        self.spent_s.append(seconds)
+
+    @property
+    def plan(self) -> Plan:
+        """The running trial."""
+        return self.plans[self.begun - 1]
+
+    def left_s(self) -> float:
+        """Wall seconds until all trials have ended: a guess from the pace so far and from the plans."""
+        done = len(self.spent_s)
+        running = self._left_of_running() if self.begun > done else 0.0
+        return running + sum(self._whole(plan) for plan in self.plans[self.begun :])
+
+    def _left_of_running(self) -> float:
+        elapsed = self.clock() - self._since
+        if not self.pace.step:
+            return max(0.0, self._whole(self.plan) - elapsed)
+        return elapsed * (self.plan.steps - self.pace.step) / self.pace.step
+
+    def _whole(self, plan: Plan) -> float:
+        """Wall seconds of a trial that has not begun: planned, or as long as the others when that is not known."""
+        mean = sum(self.spent_s) / len(self.spent_s) if self.spent_s else 0.0
+        return plan.estimated_wall_s or mean

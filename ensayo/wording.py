@@ -1,0 +1,38 @@
+"""How do numbers read on a terminal?"""
+
+from collections.abc import Mapping
+
+from services.plan import Plan
+
+MINUTE, HOUR = 60, 3600
+
+
+def duration(seconds: float) -> str:
+    """Two significant units at most: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < MINUTE:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"  # noqa: PLR2004 - one decimal below ten
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
+
+
+def size(count: float) -> str:
+    """Bytes with a decimal prefix."""
+    for prefix in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004 - decimal prefixes
+            return f"{count:.3g} {prefix}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def labels(swept: Mapping[str, object]) -> str:
+    """Swept values other than the workers, which stand in a column of their own."""
+    return ", ".join(f"{name.rsplit('.', 1)[-1]} {value}" for name, value in swept.items() if name != "workers")
+
+
+def title(plan: Plan) -> str:
+    """A trial in a few words."""
+    workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+    repeat = f"repeat {plan.repeat}" if plan.repeat else ""
+    return ", ".join(part for part in (plan.label, workers, labels(plan.labels), repeat) if part)

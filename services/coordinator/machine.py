@@ -1,0 +1,138 @@
+"""How does a run begin, go on and end? Membership, the gate, epochs and the stop rule; no clock, no socket, no models."""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from services.control import Epoch
+from services.errors import ProtocolError, Refused
+from services.plan import Target
+
+GO_ON = ""  # a verdict without a reason to stop
+
+
+@dataclass(frozen=True)
+class Release:
+    """Everybody may start."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure the quality of the parameters that came with `epoch`, then tell `evaluated`."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True)
+class Report:
+    """All workers have finished the epoch: its mean training loss is known."""
+
+    epoch: Epoch
+    loss: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The worker that finished the epoch may go on (no reason) or must stop (with a reason)."""
+
+    node: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Tell everybody who waits for the end."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Everybody has left."""
+
+
+Action: TypeAlias = Release | Evaluate | Report | Answer | Stop | Finish
+
+
+@dataclass
+class Run:
+    """The state of one run, as its coordinator knows it.
+
+    In lockstep all workers wait for the evaluation of an epoch, so that all stop after the same step. Otherwise only
+    the carrier (the worker whose parameters are evaluated) waits, and the others learn of a stop as soon as it is known.
+    """
+
+    nodes: frozenset[str]
+    workers: tuple[str, ...]  # by rank; rank 0 is the carrier
+    epochs: int
+    lockstep: bool
+    target: Target | None  # stop when it is reached; None: use the whole budget
+    plan_sha256: str
+    reason: str = GO_ON
+    _joined: set[str] = field(default_factory=set)
+    _left: set[str] = field(default_factory=set)
+    _gate_open: bool = False
+    _released: bool = False
+    _finished: dict[int, dict[str, Epoch]] = field(default_factory=dict)
+    _evaluated: int = 0
+
+    def joined(self, node: str, plan_sha256: str) -> list[Action]:
+        """A node is up; a node may say so again.
+
+        Raises:
+            Refused: it is not of this run, or was started with another plan.
+        """
+        if node not in self.nodes:
+            raise Refused(f"{node} is not a node of this run")
+        if plan_sha256 != self.plan_sha256:
+            raise Refused(f"{node} was started with another plan")
+        self._joined.add(node)
+        return self._release()
+
+    def gate_opened(self) -> list[Action]:
+        """The network is as the plan wants it."""
+        self._gate_open = True
+        return self._release()
+
+    def epoch_ended(self, epoch: Epoch) -> list[Action]:
+        """A worker has finished an epoch."""
+        if epoch.node not in self.workers or epoch.number > self.epochs:
+            raise ProtocolError(f"{epoch.node} can't finish epoch {epoch.number}")
+        reports = self._finished.setdefault(epoch.number, {})
+        reports[epoch.node] = epoch
+        actions: list[Action] = []
+        if epoch.node == self.workers[0]:
+            actions.append(Evaluate(epoch))
+        elif not self.lockstep or epoch.number <= self._evaluated:
+            actions.append(Answer(epoch.node, epoch.number, self.reason))
+        if len(reports) == len(self.workers):
+            actions.append(Report(reports[self.workers[0]], _mean_loss(reports)))
+        return actions
+
+    def evaluated(self, epoch: Epoch, metrics: dict[str, float]) -> list[Action]:
+        """The quality after an epoch is known."""
+        self._evaluated = epoch.number
+        stops = self.target is not None and self.target.reached(metrics)
+        actions: list[Action] = []
+        if stops and not self.reason:
+            self.reason = "target reached"
+            actions.append(Stop(self.reason))
+        waiting = self._finished[epoch.number] if self.lockstep else {epoch.node}
+        actions.extend(Answer(node, epoch.number, self.reason) for node in self.workers if node in waiting)
+        return actions
+
+    def left(self, node: str) -> list[Action]:
+        """A node has done its part."""
+        self._left.add(node)
+        return [Finish()] if self._left == self.nodes else []
+
+    def _release(self) -> list[Action]:
+        if self._released or not self._gate_open or self._joined != self.nodes:
+            return []
+        self._released = True
+        return [Release()]
+
+
+def _mean_loss(reports: dict[str, Epoch]) -> float:
+    """Mean over all samples of an epoch."""
+    return sum(report.loss_sum for report in reports.values()) / sum(report.loss_samples for report in reports.values())

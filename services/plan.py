@@ -1,0 +1,272 @@
+"""The plan of one trial: every derived decision. After `make_plan` nobody decides anything of this kind again."""
+
+import hashlib
+from collections.abc import Sequence
+from math import ceil
+from typing import Literal, Protocol, TypeAlias
+
+from services.collectives import Route
+from services.component import Record
+from services.data import Order
+from services.datasets import AnyDataset
+from services.device import Want
+from services.layout import Range, ranges
+from services.links import goodput
+from services.models import AnyModel
+from services.optimisers import AnyOptimiser
+from services.scenario import EngineName, Fidelity, Scenario, Security, Timeouts, Trial
+from services.strategies import AnyStrategy
+from services.strategies.base import Cost, Predicted
+from services.target import Target
+from services.workload import posed
+
+Role: TypeAlias = Literal["coordinator", "worker", "ps_shard"]
+
+COORDINATOR = "coordinator"
+DTYPES = {"fp32": "float32", "fp64": "float64"}
+
+
+class Address(Record):
+    """Where a node listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Place(Record):
+    """A node's two addresses: the shaped network and the unshaped one."""
+
+    data: Address
+    control: Address
+
+
+class Addressing(Protocol):
+    """Which addresses an engine has to give; the plan hands them out."""
+
+    def place(self, number: int) -> Place:
+        """The addresses of the node with this number, from 0."""
+
+
+class Nowhere(Record):
+    """The addresses of nodes that share a process."""
+
+    def place(self, number: int) -> Place:
+        address = Address(host="in-process", port=number)
+        return Place(data=address, control=address)
+
+
+class NodePlan(Record):
+    """One node."""
+
+    name: str
+    role: Role
+    rank: int  # within its role
+    place: Place
+    device: Want = "cpu"
+    throughput: float | None = None  # samples/s that a paced worker declares; None: as fast as the host
+    slot: float = 0.0  # share of the step after which a paced worker does its mathematics, in [0, 1)
+    uplink_bps: float | None = None  # virtual; the engine divides by the dilation
+    downlink_bps: float | None = None
+    memory_bytes: int
+    cpus: float
+
+
+class Plan(Record):
+    """One trial, decided; what a node gets to read."""
+
+    run: str
+    trial: str
+    label: str
+    engine: EngineName
+    baseline: bool
+    repeat: int
+    seed: int
+    labels: dict[str, str | int | float]
+    question: str = ""
+
+    dataset: AnyDataset
+    model: AnyModel
+    optimiser: AnyOptimiser
+    strategy: AnyStrategy
+    precision: Literal["fp32", "fp64"]
+    batch: int
+    epochs: int
+    target: Target | None
+    stop_at_target: bool
+    train_samples: int
+    eval_samples: int
+    steps_per_epoch: int
+    steps: int
+    parameters: int
+    vector_bytes: int
+
+    workers: int
+    servers: int
+    nodes: tuple[NodePlan, ...]
+    shards: tuple[Range, ...]
+    routes: tuple[Route, ...]
+
+    dilation: float
+    security: Security
+    timeouts: Timeouts
+    fidelity: Fidelity
+    hash_every_step: bool = False  # a check of replicas that costs time; epochs are always checked
+
+    bytes_per_step: dict[str, int]
+    predicted: Predicted
+
+    @property
+    def order(self) -> Order:
+        """The order of the data."""
+        return Order(samples=self.train_samples, batch=self.batch, seed=self.seed)
+
+    @property
+    def dtype(self) -> str:
+        """NumPy's name of the precision."""
+        return DTYPES[self.precision]
+
+    @property
+    def estimated_wall_s(self) -> float:
+        """Seconds that the whole budget takes on this host, without start and evaluation."""
+        return 0.0 if self.engine == "simulated" else self.steps * self.predicted.step_s * self.dilation
+
+    @property
+    def sha256(self) -> str:
+        """Digest that all nodes of a trial must share."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    def node(self, name: str) -> NodePlan:
+        """The node of this name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def of_role(self, role: Role) -> tuple[NodePlan, ...]:
+        """The nodes of a role, by rank."""
+        return tuple(node for node in self.nodes if node.role == role)
+
+
+def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing, question: str = "") -> Plan:
+    """Decide everything about one trial; the same arguments give the same plan.
+
+    Args:
+        trial: one combination of a scenario.
+        run: identifier of the run.
+        engine: what will start the nodes.
+        addressing: addresses that are free for them.
+        question: the scenario's, for the report.
+    """
+    scenario, strategy = trial.scenario, trial.strategy
+    work, workers = scenario.workload, scenario.cluster.workers
+    task, samples = posed(work.dataset)
+    batch = work.global_batch(workers)
+    steps_per_epoch = ceil(samples / batch)
+    layout = work.model.layout(task)
+    itemsize = int(DTYPES[work.precision].removeprefix("float")) // 8
+    nodes = _nodes(scenario, strategy.server_count, addressing)
+    return Plan(
+        run=run,
+        trial=trial.id,
+        label=trial.label,
+        engine=engine,
+        baseline=trial.baseline,
+        repeat=trial.repeat,
+        seed=trial.seed,
+        labels=trial.labels,
+        question=question,
+        dataset=work.dataset,
+        model=work.model,
+        optimiser=strategy.optimiser(work.optimiser, workers),
+        strategy=strategy,
+        precision=work.precision,
+        batch=batch,
+        epochs=work.epochs,
+        target=work.target,
+        stop_at_target=work.stop == "target",
+        train_samples=samples,
+        eval_samples=len(work.dataset.load(DTYPES[work.precision]).test_x),
+        steps_per_epoch=steps_per_epoch,
+        steps=work.epochs * steps_per_epoch,
+        parameters=layout.size,
+        vector_bytes=layout.size * itemsize,
+        workers=workers,
+        servers=strategy.server_count,
+        nodes=nodes,
+        shards=ranges(layout.size, strategy.server_count) if strategy.server_count else (),
+        routes=strategy.routes(workers),
+        dilation=scenario.dilation,
+        security=scenario.security,
+        timeouts=scenario.timeouts,
+        fidelity=scenario.fidelity,
+        bytes_per_step=_bytes_per_step(strategy, workers, layout.size, itemsize),
+        predicted=strategy.predict(_cost(nodes, layout.size * itemsize, batch / workers)),
+    )
+
+
+def _nodes(scenario: Scenario, servers: int, addressing: Addressing) -> tuple[NodePlan, ...]:
+    """The coordinator, the servers, the workers, in the order in which they get their addresses."""
+    cluster = scenario.cluster
+    coordinator = NodePlan(
+        name=COORDINATOR, role="coordinator", rank=0, place=addressing.place(0), memory_bytes=1 << 30, cpus=1.0
+    )
+    shards = (_server(scenario, rank, addressing.place(1 + rank)) for rank in range(servers))
+    workers = (_worker(scenario, rank, addressing.place(1 + servers + rank)) for rank in range(cluster.workers))
+    return (coordinator, *shards, *workers)
+
+
+def _server(scenario: Scenario, rank: int, place: Place) -> NodePlan:
+    server = scenario.cluster.server
+    return NodePlan(
+        name=f"server-{rank}",
+        role="ps_shard",
+        rank=rank,
+        place=place,
+        uplink_bps=server.uplink,
+        downlink_bps=server.downlink,
+        memory_bytes=int(server.memory),
+        cpus=server.cpus,
+    )
+
+
+def _worker(scenario: Scenario, rank: int, place: Place) -> NodePlan:
+    """Slots are staggered over the workers, so that their mathematics doesn't meet on the host's cores."""
+    worker = scenario.worker(rank)
+    return NodePlan(
+        name=f"worker-{rank}",
+        role="worker",
+        rank=rank,
+        place=place,
+        device=worker.device,
+        throughput=worker.throughput,
+        slot=rank / scenario.cluster.workers,
+        uplink_bps=worker.uplink,
+        downlink_bps=worker.downlink,
+        memory_bytes=int(worker.memory),
+        cpus=worker.cpus,
+    )
+
+
+def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, itemsize: int) -> dict[str, int]:
+    """Payload bytes per node and step."""
+    sent = strategy.bytes_per_step(workers, entries, itemsize)
+    by_worker = {f"worker-{rank}": count for rank, count in enumerate(sent.workers)}
+    return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}
+
+
+def _cost(nodes: Sequence[NodePlan], size_bytes: int, share: float) -> Cost:
+    """What the closed forms need: the slowest link and the slowest worker set the pace.
+
+    Nothing is declared about the time per message, and what this host adds is not guessed: it shows as the remainder
+    between measured and predicted.
+    """
+    workers = [node for node in nodes if node.role == "worker"]
+    linked = [node for node in nodes if node.role != "coordinator"]
+    slowest = min(goodput(rate) for node in linked for rate in (node.uplink_bps, node.downlink_bps))
+    return Cost(
+        workers=len(workers),
+        size_bytes=size_bytes,
+        alpha_s=0.0,
+        beta_s=1 / slowest,
+        compute_s=max((share / node.throughput for node in workers if node.throughput), default=0.0),
+    )

@@ -1,0 +1,203 @@
+"""What did the user ask for? The whole scenario file as one frozen record, and the trials that follow from it."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import count
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from services.cluster import Cluster, Worker, first_workers
+from services.component import Record
+from services.conflict import Conflict, refuse
+from services.strategies import AnyStrategy
+from services.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
+from services.units import Duration
+from services.workload import Workload
+
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+EngineName: TypeAlias = Literal["docker", "local", "simulated"]
+
+BASELINE = {"none": {"kind": "none"}}  # label -> strategy
+
+
+class Security(Record):
+    """How nodes protect what they send."""
+
+    data: Literal["signed", "tls"] = Field(
+        "signed", description="signed: streams prove who opened them; tls: encrypted too"
+    )
+
+
+class Timeouts(Record):
+    """How long a node waits, in virtual time."""
+
+    start: Duration = Field(Duration("60s"), description="for all others to join")
+    step: Duration = Field(Duration("60s"), description="for any one message")
+    run: Duration = Field(Duration("1h"), description="for a whole trial")
+
+
+class Fidelity(Record):
+    """How far the emulation may be from what was declared before its numbers are not believed."""
+
+    missed_deadlines: Share = Field(0.01, description="share of paced phases that end late")
+    rate_error: Share = Field(0.05, description="relative error of a link's achieved rate")
+    host_cpu: Share = Field(0.95, description="share of the host's cores that is busy")
+
+
+class Scenario(Record):
+    """One experiment: a workload on a cluster under several strategies."""
+
+    name: Label = Field(description="the same as the file's")
+    workload: Workload
+    cluster: Cluster = Cluster()
+    strategies: dict[Label, AnyStrategy] = Field(min_length=1, description="what is compared: label -> strategy")
+    sweep: dict[str, Axis] = Field(
+        {}, description="dotted paths into this file -> values to try; workers is short for cluster.workers"
+    )
+    baseline: bool = Field(default=True, description="also train on one worker without any exchange, to compare with")
+    repeats: PositiveInt = Field(
+        1, description="times each trial runs; repeat r has seed + r, the same for every strategy"
+    )
+    seed: NonNegativeInt = Field(1, description="of parameters, data order and jitter")
+    dilation: float = Field(
+        1.0, ge=1, description="how many times slower than declared everything happens; reports are unaffected"
+    )
+    engine: EngineName | None = Field(None, description="what runs the nodes when the command line names nothing")
+    security: Security = Security()
+    timeouts: Timeouts = Timeouts()
+    fidelity: Fidelity = Fidelity()
+
+    @classmethod
+    def decode(cls, document: Document) -> Self:
+        """The scenario that a document in YAML's or JSON's types describes; no type is bent to fit."""
+        return cls.model_validate_json(json.dumps(document), strict=True)
+
+    def encode(self) -> Document:
+        """The document of this scenario with every default filled in and every quantity in its written form."""
+        return self.model_dump(mode="json")
+
+    def worker(self, rank: int) -> Worker:
+        """What the worker of this rank is like."""
+        return self.cluster.rank(rank)
+
+    def trials(self) -> tuple["Trial", ...]:
+        """Everything that runs: baselines, then strategies in their order; inner loops are workers, then repeats.
+
+        Raises pydantic's ValidationError for the first combination that contradicts itself.
+        """
+        return tuple(self.trial(choice) for choice in self.choices())
+
+    def choices(self) -> Iterator["Choice"]:
+        """What distinguishes each trial from the others, in the order in which they run."""
+        index = count()
+        for label in ((None,) if self.baseline else ()) + tuple(self.strategies):
+            for setting in combinations(self._sweep_of(label)):
+                for repeat in range(self.repeats):
+                    yield Choice(index=next(index), label=label, setting=setting, repeat=repeat)
+
+    def trial(self, choice: "Choice") -> "Trial":
+        """The trial of one choice; raises pydantic's ValidationError when it contradicts itself."""
+        return Trial.of(choice, Scenario.decode(self.document(choice)))
+
+    def document(self, choice: "Choice") -> Document:
+        """This scenario narrowed down to one choice: nothing is left to sweep or to repeat."""
+        document = apply(self.sweep, choice.setting, self.encode())
+        alone = {"cluster": document["cluster"] | {"workers": 1}, "strategies": BASELINE}
+        chosen = {"strategies": {choice.label: document["strategies"].get(choice.label)}}
+        document |= alone if choice.label is None else chosen
+        document |= {"sweep": {}, "baseline": False, "repeats": 1, "seed": document["seed"] + choice.repeat}
+        return document | {"cluster": first_workers(document["cluster"])}
+
+    def _sweep_of(self, label: str | None) -> Sweep:
+        """The axes that matter to one strategy, workers last; None is the baseline, which has one worker."""
+        own = {name: axis for name, axis in self.sweep.items() if axis.concerns(name, label)}
+        return dict(sorted(own.items(), key=lambda item: WORKERS in item[1].sets(item[0])))
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        refuse((*self._sweep_conflicts(), *self._group_conflicts()))
+        refuse(() if self.sweep else self._final_conflicts())
+        return self
+
+    def _sweep_conflicts(self) -> Iterator[Conflict]:
+        document = self.encode()
+        for name, axis in self.sweep.items():
+            yield from (Conflict(("sweep", name), why) for path in axis.sets(name) if (why := missing(path, document)))
+            if WORKERS in axis.sets(name) and not all(is_count(value) for value in axis.values):
+                yield Conflict(("sweep", name), "workers are whole numbers from 1")
+
+    def _group_conflicts(self) -> Iterator[Conflict]:
+        swept = [value for name, axis in self.sweep.items() if WORKERS in axis.sets(name) for value in axis.values]
+        most = max((value for value in swept if is_count(value)), default=self.cluster.workers)
+        for k, group in enumerate(self.cluster.groups):
+            if beyond := [rank for rank in group.ranks if rank >= most]:
+                yield Conflict(
+                    ("cluster", "groups", k, "ranks"), f"there is no rank {beyond[0]}; ranks are 0 to {most - 1}"
+                )
+
+    def _final_conflicts(self) -> Iterator[Conflict]:
+        """What can be judged only when nothing is left to sweep."""
+        workers = self.cluster.workers
+        for label, strategy in self.strategies.items():
+            if reason := strategy.refusal(workers):
+                yield Conflict(("strategies", label), reason)
+        if self.workload.global_batch(workers) < workers:
+            yield Conflict(
+                ("workload", "batch"),
+                f"{self.workload.batch} samples do not go round {workers} workers; each needs one",
+            )
+
+
+class Choice(Record):
+    """What distinguishes one trial of a scenario from the others."""
+
+    index: int
+    label: str | None  # of the strategy; None is the baseline
+    setting: Setting  # name of an axis -> value
+    repeat: int
+
+
+class Trial(Record):
+    """One thing to run: one strategy, one value of everything swept, one seed."""
+
+    index: int
+    id: str  # folder name, such as "003-ring-w4-r0"
+    label: str  # of the strategy
+    strategy: AnyStrategy
+    scenario: Scenario  # narrowed down to this trial
+    repeat: int
+    seed: int
+    labels: dict[str, str | int | float]  # name of an axis -> value, and always "workers"
+    baseline: bool
+
+    @classmethod
+    def of(cls, choice: Choice, scenario: Scenario) -> Self:
+        """The trial that runs `scenario`, the result of `choice`."""
+        ((label, strategy),) = scenario.strategies.items()
+        workers = scenario.cluster.workers
+        others = {name: scalar(value) for name, value in choice.setting.items() if name not in {"workers", WORKERS}}
+        parts = (f"{choice.index:03}", label, f"w{workers}", *map(slug, others.values()), f"r{choice.repeat}")
+        return cls(
+            index=choice.index,
+            id="-".join(parts),
+            label=label,
+            strategy=strategy,
+            scenario=scenario,
+            repeat=choice.repeat,
+            seed=scenario.seed,
+            labels={"workers": workers, **others},
+            baseline=choice.label is None,
+        )
+
+
+def scalar(value: Any) -> str | int | float:
+    """A swept value as a label: itself, or in JSON when it is a whole section."""
+    return value if isinstance(value, str | int | float) else json.dumps(value)
+
+
+def slug(value: str | float) -> str:
+    """A swept value as a part of a folder's name."""
+    return re.sub(r"[^a-z0-9.]+", "-", str(value).lower()).strip("-")[:24]

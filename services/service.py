@@ -1,0 +1,127 @@
+"""A node as a process: its loop, its servers, its lines to the others, and its exit."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health import aio as health
+from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
+
+from services.clock import WallClock, precise_loop
+from services.control import OPEN_GATE
+from services.coordinator.service import ControlService
+from services.errors import EnsayoError
+from services.host import bytes_sent, interface_of
+from services.identity import Identity
+from services.links import Port, goodput
+from services.node import Seams, coordinator, run_server, run_worker
+from services.plan import COORDINATOR, NodePlan, Plan
+from services.runlog import RunLog
+from services.transport.grpc.channels import OPTIONS, channel, listen
+from services.transport.grpc.control import GrpcControl
+from services.transport.grpc.data import GrpcTransport, Link
+from services.wire.control_pb2_grpc import add_ControlServicer_to_server
+
+PROBE_S = 2.0
+GOODBYE_S = 2.0  # wall seconds for the last answers to reach their nodes
+FAILED = 4
+
+
+def live(plan: Plan, name: str, secrets: Path) -> int:
+    """Live as one node; the exit code."""
+    failures: list[Exception] = []
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
+        try:
+            runner.run(_live(plan, plan.node(name), Identity.read(name, secrets)))
+        except* EnsayoError as errors:
+            failures.extend(leaf for leaf in leaves(errors) if isinstance(leaf, EnsayoError))
+    for failure in failures:
+        sys.stderr.write(f"{type(failure).__name__}: {failure}\n")
+    return FAILED if failures else 0
+
+
+def leaves(group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
+    """The errors in a group of groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
+def probe(plan: Plan, name: str, secrets: Path) -> int:
+    """Ask a node whether it serves; 0 when it does."""
+    return asyncio.run(_probe(plan, name, Identity.read(name, secrets)))
+
+
+async def _live(plan: Plan, me: NodePlan, identity: Identity) -> None:
+    clock = WallClock(plan.dilation)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
+    log = RunLog("" if me.name == COORDINATOR else me.name, clock, sys.stdout.write)
+    server = grpc.aio.server(options=OPTIONS)
+    serving = health.HealthServicer()
+    add_HealthServicer_to_server(serving, server)
+    listen(server, me.place.control, identity)
+    if me.role == "coordinator":
+        await _coordinate(plan, clock, log, server, serving)
+    else:
+        await server.start()
+        await _take_part(plan, me, identity, clock, log, serving)
+    await server.stop(GOODBYE_S)
+
+
+async def _coordinate(
+    plan: Plan, clock: WallClock, log: RunLog, server: grpc.aio.Server, serving: health.HealthServicer
+) -> None:
+    """Serve the desk until everybody has left."""
+    desk = coordinator(plan, clock, log)
+    add_ControlServicer_to_server(ControlService(desk), server)
+    opened = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(OPEN_GATE, opened.set)
+    await server.start()
+    await serving.set("", health_pb2.HealthCheckResponse.SERVING)
+    async with asyncio.timeout(clock.wall(plan.timeouts.start)):
+        await opened.wait()
+    await desk.open_gate()
+    await desk.finished.wait()
+
+
+async def _take_part(
+    plan: Plan, me: NodePlan, identity: Identity, clock: WallClock, log: RunLog, serving: health.HealthServicer
+) -> None:
+    """Serve the data port and live as a worker or a server."""
+    transport = GrpcTransport(
+        addresses={node.name: node.place.data for node in plan.nodes},
+        identity=identity,
+        clock=clock,
+        timeout_s=clock.wall(plan.timeouts.step),
+        run_s=clock.wall(plan.timeouts.run),
+        link=_link(me) if plan.engine == "local" else None,
+        encrypt=plan.security.data == "tls",
+    )
+    await transport.start()
+    await serving.set("", health_pb2.HealthCheckResponse.SERVING)
+    control = GrpcControl(plan, identity)
+    interface = interface_of(me.place.data.host)
+    seams = Seams(transport, control, clock, log, lambda: bytes_sent(interface))
+    life = run_worker if me.role == "worker" else run_server
+    await life(plan, me, seams)
+    await transport.stop()
+    await control.close()
+
+
+def _link(me: NodePlan) -> Link:
+    """Without a kernel that shapes the link, the transport does; rates are virtual, like its clock."""
+    return Link(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)))
+
+
+async def _probe(plan: Plan, name: str, identity: Identity) -> int:
+    async with channel(plan.node(name).place.control, name, identity) as line:
+        try:
+            answer = await HealthStub(line).Check(health_pb2.HealthCheckRequest(), timeout=PROBE_S)
+        except grpc.aio.AioRpcError:
+            return 1
+    return 0 if answer.status == health_pb2.HealthCheckResponse.SERVING else 1

@@ -1,0 +1,18 @@
+"""Strategies: how workers agree on an update.
+
+`none` trains on one worker, `all_reduce` sums gradients along a collective's routes, `parameter_server` lets servers
+hold the parameters. `AnyStrategy` is the registry: the kinds that a scenario may name.
+"""
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from services.strategies.all_reduce import AllReduce
+from services.strategies.base import Gradient, Outcome, Peer, Strategy
+from services.strategies.none import Alone
+from services.strategies.parameter_server import ParameterServer
+
+AnyStrategy: TypeAlias = Annotated[Alone | AllReduce | ParameterServer, Field(discriminator="kind")]
+
+__all__ = ["AllReduce", "Alone", "AnyStrategy", "Gradient", "Outcome", "ParameterServer", "Peer", "Strategy"]

@@ -1,0 +1,129 @@
+"""The contract of a strategy: how the gradients of all workers become the next parameters of each.
+
+A strategy is written once, as coroutines over the seams Transport and Clock. It says what it needs (servers), what it
+sends (bytes per node and step) and what it should cost (a closed form), all before a run starts.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from services.collectives.base import Route
+from services.component import Component, Record
+from services.device import Device, Vector
+from services.layout import Range
+from services.optimisers import AnyOptimiser
+from services.runlog import Phases
+from services.transport.base import Transport
+
+State: TypeAlias = Any  # what a strategy keeps between steps; it belongs to the worker
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What one worker computed: the mean over its share of the batch."""
+
+    mean: Vector  # shape (n,)
+    samples: int  # of the share; may be zero when the last batch of an epoch is small
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What a strategy may use of the worker that it runs on."""
+
+    rank: int
+    workers: Sequence[str]  # node names by rank
+    servers: Sequence[str]  # node names by shard
+    shards: Sequence[Range]  # which range of the vector each server holds
+    routes: Sequence[Route]
+    optimiser: AnyOptimiser
+    device: Device
+    transport: Transport
+    batch_size: Callable[[int], int]  # samples of all workers in a step
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The parameters after a step, and what is known about them."""
+
+    params: Vector
+    state: State
+    staleness: float | None = None  # updates that others made to the parameters between reading and updating them
+    samples: int = 0  # that went into the parameters so far, all workers together; 0: not known here
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Payload bytes per step."""
+
+    workers: tuple[int, ...]  # by rank
+    servers: tuple[int, ...] = ()  # by shard
+
+
+class Cost(Record):
+    """The numbers that a closed form needs."""
+
+    workers: int
+    size_bytes: int  # of the vector
+    alpha_s: float  # per message
+    beta_s: float  # per byte and direction
+    compute_s: float  # of one step of the slowest worker
+
+
+class Predicted(Record):
+    """A closed form, evaluated; virtual seconds."""
+
+    compute_s: float
+    exchange_s: float
+    formula: str
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a whole step."""
+        return self.compute_s + self.exchange_s
+
+
+class Strategy(Component, ABC):
+    """One way to train with n workers."""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether all replicas hold the same bits after every step."""
+        return True
+
+    @property
+    def server_count(self) -> int:
+        """Nodes that hold parameters and compute no gradients."""
+        return 0
+
+    def refusal(self, workers: int) -> str | None:  # noqa: ARG002 - most strategies take any number
+        """Why this strategy can't run with `workers` workers; None when it can."""
+        return None
+
+    def optimiser(self, given: AnyOptimiser, workers: int) -> AnyOptimiser:  # noqa: ARG002 - most use what was given
+        """The optimiser that makes one update of this strategy."""
+        return given
+
+    def routes(self, workers: int) -> tuple[Route, ...]:  # noqa: ARG002 - only collectives have routes
+        """The routes of the collective that it uses."""
+        return ()
+
+    @abstractmethod
+    def bytes_per_step(self, workers: int, entries: int, itemsize: int) -> Sent:
+        """Payload bytes that each node sends in one step, for a vector of `entries` of `itemsize` bytes."""
+
+    @abstractmethod
+    def predict(self, cost: Cost) -> Predicted:
+        """Closed form of the time of one step."""
+
+    @abstractmethod
+    def init(self, peer: Peer, params: Vector) -> State:
+        """The state before the first step."""
+
+    @abstractmethod
+    async def step(self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases) -> Outcome:
+        """Exchange and update; `phases` gets what was measured: exchange, update."""
+
+    async def leave(self, peer: Peer, step: int) -> None:
+        """The worker takes no part from `step` on."""

@@ -1,0 +1,82 @@
+"""The seam between an algorithm and the network: named messages to named nodes."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+Buffer = bytes | memoryview  # contiguous
+
+
+class Stage(IntEnum):
+    """Which part of a step a message belongs to."""
+
+    SUM = 1  # a partial sum on its way to the root of its chunk
+    SPREAD = 2  # a total on its way back
+    PUSH = 3  # a gradient for a server
+    REPLY = 4  # parameters for a worker
+    LEAVE = 5  # the worker will push no more
+
+
+class Tag(NamedTuple):
+    """The name of a message from one sender; a name is used once in a run."""
+
+    step: int
+    stage: int
+    chunk: int = 0
+    piece: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A payload of at most a transport's `piece_bytes` and what its receiver must know about it; times in virtual seconds."""
+
+    tag: Tag
+    data: Buffer = b""
+    version: int = 0  # of the parameters that the payload was computed from, or holds
+    samples: int = 0  # that went into the payload
+    sent_at: float = 0.0  # when the sender's link took it
+    passed_at: float = 0.0  # when the sender's link had passed it on
+    update_s: float = 0.0  # how long the sender took to update the parameters that this holds
+
+    @property
+    def size(self) -> int:
+        """Payload bytes."""
+        return memoryview(self.data).nbytes
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What one node has sent; framing is what the encoding adds to the payload."""
+
+    payload_bytes: int = 0
+    framing_bytes: int = 0
+    messages: int = 0
+    by_peer: dict[str, int] = field(default_factory=dict)
+
+    def count(self, peer: str, payload_bytes: int, framing_bytes: int) -> None:
+        """Add one message to `peer`."""
+        self.payload_bytes += payload_bytes
+        self.framing_bytes += framing_bytes
+        self.messages += 1
+        self.by_peer[peer] = self.by_peer.get(peer, 0) + payload_bytes
+
+
+class Transport(ABC):
+    """Messages between this node and its neighbours, each delivered once, under its tag."""
+
+    traffic: Traffic
+    piece_bytes: int  # the largest payload that one message should carry
+
+    @abstractmethod
+    async def send(self, to: str, message: Message) -> None:
+        """Hand a message to the network; returns when the link has taken it, not when it has arrived."""
+
+    @abstractmethod
+    async def recv(self, source: str, *tags: Tag) -> Message:
+        """Wait for a message by name; of several names, for the first that comes.
+
+        Raises:
+            DeadlineExceeded: it did not come within the plan's step timeout.
+            Unreachable: the sender is gone.
+        """

@@ -1,0 +1,147 @@
+"""Bulk messages over gRPC: one long-lived stream to every neighbour, opened with the sender's signed identity."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import grpc
+
+from services.clock import Clock
+from services.errors import DeadlineExceeded, Refused, Unreachable
+from services.identity import Identity
+from services.links import QUANTUM_BYTES, Port
+from services.plan import Address
+from services.transport.base import Message, Tag, Traffic, Transport
+from services.transport.grpc.channels import OPTIONS, channel, listen, ours
+from services.transport.mailbox import Mailbox
+from services.wire.codec import decode, encode
+from services.wire.data_pb2 import Delivered
+
+METHOD = "/ensayo.wire.Data/Push"
+IDENTITY_KEY = "ensayo-identity-bin"
+PIECE_BYTES = 1 << 20  # larger messages leave the cache, smaller ones cost more per byte: gRPC is fastest at 1-2 MiB
+CLOSE_S = 10.0  # wall seconds for a neighbour to take what is on its way when a node is done
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link that this process has to shape itself, because the kernel does not."""
+
+    uplink: Port
+    downlink: Port
+
+
+@dataclass
+class _Stream:
+    """An open stream; one message at a time is written to it."""
+
+    channel: grpc.aio.Channel
+    call: Any
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class GrpcTransport(Transport):
+    """One node's end of the data plane."""
+
+    def __init__(  # noqa: D417 - identity and clock are what their types say
+        self,
+        addresses: Mapping[str, Address],
+        identity: Identity,
+        clock: Clock,
+        timeout_s: float,
+        run_s: float,
+        link: Link | None = None,
+        encrypt: bool = False,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            addresses: of all nodes, by name.
+            timeout_s: wall seconds for one message.
+            run_s: wall seconds that a stream may live.
+            link: how fast messages may leave and arrive; None when the kernel shapes the link.
+            encrypt: TLS on the streams as well.
+        """
+        self.traffic = Traffic()
+        self.piece_bytes = PIECE_BYTES if link is None else QUANTUM_BYTES
+        self._addresses = addresses
+        self._identity = identity
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._run_s = run_s
+        self._link = link
+        self._tls = identity if encrypt else None
+        self._mailbox = Mailbox(timeout_s)
+        self._streams: dict[str, _Stream] = {}
+        self._server = grpc.aio.server(options=OPTIONS)
+
+    async def start(self) -> None:
+        """Listen on the data network."""
+        handler = grpc.stream_unary_rpc_method_handler(self._receive, None, Delivered.SerializeToString)
+        service, method = METHOD.strip("/").split("/")
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        listen(self._server, self._addresses[self._identity.name], self._tls)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Return when neighbours have taken everything, and have sent everything."""
+        for peer, stream in self._streams.items():
+            async with ours(peer), asyncio.timeout(CLOSE_S):
+                await stream.call.done_writing()
+                await stream.call
+            await stream.channel.close()
+        await self._server.stop(CLOSE_S)
+
+    async def send(self, to: str, message: Message) -> None:
+        stream = self._streams.get(to) or self._open(to)
+        if self._link is not None:
+            sent_at, passed_at = self._link.uplink.take(self._clock.now(), message.size)
+            message = replace(message, sent_at=sent_at, passed_at=passed_at)
+            await self._clock.sleep_until(sent_at)
+        part = encode(message)
+        self.traffic.count(to, message.size, len(part) - message.size)
+        try:
+            async with stream.lock, ours(to), asyncio.timeout(self._timeout_s):
+                await stream.call.write(part)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{to} did not take a message within {self._timeout_s:g} s") from None
+        except asyncio.InvalidStateError:  # what gRPC raises on a stream that has ended
+            async with ours(to):
+                await stream.call
+            raise Unreachable(f"{to} has ended the stream") from None
+
+    async def recv(self, source: str, *tags: Tag) -> Message:
+        return await self._mailbox.take(source, *tags)
+
+    def _open(self, to: str) -> _Stream:
+        opened = channel(self._addresses[to], to, self._tls)
+        method = opened.stream_unary(METHOD, None, Delivered.FromString)
+        proof = ((IDENTITY_KEY, self._identity.prove(to)),)
+        self._streams[to] = _Stream(opened, method(metadata=proof, timeout=self._run_s, wait_for_ready=True))
+        return self._streams[to]
+
+    async def _receive(self, parts: AsyncIterator[bytes], context: Any) -> Delivered:
+        """One neighbour's stream, until it has no more to send."""
+        try:
+            source = self._identity.check(dict(context.invocation_metadata()).get(IDENTITY_KEY))
+        except Refused as refusal:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refusal))
+        count = 0
+        try:
+            async for part in parts:
+                self._arrive(source, decode(part))
+                count += 1
+        except asyncio.CancelledError:
+            self._mailbox.fail(source, Unreachable(f"{source} broke off its stream"))
+            raise
+        return Delivered(parts=count)
+
+    def _arrive(self, source: str, message: Message) -> None:
+        """Deliver a message when its link has carried it."""
+        if self._link is None:
+            self._mailbox.deliver(source, message)
+            return
+        due = self._link.downlink.give(message.sent_at, message.passed_at, message.size)
+        wait_s = self._clock.wall(max(0.0, due - self._clock.now()))
+        asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

@@ -1,0 +1,77 @@
+"""Where received messages wait for whoever asks for them by name."""
+
+import asyncio
+from collections import defaultdict
+
+from services.errors import DeadlineExceeded, NetworkError
+from services.transport.base import Message, Tag
+
+
+class Mailbox:
+    """Messages by sender and tag; each is delivered once and taken once.
+
+    A sender's messages are never more than one step apart, so a tag is remembered for two steps and anything older is
+    a copy that came late.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        """`timeout_s` is in seconds of the running event loop."""
+        self._timeout_s = timeout_s
+        self._waiting: dict[tuple[str, Tag], Message] = {}
+        self._wanted: dict[tuple[str, Tag], asyncio.Future[Message]] = {}
+        self._seen: dict[str, set[Tag]] = defaultdict(set)
+        self._newest: dict[str, int] = defaultdict(int)
+        self._gone: dict[str, NetworkError] = {}
+
+    def deliver(self, source: str, message: Message) -> None:
+        """Give the message to whoever waits for it, or keep it; drop a second copy."""
+        if not self._is_new(source, message.tag):
+            return
+        future = self._wanted.pop((source, message.tag), None)
+        if future is not None and not future.done():
+            future.set_result(message)
+        else:
+            self._waiting[source, message.tag] = message
+
+    def fail(self, source: str, error: NetworkError) -> None:
+        """Nothing more will come from `source`: whoever waits for it is told."""
+        self._gone[source] = error
+        for key in [key for key in self._wanted if key[0] == source]:
+            future = self._wanted.pop(key)
+            if not future.done():
+                future.set_exception(error)
+
+    async def take(self, source: str, *tags: Tag) -> Message:
+        """The first message from `source` under one of the tags.
+
+        Raises:
+            DeadlineExceeded: none came in time.
+            NetworkError: what `fail` was told.
+        """
+        for tag in tags:
+            if (source, tag) in self._waiting:
+                return self._waiting.pop((source, tag))
+        if source in self._gone:
+            raise self._gone[source]
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._wanted.update({(source, tag): future for tag in tags})
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await future
+        except TimeoutError:
+            names = ", ".join(str(tuple(tag)) for tag in tags)
+            raise DeadlineExceeded(f"no message {names} from {source} within {self._timeout_s:g} s") from None
+        finally:
+            for tag in tags:
+                self._wanted.pop((source, tag), None)
+
+    def _is_new(self, source: str, tag: Tag) -> bool:
+        """Whether this is the first copy; forgets tags that can no longer come."""
+        seen = self._seen[source]
+        if tag in seen or tag.step < self._newest[source] - 1:
+            return False
+        if tag.step > self._newest[source]:
+            self._newest[source] = tag.step
+            self._seen[source] = {known for known in seen if known.step >= tag.step - 1}
+        self._seen[source].add(tag)
+        return True

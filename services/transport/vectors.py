@@ -1,0 +1,29 @@
+"""Vectors as messages: cut into pieces that a transport likes to carry, and put together again."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from services.device import HostArray
+from services.transport.base import Message, Transport
+
+
+def pieces(vector: HostArray, piece_bytes: int) -> Iterator[HostArray]:
+    """Views of at most `piece_bytes` that cover `vector`, shape (n,), in order."""
+    length = max(1, piece_bytes // vector.itemsize)
+    return (vector[start : start + length] for start in range(0, vector.size, length))
+
+
+async def send_vector(transport: Transport, to: str, first: Message, vector: HostArray) -> None:
+    """Send `vector` as pieces that are numbered from 0 and otherwise like `first`."""
+    for number, piece in enumerate(pieces(vector, transport.piece_bytes)):
+        tag = first.tag._replace(piece=number)
+        await transport.send(to, replace(first, tag=tag, data=piece.data.cast("B")))
+
+
+async def recv_rest(transport: Transport, source: str, first: Message, out: HostArray) -> None:
+    """Fill `out` with a vector whose first piece has been received."""
+    for number, piece in enumerate(pieces(out, transport.piece_bytes)):
+        message = first if number == 0 else await transport.recv(source, first.tag._replace(piece=number))
+        piece[:] = np.frombuffer(message.data, piece.dtype)

@@ -1,0 +1,67 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Joined(_message.Message):
+    __slots__ = ("node", "plan_sha256")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_SHA256_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    plan_sha256: str
+    def __init__(self, node: _Optional[str] = ..., plan_sha256: _Optional[str] = ...) -> None: ...
+
+class Released(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EpochEnded(_message.Message):
+    __slots__ = ("node", "epoch", "steps", "samples", "loss_sum", "loss_samples", "parameters", "parameters_sha256")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LOSS_SUM_FIELD_NUMBER: _ClassVar[int]
+    LOSS_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_SHA256_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    epoch: int
+    steps: int
+    samples: int
+    loss_sum: float
+    loss_samples: int
+    parameters: bytes
+    parameters_sha256: str
+    def __init__(self, node: _Optional[str] = ..., epoch: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., loss_sum: _Optional[float] = ..., loss_samples: _Optional[int] = ..., parameters: _Optional[bytes] = ..., parameters_sha256: _Optional[str] = ...) -> None: ...
+
+class Decision(_message.Message):
+    __slots__ = ("stop", "reason")
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    stop: bool
+    reason: str
+    def __init__(self, stop: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    def __init__(self, node: _Optional[str] = ...) -> None: ...
+
+class Left(_message.Message):
+    __slots__ = ("node", "parameters", "version", "samples")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    parameters: bytes
+    version: int
+    samples: int
+    def __init__(self, node: _Optional[str] = ..., parameters: _Optional[bytes] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

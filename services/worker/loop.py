@@ -1,0 +1,164 @@
+"""A worker at work: compute, exchange, update, until the run is decided."""
+
+import asyncio
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from services.clock import Clock
+from services.control import Control, Epoch, Final
+from services.datasets import Data
+from services.device import HostArray, Vector
+from services.pacing import Pace
+from services.plan import NodePlan, Plan
+from services.runlog import Batch, Phases, RunLog
+from services.strategies import Gradient, Outcome, Peer
+from services.strategies.base import State
+
+STEP_COLUMNS = (
+    "step",
+    "epoch",
+    "start_s",
+    "step_s",
+    "data_s",
+    "compute_s",
+    "exchange_s",
+    "update_s",
+    "late_s",
+    "samples",
+    "loss",
+    "bytes_sent",
+    "messages_sent",
+    "staleness",
+)
+LATE_SHARE, LATE_S = 0.05, 0.001  # a deadline is missed when it is passed by more than both
+
+
+@dataclass
+class Tally:
+    """What a worker adds up: losses of the current epoch, deadlines of the run."""
+
+    loss_sum: float = 0.0
+    loss_samples: int = 0
+    deadlines: int = 0
+    missed: int = 0
+
+    def lost(self, loss: float, samples: int) -> None:
+        """Add the mean loss of some samples."""
+        self.loss_sum += loss * samples
+        self.loss_samples += samples
+
+    def met(self, late_s: float | None, compute_s: float) -> None:
+        """Add a deadline, if there was one."""
+        if late_s is not None:
+            self.deadlines += 1
+            self.missed += late_s > max(LATE_S, LATE_SHARE * compute_s)
+
+
+@dataclass
+class Worker:
+    """One worker and everything that it works with."""
+
+    plan: Plan
+    me: NodePlan
+    peer: Peer
+    data: Data
+    pace: Pace
+    control: Control
+    clock: Clock
+    log: RunLog
+    tally: Tally = field(default_factory=Tally)
+
+    async def train(self) -> None:
+        """From the first parameters to the end of the run."""
+        host = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)
+        outcome = Outcome(self.peer.device.to_device(host), None)
+        outcome = Outcome(outcome.params, self.plan.strategy.init(self.peer, outcome.params))
+        steps = Batch(self.log, "node_steps", STEP_COLUMNS)
+        stopped = asyncio.create_task(self._stopped())
+        step = 0
+        while step < self.plan.steps and not stopped.done():
+            outcome = await self._step(step, outcome.params, outcome.state, steps)
+            step += 1
+            if step % self.plan.steps_per_epoch == 0 and await self._end_epoch(step, outcome):
+                break
+        steps.flush()
+        await self.plan.strategy.leave(self.peer, step)
+        stopped.cancel()
+        with suppress(asyncio.CancelledError):
+            await stopped
+        await self.control.leave(Final())
+
+    async def _stopped(self) -> None:
+        """Returns when the run is decided, for workers that don't wait for each other; never in lockstep."""
+        if self.plan.strategy.synchronous:
+            await asyncio.Event().wait()
+        await self.control.await_stop()
+
+    async def _step(self, step: int, params: Vector, state: State, steps: Batch) -> Outcome:
+        """One step, timed by phase and logged."""
+        traffic = self.peer.transport.traffic
+        sent = traffic.payload_bytes, traffic.messages
+        started_ms, started = self.clock.epoch_ms(), self.clock.now()
+        phases = Phases(self.clock)
+        loss, gradient, late_s = await self._gradient(step, params, phases)
+        outcome = await self.plan.strategy.step(self.peer, step, params, gradient, state, phases)
+        self.tally.lost(loss, gradient.samples)
+        spent = phases.seconds
+        steps.add((
+            step,
+            step // self.plan.steps_per_epoch + 1,
+            round(started_ms / 1e3, 6),
+            round(self.clock.now() - started, 6),
+            *(round(spent.get(phase, 0.0), 6) for phase in ("data", "compute", "exchange", "update")),
+            None if late_s is None else round(late_s, 6),
+            gradient.samples,
+            loss,
+            traffic.payload_bytes - sent[0],
+            traffic.messages - sent[1],
+            outcome.staleness,
+        ))
+        if self.plan.hash_every_step:
+            self.log.point("node_hash", _sha256(self.peer.device.to_host(outcome.params)), step=step + 1)
+        return outcome
+
+    async def _gradient(self, step: int, params: Vector, phases: Phases) -> tuple[float, Gradient, float | None]:
+        """Mean loss and gradient of this worker's share of the batch, and how late they came."""
+        with phases.span("data"):
+            share = self.plan.order.share(step, self.peer.rank, (1,) * self.plan.workers)
+            x = self.peer.device.to_device(self.data.train_x[share])
+            y = self.peer.device.to_device(self.data.train_y[share])
+        with phases.span("compute"):
+            (loss, mean), late_s = await self.pace.compute(len(share), lambda: self._mathematics(params, x, y))
+        self.tally.met(late_s, phases.seconds["compute"])
+        return loss, Gradient(mean, len(share)), late_s
+
+    def _mathematics(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
+        result = self.plan.model.loss_and_grad(self.data.task, params, x, y)
+        self.peer.device.synchronize()
+        return result
+
+    async def _end_epoch(self, steps: int, outcome: Outcome) -> str:
+        """Tell the coordinator; why to stop, if so."""
+        host = self.peer.device.to_host(outcome.params)
+        digest = _sha256(host)
+        if self.plan.strategy.synchronous:
+            self.log.point("node_hash", digest, step=steps)
+        tally, self.tally = self.tally, Tally(deadlines=self.tally.deadlines, missed=self.tally.missed)
+        epoch = steps // self.plan.steps_per_epoch
+        return await self.control.end_epoch(
+            Epoch(
+                node=self.me.name,
+                number=epoch,
+                steps=steps,
+                samples=outcome.samples or epoch * self.plan.train_samples,
+                loss_sum=tally.loss_sum,
+                loss_samples=tally.loss_samples,
+                parameters=host.tobytes() if self.me.rank == 0 else b"",
+                sha256=digest,
+            )
+        )
+
+
+def _sha256(vector: HostArray) -> str:
+    return hashlib.sha256(vector.tobytes()).hexdigest()

@@ -1,0 +1,73 @@
+"""Every dataset through one battery: the same everywhere, nothing of the test part in training."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from services.datasets import AnyDataset, Dataset, Diabetes, Digits, Linnerud, SyntheticRegression
+
+EXAMPLES: list[Dataset] = [Digits(), Linnerud(), Diabetes(), SyntheticRegression(samples=100)]
+
+every_dataset = pytest.mark.parametrize("dataset", EXAMPLES, ids=lambda dataset: dataset.kind)
+
+
+def test_every_member_of_the_family_of_datasets_stands_in_the_table() -> None:
+    """A dataset that is not in the table is not tested."""
+    union, _ = get_args(AnyDataset)
+
+    assert {type(dataset) for dataset in EXAMPLES} == set(get_args(union))
+
+
+@every_dataset
+def test_a_dataset_is_read_from_what_it_writes(dataset: Dataset) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnyDataset).validate_json(dataset.model_dump_json()) == dataset
+
+
+@every_dataset
+def test_loading_twice_gives_the_same_bits(dataset: Dataset) -> None:
+    """Every node loads for itself; ranks cut shares out of what must be one and the same order."""
+    first, second = dataset.load("float32"), dataset.load("float32")
+
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
+
+
+@every_dataset
+def test_no_sample_is_both_for_training_and_for_testing(dataset: Dataset) -> None:
+    """A model that has seen the test has not passed it. Rows are compared with their targets, as bytes."""
+    data = dataset.load("float64")
+
+    train, test = (
+        {(x.tobytes(), y.tobytes()) for x, y in zip(*part, strict=True)}
+        for part in ((data.train_x, data.train_y), (data.test_x, data.test_y))
+    )
+
+    assert train.isdisjoint(test)
+
+
+@every_dataset
+def test_another_seed_splits_otherwise_and_the_fraction_holds(dataset: Dataset) -> None:
+    """Repeats with other splits show how much a result owes to this one."""
+    data = dataset.load("float64")
+    other = dataset.model_copy(update={"seed": 1}).load("float64")
+    total = len(data.train_x) + len(data.test_x)
+
+    assert data.test_x.tobytes() != other.test_x.tobytes()
+    assert len(data.test_x) / total == pytest.approx(dataset.test_fraction, abs=0.01)
+
+
+@every_dataset
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_arrays_have_the_shapes_and_types_that_the_task_promises(dataset: Dataset, dtype: str) -> None:
+    """Models are built from the task before they see a sample."""
+    data = dataset.load(dtype)
+
+    for x, y in ((data.train_x, data.train_y), (data.test_x, data.test_y)):
+        assert x.shape[1:] == data.task.inputs
+        assert x.dtype == np.dtype(dtype)
+        assert len(x) == len(y)
+        assert y.dtype == {"cross_entropy": np.int64, "mse": np.dtype(dtype)}[data.task.loss]
+        assert y.shape[1:] == {"cross_entropy": (), "mse": (data.task.outputs,)}[data.task.loss]

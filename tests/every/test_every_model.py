@@ -1,0 +1,200 @@
+"""Every model through one battery: gradients are right, starts are equal, batches of any size work."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from services.datasets import Task
+from services.device import Device, HostArray
+from services.models import AnyModel, LeNet5, Linear, Mlp, Model
+from services.optimisers import Sgd
+
+PICTURES = Task(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
+NUMBERS = Task(inputs=(5,), outputs=3, loss="mse")
+
+EXAMPLES: list[tuple[Model, Task]] = [
+    (Linear(), PICTURES),
+    (Linear(), NUMBERS),
+    (Mlp(hidden=(16,), activation="relu"), PICTURES),
+    (Mlp(hidden=(8, 6), activation="tanh"), NUMBERS),
+    (LeNet5(input_side=16, activation="tanh"), PICTURES),
+    (LeNet5(activation="relu"), PICTURES),
+]
+
+every_model = pytest.mark.parametrize(
+    ("model", "task"), EXAMPLES, ids=[f"{model!r}-{task.loss}" for model, task in EXAMPLES]
+)
+
+
+def samples(task: Task, count: int, dtype: str = "float64") -> tuple[HostArray, HostArray]:
+    """`count` samples without meaning, and targets for them."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((count, *task.inputs)).astype(dtype)
+    targets = {
+        "cross_entropy": rng.integers(task.outputs, size=count),
+        "mse": rng.standard_normal((count, task.outputs)).astype(dtype),
+    }
+    return x, targets[task.loss]
+
+
+def test_every_member_of_the_family_of_models_stands_in_the_table() -> None:
+    """A model that is not in the table is not tested."""
+    union, _ = get_args(AnyModel)
+
+    assert {type(model) for model, _ in EXAMPLES} == set(get_args(union))
+
+
+@every_model
+def test_a_model_is_read_from_what_it_writes(model: Model, task: Task) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnyModel).validate_json(model.model_dump_json()) == model
+
+
+@every_model
+def test_a_gradient_agrees_with_finite_differences(model: Model, task: Task) -> None:
+    """A wrong gradient still learns something, only worse; nothing but the definition finds it.
+
+    Directional derivatives along random directions see every entry at once; central differences err by O(h²).
+    """
+    x, y = samples(task, 4)
+    params = model.init(task, 3, "float64")
+    rng, h = np.random.default_rng(5), 1e-6
+    _, grad = model.loss_and_grad(task, params, x, y)
+
+    for _ in range(4):
+        along = rng.standard_normal(params.size) / np.sqrt(params.size)
+        ahead, _ = model.loss_and_grad(task, params + h * along, x, y)
+        behind, _ = model.loss_and_grad(task, params - h * along, x, y)
+
+        assert (ahead - behind) / (2 * h) == pytest.approx(grad @ along, rel=1e-6, abs=1e-8)
+
+
+@every_model
+def test_each_array_has_its_own_right_gradient(model: Model, task: Task) -> None:
+    """An error in a small array, such as a bias, hides in directions over all entries: one entry of each alone."""
+    x, y = samples(task, 3)
+    params, h = model.init(task, 3, "float64"), 1e-6
+    _, grad = model.loss_and_grad(task, params, x, y)
+    layout = model.layout(task)
+
+    for name, array in layout.unpack(np.arange(params.size)).items():
+        entry = array.flat[array.size // 2]
+        step = h * (np.arange(params.size) == entry)
+        ahead, _ = model.loss_and_grad(task, params + step, x, y)
+        behind, _ = model.loss_and_grad(task, params - step, x, y)
+
+        assert (ahead - behind) / (2 * h) == pytest.approx(grad[entry], rel=1e-6, abs=1e-8), name
+
+
+@every_model
+def test_the_loss_falls_along_the_gradient(model: Model, task: Task, device: Device) -> None:
+    """The one thing that training needs of a model, on every device."""
+    x, y = map(device.to_device, samples(task, 16, "float32"))
+    params = device.to_device(model.init(task, 0, "float32"))
+    optimiser = Sgd(rate=0.02)
+    state = optimiser.init(params)
+    losses = []
+
+    for _ in range(8):
+        loss, grad = model.loss_and_grad(task, params, x, y)
+        params, state = optimiser.step(params, grad, state)
+        losses.append(loss)
+
+    assert losses[-1] < losses[0]
+
+
+@every_model
+def test_devices_agree(model: Model, task: Task, device: Device) -> None:
+    """Replicas on different devices train one model together; rounding apart, they must see the same gradient."""
+    x, y = samples(task, 8)
+    params = model.init(task, 0, "float64")
+    loss, grad = model.loss_and_grad(task, params, x, y)
+
+    its_loss, its_grad = model.loss_and_grad(task, *map(device.to_device, (params, x, y)))
+
+    assert its_loss == pytest.approx(loss, rel=1e-10)
+    np.testing.assert_allclose(device.to_host(its_grad), grad, rtol=1e-8, atol=1e-12)
+
+
+@every_model
+def test_first_parameters_are_a_pure_function_of_the_seed(model: Model, task: Task) -> None:
+    """Replicas start from the same bits without telling each other; another seed is another run."""
+    first, again, other = (model.init(task, seed, "float32") for seed in (1, 1, 2))
+
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() != other.tobytes()
+
+
+@every_model
+def test_first_parameters_fill_the_layout(model: Model, task: Task) -> None:
+    """Shards and payloads are cut by the layout's size."""
+    params = model.init(task, 0, "float32")
+
+    assert params.shape == (model.layout(task).size,)
+
+
+@every_model
+def test_biases_start_at_zero_and_weights_do_not(model: Model, task: Task) -> None:
+    """Equal weights would stay equal for ever; biases have nothing to break."""
+    arrays = model.layout(task).unpack(model.init(task, 0, "float64"))
+
+    assert all(np.any(array) == name.endswith("weight") for name, array in arrays.items())
+
+
+@every_model
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_have_the_type_of_the_parameters(model: Model, task: Task, dtype: str, device: Device) -> None:
+    """One silent fp64 intermediate doubles the bytes on the wire."""
+    x, y = map(device.to_device, samples(task, 4, dtype))
+    params = device.to_device(model.init(task, 0, dtype))
+
+    _, grad = model.loss_and_grad(task, params, x, y)
+
+    assert params.dtype == grad.dtype == model.predict(task, params, x).dtype == np.dtype(dtype)
+
+
+@every_model
+def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, task: Task) -> None:
+    """Unequal shares are weighted by their samples; that is right only for means, and down to a batch of one."""
+    x, y = samples(task, 3)
+    params = model.init(task, 0, "float64")
+
+    loss, grad = model.loss_and_grad(task, params, x, y)
+    losses, grads = zip(*(model.loss_and_grad(task, params, x[[i]], y[[i]]) for i in range(3)), strict=True)
+
+    assert loss == pytest.approx(np.mean(losses))
+    np.testing.assert_allclose(grad, np.mean(grads, axis=0), rtol=1e-10, atol=1e-14)
+
+
+@every_model
+def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: Task, device: Device) -> None:
+    """The last batch of an epoch may leave a rank empty-handed; it still takes part in the sum."""
+    x, y = map(device.to_device, samples(task, 0))
+    params = device.to_device(model.init(task, 0, "float64"))
+
+    loss, grad = model.loss_and_grad(task, params, x, y)
+
+    assert loss == 0
+    assert grad.shape == (model.layout(task).size,)
+    assert not grad.any()
+
+
+@every_model
+def test_arguments_stay_as_they_were(model: Model, task: Task) -> None:
+    """The caller sends its parameters while the next step computes."""
+    x, y = samples(task, 2)
+    params = model.init(task, 0, "float64")
+    before = [array.copy() for array in (params, x, y)]
+
+    model.loss_and_grad(task, params, x, y)
+    model.predict(task, params, x)
+
+    assert all(np.array_equal(one, other) for one, other in zip(before, (params, x, y), strict=True))
+
+
+@every_model
+def test_a_backward_pass_costs_two_forward_passes(model: Model, task: Task) -> None:
+    """Paced devices share a step's time between the phases by this rule."""
+    assert model.flops_per_sample(task) == 3 * model.forward_flops(task) > 0

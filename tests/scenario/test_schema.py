@@ -1,0 +1,38 @@
+"""The JSON Schema that editors use."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from compose.document import parse
+from compose.load import shipped
+from compose.schema import schema
+
+
+def test_the_committed_schema_is_the_one_of_the_code(pytestconfig: pytest.Config) -> None:
+    """Editors read the file; `pytest --rewrite` writes it anew."""
+    file = pytestconfig.rootpath / "docs" / "scenario.schema.json"
+    text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+    if pytestconfig.getoption("--rewrite"):
+        file.write_text(text, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_an_editor_accepts_every_shipped_scenario(path: Path) -> None:
+    """A red line under a correct file teaches people to ignore red lines."""
+    jsonschema.validate(parse(path.read_text(), path.name).data, schema())
+
+
+@pytest.mark.parametrize(
+    "broken", ["unknown_key", "bare_number", "wrong_unit", "unknown_kind", "missing_required_keys"]
+)
+def test_an_editor_underlines_what_loading_would_refuse(broken: str, pytestconfig: pytest.Config) -> None:
+    """The earlier a mistake shows, the cheaper it is."""
+    text = (pytestconfig.rootpath / "tests" / "broken" / f"{broken}.yaml").read_text()
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(text), schema())

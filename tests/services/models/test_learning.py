@@ -1,0 +1,59 @@
+"""All parts together, on one worker: does it learn?"""
+
+import numpy as np
+import pytest
+
+from services.data import Order, metrics
+from services.datasets import Data, Dataset, Diabetes, Digits, SyntheticRegression
+from services.device import Vector
+from services.models import LeNet5, Linear, Mlp, Model
+from services.optimisers import Adam, Momentum, Optimiser, Sgd
+
+
+def trained(model: Model, optimiser: Optimiser, data: Data, epochs: int, batch: int = 128) -> Vector:
+    """Parameters after `epochs` over the training part: the serial trainer that every strategy is compared with."""
+    order = Order(samples=len(data.train_x), batch=batch, seed=0)
+    params = model.init(data.task, 0, "float32")
+    state = optimiser.init(params)
+    for step in range(epochs * order.steps_per_epoch):
+        batch_x, batch_y = (part[order.indices(step)] for part in (data.train_x, data.train_y))
+        _, grad = model.loss_and_grad(data.task, params, batch_x, batch_y)
+        params, state = optimiser.step(params, grad, state)
+    return params
+
+
+@pytest.mark.parametrize(
+    ("model", "optimiser", "dataset", "epochs", "metric", "reached"),
+    [
+        (Mlp(hidden=(64,)), Adam(rate=0.01), Digits(), 8, "accuracy", 0.95),
+        (Mlp(hidden=(64,)), Momentum(rate=0.2), Digits(), 8, "accuracy", 0.95),
+        (LeNet5(activation="tanh"), Adam(rate=0.003), Digits(), 3, "accuracy", 0.92),
+        (Mlp(hidden=(32,), activation="tanh"), Adam(rate=0.01), SyntheticRegression(), 30, "r2", 0.85),
+        (Linear(), Sgd(rate=0.05), Diabetes(), 20, "r2", 0.3),
+    ],
+    ids=repr,
+)
+def test_known_settings_reach_known_quality(
+    model: Model, optimiser: Optimiser, dataset: Dataset, epochs: int, metric: str, reached: float
+) -> None:
+    """Scenarios that are shipped set their targets by these; a step that learns less is a bug or a changed default."""
+    data = dataset.load("float32")
+
+    params = trained(model, optimiser, data, epochs)
+
+    assert metrics(data.task, model.predict(data.task, params, data.test_x), data.test_y)[metric] >= reached
+
+
+def test_a_linear_model_finds_the_least_squares_solution() -> None:
+    """Its loss is convex: full batches must end where the normal equations do."""
+    data = SyntheticRegression(samples=100, features=3).load("float64")
+    model, optimiser = Linear(), Sgd(rate=0.5)
+    params = model.init(data.task, 0, "float64")
+    state = optimiser.init(params)
+
+    for _ in range(500):
+        _, grad = model.loss_and_grad(data.task, params, data.train_x, data.train_y)
+        params, state = optimiser.step(params, grad, state)
+
+    best, *_ = np.linalg.lstsq(data.train_x, data.train_y, rcond=None)
+    np.testing.assert_allclose(model.layout(data.task).unpack(params)["dense.weight"], best, atol=1e-8)

@@ -1,0 +1,62 @@
+"""One flat vector, and ranges of it."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.device import Device
+from services.layout import Layout, Range, ranges
+
+sizes = st.integers(0, 10_000)
+counts = st.integers(1, 64)
+LAYOUT = Layout(arrays=(("weight", (2, 3)), ("scale", ()), ("bias", (3,))))
+
+
+@given(size=sizes, parts=counts)
+def test_ranges_cover_everything_and_do_not_overlap(size: int, parts: int) -> None:
+    """An entry in no range is never learned; one in two ranges is learned twice."""
+    chunks = ranges(size, parts)
+
+    assert [i for chunk in chunks for i in range(*chunk)] == list(range(size))
+
+
+@given(size=sizes, parts=counts)
+def test_ranges_differ_by_one_entry_at_most(size: int, parts: int) -> None:
+    """The largest chunk is what everybody waits for."""
+    lengths = {chunk.size for chunk in ranges(size, parts)}
+
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_ranges_follow_the_formula() -> None:
+    """Chunk k of n is [⌊d·k/n⌋, ⌊d·(k+1)/n⌋): every node cuts for itself and must cut alike."""
+    assert ranges(10, 4) == (Range(0, 2), Range(2, 5), Range(5, 7), Range(7, 10))
+    assert ranges(1, 2) == (Range(0, 0), Range(0, 1))
+
+
+def test_pack_undoes_unpack(device: Device) -> None:
+    """What a model sees as arrays is what everybody else sees as one vector."""
+    vector = device.to_device(np.arange(10.0))
+
+    arrays = LAYOUT.unpack(vector)
+
+    assert LAYOUT.size == 10
+    assert {name: array.shape for name, array in arrays.items()} == dict(LAYOUT.arrays)
+    np.testing.assert_array_equal(device.to_host(LAYOUT.pack(arrays)), device.to_host(vector))
+
+
+def test_unpacked_arrays_are_views() -> None:
+    """A model reads the parameters where they arrived; copying them would cost a pass over memory per step."""
+    vector = np.zeros(10)
+
+    LAYOUT.unpack(vector)["bias"][:] = 1
+
+    assert vector.tolist() == [0] * 7 + [1] * 3
+
+
+def test_a_range_is_a_view_too() -> None:
+    """Chunks are sent from where the gradient lies."""
+    vector = np.arange(10)
+
+    assert np.shares_memory(Range(2, 5).of(vector), vector)
+    assert Range(2, 5).of(vector).tolist() == [2, 3, 4]
