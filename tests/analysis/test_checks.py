@@ -50,9 +50,9 @@ def test_unpaced_nodes_miss_nothing(make_trial: MakeTrial, stop_line: Line) -> N
 @pytest.mark.parametrize(
     ("shaped", "level"),
     [
-        ({"rung": "tc-htb", "read_back": {"uplink_bps": 99e6}}, Level.VALID),
-        ({"rung": "tc-htb", "read_back": {"uplink_bps": 90e6}}, Level.INVALID),
-        ({"rung": "tc-htb", "read_back": {}}, Level.DEGRADED),
+        ({"rung": "tc-htb", "read_back_uplink_bps": 99e6}, Level.VALID),
+        ({"rung": "tc-htb", "read_back_uplink_bps": 90e6}, Level.INVALID),
+        ({"rung": "tc-htb", "read_back_uplink_bps": None}, Level.DEGRADED),
         ({"rung": "virtual"}, Level.VALID),
         ({"rung": "none"}, Level.INVALID),
     ],

@@ -111,13 +111,30 @@ def test_batches_of_one_node_are_one_table(make_trial: MakeTrial, steps_line: Li
 
 
 def test_phase_seconds_name_what_no_phase_accounts_for(make_trial: MakeTrial, steps_line: Line) -> None:
-    rows = [{"step_s": 2.0, "compute_s": 1.0, "exchange_s": 0.25, "wait_s": 0.25}, {"step_s": 1.0, "compute_s": 0.6}]
+    rows = [{"step_s": 2.0, "compute_s": 1.0, "exchange_s": 0.25}, {"step_s": 1.0, "compute_s": 0.6, "exchange_s": 0.3}]
 
     found = phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
 
     assert found == pytest.approx(
-        {"data": 0, "compute": 0.8, "exchange": 0.275, "wait": 0.175, "update": 0, "other": 0.25}
+        {"data": 0, "compute": 0.8, "exchange": 0.275, "wait": 0, "update": 0, "other": 0.425}
     )
+
+
+@pytest.mark.parametrize(("strategy", "waited_s"), [("bsp", 0.2), ("asp", 0.0)])
+def test_a_synchronous_worker_waits_until_the_slowest_one_begins_its_exchange(
+    make_trial: MakeTrial, steps_line: Line, strategy: str, waited_s: float
+) -> None:
+    """The first begins at 0.6 s and the second at 1.0 s: 0.4 s of waiting, shared by two workers."""
+    logs = {
+        "worker-0": [steps_line([{"compute_s": 0.6, "exchange_s": 0.9}], "worker-0")],
+        "worker-1": [steps_line([{"compute_s": 1.0, "exchange_s": 0.5}], "worker-1")],
+    }
+
+    found = phase_seconds(make_trial(logs, workers=2, strategy={"synchrony": {"kind": strategy}}))
+
+    assert found is not None
+    assert found["wait"] == pytest.approx(waited_s)
+    assert found["exchange"] == pytest.approx(0.7 - waited_s)
 
 
 @pytest.mark.parametrize(("predicted_s", "hidden"), [(0.6, 0.5), (0.2, 0.0), (0.0, None)])
