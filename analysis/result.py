@@ -112,14 +112,18 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
 
 
 def _ending(trial: TrialTable) -> tuple[Status, str]:
-    """How it ended and why: the engine's word first, then the coordinator's, then whether the target was met."""
+    """How it ended and why: the engine's word first, then whether the coordinator got to its end, then the target.
+
+    `run_stop` with status aborted is MLPerf's word for a run that ended without its target: a result, not a failure.
+    """
     told, reason = trial.status.get("status"), str(trial.status.get("reason", ""))
     if told != "success":
         return "failed" if told == "failed" else "aborted", reason or "the engine recorded no end"
-    if trial.stop.get("status") != "success":
-        return "aborted", str(trial.stop.get("reason") or "the coordinator logged no end")
-    missed = trial.plan.target is not None and time_to_target_s(trial) is None
-    return "missed_target" if missed else "success", reason
+    if not trial.stop:
+        return "aborted", "the coordinator logged no end"
+    if trial.plan.target is not None and time_to_target_s(trial) is None:
+        return "missed_target", str(trial.stop.get("reason", ""))
+    return "success", reason
 
 
 @dataclass(frozen=True)
