@@ -6,7 +6,6 @@ import secrets
 import shutil
 import subprocess
 import time
-
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -158,5 +157,3 @@ def _commit() -> dict[str, Any]:
     head = subprocess.run([git, "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)  # noqa: S603
     changes = subprocess.run([git, "-C", here, "status", "--porcelain"], capture_output=True, text=True, check=False)  # noqa: S603
     return {"id": head.stdout.strip(), "dirty": bool(changes.stdout.strip())} if head.returncode == 0 else {}
-
-

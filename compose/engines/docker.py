@@ -82,7 +82,7 @@ class DockerEngine(Engine):
             "images": {name: client.images.get(name).id for name in IMAGES.values() if _exists(client, name)},
         }
 
-    def addressing(self, run: str, nodes: int) -> Addressing:
+    def addressing(self, run: str, nodes: int) -> Addressing:  # noqa: ARG002 - a subnet is larger than any run
         """Subnets that no network of this host uses; the run's name decides where the search begins."""
         used = {subnet for network in docker.from_env().networks.list() for subnet in _subnets(network.attrs)}
         start = int(sha256(run.encode()).hexdigest(), 16)
@@ -133,8 +133,8 @@ class Containers(Nodes):
         return dict(self._exits)
 
     def complaint(self, node: str) -> str:
-        said = self._containers[node].logs(stdout=False, stderr=True, tail=LAST_LINES).decode(errors="replace")
-        return (said.strip().splitlines() or [""])[-1]
+        said: bytes = self._containers[node].logs(stdout=False, stderr=True, tail=LAST_LINES)
+        return (said.decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def stop(self) -> None:
         with ThreadPoolExecutor(HELPERS) as helpers:
@@ -200,7 +200,9 @@ class Containers(Nodes):
             downlink_bps=node.downlink_bps,
             read_back_uplink_bps=uplink,
             read_back_downlink_bps=downlink,
-            details={"burst_bytes": shaping.burst_bytes(node.uplink_bps / self._plan.dilation) if node.uplink_bps else None},
+            details={
+                "burst_bytes": shaping.burst_bytes(node.uplink_bps / self._plan.dilation) if node.uplink_bps else None
+            },
         )
 
     def _remove(self, item: tuple[str, Container]) -> None:
@@ -242,5 +244,3 @@ def _subnets(attributes: dict[str, Any]) -> Iterator[str]:
 
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["no message"])[-1]
-
-

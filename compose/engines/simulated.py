@@ -20,7 +20,7 @@ DONE = "done"  # what the simulator answers to a trial that went well; anything 
 
 
 class SimulatedEngine(Engine):
-    """A process that simulates trial after trial, with one BLAS thread like every node, so that bits agree everywhere."""
+    """A process that simulates trial after trial; one BLAS thread like every node, so that bits agree everywhere."""
 
     name: ClassVar[EngineName] = "simulated"
 
@@ -32,7 +32,7 @@ class SimulatedEngine(Engine):
 
     def prepare(self, watch: Preparing) -> None:  # noqa: ARG002 - takes no time worth telling
         """Start the simulator: its imports take longer than a short trial."""
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "services", "simulate"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -59,7 +59,7 @@ class SimulatedEngine(Engine):
             self._process.communicate()
 
     def _ask(self, folder: Path) -> Callable[[], str]:
-        """Hand the simulator a trial; the function returned waits a little for its answer, which is empty until then."""
+        """Hand the simulator a trial; the function returned waits a little for its answer, empty until it comes."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise RuntimeError("an engine is prepared before it runs")

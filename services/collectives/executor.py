@@ -25,10 +25,12 @@ async def all_reduce(
     Every piece goes its way as a task of its own, so a piece is added and forwarded while the next one arrives.
 
     Args:
+        transport: of this node.
         ranks: node names by rank.
         rank: of this node.
         routes: one per chunk, from `Collective.routes`.
         step: names the messages of this call.
+        vector: this rank's summand, then the sum.
     """
     chunks = ranges(vector.size, len(routes)) if routes else ()
     async with asyncio.TaskGroup() as group:

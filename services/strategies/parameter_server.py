@@ -23,7 +23,7 @@ Versions = tuple[int, ...]  # by shard: of the parameters that the worker holds
 
 
 class ParameterServer(Strategy):
-    """Push, then pull, once per step. Under `bsp` a server answers when all workers have pushed; under `asp` at once."""
+    """Push, then pull, once per step. Under `bsp` a server answers when all have pushed; under `asp` at once."""
 
     kind: Literal["parameter_server"] = "parameter_server"
     servers: int = Field(default=1, ge=1, description="how many nodes hold the parameters, a range each")
@@ -73,14 +73,26 @@ class ParameterServer(Strategy):
     def init(self, peer: Peer, params: Vector) -> Versions:  # noqa: ARG002 - version 0 is the same everywhere
         return (0,) * self.servers
 
-    async def step(self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: Versions, phases: Phases) -> Outcome:
+    async def step(
+        self,
+        peer: Peer,
+        step: int,
+        params: Vector,  # noqa: ARG002 - fresh ones come from the servers
+        gradient: Gradient,
+        state: Versions,
+        phases: Phases,
+    ) -> Outcome:
         own = peer.device.to_host(gradient.mean)
         fresh = np.empty_like(own)
         with phases.span("exchange"):
-            replies = await asyncio.gather(*(
-                _push_and_pull(peer, shard, Message(Tag(step, Stage.PUSH), b"", version, gradient.samples), own, fresh)
-                for shard, version in enumerate(state)
-            ))
+            replies = await asyncio.gather(
+                *(
+                    _push_and_pull(
+                        peer, shard, Message(Tag(step, Stage.PUSH), b"", version, gradient.samples), own, fresh
+                    )
+                    for shard, version in enumerate(state)
+                )
+            )
         updating_s = max(reply.update_s for reply in replies)
         phases.add("exchange", -updating_s)
         phases.add("update", updating_s)
