@@ -152,6 +152,7 @@ class Rehearsal:
         self.random = random.Random(  # noqa: S311 -- noise, no secret
             f"{plan['label']}-{self.workers}-{plan['repeat']}"
         )
+        self.chance = random.Random(plan["repeat"])  # noqa: S311 -- how learning goes: the seed's alone
         self.clock_s = 100.0
         self.logs: dict[str, list[str]] = {node["name"]: [] for node in plan["nodes"]}
 
@@ -232,7 +233,7 @@ class Rehearsal:
     def _evaluate(self, epoch: int) -> bool:
         samples = (epoch + 1) * SAMPLES
         metadata = {"epoch_num": epoch, "samples_count": samples}
-        accuracy = 0.99 - 0.89 * math.exp(-self._learned(samples) / 2600) + self.random.gauss(0, 0.006)
+        accuracy = 0.99 - 0.89 * math.exp(-self._learned(samples) / 2600) + self.chance.gauss(0, 0.006)
         self._say("eval_start", **metadata)
         self.clock_s += 0.02
         self._say("eval_accuracy", accuracy, metric="accuracy", **metadata)

@@ -159,7 +159,7 @@ def test_the_headline_names_winner_margin_and_reason(
     assert answer[0].startswith(winner)
     assert answer[0].endswith("times faster than ps_asp on 2 workers.")
     assert answer[1].startswith("Why: on 4 workers ring exchanges for 5.")
-    assert "ps_asp needs 1.5 times the samples of ring" in answer[1]
+    assert "times the samples of ring (its gradients are 3." in answer[1]
 
 
 def test_equal_strategies_are_not_given_a_winner(
@@ -168,6 +168,16 @@ def test_equal_strategies_are_not_given_a_winner(
     folder = make_run(strategies=("ring",), workers=(1,))
 
     assert "too close to call" in headline.headline(numbers(folder))[0]
+
+
+def test_one_worker_alone_is_compared_with_those_that_share_the_work(
+    make_run: MakeRun, numbers: Callable[[RunFolder], summary.Summary]
+) -> None:
+    answer = headline.headline(numbers(make_run(strategies=("ps_bsp",), workers=(1, 4))))
+
+    assert answer[0].startswith("One worker alone reaches accuracy")
+    assert answer[0].endswith("times faster than ps_bsp on 4 workers.")
+    assert answer[1].startswith("Why: one worker alone exchanges for 0 ms per step, ps_bsp on 4 for 3")
 
 
 def test_compare_sets_two_runs_side_by_side(written: RunFolder) -> None:
