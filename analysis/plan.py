@@ -50,8 +50,12 @@ class Predicted(View):
 
     compute_s: float | None = None
     exchange_s: float | None = None
-    step_s: float | None = None
     formula: str = ""
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds of a whole step; None when nothing was predicted."""
+        return None if self.compute_s is None or self.exchange_s is None else self.compute_s + self.exchange_s
 
 
 class Thresholds(View):
