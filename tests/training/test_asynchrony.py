@@ -28,7 +28,9 @@ def test_mean_staleness_is_n_minus_one_however_fast_each_worker_is(
     rehearse: Callable[..., Any], workers: int, cluster: Row
 ) -> None:
     """Every update counts once in the staleness of every other worker's gradient: the mean is conserved."""
-    done = rehearse(ASP, workers, cluster=cluster, model={"kind": "linear"}, batch=40, epochs=84 if workers > 3 else 150)
+    done = rehearse(
+        ASP, workers, cluster=cluster, model={"kind": "linear"}, batch=40, epochs=84 if workers > 3 else 150
+    )
 
     updates = while_all_work(done.rows("server-0", "shard_updates"), done.plan.steps)
 
