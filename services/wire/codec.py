@@ -6,6 +6,8 @@ receipt it is a view of the received buffer (`make bench` measures both).
 
 from collections.abc import Iterator
 
+from google.protobuf.message import DecodeError
+
 from services.errors import ProtocolError
 from services.transport.base import Message, Tag
 from services.wire.data_pb2 import Header
@@ -36,12 +38,22 @@ def encode(message: Message) -> bytes:
 
 
 def decode(part: bytes) -> Message:
-    """The message in a serialised `Part`; its data is a view of `part`."""
-    view = memoryview(part)
+    """The message in a serialised `Part`; its data is a view of `part`.
+
+    Raises:
+        ProtocolError: these bytes are not one.
+    """
+    try:
+        return _decode(memoryview(part))
+    except (IndexError, DecodeError) as error:
+        raise ProtocolError(f"{len(part)} bytes are not a part: {error}") from error
+
+
+def _decode(view: memoryview) -> Message:
     if len(view) < _PREFIX_BYTES or view[0] != _HEADER_KEY:
         raise ProtocolError("a part does not begin with its header")
     start = _PREFIX_BYTES + view[1]
-    header = Header.FromString(bytes(view[2:start]))
+    header = Header.FromString(bytes(view[_PREFIX_BYTES:start]))
     if view[start] != _DATA_KEY:
         raise ProtocolError("a part's header is not followed by its data")
     length, start = _read_varint(view, start + 1)
