@@ -1,7 +1,10 @@
 """What tests ask for by name."""
 
+import os
+
 import pytest
 
+from compose.engines.docker import DockerEngine
 from services.device import Device, Want, select
 from services.errors import HostError
 
@@ -19,3 +22,20 @@ def device(request: pytest.FixtureRequest) -> Device:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Expected texts are files beside their inputs; this writes them anew, for review."""
     parser.addoption("--rewrite", action="store_true", help="write expected texts anew")
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> DockerEngine:
+    """The engine that runs containers, its image built; where a run of the tests must not go without, absence fails."""
+    engine = DockerEngine()
+    if missing := engine.missing():
+        (pytest.fail if os.environ.get("ENSAYO_REQUIRE_DOCKER") == "1" else pytest.skip)(missing)
+    engine.prepare(Silent())
+    return engine
+
+
+class Silent:
+    """Looks on and says nothing."""
+
+    def preparing(self, what: str) -> None:
+        """An engine builds."""
