@@ -3,13 +3,15 @@
 from typing import Any
 
 from analysis.checks import CHECKS, Level, Verdict, worst
+from analysis.checks.exit_codes import exit_codes
 from analysis.folder import TrialFolder, write_json
 from analysis.table import TrialTable
 
 
 def judge(trial: TrialTable) -> dict[str, Verdict]:
-    """Every check's verdict by the check's name."""
-    return {check.__name__: check(trial) for check in CHECKS}
+    """Every check's verdict by the check's name; a trial that did not end well is judged by that alone."""
+    checks = CHECKS if trial.status.get("status") == "success" else (exit_codes,)
+    return {check.__name__: check(trial) for check in checks}
 
 
 def write(folder: TrialFolder, trial: TrialTable, verdicts: dict[str, Verdict]) -> None:

@@ -62,9 +62,15 @@ def contest(summary: Summary) -> Contest | None:
     if not ranked:
         return None
     winner = ranked[0]
-    others = [group for group in ranked if group.strategy != winner.strategy and group.condition == winner.condition]
-    rivals = [group for group in others if not group.baseline] or others
+    rivals = _rivals(winner, ranked)
     return Contest(winner, rivals[0] if rivals else None, of, summary.target)
+
+
+def _rivals(winner: Group, ranked: Sequence[Group]) -> list[Group]:
+    """The groups of other strategies; against one worker alone, those that really share the work, if any."""
+    others = [group for group in ranked if group.strategy != winner.strategy and group.condition == winner.condition]
+    sharing = [group for group in others if group.workers > 1] if winner.workers == 1 else []
+    return sharing or [group for group in others if not group.baseline] or others
 
 
 def seconds(group: Group, of: Of) -> float:
@@ -91,15 +97,17 @@ def _why(summary: Summary, outcome: Contest) -> str:
     if outcome.of == "time_to_target":
         parts += [_learning(outcome.winner, peer) for peer in peers]
     told = "; ".join(part for part in parts if part)
-    return f"Why: on {workers(outcome.winner.workers)} {told}." if told else ""
+    where = f"on {workers(outcome.winner.workers)} " if outcome.winner.workers > 1 else ""
+    return f"Why: {where}{told}." if told else ""
 
 
 def _peers(summary: Summary, outcome: Contest) -> list[Group]:
+    """The other strategies on as many workers; the rival where there are none or the winner works alone."""
     winner = outcome.winner
     peers = [
         group
         for group in summary.groups
-        if group.strategy != winner.strategy and not group.baseline
+        if group.strategy != winner.strategy and not group.baseline and winner.workers > 1
         if (group.condition, group.workers) == (winner.condition, winner.workers)
     ]
     return peers or ([outcome.rival] if outcome.rival else [])
@@ -114,7 +122,7 @@ def _phases(winner: Group, peers: Sequence[Group]) -> str:
     if gaps[phase] <= 0:
         return ""
     others = ", ".join(f"{_name(peer, winner)} for {_phase_ms(peer, phase)} ms" for peer in peers)
-    return f"{winner.strategy} {VERBS[phase]} {_phase_ms(winner, phase)} ms per step, {others}"
+    return f"{_name(winner, winner)} {VERBS[phase]} {_phase_ms(winner, phase)} ms per step, {others}"
 
 
 def _phase_ms(group: Group, phase: str) -> str:
@@ -139,6 +147,8 @@ def _stale(group: Group) -> str:
 
 
 def _name(group: Group, winner: Group) -> str:
+    if group.baseline:
+        return "one worker alone"
     return group.strategy if group.workers == winner.workers else f"{group.strategy} on {group.workers}"
 
 
@@ -170,7 +180,7 @@ def _trust(summary: Summary) -> str:
 
 
 def _where(group: Group) -> str:
-    kind = f"{group.strategy} on {workers(group.workers)}"
+    kind = "one worker alone" if group.baseline else f"{group.strategy} on {workers(group.workers)}"
     return f"{kind} ({group.condition})" if group.condition else kind
 
 

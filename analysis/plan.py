@@ -48,10 +48,14 @@ class Node(View):
 class Predicted(View):
     """The closed form's answer for one step, and which form it was."""
 
-    compute_s: float | None = None
-    exchange_s: float | None = None
-    step_s: float | None = None
+    compute_s: float = 0.0
+    exchange_s: float = 0.0
     formula: str = ""
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds of a whole step; None where nothing was declared to predict it from."""
+        return (self.compute_s + self.exchange_s) or None
 
 
 class Thresholds(View):

@@ -62,8 +62,8 @@ class TrialResult:
 
     @property
     def finished(self) -> bool:
-        """Whether it ran to its end, on target or not."""
-        return self.status in ("success", "missed_target")
+        """Whether it trained to its end, on target or not."""
+        return self.status in ("success", "missed_target") and self.samples > 0
 
     @property
     def remainder(self) -> float | None:
@@ -76,6 +76,7 @@ class TrialResult:
 def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
     """Every metric of one trial."""
     planned, judged = trial.plan, tuple(verdicts)
+    status, reason = _ending(trial)
     return TrialResult(
         id=planned.trial,
         strategy=planned.label,
@@ -84,7 +85,7 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         repeat=planned.repeat,
         seed=planned.seed,
         labels=planned.labels,
-        status=_status(trial),
+        status=status,
         verdict=worst(judged),
         reasons=[verdict.reason for verdict in judged if verdict.level != Level.VALID],
         steps=steps_done(trial),
@@ -106,17 +107,23 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in planned.condition),
         declared_samples_per_second=planned.samples_per_second,
         target=str(planned.target) if planned.target else None,
-        status_reason=str(trial.status.get("reason", "")) if trial.status else "the engine wrote no status",
+        status_reason=reason,
     )
 
 
-def _status(trial: TrialTable) -> Status:
-    """The engine's word, and whether the target was met; a trial without a status broke off."""
-    told = trial.status.get("status", "aborted")
+def _ending(trial: TrialTable) -> tuple[Status, str]:
+    """How it ended and why: the engine's word first, then whether the coordinator got to its end, then the target.
+
+    `run_stop` with status aborted is MLPerf's word for a run that ended without its target: a result, not a failure.
+    """
+    told, reason = trial.status.get("status"), str(trial.status.get("reason", ""))
     if told != "success":
-        return "failed" if told == "failed" else "aborted"
-    missed = trial.plan.target is not None and time_to_target_s(trial) is None
-    return "missed_target" if missed else "success"
+        return "failed" if told == "failed" else "aborted", reason or "the engine recorded no end"
+    if not trial.stop:
+        return "aborted", "the coordinator logged no end"
+    if trial.plan.target is not None and time_to_target_s(trial) is None:
+        return "missed_target", str(trial.stop.get("reason", ""))
+    return "success", reason
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def share(value: float | None) -> str:
 
 def difference(value: float | None) -> str:
     """A share with its sign: "+4.2%"."""
-    return NONE if value is None else f"{value:+.1%}"
+    return NONE if value is None else f"{round(value, 3) + 0.0:+.1%}"  # + 0.0 turns -0.0 into 0.0
 
 
 def milliseconds(value: float | None) -> str:

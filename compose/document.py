@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from compose.problem import BadScenario, Problem
+from compose.problem import BadScenario, Place, Problem
 from services.conflict import Path
 
 TAG = "tag:yaml.org,2002:"
@@ -39,9 +39,9 @@ class Document:
     """A file's content in JSON's types, and the place of every key and list item."""
 
     data: Any
-    places: Mapping[Path, str]  # such as "scenarios/quickstart.yaml:12"
+    places: Mapping[Path, Place]
 
-    def place(self, path: Path) -> str:
+    def place(self, path: Path) -> Place:
         """Where `path` stands, or the innermost section around it that stands anywhere."""
         return next(self.places[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.places)
 
@@ -55,15 +55,15 @@ def parse(text: str, file: str) -> Document:
     except yaml.MarkedYAMLError as error:
         raise BadScenario([_syntax(error, file)]) from None
     except RecursionError:
-        raise BadScenario([Problem(file, "", "an alias contains itself")]) from None
+        raise BadScenario([Problem(Place(file), "", "an alias contains itself")]) from None
     if reader.problems:
         raise BadScenario(reader.problems)
-    return Document(data, {(): f"{file}:1"} | reader.places)
+    return Document(data, {(): Place(file, 1)} | reader.places)
 
 
 def _syntax(error: yaml.MarkedYAMLError, file: str) -> Problem:
     mark = error.problem_mark or error.context_mark
-    return Problem(f"{file}:{mark.line + 1 if mark else 1}", "", f"not YAML: {error.problem or error.context}")
+    return Problem(Place(file, mark.line + 1 if mark else 0), "", f"not YAML: {error.problem or error.context}")
 
 
 @dataclass
@@ -71,7 +71,7 @@ class _Reader:
     """Turns nodes into data and remembers where each stood."""
 
     file: str
-    places: dict[Path, str] = field(default_factory=dict)
+    places: dict[Path, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @singledispatchmethod
@@ -107,5 +107,5 @@ class _Reader:
     def _complain(self, node: yaml.Node, path: Path, message: str) -> None:
         self.problems.append(Problem(self._place(node), ".".join(map(str, path)), message))
 
-    def _place(self, node: yaml.Node) -> str:
-        return f"{self.file}:{node.start_mark.line + 1}"
+    def _place(self, node: yaml.Node) -> Place:
+        return Place(self.file, node.start_mark.line + 1)

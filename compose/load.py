@@ -13,6 +13,7 @@ from compose.problem import BadScenario, Problem
 from services.conflict import Conflict
 from services.errors import UserError
 from services.scenario import Choice, Scenario
+from services.sweep import Setting
 
 SHIPPED = Path(__file__).parents[1] / "scenarios"
 
@@ -79,11 +80,8 @@ def _swept_problems(scenario: Scenario, document: Document) -> list[Problem]:
     for choice in choices:
         for conflict in _conflicts(scenario, choice):
             found[conflict].append(choice)
-    everywhere = {conflict for conflict, having in found.items() if len(having) == len(choices)}
     return [
-        _problem(conflict, document)
-        if conflict in everywhere
-        else _swept_problem(conflict, having[0], scenario, document)
+        _swept_problem(conflict, scenario, document, {} if len(having) == len(choices) else having[0].setting)
         for conflict, having in found.items()
     ]
 
@@ -96,11 +94,11 @@ def _conflicts(scenario: Scenario, choice: Choice) -> list[Conflict]:
     return []
 
 
-def _swept_problem(conflict: Conflict, choice: Choice, scenario: Scenario, document: Document) -> Problem:
-    """The problem of one combination; it stands where its value is listed, when it is about a swept key."""
+def _swept_problem(conflict: Conflict, scenario: Scenario, document: Document, setting: Setting) -> Problem:
+    """A problem of the combinations with `setting`; it stands where its key is swept, when it is."""
     key = ".".join(map(str, conflict.path))
-    sweep = {name: scenario.sweep[name].sets(name) for name in choice.setting}
+    sweep = {name: axis.sets(name) for name, axis in scenario.sweep.items()}
     axes = [name for name, paths in sweep.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
-    values = " and ".join(f"{name} = {value}" for name, value in choice.setting.items())
+    values = " and ".join(f"{name} = {value}" for name, value in setting.items())
     place = document.place(("sweep", axes[0]) if axes else conflict.path)
     return Problem(place, key, f"{conflict.message} (with {values})" if values else conflict.message)

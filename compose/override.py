@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 from compose.document import Document, parse
+from compose.problem import Place
 from services.errors import UserError
 from services.sweep import SHORT
 
@@ -13,19 +14,19 @@ def override(document: Document, settings: Mapping[str, str]) -> Document:
     """The document with each dotted path set to the value that its YAML says; what is set is not swept any more."""
     data, places = deepcopy(document.data), dict(document.places)
     for name, text in settings.items():
-        path, place = SHORT.get(name, name), f"--set {name}={text}"
-        _set(data, path, parse(text, place).data, place)
-        places[tuple(path.split("."))] = place
+        path, argument = SHORT.get(name, name), f"--set {name}={text}"
+        _set(data, path, parse(text, argument).data, argument)
+        places[tuple(path.split("."))] = Place(argument)
         _unsweep(data, path)
     return Document(data, places)
 
 
-def _set(data: Any, path: str, value: Any, place: str) -> None:
+def _set(data: Any, path: str, value: Any, argument: str) -> None:
     *parents, last = path.split(".")
     for key in parents:
         data = data.setdefault(key, {}) if isinstance(data, dict) else None
     if not isinstance(data, dict):
-        raise UserError(f"{place}: {path} leads nowhere")
+        raise UserError(f"{argument}: {path} leads nowhere")
     data[last] = value
 
 

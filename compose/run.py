@@ -6,6 +6,7 @@ import secrets
 import shutil
 import subprocess
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -69,7 +70,13 @@ def run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
         HostError: the engine can't be prepared on this host.
     """
     engine = choice.engine
-    engine.prepare(observer)
+    with closing(engine):
+        engine.prepare(observer)
+        return _run(source, choice, runs, observer)
+
+
+def _run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
+    engine = choice.engine
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     plans = plan_all(source, engine, name)
     folder = _folder(source, choice, runs, name)

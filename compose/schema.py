@@ -38,7 +38,9 @@ def _at(part: Schema, data: Any, path: Path) -> Schema:
 
 def _below(part: Schema, key: str | int) -> Schema:
     """What a section's schema says about one of its keys or items."""
-    inner = part.get("properties", {}).get(key) or part.get("additionalProperties") or part.get("items")
+    named = part.get("properties", {}).get(key)
+    labelled = next(iter(part.get("patternProperties", {}).values()), None)
+    inner = named or labelled or part.get("additionalProperties") or part.get("items")
     return inner if isinstance(inner, dict) else {}
 
 

@@ -2,9 +2,8 @@
 
     import ensayo
 
-    scenario = ensayo.load(ensayo.find("quickstart"))
-    result = ensayo.run(scenario, engine="simulated")
-    ensayo.report(result.folder)
+    rehearsal = ensayo.rehearse(ensayo.find("quickstart"), engine="simulated")
+    print(rehearsal.verdict, rehearsal.folder / "report.html")
 
 Names are imported when they are first used: `ensayo --help` needs none of them.
 """
@@ -20,12 +19,12 @@ NAMES = {  # name here -> where it lives
     "load": "compose.load:load",
     "schema": "compose.schema:schema",
     "plan": "services.plan:make_plan",
-    "run": "compose.run:run",
+    "rehearse": "ensayo.rehearse:rehearse",
     "report": "analysis.report:write",
     "compare": "analysis.compare:compare",
 }
 
-__all__ = list(NAMES)  # noqa: PLE0605 - the table above says it once
+__all__ = list(NAMES)
 
 
 def __getattr__(name: str) -> Any:

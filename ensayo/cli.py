@@ -3,6 +3,9 @@
 What a command needs is imported when it runs: `ensayo --help` must not wait for NumPy.
 """
 
+# ruff: noqa: PLC0415 - see above
+
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -36,16 +39,17 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="show nothing but the verdict")] = False,
 ) -> None:
     """Run every trial of a scenario and report on them."""
-    from compose.load import find, load
-    from compose.run import run as run_all
+    from compose.load import find
     from ensayo.progress import display
+    from ensayo.rehearse import rehearse
 
     watch = display(quiet=quiet)
     try:
-        result = run_all(load(find(scenario), settings(sets)), engine, runs, watch)
+        done = rehearse(find(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]]))
     finally:
         watch.finish()
-    raise typer.Exit(result.exit_code)
+    typer.echo(f"{done.verdict}: {done.folder / 'report.html'}")
+    raise typer.Exit(done.exit_code)
 
 
 @app.command()

@@ -13,7 +13,6 @@ TOLD_BY = {"train_loss": "loss", "eval_metrics": "metrics"}  # key of an event -
 class Pace:
     """What the coordinator has logged about one trial; times in virtual milliseconds."""
 
-    step: int = 0
     samples: int = 0
     loss: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -26,7 +25,6 @@ class Pace:
         known = {TOLD_BY[event["key"]]: event["value"]} if event["key"] in TOLD_BY else {}
         return replace(
             self,
-            step=max(self.step, metadata.get("step", 0)),
             samples=max(self.samples, metadata.get("samples_count", 0)),
             since_ms=event["time_ms"] if event["key"] == "run_start" else self.since_ms,
             until_ms=event["time_ms"],
@@ -77,17 +75,23 @@ class Course:
         """The running trial."""
         return self.plans[self.begun - 1]
 
+    @property
+    def step(self) -> int:
+        """Steps that the running trial has done, told by its samples: without a barrier workers count their own."""
+        return round(self._share() * self.plan.steps)
+
     def left_s(self) -> float:
         """Wall seconds until all trials have ended: a guess from the pace so far and from the plans."""
-        done = len(self.spent_s)
-        running = self._left_of_running() if self.begun > done else 0.0
+        running = self._left_of_running() if self.begun > len(self.spent_s) else 0.0
         return running + sum(self._whole(plan) for plan in self.plans[self.begun :])
 
+    def _share(self) -> float:
+        """How much of the running trial's budget is used."""
+        return min(1.0, self.pace.samples / (self.plan.epochs * self.plan.train_samples))
+
     def _left_of_running(self) -> float:
-        elapsed = self.clock() - self._since
-        if not self.pace.step:
-            return max(0.0, self._whole(self.plan) - elapsed)
-        return elapsed * (self.plan.steps - self.pace.step) / self.pace.step
+        elapsed_s, share = self.clock() - self._since, self._share()
+        return elapsed_s * (1 - share) / share if share else max(0.0, self._whole(self.plan) - elapsed_s)
 
     def _whole(self, plan: Plan) -> float:
         """Wall seconds of a trial that has not begun: planned, or as long as the others when that is not known."""

@@ -6,40 +6,41 @@ from pathlib import Path
 from rich.table import Table
 
 from compose.load import load, question
-from ensayo.wording import duration, labels, size
+from ensayo.wording import duration, size, title
 from services.plan import Plan
-from services.scenario import Scenario
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
-    """Each trial with its predicted step; the total is what the whole run takes."""
-    table = Table("trial", "strategy", "workers", "swept", box=None, caption_justify="left")
-    for column in ("steps", "compute ms", "exchange ms", "step ms", "sent per step", "time"):
-        table.add_column(column, justify="right")
+    """Each trial with its predicted step, and the wall time that its whole budget takes."""
+    table = Table(box=None, pad_edge=False, caption_justify="left")
+    table.add_column("#")
+    table.add_column("trial", overflow="fold")
+    for column in ("compute", "exchange", "step", "sent/step", "steps", "time"):
+        table.add_column(column, justify="right", no_wrap=True)
     for plan in plans:
         table.add_row(*_row(plan))
-    total = sum(plan.estimated_wall_s for plan in plans)
-    table.caption = (
-        f"{len(plans)} trials, {duration(total)} without starting and evaluating; links, pace and dilation as declared."
-    )
+    total_s = sum(plan.estimated_wall_s for plan in plans)
+    table.caption = f"{len(plans)} trials: {_wall(total_s)}; starting and evaluating not counted"
     return table
 
 
 def _row(plan: Plan) -> Iterable[str]:
     predicted = plan.predicted
-    times = (f"{1000 * s:.4g}" for s in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
-    sent = size(sum(plan.bytes_per_step.values()))
-    return (
-        *(plan.trial, plan.label, str(plan.workers), labels(plan.labels)),
-        *(str(plan.steps), *times, sent, duration(plan.estimated_wall_s)),
-    )
+    yield from (plan.trial[:3], title(plan))
+    yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
+    yield from (size(sum(plan.bytes_per_step.values())), str(plan.steps), _wall(plan.estimated_wall_s))
+
+
+def _wall(seconds: float) -> str:
+    """A trial in virtual time waits for nothing; how long its mathematics takes is not predicted."""
+    return duration(seconds) if seconds else "virtual"
 
 
 def scenario_table(paths: Iterable[Path]) -> Table:
     """Every scenario with the question that it answers."""
     table = Table("scenario", "question", "trials", "strategies", box=None, pad_edge=False)
     for path in paths:
-        scenario: Scenario = load(path)
+        scenario = load(path)
         trials = str(sum(1 for _ in scenario.choices()))
         table.add_row(path.stem, question(path), trials, ", ".join(scenario.strategies))
     return table

@@ -2,7 +2,7 @@
 
     node NAME     live as the node NAME of the plan until the run is over
     health NAME   exit with 0 when the node NAME answers that it is serving
-    simulate DIR  run the plan in virtual time, writing DIR/<node>.log
+    simulate      run trials in virtual time: a folder per line in, with plan.json; `done` or a complaint per line out
 """
 
 import argparse
@@ -17,27 +17,38 @@ PLAN, SECRETS = Path("/run/ensayo/plan.json"), Path("/run/secrets")
 def main() -> int:
     """Start what the arguments say."""
     arguments = _arguments()
-    plan = Plan.model_validate_json(arguments.plan.read_bytes())
-    return int(arguments.start(plan, arguments))
+    return int(arguments.start(arguments))
 
 
-def _node(plan: Plan, arguments: argparse.Namespace) -> int:
+def _node(arguments: argparse.Namespace) -> int:
     from services.service import live  # noqa: PLC0415 - a simulated trial needs no gRPC
 
-    return live(plan, arguments.name, arguments.secrets)
+    return live(_plan(arguments.plan), arguments.name, arguments.secrets)
 
 
-def _health(plan: Plan, arguments: argparse.Namespace) -> int:
+def _health(arguments: argparse.Namespace) -> int:
     from services.service import probe  # noqa: PLC0415 - a simulated trial needs no gRPC
 
-    return probe(plan, arguments.name, arguments.secrets)
+    return probe(_plan(arguments.plan), arguments.name, arguments.secrets)
 
 
-def _simulate(plan: Plan, arguments: argparse.Namespace) -> int:
+def _simulate(_: argparse.Namespace) -> int:
     from services.simulate import simulate_into  # noqa: PLC0415 - a node of a container needs no fabric
 
-    simulate_into(plan, arguments.folder)
+    for line in sys.stdin:
+        folder = Path(line.strip())
+        try:
+            simulate_into(_plan(folder / "plan.json"), folder / "logs")
+        except Exception as error:  # noqa: BLE001 - a trial that fails must not end those after it; the engine reports it
+            sys.stdout.write(f"{type(error).__name__}: {error}\n".replace("\n", " ").strip() + "\n")
+        else:
+            sys.stdout.write("done\n")
+        sys.stdout.flush()
     return 0
+
+
+def _plan(path: Path) -> Plan:
+    return Plan.model_validate_json(path.read_bytes())
 
 
 def _arguments() -> argparse.Namespace:
@@ -49,10 +60,7 @@ def _arguments() -> argparse.Namespace:
         command.add_argument("--plan", type=Path, default=PLAN)
         command.add_argument("--secrets", type=Path, default=SECRETS)
         command.set_defaults(start=start)
-    simulate = commands.add_parser("simulate")
-    simulate.add_argument("folder", type=Path)
-    simulate.add_argument("--plan", type=Path, default=PLAN)
-    simulate.set_defaults(start=_simulate)
+    commands.add_parser("simulate").set_defaults(start=_simulate)
     return parser.parse_args()
 
 

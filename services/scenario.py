@@ -100,11 +100,16 @@ class Scenario(Record):
 
     def trial(self, choice: "Choice") -> "Trial":
         """The trial of one choice; raises pydantic's ValidationError when it contradicts itself."""
-        return Trial.of(choice, Scenario.decode(self.document(choice)))
+        valid = Scenario.decode(self.document(choice))  # swept values may be anything; what follows relies on them
+        return Trial.of(choice, Scenario.decode(valid.narrowed(choice)))
 
     def document(self, choice: "Choice") -> Document:
-        """This scenario narrowed down to one choice: nothing is left to sweep or to repeat."""
-        document = apply(self.sweep, choice.setting, self.encode())
+        """This scenario with the swept values of one choice."""
+        return apply(self.sweep, choice.setting, self.encode())
+
+    def narrowed(self, choice: "Choice") -> Document:
+        """This scenario with nothing but one choice's strategy and seed: nothing is left to sweep or to repeat."""
+        document = self.encode()
         alone = {"cluster": document["cluster"] | {"workers": 1}, "strategies": BASELINE}
         chosen = {"strategies": {choice.label: document["strategies"].get(choice.label)}}
         document |= alone if choice.label is None else chosen

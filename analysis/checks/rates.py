@@ -1,9 +1,12 @@
 """Are the links as fast as declared?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from analysis.checks.verdict import Verdict, degraded, invalid, valid
 from analysis.table import TrialTable
+
+Shaped = Mapping[str, Any]  # a node's entry under `shaping` in status.json
 
 DIRECTIONS = ("uplink_bps", "downlink_bps")
 SHAPED_IN_CODE = ("virtual", "transport")  # rungs that the kernel knows nothing of: nothing to read back
@@ -24,7 +27,7 @@ def rates(trial: TrialTable) -> Verdict:
         return invalid(f"{_names(unshaped)}: a rate is declared but none was applied")
     unread = [node for node, direction, _ in links if not _is_known(shaping[node], direction)]
     errors = {
-        f"{node} {direction.removesuffix('_bps')}": _read_back(shaping[node], direction, declared) / declared - 1
+        f"{node} {direction.removesuffix('_bps')}": _in_force(shaping[node], direction, declared) / declared - 1
         for node, direction, declared in links
         if node not in unread
     }
@@ -44,13 +47,14 @@ def _declared(trial: TrialTable) -> Iterator[tuple[str, str, float]]:
                 yield node.name, direction, declared
 
 
-def _is_known(shaped: dict[str, object], direction: str) -> bool:
-    return shaped["rung"] in SHAPED_IN_CODE or direction in (shaped.get("read_back") or {})  # type: ignore[operator]
+def _is_known(shaped: Shaped, direction: str) -> bool:
+    return shaped["rung"] in SHAPED_IN_CODE or shaped.get(f"read_back_{direction}") is not None
 
 
-def _read_back(shaped: dict[str, dict[str, float]], direction: str, declared: float) -> float:
-    """The rate in force; a rung in our own code has the declared one by construction."""
-    return float((shaped.get("read_back") or {}).get(direction, declared))
+def _in_force(shaped: Shaped, direction: str, declared: float) -> float:
+    """The rate read back; a rung in our own code has the declared one by construction."""
+    read_back = shaped.get(f"read_back_{direction}")
+    return declared if read_back is None else float(read_back)
 
 
 def _names(nodes: list[str]) -> str:

@@ -92,7 +92,9 @@ def _title(curves: pd.DataFrame, metric: str, target: Target | None) -> str:
     costs = first[["bytes", "samples"]].mean()
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
-        return f"To {target}, {_least_bytes(costs['bytes'])}; {_most_samples(costs['samples'])}"
+        missed = ", ".join(name for name in shown["strategy"].unique() if name not in first.groups)
+        second = f"{missed} misses it" if missed else _most_samples(costs["samples"])
+        return f"To {target}, {_least_bytes(costs['bytes'])}; {second}"
     ends = shown.groupby("trial", sort=False)["value"].last()
     return f"{metric.capitalize()} ends between {number(ends.min())} and {number(ends.max())}"
 

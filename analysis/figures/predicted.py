@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawing, Run
 from analysis.figures.style import FAINT, INK, PAPER, canvas, colour, frame
 from analysis.result import Group
+from analysis.wording import difference
 
 ROW_IN = 0.27
 
@@ -47,7 +48,8 @@ def _both(group: Group) -> tuple[float, float]:
 def _title(found: Sequence[Group]) -> str:
     worst = max(found, key=lambda group: abs(remainder(group)))
     middle = median(abs(remainder(group)) for group in found)
-    return f"The closed form misses the median step by {middle:.1%}, at most by {remainder(worst):+.1%} ({worst.name})"
+    most = f"{difference(remainder(worst))} ({worst.name})"
+    return f"The closed form misses the median step by {middle:.1%}, at most by {most}"
 
 
 def _pair(axes: Axes, row: int, group: Group, tint: str) -> None:
@@ -56,7 +58,7 @@ def _pair(axes: Axes, row: int, group: Group, tint: str) -> None:
     axes.plot(told, row, "o", color=INK, markerfacecolor=PAPER, markersize=8, markeredgewidth=1.2)
     axes.plot(measured, row, "o", color=tint, markersize=5)
     axes.annotate(
-        f"{remainder(group):+.1%}",
+        difference(remainder(group)),
         (max(measured, told), row),
         (9, 0),
         textcoords="offset points",

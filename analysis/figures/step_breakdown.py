@@ -30,7 +30,7 @@ def step_breakdown(run: Run) -> Drawing | None:
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
         "Means over workers, steps and repeats. Exchange is communication that computing did not hide; wait is time "
-        "blocked on peers. Black mark: predicted step. At the end of each bar: share of the exchange."
+        "blocked on peers. Upright mark: predicted step. At the end of each bar: share of the exchange."
     )
     return Drawing("step_breakdown", title, caption, _table(found), figure)
 

@@ -14,7 +14,7 @@ from analysis.metrics.speedup import Curve
 THRESHOLD = 0.5  # least efficiency
 ALPHA = 2  # how much more time counts than workers
 
-Rule = Callable[[Floats, Floats], float | None]  # (workers / base workers, speedup) -> position in them
+Rule = Callable[[Floats, Floats], int | None]  # (workers / base workers, speedup) -> place in them
 
 
 @dataclass(frozen=True)

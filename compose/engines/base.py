@@ -74,7 +74,10 @@ class Engine(ABC):
         return {}
 
     def prepare(self, watch: "Preparing") -> None:  # noqa: B027 - most engines have nothing to prepare
-        """Build what the nodes need, once per run."""
+        """Make ready what all trials of a run need."""
+
+    def close(self) -> None:  # noqa: B027 - most engines keep nothing
+        """Give back what `prepare` took."""
 
 
 class Preparing(Protocol):

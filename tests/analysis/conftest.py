@@ -13,8 +13,8 @@ from analysis.folder import RunFolder, TrialFolder
 from analysis.table import TrialTable, read_trial
 
 STEP = {
-    "step": 0, "epoch": 0, "start_s": 0.0, "step_s": 1.0, "data_s": 0.0, "compute_s": 0.6, "exchange_s": 0.3,
-    "wait_s": 0.1, "update_s": 0.0, "late_s": 0.0, "samples": 10, "loss": 1.0, "bytes_sent": 100, "messages_sent": 2,
+    "step": 0, "epoch": 0, "start_s": 0.0, "step_s": 1.0, "data_s": 0.0, "compute_s": 0.6, "exchange_s": 0.4,
+    "wait_s": 0.0, "update_s": 0.0, "late_s": 0.0, "samples": 10, "loss": 1.0, "bytes_sent": 100, "messages_sent": 2,
     "staleness": None,
 }  # fmt: skip
 
@@ -136,7 +136,7 @@ def plan_of(trial: str, label: str, workers: int, repeat: int, labels: dict[str,
         "steps": STEPS_PER_EPOCH * EPOCHS, "steps_per_epoch": STEPS_PER_EPOCH, "epochs": EPOCHS, "batch": BATCH,
         "target": TARGET, "nodes": nodes, "parameters": PARAMETERS, "vector_bytes": VECTOR,
         "bytes_per_step": bytes_per_step(label, workers),
-        "predicted": {"compute_s": compute, "exchange_s": exchange, "step_s": compute + exchange, "formula": "a + b"},
+        "predicted": {"compute_s": compute, "exchange_s": exchange, "formula": "a + b"},
         "strategy": STRATEGIES.get(label, {"kind": "none"}),
         "fidelity": {"missed_deadlines": 0.01, "rate_error": 0.05, "host_cpu": 0.95},
     }  # fmt: skip
@@ -152,6 +152,7 @@ class Rehearsal:
         self.random = random.Random(  # noqa: S311 -- noise, no secret
             f"{plan['label']}-{self.workers}-{plan['repeat']}"
         )
+        self.chance = random.Random(plan["repeat"])  # noqa: S311 -- how learning goes: the seed's alone
         self.clock_s = 100.0
         self.logs: dict[str, list[str]] = {node["name"]: [] for node in plan["nodes"]}
 
@@ -193,9 +194,13 @@ class Rehearsal:
         rows: dict[int, list[dict[str, Any]]] = {rank: [] for rank in range(self.workers)}
         for step in range(epoch * STEPS_PER_EPOCH, (epoch + 1) * STEPS_PER_EPOCH):
             took = [self._step_row(step, epoch) for _ in range(self.workers)]
+            longest_s = max(row["step_s"] for row in took)
             for rank, row in enumerate(took):
-                rows[rank].append(row)
-            self.clock_s += max(row["step_s"] for row in took)
+                waited_s = 0.0 if self.asynchronous else longest_s - row["step_s"]  # part of the exchange, as logged
+                rows[rank].append(
+                    row | {"step_s": row["step_s"] + waited_s, "exchange_s": row["exchange_s"] + waited_s}
+                )
+            self.clock_s += longest_s
         for rank, batch in rows.items():
             node = f"worker-{rank}"
             self.logs[node].append(node_steps(batch, node, self.clock_s))
@@ -210,13 +215,13 @@ class Rehearsal:
 
     def _step_row(self, step: int, epoch: int) -> dict[str, Any]:
         predicted, jitter = self.plan["predicted"], 1 + abs(self.random.gauss(0, 0.03))
-        compute, exchange = predicted["compute_s"], predicted["exchange_s"] * jitter
+        late = 0.0015 * self.random.random() * (self.workers > 1)
+        compute, exchange = predicted["compute_s"] + late, predicted["exchange_s"] * jitter
         exchange *= 0.55 if self.asynchronous and self.workers > 1 else 1.0
-        wait = 0.0 if self.workers == 1 or self.asynchronous else 0.0012 * jitter
         loss = 2.3 * math.exp(-self._learned(step * BATCH) / 2500) + 0.05 + self.random.random() * 0.05
         return {
-            "step": step, "epoch": epoch, "start_s": self.clock_s, "step_s": compute + exchange + wait + 0.0007,
-            "data_s": 0.0002, "compute_s": compute, "exchange_s": exchange, "wait_s": wait, "update_s": 0.0005,
+            "step": step, "epoch": epoch, "start_s": self.clock_s, "step_s": compute + exchange + 0.0007,
+            "data_s": 0.0002, "compute_s": compute, "exchange_s": exchange, "wait_s": 0.0, "update_s": 0.0005,
             "samples": BATCH // self.workers, "loss": loss, "messages_sent": 6,
             "bytes_sent": round(self.plan["bytes_per_step"].get("worker-0", 0)),
         }  # fmt: skip
@@ -228,7 +233,7 @@ class Rehearsal:
     def _evaluate(self, epoch: int) -> bool:
         samples = (epoch + 1) * SAMPLES
         metadata = {"epoch_num": epoch, "samples_count": samples}
-        accuracy = 0.99 - 0.89 * math.exp(-self._learned(samples) / 2600) + self.random.gauss(0, 0.006)
+        accuracy = 0.99 - 0.89 * math.exp(-self._learned(samples) / 2600) + self.chance.gauss(0, 0.006)
         self._say("eval_start", **metadata)
         self.clock_s += 0.02
         self._say("eval_accuracy", accuracy, metric="accuracy", **metadata)
@@ -249,7 +254,7 @@ class Rehearsal:
 def status_of(plan: dict[str, Any]) -> dict[str, Any]:
     """status.json of a trial that went well."""
     rates = {"uplink_bps": RATE_BPS, "downlink_bps": RATE_BPS}
-    shaped = {"rung": "virtual", **rates, "read_back": rates}
+    shaped = {"rung": "virtual", **rates, **{f"read_back_{name}": rate for name, rate in rates.items()}}
     return {
         "trial": plan["trial"], "engine": "simulated", "status": "success", "reason": "",
         "timings_s": {"up": 0.1, "gate": 0.0, "run": 2.0, "down": 0.0},
@@ -304,3 +309,9 @@ def write_run(
 def make_run(tmp_path: Path) -> Callable[..., RunFolder]:
     """Writes a run of ring, ps_bsp and ps_asp on 1, 2 and 4 workers beside a baseline; arguments as in `write_run`."""
     return lambda **options: write_run(tmp_path, **options)
+
+
+@pytest.fixture(scope="session")
+def run_writer() -> Callable[..., RunFolder]:
+    """`write_run` itself, for fixtures that live longer than one test."""
+    return write_run

@@ -1,0 +1,193 @@
+"""Every metric against a log small enough to compute by hand."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
+from analysis.metrics.centre import interval, olympic_mean, resampled
+from analysis.metrics.final import final_metrics
+from analysis.metrics.overlap import overlap
+from analysis.metrics.phase_seconds import phase_seconds
+from analysis.metrics.progress import samples_done, samples_per_second, steps_done
+from analysis.metrics.samples_to_target import samples_to_target
+from analysis.metrics.staleness import staleness
+from analysis.metrics.step_seconds import step_seconds
+from analysis.metrics.time_to_target import time_to_target_s
+from analysis.table import TrialTable
+
+MakeTrial = Callable[..., TrialTable]
+Line = Callable[..., str]
+
+
+ACCURATE = {"metric": "accuracy", "at_least": 0.9}
+
+
+@pytest.fixture
+def coordinator(line: Line) -> list[str]:
+    """Run from 10 s to 20 s; accuracy 0.5, 0.92, 0.91 and mae 3, 2, 1 at 12, 14 and 16 s."""
+    scores = [(12, 100, 0.5, 3.0), (14, 200, 0.92, 2.0), (16, 300, 0.91, 1.0)]
+    evals = [
+        line("eval_metrics", {"accuracy": accuracy, "mae": mae}, time_s, epoch_num=1, samples_count=samples, step=1)
+        for time_s, samples, accuracy, mae in scores
+    ]
+    return [line("run_start", time_s=10), *evals, line("run_stop", time_s=20, status="success")]
+
+
+def test_time_to_target_runs_from_run_start_to_the_first_evaluation_that_reached_it(
+    make_trial: MakeTrial, coordinator: list[str]
+) -> None:
+    assert time_to_target_s(make_trial({"coordinator": coordinator}, target=ACCURATE)) == pytest.approx(4)
+
+
+def test_samples_to_target_are_those_of_the_first_hit_although_a_later_evaluation_is_worse(
+    make_trial: MakeTrial, coordinator: list[str]
+) -> None:
+    assert samples_to_target(make_trial({"coordinator": coordinator}, target=ACCURATE)) == 200
+
+
+def test_an_error_metric_is_reached_from_above(make_trial: MakeTrial, coordinator: list[str]) -> None:
+    trial = make_trial({"coordinator": coordinator}, target={"metric": "mae", "at_most": 1.5})
+
+    assert time_to_target_s(trial) == pytest.approx(6)
+
+
+@pytest.mark.parametrize("target", [None, {"metric": "accuracy", "at_least": 0.99}])
+def test_a_target_that_is_missed_or_absent_has_no_time(
+    make_trial: MakeTrial, coordinator: list[str], target: dict[str, Any] | None
+) -> None:
+    assert time_to_target_s(make_trial({"coordinator": coordinator}, target=target)) is None
+
+
+def test_a_diverged_metric_never_reaches_the_target(make_trial: MakeTrial, line: Line) -> None:
+    diverged = line("eval_metrics", {"mae": math.nan}, 12, samples_count=100)
+
+    trial = make_trial({"coordinator": [diverged]}, target={"metric": "mae", "at_most": 1.0})
+
+    assert samples_to_target(trial) is None
+
+
+def test_logs_without_eval_metrics_give_their_eval_accuracy(make_trial: MakeTrial, line: Line) -> None:
+    told = line("eval_accuracy", 0.7, 12, samples_count=100, metric="accuracy")
+
+    assert final_metrics(make_trial({"coordinator": [told]})) == {"accuracy": 0.7}
+
+
+def test_final_metrics_are_the_last_ones(make_trial: MakeTrial, coordinator: list[str]) -> None:
+    assert final_metrics(make_trial({"coordinator": coordinator})) == {"accuracy": 0.91, "mae": 1.0}
+
+
+def test_progress_counts_the_busiest_worker_and_everybodys_samples(
+    make_trial: MakeTrial, coordinator: list[str], steps_line: Line
+) -> None:
+    logs = {
+        "coordinator": coordinator,
+        "worker-0": [steps_line([{}, {}, {}], "worker-0")],
+        "worker-1": [steps_line([{}, {}], "worker-1")],
+    }
+
+    trial = make_trial(logs, workers=2)
+
+    assert (steps_done(trial), samples_done(trial)) == (3, 50)
+    assert samples_per_second(trial) == pytest.approx(5)  # 50 samples from 10 s to 20 s
+
+
+def test_step_seconds_are_over_all_workers_and_steps(make_trial: MakeTrial, steps_line: Line) -> None:
+    first = steps_line([{"step_s": 1.0}, {"step_s": 2.0}], "worker-0")
+    second = steps_line([{"step_s": 3.0}, {"step_s": 6.0}], "worker-1")
+
+    found = step_seconds(make_trial({"worker-0": [first], "worker-1": [second]}, workers=2))
+
+    assert found == pytest.approx({"mean": 3.0, "p50": 2.5, "p95": 5.55})  # 3 + 0.85 x (6 - 3)
+
+
+def test_batches_of_one_node_are_one_table(make_trial: MakeTrial, steps_line: Line) -> None:
+    trial = make_trial({"worker-0": [steps_line([{}], "worker-0"), steps_line([{}, {}], "worker-0")]})
+
+    assert len(trial.steps) == 3
+
+
+def test_phase_seconds_name_what_no_phase_accounts_for(make_trial: MakeTrial, steps_line: Line) -> None:
+    rows = [{"step_s": 2.0, "compute_s": 1.0, "exchange_s": 0.25}, {"step_s": 1.0, "compute_s": 0.6, "exchange_s": 0.3}]
+
+    found = phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
+
+    assert found == pytest.approx(
+        {"data": 0, "compute": 0.8, "exchange": 0.275, "wait": 0, "update": 0, "other": 0.425}
+    )
+
+
+@pytest.mark.parametrize(("strategy", "waited_s"), [("bsp", 0.2), ("asp", 0.0)])
+def test_a_synchronous_worker_waits_until_the_slowest_one_begins_its_exchange(
+    make_trial: MakeTrial, steps_line: Line, strategy: str, waited_s: float
+) -> None:
+    """The first begins at 0.6 s and the second at 1.0 s: 0.4 s of waiting, shared by two workers."""
+    logs = {
+        "worker-0": [steps_line([{"compute_s": 0.6, "exchange_s": 0.9}], "worker-0")],
+        "worker-1": [steps_line([{"compute_s": 1.0, "exchange_s": 0.5}], "worker-1")],
+    }
+
+    found = phase_seconds(make_trial(logs, workers=2, strategy={"synchrony": {"kind": strategy}}))
+
+    assert found is not None
+    assert found["wait"] == pytest.approx(waited_s)
+    assert found["exchange"] == pytest.approx(0.7 - waited_s)
+
+
+@pytest.mark.parametrize(("predicted_s", "hidden"), [(0.6, 0.5), (0.2, 0.0), (0.0, None)])
+def test_overlap_is_the_share_of_the_predicted_exchange_that_never_showed(
+    make_trial: MakeTrial, steps_line: Line, predicted_s: float, hidden: float | None
+) -> None:
+    trial = make_trial(
+        {"worker-0": [steps_line([{"exchange_s": 0.3}], "worker-0")]}, predicted={"exchange_s": predicted_s}
+    )
+
+    assert overlap(trial) == (hidden if hidden is None else pytest.approx(hidden))
+
+
+def test_bytes_sent_are_what_the_node_counted_else_the_sum_of_its_steps(
+    make_trial: MakeTrial, steps_line: Line, stop_line: Line
+) -> None:
+    logs = {
+        "worker-0": [steps_line([{}, {}], "worker-0"), stop_line("worker-0", payload_bytes_sent=210)],
+        "worker-1": [steps_line([{}, {}], "worker-1")],
+    }
+
+    assert bytes_sent(make_trial(logs, workers=2)) == {"worker-0": 210, "worker-1": 200}
+
+
+def test_a_server_is_expected_to_answer_the_mean_of_its_workers_steps(make_trial: MakeTrial, steps_line: Line) -> None:
+    logs = {
+        "worker-0": [steps_line([{}, {}, {}], "worker-0")],
+        "worker-1": [steps_line([{}], "worker-1")],
+    }
+
+    trial = make_trial(logs, workers=2, bytes_per_step={"worker-0": 100, "worker-1": 100, "server-0": 200})
+
+    assert expected_bytes_sent(trial) == {"worker-0": 300, "worker-1": 100, "server-0": 400}
+
+
+def test_staleness_is_counted_by_age(make_trial: MakeTrial, updates_line: Line) -> None:
+    found = staleness(make_trial({"server-0": [updates_line([0, 1, 1]), updates_line([4])]}))
+
+    assert found == {"mean": 1.5, "max": 4, "histogram": {"0": 1, "1": 2, "4": 1}}
+
+
+def test_without_servers_nothing_is_stale(make_trial: MakeTrial) -> None:
+    assert staleness(make_trial({})) is None
+
+
+def test_the_olympic_mean_drops_the_fastest_and_the_slowest() -> None:
+    """One run that missed its target may be the dropped one, as in MLPerf."""
+    assert olympic_mean(np.array([1.0, 2.0, 4.0, math.inf])) == 3.0
+    assert olympic_mean(np.array([1.0, 2.0])) == 1.5
+    assert math.isinf(olympic_mean(np.array([1.0, math.inf, math.inf])))
+
+
+def test_the_bootstrap_interval_covers_the_mean_and_stays_within_the_data() -> None:
+    low, high = interval(resampled(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), seed=0))
+
+    assert 1.0 <= low < 3.0 < high <= 5.0

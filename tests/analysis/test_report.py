@@ -1,0 +1,218 @@
+"""A whole run folder: everything is written, can be read by others, and says what happened."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from analysis import compare, headline, mllog, report, summary
+from analysis.folder import RunFolder
+from analysis.mlperf import RULES
+from analysis.table import read_run
+
+MakeRun = Callable[..., RunFolder]
+
+
+@pytest.fixture(scope="module")
+def written(run_writer: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run with its report; read only."""
+    folder = run_writer(tmp_path_factory.mktemp("runs"))
+    report.write(folder.path)
+    return folder
+
+
+@pytest.fixture
+def numbers() -> Callable[[RunFolder], summary.Summary]:
+    """Measures a run folder."""
+
+    def measure(folder: RunFolder) -> summary.Summary:
+        run = read_run(folder)
+        return summary.summarise(run, summary.judge(run))
+
+    return measure
+
+
+def test_summary_follows_its_schema(written: RunFolder, pytestconfig: pytest.Config) -> None:
+    schema = json.loads((pytestconfig.rootpath / "analysis" / "summary.schema.json").read_text())
+
+    content = json.loads(written.summary.read_text())
+
+    jsonschema.Draft202012Validator(schema).validate(content)
+    assert content["verdict"] == "valid"
+    assert [len(content[key]) for key in ("trials", "curves")] == [10, 3]
+
+
+def test_no_number_in_the_summary_is_beyond_json(
+    make_run: MakeRun, numbers: Callable[[RunFolder], summary.Summary]
+) -> None:
+    """NaN and infinity are what Python writes and nobody else reads."""
+    folder = make_run(strategies=("ps_asp",), workers=(8,))
+
+    text = summary.write(folder, numbers(folder)).read_text()
+
+    assert not re.search(r"\b(NaN|Infinity)\b", text)
+
+
+def test_the_merged_log_is_ordered_by_time_and_loses_nothing(written: RunFolder) -> None:
+    trial = written.trials[-1]
+
+    merged = mllog.read(trial.result)
+
+    times = [event.time_ms for event in merged.events]
+    assert times == sorted(times)
+    assert len(times) == sum(len(mllog.read(path).events) for path in trial.logs)
+
+
+def test_steps_csv_has_a_row_per_rank_and_step(written: RunFolder) -> None:
+    header, *rows = written.trials[-1].steps.read_text().splitlines()
+
+    assert header.startswith("node,rank,step,epoch,start_s,step_s,data_s,compute_s,exchange_s,wait_s,update_s")
+    assert len(rows) == 4 * json.loads(written.summary.read_text())["trials"][-1]["steps"]
+
+
+def test_fidelity_names_every_check(written: RunFolder) -> None:
+    content = json.loads(written.trials[0].fidelity.read_text())
+
+    assert content["verdict"] == "valid"
+    assert len(content["checks"]) == 7
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["efficiency", "learning", "predicted", "speedup", "staleness", "step_breakdown", "time_to_target"],
+)
+def test_every_figure_has_its_picture_and_its_data(written: RunFolder, name: str) -> None:
+    for ending in ("svg", "png", "csv"):
+        assert (written.figures / f"{name}.{ending}").stat().st_size > 100
+
+
+def test_the_page_needs_nothing_from_elsewhere(written: RunFolder) -> None:
+    page = written.report.read_text()
+
+    assert "<script" not in page
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
+    assert page.count("<svg") == 7
+    assert "not an MLPerf result" in page
+
+
+def test_every_id_on_the_page_is_unique(written: RunFolder) -> None:
+    """Figures are drawn apart and inlined together."""
+    ids = re.findall(r' id="([^"]+)"', written.report.read_text())
+
+    assert len(ids) == len(set(ids))
+
+
+def test_every_link_of_the_page_leads_to_a_file(written: RunFolder) -> None:
+    links = re.findall(r'<a href="([^"]+)"', written.report.read_text())
+
+    assert links
+    assert all((written.path / link).exists() for link in links)
+
+
+def test_writing_again_changes_nothing(written: RunFolder, tmp_path: Path) -> None:
+    """Deterministic ids and no dates: a report can be compared with the one before."""
+    copy = RunFolder(tmp_path / "quickstart" / written.path.name)
+    shutil.copytree(written.path, copy.path)
+
+    report.write(copy.path)
+
+    for name in ("report.html", "summary.json", "figures/speedup.svg", "figures/learning.png"):
+        assert (copy.path / name).read_bytes() == (written.path / name).read_bytes()
+
+
+def test_an_unfinished_run_still_gets_its_report(make_run: MakeRun) -> None:
+    folder = make_run(strategies=("ring", "ps_asp"), workers=(1, 2))
+    _, second, third, fourth, fifth = folder.trials
+    second.status.write_text(
+        json.dumps({"status": "failed", "reason": "worker-0 ran out of memory", "engine": "docker"})
+    )
+    third.status.unlink()
+    shutil.rmtree(fourth.path / "logs")
+    fifth.status.write_text('{"trial": "cut o')
+
+    page = report.write(folder.path).read_text()
+
+    told = json.loads(folder.summary.read_text())
+    assert [trial["status"] for trial in told["trials"]] == ["success", "failed", "aborted", "aborted", "aborted"]
+    assert (told["status"], told["verdict"]) == ("failed", "invalid")
+    assert "worker-0 ran out of memory" in page
+
+
+def test_a_run_without_any_trial_says_so(tmp_path: Path) -> None:
+    page = report.write(tmp_path).read_text()
+
+    assert "No trial finished" in page
+
+
+def test_the_headline_names_winner_margin_and_reason(
+    written: RunFolder, numbers: Callable[[RunFolder], summary.Summary]
+) -> None:
+    answer = headline.headline(numbers(written))
+
+    winner = "Ring on 4 workers reaches accuracy ≥ 0.95 first, in 1."
+    assert answer[0].startswith(winner)
+    assert answer[0].endswith("times faster than ps_asp on 2 workers.")
+    assert answer[1].startswith("Why: on 4 workers ring exchanges for 5.")
+    assert "times the samples of ring (its gradients are 3." in answer[1]
+
+
+def test_equal_strategies_are_not_given_a_winner(
+    make_run: MakeRun, numbers: Callable[[RunFolder], summary.Summary]
+) -> None:
+    folder = make_run(strategies=("ring",), workers=(1,))
+
+    assert "too close to call" in headline.headline(numbers(folder))[0]
+
+
+def test_one_worker_alone_is_compared_with_those_that_share_the_work(
+    make_run: MakeRun, numbers: Callable[[RunFolder], summary.Summary]
+) -> None:
+    answer = headline.headline(numbers(make_run(strategies=("ps_bsp",), workers=(1, 4))))
+
+    assert answer[0].startswith("One worker alone reaches accuracy")
+    assert answer[0].endswith("times faster than ps_bsp on 4 workers.")
+    assert answer[1].startswith("Why: one worker alone exchanges for 0 ms per step, ps_bsp on 4 for 3")
+
+
+def test_compare_sets_two_runs_side_by_side(written: RunFolder) -> None:
+    table = compare.compare(written.path, written.path)
+
+    row = next(line.split() for line in table.splitlines() if line.startswith("ring") and line.split()[1] == "4")
+    assert (row[4], row[7]) == ("1.00", "1.00")
+
+
+def test_mlcommons_checker_accepts_the_merged_log(written: RunFolder, tmp_path: Path) -> None:
+    assert checker(written.trials[-1].result, tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("key", ["cache_clear", "submission_org", "run_stop", "eval_accuracy", "seed"])
+def test_mlcommons_checker_misses_a_required_key(written: RunFolder, tmp_path: Path, key: str) -> None:
+    lines = written.trials[-1].result.read_text().splitlines(keepends=True)
+    short = tmp_path / "result.txt"
+    short.write_text("".join(line for line in lines if f'"key": "{key}"' not in line))
+
+    assert checker(short, tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(("reason", "code"), [("", 1), ("worker-1 left", 0)])
+def test_an_aborted_run_must_give_its_reason(written: RunFolder, tmp_path: Path, reason: str, code: int) -> None:
+    lines = written.trials[-1].result.read_text()
+    aborted = tmp_path / "result.txt"
+    aborted.write_text(
+        lines.replace('"status": "success"', '"status": "aborted"').replace('"reason": ""', f'"reason": "{reason}"')
+    )
+
+    assert checker(aborted, tmp_path).returncode == code
+
+
+def checker(result: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs MLCommons' compliance checker with our rules."""
+    program = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--config", str(RULES)]
+    where = ["--log_output", str(folder / "checker.log"), str(result)]
+    return subprocess.run([*program, *where], capture_output=True, text=True, check=False)

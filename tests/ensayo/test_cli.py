@@ -1,0 +1,98 @@
+"""The command line: what it says, and with which code it ends."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from compose.schema import schema
+from ensayo import cli
+from ensayo.exits import Exit, exit_code
+from services.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
+
+
+def said(*arguments: str) -> str:
+    """What a command that succeeds prints."""
+    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def ended(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code of the whole program."""
+    monkeypatch.setattr(sys, "argv", ["ensayo", *arguments])
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+    return int(exited.value.code or 0)
+
+
+def test_list_shows_every_scenario_with_its_question() -> None:
+    """A newcomer picks by question, not by name."""
+    text = said("list")
+
+    assert "quickstart" in text
+    assert "Which strategy" in text
+
+
+def test_validate_counts_trials() -> None:
+    """The number of trials is the first thing that a mistake in a sweep gets wrong."""
+    assert said("validate", "quickstart", "smoke").splitlines() == ["quickstart: 10 trials", "smoke: 3 trials"]
+
+
+def test_schema_is_json() -> None:
+    """Editors read it from a pipe."""
+    assert json.loads(said("schema")) == schema()
+
+
+def test_a_broken_scenario_ends_with_2_and_all_its_problems(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was started, and everything to mend stands there at once."""
+    monkeypatch.chdir(pytestconfig.rootpath)
+    broken = Path("tests/broken/many_at_once.yaml")
+
+    code = ended(["validate", str(broken)], monkeypatch)
+
+    assert (code, capsys.readouterr().err) == (Exit.REFUSED, broken.with_suffix(".txt").read_text())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", "no-such"],
+        ["run", "smoke", "--set", "epochs"],
+        ["run"],
+        ["compare", "nowhere", "neither"],
+        ["dance"],
+    ],
+)
+def test_what_cannot_be_meant_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same code whether click or we refuse it."""
+    assert ended(arguments, monkeypatch) == Exit.REFUSED
+
+
+def test_a_setting_is_a_key_and_a_value() -> None:
+    """Values may hold equals signs; keys must be there."""
+    assert cli.settings(["cluster.workers=4", "a=b=c"]) == {"cluster.workers": "4", "a": "b=c"}
+    with pytest.raises(UserError, match="write KEY=VALUE"):
+        cli.settings(["epochs"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(UserError, 2), (HostError, 2), (DeadlineExceeded, 4), (ProtocolError, 4), (EnsayoError, 4)]
+)
+def test_every_error_of_ours_has_its_code(error: type[EnsayoError], code: int) -> None:
+    """Scripts tell by the code whose turn it is to act."""
+    assert exit_code(error("x")) == code
+
+
+def test_help_needs_neither_numpy_nor_pydantic(pytestconfig: pytest.Config) -> None:
+    """The first impression of a program is how long it takes to say hello."""
+    code = (
+        "import sys, ensayo.cli; sys.exit(any(name in sys.modules for name in ('numpy', 'pydantic', 'grpc', 'yaml')))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], cwd=pytestconfig.rootpath, check=False).returncode == 0

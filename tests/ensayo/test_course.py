@@ -1,0 +1,106 @@
+"""How far a run is, from literal events and a clock that is set by hand."""
+
+from typing import Any
+
+import pytest
+
+from ensayo.course import Course
+from ensayo.wording import duration, size, title
+from services.plan import Nowhere, Plan, make_plan
+from services.scenario import Scenario
+
+SCENARIO = Scenario.decode(
+    {
+        "name": "small",
+        "workload": {
+            "dataset": {"kind": "digits"},
+            "model": {"kind": "linear"},
+            "optimiser": {"kind": "sgd", "rate": 0.1},
+            "batch": 1438,
+            "epochs": 4,
+        },
+        "strategies": {"ring": {"kind": "all_reduce"}},
+        "sweep": {"workers": [2, 4]},
+        "baseline": False,
+    }
+)
+
+
+class Watch:
+    """A clock that stands still until it is set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def plans() -> list[Plan]:
+    return [make_plan(trial, "run", "simulated", Nowhere()) for trial in SCENARIO.trials()]
+
+
+def event(key: str, time_ms: float, value: Any = None, **metadata: object) -> dict[str, Any]:
+    return {"key": key, "value": value, "time_ms": time_ms, "metadata": metadata}
+
+
+def test_the_pace_is_samples_by_virtual_time_since_training_began(plans: list[Plan]) -> None:
+    """Starting up is not training."""
+    course = Course(plans, Watch())
+    course.begin()
+
+    course.hear(event("init_start", 0))
+    course.hear(event("run_start", 5000))
+    course.hear(event("eval_metrics", 6000, {"accuracy": 0.5, "loss": 2.0}, samples_count=1438, step=1))
+    course.hear(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
+
+    assert course.step == 1
+    assert str(course.pace) == "loss 1.5, accuracy 0.5, 1,438 samples/s"
+
+
+def test_time_left_grows_from_what_this_trial_and_the_ended_ones_took(plans: list[Plan]) -> None:
+    """A plan in virtual time says nothing about the wall clock; trials that have ended do."""
+    course = Course(plans, watch := Watch())
+
+    course.begin()
+    assert course.left_s() == 0
+    watch.now = 10
+    course.hear(event("eval_metrics", 1, {}, samples_count=1438))
+    assert course.left_s() == 30
+    course.end(10)
+    assert course.left_s() == 10
+
+    course.begin()
+    watch.now = 12
+    assert course.left_s() == 8
+
+
+def test_a_trial_that_runs_longer_than_its_plan_has_nothing_left(plans: list[Plan]) -> None:
+    """Asynchronous workers end together with a sample or two too many."""
+    course = Course(plans, watch := Watch())
+    course.begin()
+    watch.now = 3
+
+    course.hear(event("run_stop", 1, samples_count=5 * 1438))
+
+    assert course.step == plans[0].steps
+    assert course.left_s() == 0
+
+
+def test_titles_name_what_distinguishes_a_trial(plans: list[Plan]) -> None:
+    """They stand beside each other on a screen."""
+    assert [title(plan) for plan in plans] == ["ring, 2 workers", "ring, 4 workers"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
+    """Nobody reads 7500 s."""
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1_220_000, "1.22 MB")])
+def test_sizes_have_decimal_prefixes(count: int, text: str) -> None:
+    """Link rates are decimal, so what travels on them is too."""
+    assert size(count) == text

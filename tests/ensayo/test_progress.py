@@ -1,0 +1,56 @@
+"""What an onlooker sees, on a terminal and without one."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from compose.load import find, load
+from ensayo.progress import Bars, Display, Lines, Silent
+from services.plan import Nowhere, make_plan
+
+
+def shown(kind: type[Display]) -> str:
+    """Everything that a display writes in a run of one trial."""
+    scenario = load(find("smoke"))
+    plan = make_plan(scenario.trials()[0], "run", "simulated", Nowhere())
+    console = Console(file=io.StringIO(), force_terminal=kind is Bars, width=120)
+    display = kind(console, clock=lambda: 0.0)
+
+    display.preparing("building images")
+    display.run_started(scenario, "simulated", "as asked", (plan,), Path("runs/smoke/1"))
+    display.trial_started(plan, 1, 1)
+    display.event(plan, {"key": "run_start", "time_ms": 0.0, "metadata": {}})
+    metadata = {"samples_count": 1438, "step": 23}
+    display.event(plan, {"key": "eval_metrics", "value": {"accuracy": 0.5}, "time_ms": 1000.0, "metadata": metadata})
+    display.trial_ended(plan, "failed", 2.0)
+    display.finish()
+    display.finish()
+
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    """Logs of continuous integration must be readable."""
+    assert shown(Lines).splitlines() == [
+        "building images",
+        "smoke: 1 trials, engine simulated (as asked), into runs/smoke/1",
+        "[1/1] ring, 2 workers",
+        "  step 23/46: accuracy 0.5, 1,438 samples/s, 0.0 s left",
+        "  ring, 2 workers: failed, 2.0 s",
+    ]
+
+
+def test_a_terminal_shows_what_stays_and_is_given_back() -> None:
+    """How often bars are drawn is up to the terminal; the line of each ended trial is not, and the cursor returns."""
+    text = shown(Bars)
+
+    assert "[1/1] ring, 2 workers" in text
+    assert "ring, 2 workers: failed, 2.0 s\n" in text
+    assert "\x1b[?25h" in text
+
+
+def test_quiet_means_nothing() -> None:
+    """A script that asked for silence gets it."""
+    assert not shown(Silent)
