@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import NameOID
+from google.protobuf.message import DecodeError
 
 from services.errors import Refused
 from services.wire.data_pb2 import Identity as Proof
@@ -49,13 +50,14 @@ class Identity:
         """
         if metadata is None:
             raise Refused("the stream carries no identity")
-        proof = Proof.FromString(metadata)
+        try:
+            proof = Proof.FromString(metadata)
+            sender = self._sender(proof)
+        except (DecodeError, InvalidSignature, ValueError, TypeError) as error:
+            raise Refused("the stream's identity is not of this run") from error
         if abs(time() - proof.issued_at) > FRESH_S:
             raise Refused("the stream's identity is too old")
-        try:
-            return self._sender(proof)
-        except (InvalidSignature, ValueError, TypeError) as error:
-            raise Refused("the stream's identity is not of this run") from error
+        return sender
 
     def _sender(self, proof: Proof) -> str:
         certificate = x509.load_der_x509_certificate(proof.certificate)
