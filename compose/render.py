@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compose.marks import RUN_LABEL, TRIAL_LABEL, labels
 from services.identity import AUTHORITY, CERTIFICATE, KEY
 from services.plan import NodePlan, Plan
 
-RUN_LABEL, ROLE_LABEL, NODE_LABEL, TRIAL_LABEL = "ensayo.run", "ensayo.role", "ensayo.node", "ensayo.trial"
 PLAN_PATH = "/run/ensayo/plan.json"
 CPU_PERIOD_US = 10_000  # a tenth of the engine's default: a quota then stretches a step instead of cutting it in two
 SMALLEST_QUOTA_US = 1_000  # the kernel takes no less
@@ -49,11 +49,6 @@ def render(plan: Plan, host: Host) -> dict[str, Any]:
             for file in (AUTHORITY, CERTIFICATE, KEY)
         },
     }
-
-
-def labels(plan: Plan, role: str, node: str) -> dict[str, str]:
-    """What everything of a trial carries, so that leftovers can be found."""
-    return {RUN_LABEL: plan.run, TRIAL_LABEL: plan.trial, ROLE_LABEL: role, NODE_LABEL: node}
 
 
 def uses_gpu(node: NodePlan, host: Host) -> bool:

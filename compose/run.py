@@ -18,6 +18,7 @@ import yaml
 from compose.engines import Choice
 from compose.engines.base import Engine, Preparing, Status, Watcher
 from compose.host import cores
+from compose.interrupt import stoppable
 from services.plan import Plan, make_plan
 from services.scenario import Scenario
 
@@ -82,11 +83,12 @@ def _run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
     observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
     statuses: list[Status] = []
     try:
-        for number, plan in enumerate(plans, 1):
-            observer.trial_started(plan, number, len(plans))
-            started = time.monotonic()
-            statuses.append(_trial(plan, engine, folder, observer))
-            observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
+        with stoppable():
+            for number, plan in enumerate(plans, 1):
+                observer.trial_started(plan, number, len(plans))
+                started = time.monotonic()
+                statuses.append(_trial(plan, engine, folder, observer))
+                observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
     except KeyboardInterrupt:
         return Run(folder, tuple(statuses), interrupted=True)
     return Run(folder, tuple(statuses), interrupted=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 from compose.engines.base import Shaped, Status, Watcher
 from compose.host import busy_share, cpu_times
+from compose.interrupt import held_back
 from services.errors import HostError
 from services.plan import COORDINATOR, Plan
 from services.runlog import TOKEN
@@ -99,7 +100,7 @@ class Supervisor:
             status, reason = "failed", str(failure)
         finally:
             exit_codes = self.nodes.exit_codes()
-            with self._stage("down"):
+            with self._stage("down"), held_back():
                 self.nodes.stop()
         return Status(
             trial=self.plan.trial,
@@ -113,10 +114,11 @@ class Supervisor:
         )
 
     def _lead(self) -> None:
-        with self._stage("up"):
+        with self._stage("up"), held_back():
             self.nodes.start()
         with self._stage("gate"):
-            self.shaping = self.nodes.shape()
+            with held_back():
+                self.shaping = self.nodes.shape()
             self._await(self._everybody_joined, self.plan.timeouts.start, "not all nodes joined")
             self.nodes.open_gate()
         before = cpu_times()

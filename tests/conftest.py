@@ -1,10 +1,12 @@
 """What tests ask for by name."""
 
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 import pytest
 
+from compose.engines.docker import DockerEngine
 from services.clock import VirtualLoop
 from services.device import Device, Want, select
 from services.errors import HostError
@@ -39,3 +41,20 @@ def in_virtual_time() -> InVirtualTime:
             loop.close()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> DockerEngine:
+    """The engine that runs containers, its image built; where a run of the tests must not go without, absence fails."""
+    engine = DockerEngine()
+    if missing := engine.missing():
+        (pytest.fail if os.environ.get("ENSAYO_REQUIRE_DOCKER") == "1" else pytest.skip)(missing)
+    engine.prepare(Silent())
+    return engine
+
+
+class Silent:
+    """Looks on and says nothing."""
+
+    def preparing(self, what: str) -> None:
+        """An engine builds."""

@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,8 @@ from docker.models.containers import Container
 from compose import shaping
 from compose.authority import issue
 from compose.engines.base import Engine, Preparing, Shaped, Status, Watcher
-from compose.render import NODE_LABEL, RUN_LABEL, TRIAL_LABEL, Host, labels, project, render
+from compose.marks import NODE_LABEL, RUN_LABEL, TRIAL_LABEL, labels, secrets_prefix
+from compose.render import Host, project, render
 from compose.supervise import Nodes, Supervisor, Tail, TrialFailed
 from services.component import Record
 from services.control import OPEN_GATE
@@ -33,6 +34,7 @@ BUILD = Path(__file__).parents[2] / "images" / "build"
 DATA_PORT, CONTROL_PORT = 7000, 7001
 UNPRIVILEGED = "10001:10001"  # who nodes are when the runner is root
 HELPERS = 8  # at a time
+COMPOSE_S = 180.0  # for an engine that has stopped answering
 START_INTERVAL_API = (1, 44)  # the first engine that knows a health check's start_interval
 LAST_LINES = 20
 
@@ -57,7 +59,8 @@ class DockerEngine(Engine):
 
     def missing(self) -> str | None:
         try:
-            docker.from_env(timeout=5).ping()
+            with closing(docker.from_env(timeout=5)) as client:
+                client.ping()
         except DockerException as error:
             return f"no Docker engine answers ({str(error).splitlines()[0][:120]})"
         compose = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)  # noqa: S607
@@ -72,27 +75,29 @@ class DockerEngine(Engine):
             raise HostError(f"images/build cpu failed:\n{built.stderr.strip()}")
 
     def facts(self) -> dict[str, Any]:
-        client = docker.from_env()
-        version, info = client.version(), client.info()
-        return {
-            "version": version["Version"],
-            "api": version["ApiVersion"],
-            "cgroup": info.get("CgroupVersion", "1"),
-            "storage": info["Driver"],
-            "images": {name: client.images.get(name).id for name in IMAGES.values() if _exists(client, name)},
-        }
+        with closing(docker.from_env()) as client:
+            version, info = client.version(), client.info()
+            return {
+                "version": version["Version"],
+                "api": version["ApiVersion"],
+                "cgroup": info.get("CgroupVersion", "1"),
+                "storage": info["Driver"],
+                "images": {name: client.images.get(name).id for name in IMAGES.values() if _exists(client, name)},
+            }
 
     def addressing(self, run: str, nodes: int) -> Addressing:  # noqa: ARG002 - a subnet is larger than any run
         """Subnets that no network of this host uses; the run's name decides where the search begins."""
-        used = {subnet for network in docker.from_env().networks.list() for subnet in _subnets(network.attrs)}
+        with closing(docker.from_env()) as client:
+            used = {subnet for network in client.networks.list() for subnet in _subnets(network.attrs)}
         start = int(sha256(run.encode()).hexdigest(), 16)
         free = (f"10.{64 + (start + n) // 256 % 64}.{(start + n) % 256}" for n in range(256))
         found = [subnet for subnet in free if f"{subnet}.0/24" not in used][:2]
         return Subnets(data=found[0], control=found[1])
 
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
-        with tempfile.TemporaryDirectory(prefix="ensayo-") as secrets:
-            host = _host(docker.from_env(), Path(secrets))
+        with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
+            with closing(docker.from_env()) as client:
+                host = _host(client, Path(secrets))
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
             _hand_over(Path(secrets), host.user)
             nodes = Containers(plan, folder, host)
@@ -150,7 +155,18 @@ class Containers(Nodes):
 
     def _compose(self, *arguments: str) -> None:
         command = ["docker", "compose", "--project-name", project(self._plan), "--file", str(self._file)]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)  # noqa: S603
+        # A session of its own: Ctrl-C must not reach Compose between two containers.
+        try:
+            done = subprocess.run(  # noqa: S603 - our own arguments
+                [*command, *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMPOSE_S,
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired as late:
+            raise TrialFailed(f"docker compose {arguments[0]} took more than {COMPOSE_S:g} s") from late
         if done.returncode:
             raise TrialFailed(f"docker compose {arguments[0]}: {_last_line(done.stderr)}")
 

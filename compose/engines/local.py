@@ -12,13 +12,13 @@ from typing import IO, ClassVar
 
 from compose.authority import issue
 from compose.engines.base import Engine, Shaped, Status, Watcher
+from compose.marks import RUN_VARIABLE, secrets_prefix
 from compose.supervise import Nodes, Supervisor, Tail
 from services.component import Record
 from services.control import OPEN_GATE
 from services.plan import COORDINATOR, Address, Addressing, Place, Plan
 from services.scenario import EngineName
 
-RUN_VARIABLE = "ENSAYO_RUN"  # marks every process of a run, so that leftovers can be found
 KILL_S = 2.0
 # One BLAS thread per node, so that sums have the same bits everywhere; buffers that go back to the allocator and not to
 # the kernel, since page faults cost several times more than copies.
@@ -59,7 +59,7 @@ class LocalEngine(Engine):
             return Loopback(ports=tuple(each.getsockname()[1] for each in sockets))
 
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
-        with tempfile.TemporaryDirectory(prefix="ensayo-") as secrets:
+        with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = Processes(plan, folder, Path(secrets))
             return Supervisor(plan, nodes, Tail(folder / "logs" / f"{COORDINATOR}.log"), watch).run()

@@ -72,7 +72,7 @@ def test_failed_trials_take_no_part(trial_of: Callable[..., TrialResult]) -> Non
 
 def test_conditions_are_compared_with_their_own_base(trial_of: Callable[..., TrialResult]) -> None:
     trials = [
-        trial_of(strategy, workers, seconds, condition=condition)
+        trial_of(strategy, workers, seconds, condition=condition, labels={"link": condition})
         for condition, slow, fast in (("10mbit", 20, 10), ("1gbit", 12, 3))
         for strategy, workers, seconds in (("baseline", 1, slow), ("ring", 4, fast))
     ]

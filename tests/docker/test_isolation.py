@@ -1,0 +1,234 @@
+"""What can't be done: the containers of a small trial wait at their gate while nodes and strangers try."""
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from compose.authority import issue
+from compose.engines.base import Shaped
+from compose.engines.docker import IMAGES, Containers, DockerEngine, _hand_over, _host
+from compose.load import load
+from compose.marks import NODE_LABEL, TRIAL_LABEL, labels, secrets_prefix
+from compose.render import project
+from services import identity
+from services.identity import AUTHORITY, Identity
+from services.plan import Plan, make_plan
+from services.runlog import TOKEN
+
+pytestmark = pytest.mark.docker
+
+UP_S = 2.0
+SHARED = 1.5  # other work on the host may cost this much
+LARGEST_IMAGE_BYTES = 400e6
+
+CALL_HEALTH = """
+import grpc, os
+credentials = grpc.ssl_channel_credentials(os.environ["CA"].encode())
+options = (("grpc.ssl_target_name_override", os.environ["NODE"]), ("grpc.enable_http_proxy", 0))
+channel = {
+    "tls": lambda: grpc.secure_channel(os.environ["TARGET"], credentials, options),
+    "clear": lambda: grpc.insecure_channel(os.environ["TARGET"], options),
+}[os.environ["HOW"]]()
+try:
+    channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5)
+    print("OK")
+except grpc.RpcError as error:
+    print(error.code().name, error.details())
+"""
+OPEN_STREAM = """
+import grpc, os
+channel = grpc.insecure_channel(os.environ["TARGET"], (("grpc.enable_http_proxy", 0),))
+proof = bytes.fromhex(os.environ["PROOF"])
+metadata = (("ensayo-identity-bin", proof),) if proof else ()
+try:
+    channel.stream_unary("/ensayo.wire.Data/Push")(iter(()), metadata=metadata, timeout=5)
+    print("OK")
+except grpc.RpcError as error:
+    print(error.code().name, error.details())
+"""
+CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3)
+    print("OK")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@dataclass
+class Waiting:
+    """A trial whose nodes are up and wait."""
+
+    plan: Plan
+    folder: Path
+    secrets: Path
+    client: Any
+    containers: dict[str, Any]
+    shaped: dict[str, Shaped]
+
+    def inside(self, node: str, *command: str, user: str = "") -> tuple[int, str]:
+        """Exit code and output of a command in a node's container."""
+        code, output = self.containers[node].exec_run(list(command), user=user)
+        return code, output.decode().strip()
+
+    def stranger(self, network: str, script: str, **environment: str) -> str:
+        """What a script says in a container that is not of the run but on one of its networks."""
+        output = self.client.containers.run(
+            IMAGES["cpu"],
+            ["-c", script],
+            entrypoint=["python"],
+            network=f"{project(self.plan)}_{network}",
+            environment=environment,
+            labels=labels(self.plan, "stranger", "stranger"),
+            remove=True,
+        )
+        return str(output.decode().strip())
+
+
+@pytest.fixture(scope="module")
+def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterator[Waiting]:
+    """One trial of two workers and a server for all tests here: none of them changes anything."""
+    trials = load(pytestconfig.rootpath / "scenarios" / "smoke.yaml").trials()
+    trial = next(trial for trial in trials if "ps_bsp" in trial.id)
+    run = f"isolation-{time.time_ns():x}"
+    plan = make_plan(trial, run, "docker", docker_engine.addressing(run, 4))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets,
+        closing(docker.from_env()) as client,
+    ):
+        issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
+        host = _host(client, Path(secrets))
+        _hand_over(Path(secrets), host.user)
+        Path(folder, "logs").mkdir()
+        Path(folder, "plan.json").write_text(plan.model_dump_json())
+        nodes = Containers(plan, Path(folder), host)
+        try:
+            nodes.start()
+            shaped = nodes.shape()
+            wanted = {"label": f"{TRIAL_LABEL}={plan.trial}"}
+            found = [each for each in client.containers.list(filters=wanted) if each.labels["ensayo.run"] == run]
+            containers = {each.labels[NODE_LABEL]: each for each in found}
+            time.sleep(UP_S)
+            yield Waiting(plan, Path(folder), Path(secrets), client, containers, shaped)
+        finally:
+            nodes.stop()
+
+
+def test_a_worker_reaches_a_peers_data_port_over_the_shaped_network_only(waiting: Waiting) -> None:
+    """Otherwise gradients could travel where nothing limits them."""
+    place = waiting.plan.node("worker-1").place
+    connect = ("python", "-c", CONNECT)
+
+    shaped = waiting.inside("worker-0", *connect, place.data.host, str(place.data.port))
+    unshaped = waiting.inside("worker-0", *connect, place.control.host, str(place.data.port))
+
+    assert shaped == (0, "OK")
+    assert unshaped == (0, "ConnectionRefusedError")
+
+
+@pytest.mark.parametrize("user", ["", "0"])
+def test_a_worker_cannot_change_its_own_link(waiting: Waiting, user: str) -> None:
+    """Not even as root, since its container holds no capability."""
+    _, interfaces = waiting.inside("worker-0", "ip", "-o", "link")
+
+    for interface in [line.split(":")[1].split("@")[0].strip() for line in interfaces.splitlines()]:
+        code, said = waiting.inside("worker-0", "tc", "qdisc", "replace", "dev", interface, "root", "pfifo", user=user)
+        assert code != 0
+        assert "Operation not permitted" in said
+
+
+def test_the_kernel_enforces_what_was_declared(waiting: Waiting) -> None:
+    """Read back from the kernel, both directions of every link."""
+    assert set(waiting.shaped) == {"server-0", "worker-0", "worker-1"}
+    for shaped in waiting.shaped.values():
+        assert shaped.rung == "tc-htb"
+        assert shaped.read_back_uplink_bps == shaped.uplink_bps == 100e6
+        assert shaped.read_back_downlink_bps == shaped.downlink_bps == 100e6
+
+
+@pytest.mark.parametrize("how", ["tls", "clear"])
+def test_a_stranger_without_certificate_gets_no_answer_on_the_control_network(waiting: Waiting, how: str) -> None:
+    """Even one that knows the authority's certificate: the handshake wants its own."""
+    authority = (waiting.secrets / "coordinator" / AUTHORITY).read_text()
+    address = str(waiting.plan.node("coordinator").place.control)
+
+    said = waiting.stranger("control", CALL_HEALTH, CA=authority, NODE="coordinator", TARGET=address, HOW=how)
+
+    assert said.startswith("UNAVAILABLE")
+
+
+def test_a_stream_with_an_identity_of_this_run_is_accepted(waiting: Waiting) -> None:
+    """The refusals below are about identities, and not about strangers' containers."""
+    assert _open(waiting, Identity.read("worker-1", waiting.secrets / "worker-1").prove("worker-0")) == "OK"
+
+
+def test_a_stream_without_identity_is_refused(waiting: Waiting) -> None:
+    assert _open(waiting, b"").startswith("UNAUTHENTICATED")
+
+
+def test_a_stream_with_garbage_for_an_identity_is_refused(waiting: Waiting) -> None:
+    assert _open(waiting, b"\x0a\xff\xff").startswith("UNAUTHENTICATED")
+
+
+def test_a_stream_with_an_identity_of_another_run_is_refused(waiting: Waiting, tmp_path: Path) -> None:
+    issue("another", ["worker-1"], tmp_path)
+    other = Identity.read("worker-1", tmp_path / "worker-1")
+
+    assert _open(waiting, other.prove("worker-0")).startswith("UNAUTHENTICATED")
+
+
+def test_a_stream_with_an_identity_for_another_receiver_is_refused(waiting: Waiting) -> None:
+    mine = Identity.read("worker-1", waiting.secrets / "worker-1")
+
+    assert _open(waiting, mine.prove("server-0")).startswith("UNAUTHENTICATED")
+
+
+def test_a_stream_with_an_old_identity_is_refused(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "time", lambda: time.time() - identity.FRESH_S - 10)
+    old = Identity.read("worker-1", waiting.secrets / "worker-1").prove("worker-0")
+
+    assert _open(waiting, old).startswith("UNAUTHENTICATED")
+
+
+def test_every_node_answers_that_it_serves(waiting: Waiting) -> None:
+    """The health check of the container, over mutual TLS."""
+    for node in waiting.containers:
+        assert waiting.inside(node, "python", "-m", "services", "health", node) == (0, "")
+
+
+def test_a_node_is_up_soon_after_its_container(waiting: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
+    """A node serves before it logs its start; that is what everybody waits for at the beginning of a trial."""
+    took = {name: _up_s(container) for name, container in waiting.containers.items() if name != "coordinator"}
+
+    with capsys.disabled():
+        print(f"\n  up after {', '.join(f'{name} {seconds:.2f} s' for name, seconds in took.items())}")  # noqa: T201
+    assert max(took.values()) <= UP_S * SHARED
+
+
+def test_the_image_is_small(waiting: Waiting) -> None:
+    """Nodes hold only what a node needs."""
+    assert waiting.client.images.get(IMAGES["cpu"]).attrs["Size"] < LARGEST_IMAGE_BYTES
+
+
+def _open(waiting: Waiting, proof: bytes) -> str:
+    """What a stranger hears that opens a stream to worker-0 with this proof."""
+    return waiting.stranger(
+        "data", OPEN_STREAM, TARGET=str(waiting.plan.node("worker-0").place.data), PROOF=proof.hex()
+    )
+
+
+def _up_s(container: Any) -> float:
+    started = datetime.fromisoformat(container.attrs["State"]["StartedAt"][:26] + "+00:00").timestamp()
+    events = [json.loads(line.partition(TOKEN)[2]) for line in container.logs().decode().splitlines() if TOKEN in line]
+    return float(next(event["time_ms"] for event in events if event["key"] == "node_start") / 1e3 - started)
