@@ -32,11 +32,11 @@ def test_timers_fire_in_order_at_exactly_their_time(delays: list[float], in_virt
     assert all(now == pytest.approx(due, rel=1e-9, abs=1e-9) for due, now in fired)
 
 
-def test_a_year_of_virtual_time_takes_no_time(in_virtual_time: Run) -> None:
-    """Otherwise it would not be virtual."""
+def test_a_month_of_virtual_time_takes_no_time(in_virtual_time: Run) -> None:
+    """Otherwise it would not be virtual. (Beyond 97 days asyncio's clock resolution is lost in a float.)"""
     started = time.monotonic()
 
-    in_virtual_time(asyncio.sleep(365 * 86400))
+    in_virtual_time(asyncio.sleep(30 * 86400))
 
     assert time.monotonic() - started < 1
 

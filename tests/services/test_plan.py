@@ -86,7 +86,9 @@ def test_every_node_has_an_address_of_its_own(strategy: dict[str, Any]) -> None:
 
 def cost(workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> Cost:
     """100 MB over 10 Gbit/s."""
-    return Cost(workers=workers, size_bytes=100_000_000, alpha_s=alpha_s, beta_s=8 / 10e9, compute_s=compute_s)
+    return Cost(
+        workers=workers, entries=25_000_000, dtype="float32", alpha_s=alpha_s, beta_s=8 / 10e9, compute_s=compute_s
+    )
 
 
 @pytest.mark.parametrize(
