@@ -94,7 +94,7 @@ def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strateg
     assert before.exchange_s >= 0
     for field in ("alpha_s", "beta_s", "compute_s"):
         changed = base.model_copy(update={field: getattr(base, field) * slower})
-        assert strategy.predict(changed).step_s >= before.step_s
+        assert strategy.predict(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
 
 
 @every_strategy
