@@ -80,7 +80,7 @@ def meet(identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "tls"])
-def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> None:  # noqa: FBT001
+def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> None:
     """Three megabytes and a bit: several messages, both ways at once, one open stream per direction."""
     vectors = {name: np.random.default_rng(seed).standard_normal(400_001) for seed, name in enumerate("ab")}
 
@@ -186,7 +186,7 @@ def test_a_silent_node_is_an_error_in_time(meet: Meet) -> None:
     """The receiver's half of the same promise."""
 
     async def talk(nodes: Transports) -> None:
-        with pytest.raises(DeadlineExceeded, match="from a within 0.3 s"):
+        with pytest.raises(DeadlineExceeded, match=r"from a within 0\.3 s"):
             await nodes["b"].recv("a", TAG)
 
     meet(talk, timeout_s=0.3)
@@ -201,7 +201,7 @@ def test_a_stream_that_breaks_off_wakes_whoever_waits(meet: Meet) -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(0.1, nodes["a"]._streams["b"].call.cancel)
         started = loop.time()
-        with pytest.raises(Unreachable, match="a broke off"):
+        with pytest.raises(Unreachable, match="a broke off its"):
             await nodes["b"].recv("a", Tag(1, Stage.PUSH))
         nodes["a"]._streams.clear()
         return loop.time() - started
@@ -215,10 +215,9 @@ def test_sending_to_a_node_that_has_ended_is_an_error(meet: Meet) -> None:
     async def talk(nodes: Transports) -> None:
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"]._server.stop(0)
+        await asyncio.sleep(0.2)
         with pytest.raises(NetworkError):
-            for step in range(1, 50):
-                await nodes["a"].send("b", Message(TAG._replace(step=step)))
-                await asyncio.sleep(0.01)
+            await nodes["a"].send("b", Message(TAG._replace(step=1)))
         nodes["a"]._streams.clear()
 
     meet(talk)

@@ -80,7 +80,7 @@ def test_a_copy_of_a_message_of_long_ago_is_dropped(in_virtual_time: Run) -> Non
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_the_first_of_several_names_is_taken(late: bool, in_virtual_time: Run) -> None:  # noqa: FBT001
+def test_the_first_of_several_names_is_taken(late: bool, in_virtual_time: Run) -> None:
     """A server does not know whether a worker pushes or leaves."""
 
     async def talk() -> tuple[Message, Message]:
