@@ -10,8 +10,9 @@ ready  := .venv/.ready
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
 
+# Says which engine it took and why; NAME is a shipped scenario or the path of a file.
 scenario: $(ready) ## run one: NAME=quickstart [ENGINE=docker|local|simulated] [ARGS=...]
-	$(bin)/ensayo run scenarios/$(or $(NAME),$(error which one? make scenario NAME=..., make list shows them)).yaml $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
+	$(bin)/ensayo run $(or $(NAME),$(error which one? make scenario NAME=..., make list shows them)) $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
 
 list: $(ready) ## list the scenarios and what they ask
 	$(bin)/ensayo list
@@ -43,8 +44,8 @@ check: $(ready) ## lint, format, types, imports, generated code
 	$(bin)/lint-imports
 	PYTHON=$(bin)/python .ci/check-proto
 
-bench: $(ready) ## measure this machine: transport, links, pacing
-	$(bin)/ensayo calibrate
+bench: $(ready) ## measure this machine: codec, predicted steps, start-up of engines [ARGS='--write "my machine"']
+	$(bin)/python -m compose.bench $(ARGS)
 
 proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto

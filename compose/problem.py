@@ -27,7 +27,7 @@ class Problem(NamedTuple):
         return ": ".join(str(part) for part in self if part)
 
 
-class BadScenario(UserError):  # noqa: N818 - the tree of errors names conditions
+class BadScenario(UserError):
     """Everything that is wrong with one scenario, at once, in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:

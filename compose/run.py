@@ -159,5 +159,3 @@ def _commit() -> dict[str, Any]:
     head = subprocess.run([git, "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)  # noqa: S603
     changes = subprocess.run([git, "-C", here, "status", "--porcelain"], capture_output=True, text=True, check=False)  # noqa: S603
     return {"id": head.stdout.strip(), "dirty": bool(changes.stdout.strip())} if head.returncode == 0 else {}
-
-

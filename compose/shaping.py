@@ -50,10 +50,10 @@ def read_back(node: NodePlan, dilation: float, printed: str) -> tuple[float | No
 def _htb(device: str, rate_bps: float) -> list[str]:
     """One class for everything, with an explicit leaf."""
     rate, burst = round(rate_bps), burst_bytes(rate_bps)
+    limits = f"rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum 65536"
     return [
         f"tc qdisc add dev {device} root handle 1: htb default 1",
-        f"tc class add dev {device} parent 1: classid 1:1 htb"
-        f" rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum 65536",
+        f"tc class add dev {device} parent 1: classid 1:1 htb {limits}",
         f"tc qdisc add dev {device} parent 1:1 handle 10: pfifo limit {LEAF_PACKETS}",
     ]
 
@@ -64,7 +64,5 @@ def _ingress() -> list[str]:
         f"ip link add {IFB} type ifb",
         f"ip link set {IFB} up txqueuelen {LEAF_PACKETS}",
         "tc qdisc add dev $dev handle ffff: ingress",
-        "tc filter add dev $dev parent ffff: protocol all u32 match u32 0 0"
-        f" action mirred egress redirect dev {IFB}",
+        f"tc filter add dev $dev parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {IFB}",
     ]
-

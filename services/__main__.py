@@ -1,8 +1,8 @@
 """`python -m services`: a node of a run, its health probe, or a whole trial in virtual time.
 
-    node NAME     live as the node NAME of the plan until the run is over
-    health NAME   exit with 0 when the node NAME answers that it is serving
-    simulate      run trials in virtual time: a folder per line in, with plan.json; `done` or a complaint per line out
+node NAME     live as the node NAME of the plan until the run is over
+health NAME   exit with 0 when the node NAME answers that it is serving
+simulate      run trials in virtual time: a folder per line in, with plan.json; `done` or a complaint per line out
 """
 
 import argparse

@@ -13,7 +13,7 @@ class Conflict(NamedTuple):
     message: str  # what is wrong, and what is allowed
 
 
-class Conflicts(ValueError):  # noqa: N818 - it is what it carries
+class Conflicts(ValueError):
     """All contradictions of one record; pydantic passes it on as the cause of its validation error."""
 
     def __init__(self, conflicts: tuple[Conflict, ...]) -> None:

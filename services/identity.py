@@ -40,7 +40,7 @@ class Identity:
             raise Refused("a node's key is an elliptic-curve key")
         certificate = x509.load_pem_x509_certificate(self.certificate).public_bytes(Encoding.DER)
         signature = key.sign(_claim(self.name, to, issued_at), ec.ECDSA(SHA256()))
-        return Proof(certificate=certificate, issued_at=issued_at, signature=signature).SerializeToString()
+        return bytes(Proof(certificate=certificate, issued_at=issued_at, signature=signature).SerializeToString())
 
     def check(self, metadata: bytes | None) -> str:
         """The name of the node that opens a stream to this one.

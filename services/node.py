@@ -12,12 +12,13 @@ from services.control import Control, Final
 from services.coordinator.desk import Desk
 from services.coordinator.machine import Run
 from services.device import Device, select
+from services.errors import ProtocolError
 from services.pacing import HostSpeed, Paced
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
 from services.runlog import Batch, RunLog
-from services.strategies import Peer
+from services.strategies import ParameterServer, Peer
 from services.transport.base import Transport
 from services.worker.loop import Worker
 
@@ -87,6 +88,8 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams) -> Worker:
 
 
 def _server(plan: Plan, me: NodePlan, seams: Seams) -> Server:
+    if not isinstance(plan.strategy, ParameterServer):
+        raise ProtocolError(f"{plan.strategy.kind} has no servers, and here is one: {me.name}")
     task = plan.dataset.load(plan.dtype).task
     params = plan.shards[me.rank].of(plan.model.init(task, plan.seed, plan.dtype))
     return Server(

@@ -35,7 +35,7 @@ class HostSpeed(Pace):
 
     clock: Clock
 
-    async def compute(self, samples: int, work: Callable[[], Result]) -> tuple[Result, float | None]:
+    async def compute(self, samples: int, work: Callable[[], Result]) -> tuple[Result, float | None]:  # noqa: ARG002
         return await self.clock.run(work), None
 
 

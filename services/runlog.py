@@ -12,7 +12,7 @@ from typing import Any
 
 from services.clock import Clock
 
-TOKEN = ":::MLLOG "
+TOKEN = ":::MLLOG "  # noqa: S105 - the mark of a log line
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 

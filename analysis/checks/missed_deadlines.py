@@ -12,7 +12,8 @@ def missed_deadlines(trial: TrialTable) -> Verdict:
     paced = trial.nodes[trial.nodes["deadlines"].fillna(0) > 0]
     if paced.empty:
         return valid("no node is paced")
-    share, limit = float(paced["missed_deadlines"].sum() / paced["deadlines"].sum()), trial.plan.fidelity.missed_deadlines
-    worst = paced["node"][(paced["missed_deadlines"] / paced["deadlines"]).idxmax()]
+    missed, deadlines, limit = paced["missed_deadlines"], paced["deadlines"], trial.plan.fidelity.missed_deadlines
+    share = float(missed.sum() / deadlines.sum())
+    worst = str((missed / deadlines).set_axis(paced["node"]).idxmax())
     found = f"{share:.1%} of the deadlines were missed (limit {limit:.1%}), most by {worst}"
     return invalid(found) if share > limit else valid(f"{share:.1%} of the deadlines were missed")

@@ -96,7 +96,7 @@ def _curve(members: Sequence[Group], found: Sequence[Group]) -> Curve:
 def _base(members: Sequence[Group], found: Sequence[Group]) -> Group:
     """The baseline trial of the same conditions, else the strategy's own smallest number of workers.
 
-    A baseline has no value for a key of somebody else's strategy, such as its number of servers; it serves for them all.
+    A baseline has no value for a key of somebody else's strategy, such as its number of servers: it serves for all.
     """
     baselines = [group for group in found if group.baseline and _serves(group, members[0])]
     return baselines[0] if baselines else members[0]

@@ -40,7 +40,12 @@ def named(name: str) -> Engine:
     from compose.engines.local import LocalEngine  # noqa: PLC0415
     from compose.engines.simulated import SimulatedEngine  # noqa: PLC0415
 
-    return {"docker": DockerEngine, "local": LocalEngine, "simulated": SimulatedEngine}[name]()
+    engines: dict[str, type[DockerEngine | LocalEngine | SimulatedEngine]] = {
+        "docker": DockerEngine,
+        "local": LocalEngine,
+        "simulated": SimulatedEngine,
+    }
+    return engines[name]()
 
 
 def _best() -> Choice:

@@ -57,6 +57,9 @@ class DockerEngine(Engine):
 
     name: ClassVar[EngineName] = "docker"
 
+    def __init__(self) -> None:
+        self._images = dict(IMAGES)
+
     def missing(self) -> str | None:
         try:
             with closing(docker.from_env(timeout=5)) as client:
@@ -73,6 +76,8 @@ class DockerEngine(Engine):
         )
         if built.returncode:
             raise HostError(f"images/build cpu failed:\n{built.stderr.strip()}")
+        # The tag that names its content: a build from another checkout may move the other one during this run.
+        self._images["cpu"] = built.stdout.split()[-1]
 
     def facts(self) -> dict[str, Any]:
         with closing(docker.from_env()) as client:
@@ -82,10 +87,10 @@ class DockerEngine(Engine):
                 "api": version["ApiVersion"],
                 "cgroup": info.get("CgroupVersion", "1"),
                 "storage": info["Driver"],
-                "images": {name: client.images.get(name).id for name in IMAGES.values() if _exists(client, name)},
+                "images": {name: client.images.get(name).id for name in self._images.values() if _exists(client, name)},
             }
 
-    def addressing(self, run: str, nodes: int) -> Addressing:
+    def addressing(self, run: str, nodes: int) -> Addressing:  # noqa: ARG002 - a subnet is larger than any run
         """Subnets that no network of this host uses; the run's name decides where the search begins."""
         with closing(docker.from_env()) as client:
             used = {subnet for network in client.networks.list() for subnet in _subnets(network.attrs)}
@@ -97,7 +102,7 @@ class DockerEngine(Engine):
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:
-                host = _host(client, Path(secrets))
+                host = _host(client, self._images, Path(secrets))
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
             _hand_over(Path(secrets), host.user)
             nodes = Containers(plan, folder, host)
@@ -138,8 +143,8 @@ class Containers(Nodes):
         return dict(self._exits)
 
     def complaint(self, node: str) -> str:
-        said = self._containers[node].logs(stdout=False, stderr=True, tail=LAST_LINES).decode(errors="replace")
-        return (said.strip().splitlines() or [""])[-1]
+        said: bytes = self._containers[node].logs(stdout=False, stderr=True, tail=LAST_LINES)
+        return (said.decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def stop(self) -> None:
         with ThreadPoolExecutor(HELPERS) as helpers:
@@ -216,7 +221,9 @@ class Containers(Nodes):
             downlink_bps=node.downlink_bps,
             read_back_uplink_bps=uplink,
             read_back_downlink_bps=downlink,
-            details={"burst_bytes": shaping.burst_bytes(node.uplink_bps / self._plan.dilation) if node.uplink_bps else None},
+            details={
+                "burst_bytes": shaping.burst_bytes(node.uplink_bps / self._plan.dilation) if node.uplink_bps else None
+            },
         )
 
     def _remove(self, item: tuple[str, Container]) -> None:
@@ -232,11 +239,11 @@ class Containers(Nodes):
         return self._folder / "logs" / f"{node}.log"
 
 
-def _host(client: docker.DockerClient, secrets: Path) -> Host:
+def _host(client: docker.DockerClient, images: dict[str, str], secrets: Path) -> Host:
     version = tuple(int(part) for part in client.version()["ApiVersion"].split("."))
     user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED
-    gpu = "nvidia" in client.info().get("Runtimes", {}) and _exists(client, IMAGES["cuda"])
-    return Host(IMAGES, secrets, user, gpu, fast_health=version >= START_INTERVAL_API)
+    gpu = "nvidia" in client.info().get("Runtimes", {}) and _exists(client, images["cuda"])
+    return Host(images, secrets, user, gpu, fast_health=version >= START_INTERVAL_API)
 
 
 def _hand_over(secrets: Path, user: str) -> None:
@@ -258,5 +265,3 @@ def _subnets(attributes: dict[str, Any]) -> Iterator[str]:
 
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["no message"])[-1]
-
-

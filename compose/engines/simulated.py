@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from compose.engines.base import Engine, Preparing, Shaped, Status, Watcher
-from compose.engines.local import ENVIRONMENT, RUN_VARIABLE
+from compose.engines.local import ENVIRONMENT
+from compose.marks import RUN_VARIABLE
 from compose.supervise import Tail
 from services.plan import COORDINATOR, Addressing, Nowhere, Plan
 from services.scenario import EngineName
@@ -20,7 +21,7 @@ DONE = "done"  # what the simulator answers to a trial that went well; anything 
 
 
 class SimulatedEngine(Engine):
-    """A process that simulates trial after trial, with one BLAS thread like every node, so that bits agree everywhere."""
+    """A process that simulates trial after trial; one BLAS thread like every node, so that bits agree everywhere."""
 
     name: ClassVar[EngineName] = "simulated"
 
@@ -32,7 +33,7 @@ class SimulatedEngine(Engine):
 
     def prepare(self, watch: Preparing) -> None:  # noqa: ARG002 - takes no time worth telling
         """Start the simulator: its imports take longer than a short trial."""
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "services", "simulate"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -59,7 +60,7 @@ class SimulatedEngine(Engine):
             self._process.communicate()
 
     def _ask(self, folder: Path) -> Callable[[], str]:
-        """Hand the simulator a trial; the function returned waits a little for its answer, which is empty until then."""
+        """Hand the simulator a trial; the function returned waits a little for its answer, empty until it comes."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise RuntimeError("an engine is prepared before it runs")

@@ -30,10 +30,12 @@ async def all_reduce(
     Every piece goes its way as a task of its own, so a piece is added and forwarded while the next one arrives.
 
     Args:
+        transport: of this node.
         ranks: node names by rank.
         rank: of this node.
         routes: one per chunk, from `Collective.routes`.
         step: names the messages of this call.
+        vector: this rank's summand, then the sum.
         compressor: number format of what is sent, partial sums and totals alike.
     """
     chunks = ranges(vector.size, len(routes)) if routes else ()
@@ -42,7 +44,6 @@ async def all_reduce(
             for number, piece in enumerate(pieces(chunk.of(vector), transport.piece_bytes)):
                 walk = _Walk(transport, ranks, rank, route, (step, number), piece, compressor)
                 group.create_task(walk.go())
-
 
 
 @dataclass(frozen=True)

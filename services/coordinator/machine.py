@@ -1,11 +1,11 @@
-"""How does a run begin, go on and end? Membership, the gate, epochs and the stop rule; no clock, no socket, no models."""
+"""How does a run begin, go on and end? Membership, the gate, epochs, the stop rule; no clock, socket or model."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from services.control import Epoch
 from services.errors import ProtocolError, Refused
-from services.plan import Target
+from services.target import Target
 
 GO_ON = ""  # a verdict without a reason to stop
 
@@ -59,7 +59,7 @@ class Run:
     """The state of one run, as its coordinator knows it.
 
     In lockstep all workers wait for the evaluation of an epoch, so that all stop after the same step. Otherwise only
-    the carrier (the worker whose parameters are evaluated) waits, and the others learn of a stop as soon as it is known.
+    the carrier (the worker whose parameters are evaluated) waits; the others learn of a stop as soon as it is known.
     """
 
     nodes: frozenset[str]

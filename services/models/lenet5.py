@@ -16,6 +16,7 @@ from services.models.layers import ACTIVATIONS, AveragePool, Conv2d, Dense, Flat
 from services.models.sequential import Sequential
 
 KERNEL = 5
+PICTURE_AXES = 3  # channels, rows, columns
 
 
 class LeNet5(Sequential):
@@ -30,7 +31,7 @@ class LeNet5(Sequential):
     input_side: int = Field(default=32, ge=16, multiple_of=4)  # pixels; both poolings must divide evenly
 
     def refusal(self, task: Task) -> str | None:
-        pictures = len(task.inputs) == 3 and task.inputs[1] == task.inputs[2] <= self.input_side
+        pictures = len(task.inputs) == PICTURE_AXES and task.inputs[1] == task.inputs[2] <= self.input_side
         needed = f"lenet5 needs square pictures of at most {self.input_side} pixels a side"
         return None if pictures else f"{needed}; a sample here has shape {task.inputs}"
 

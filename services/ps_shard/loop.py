@@ -91,8 +91,8 @@ class Server:
 
 
 def weighted_sum(vectors: Sequence[HostArray], weights: Sequence[float]) -> HostArray:
-    """The sum of vectors (n,), each times its weight, formed in the order given; a single vector of weight 1 is itself."""
-    total = vectors[0] * vectors[0].dtype.type(weights[0])
+    """The sum of vectors (n,), each times its weight, formed in the order given."""
+    total: HostArray = vectors[0] * vectors[0].dtype.type(weights[0])
     for vector, weight in zip(vectors[1:], weights[1:], strict=True):
         total += vector * vector.dtype.type(weight)
     return total

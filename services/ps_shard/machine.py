@@ -1,4 +1,4 @@
-"""What does a server do with a push? Decides when to update and whom to answer; sends nothing and holds no parameters."""
+"""What does a server do with a push? Decides when to update and whom to answer; sends nothing, holds no parameters."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -54,11 +54,12 @@ class AllReduce(Strategy):
     def init(self, peer: Peer, params: Vector) -> State:
         return peer.optimiser.init(params)
 
-    async def step(self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases) -> Outcome:
+    async def step(
+        self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases
+    ) -> Outcome:
         with phases.span("exchange"):
             own = peer.device.to_host(gradient.mean)
             mean = own * own.dtype.type(gradient.samples / peer.batch_size(step))
             await all_reduce(peer.transport, peer.workers, peer.rank, peer.routes, step, mean, self.compress)
         with phases.span("update"):
             return Outcome(*peer.optimiser.step(params, peer.device.to_device(mean), state))
-

@@ -129,7 +129,9 @@ class Strategy(Component, ABC):
         """The state before the first step."""
 
     @abstractmethod
-    async def step(self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases) -> Outcome:
+    async def step(
+        self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases
+    ) -> Outcome:
         """Exchange and update; `phases` gets what was measured: exchange, update."""
 
     async def leave(self, peer: Peer, step: int) -> None:

@@ -24,6 +24,14 @@ class Alone(Strategy):
     def init(self, peer: Peer, params: Vector) -> State:
         return peer.optimiser.init(params)
 
-    async def step(self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases) -> Outcome:  # noqa: ARG002
+    async def step(
+        self,
+        peer: Peer,
+        step: int,  # noqa: ARG002 - every step is the same
+        params: Vector,
+        gradient: Gradient,
+        state: State,
+        phases: Phases,
+    ) -> Outcome:
         with phases.span("update"):
             return Outcome(*peer.optimiser.step(params, gradient.mean, state))

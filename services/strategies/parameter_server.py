@@ -29,12 +29,14 @@ class Held(NamedTuple):
 
 
 class ParameterServer(Strategy):
-    """Push, then pull, once per step. Under `bsp` a server answers when all workers have pushed; under `asp` at once."""
+    """Push, then pull, once per step. Under `bsp` a server answers when all have pushed; under `asp` at once."""
 
     kind: Literal["parameter_server"] = "parameter_server"
     servers: int = Field(default=1, ge=1, description="how many nodes hold the parameters, a range each")
     synchrony: AnySynchroniser = Field(default=Bsp(), description="when a server updates and answers")
-    compress: AnyCompressor = Field(default=Identity(), description="number format of pushes; answers are not compressed")
+    compress: AnyCompressor = Field(
+        default=Identity(), description="number format of pushes; answers are not compressed"
+    )
     rate: Literal["per_sample", "as_given"] = Field(
         default="per_sample",
         description="per_sample: an update from one worker's gradient uses 1/n of the learning rate, so that a sample "
@@ -87,7 +89,13 @@ class ParameterServer(Strategy):
         return tuple(Held(0, self.compress.init(shard.size)) for shard in peer.shards)
 
     async def step(
-        self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: tuple[Held, ...], phases: Phases
+        self,
+        peer: Peer,
+        step: int,
+        params: Vector,  # noqa: ARG002 - fresh ones come from the servers
+        gradient: Gradient,
+        state: tuple[Held, ...],
+        phases: Phases,
     ) -> Outcome:
         fresh = np.empty(gradient.mean.shape, gradient.mean.dtype)
         with phases.span("exchange"):

@@ -30,7 +30,7 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A payload of at most a transport's `piece_bytes` and what its receiver must know about it; times in virtual seconds."""
+    """At most a transport's `piece_bytes` and what the receiver must know about them; times in virtual seconds."""
 
     tag: Tag
     data: Buffer = b""

@@ -1,7 +1,7 @@
 """Bulk messages without protobuf's copies: the bytes are those of `Part` in data.proto, built and read by hand.
 
-Protobuf copies a payload twice on each side. Here the header is protobuf and the payload is joined behind it once;
-on receipt it is a view of the received buffer (measured: 23 µs against 87 µs to build 1 MB, 2 µs against 41 µs to read).
+Protobuf copies a payload twice on each side. Here the header is protobuf and the payload is joined behind it once; on
+receipt it is a view of the received buffer (`make bench` measures both).
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from services.wire.data_pb2 import Header
 
 _HEADER_KEY = 0x0A  # field 1, length-delimited
 _DATA_KEY = 0x7A  # field 15, length-delimited
+_PREFIX_BYTES = 2  # key and length of the header, which is shorter than 128 bytes
 _MORE = 0x80  # a varint goes on while this bit is set
 
 
@@ -49,10 +50,10 @@ def decode(part: bytes) -> Message:
 
 
 def _decode(view: memoryview) -> Message:
-    if len(view) < 2 or view[0] != _HEADER_KEY:
+    if len(view) < _PREFIX_BYTES or view[0] != _HEADER_KEY:
         raise ProtocolError("a part does not begin with its header")
-    start = 2 + view[1]
-    header = Header.FromString(bytes(view[2:start]))
+    start = _PREFIX_BYTES + view[1]
+    header = Header.FromString(bytes(view[_PREFIX_BYTES:start]))
     if view[start] != _DATA_KEY:
         raise ProtocolError("a part's header is not followed by its data")
     length, start = _read_varint(view, start + 1)

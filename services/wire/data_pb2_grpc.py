@@ -48,7 +48,8 @@ class DataServicer:
 
     def Push(self, request_iterator, context):
         """The first metadata of the stream carry the sender's signed identity; a stream without it is refused.
-        The answer comes when the sender has closed its side: how many parts arrived.
+        The last part says that it is the last (stage 6); a stream that ends without it has broken off.
+        The answer comes when the sender has closed its side: how many parts arrived before that last one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,7 +74,9 @@ class Worker:
         task, device = self.data.task, self.peer.device
         params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
         share = self.plan.order.share(0, self.peer.rank, (1,) * self.plan.workers)
-        self._mathematics(params, device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share]))
+        self._mathematics(
+            params, device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
+        )
 
     async def train(self) -> None:
         """From the first parameters to the end of the run."""
@@ -112,19 +114,21 @@ class Worker:
         outcome = await self.plan.strategy.step(self.peer, step, params, gradient, state, phases)
         self.tally.lost(loss, gradient.samples)
         spent = phases.seconds
-        steps.add((
-            step,
-            step // self.plan.steps_per_epoch + 1,
-            round(started_ms / 1e3, 6),
-            round(self.clock.now() - started, 6),
-            *(round(spent.get(phase, 0.0), 6) for phase in ("data", "compute", "exchange", "update")),
-            None if late_s is None else round(late_s, 6),
-            gradient.samples,
-            loss,
-            traffic.payload_bytes - sent[0],
-            traffic.messages - sent[1],
-            outcome.staleness,
-        ))
+        steps.add(
+            (
+                step,
+                step // self.plan.steps_per_epoch + 1,
+                round(started_ms / 1e3, 6),
+                round(self.clock.now() - started, 6),
+                *(round(spent.get(phase, 0.0), 6) for phase in ("data", "compute", "exchange", "update")),
+                None if late_s is None else round(late_s, 6),
+                gradient.samples,
+                loss,
+                traffic.payload_bytes - sent[0],
+                traffic.messages - sent[1],
+                outcome.staleness,
+            )
+        )
         if self.plan.hash_every_step:
             self.log.point("node_hash", _sha256(self.peer.device.to_host(outcome.params)), step=step + 1)
         return outcome

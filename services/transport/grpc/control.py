@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 from services.control import Control, Epoch, Final
 from services.identity import Identity
 from services.plan import COORDINATOR, Plan
@@ -52,5 +51,3 @@ class GrpcControl(Control):
     async def _call(self, method: Any, request: Any, timeout_s: float) -> Any:
         async with ours(COORDINATOR):
             return await method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)
-
-

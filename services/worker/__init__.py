@@ -1,0 +1,1 @@
+"""A worker, which computes gradients: `loop` is its life."""
