@@ -27,7 +27,11 @@ PROBE_S = 20.0
 
 # What each rung of the ladder of link shaping needs, tried on a network namespace that nobody else sees.
 RUNGS = {
-    "htb": ("tc qdisc add dev lo root handle 1: htb", "rate limits", "links can't be shaped in containers: use --engine local"),
+    "htb": (
+        "tc qdisc add dev lo root handle 1: htb",
+        "rate limits",
+        "links can't be shaped in containers: use --engine local",
+    ),
     "ifb": ("ip link add ifb9 type ifb", "downlinks", "only uplinks can be shaped: a server's incast doesn't show"),
     "mirred": (
         "tc qdisc add dev lo ingress && ip link add ifb9 type ifb &&"
@@ -87,7 +91,9 @@ def engine() -> Finding:
     except DockerException as error:
         why = str(error).splitlines()[0][:120]
         costs = "no containers: nodes run as local processes, links are shaped in the transport"
-        return Finding("docker", f"no engine answers ({why})", ok=False, costs=costs, remedy="install and start Docker Engine")
+        return Finding(
+            "docker", f"no engine answers ({why})", ok=False, costs=costs, remedy="install and start Docker Engine"
+        )
 
 
 def compose() -> Finding:
@@ -97,7 +103,9 @@ def compose() -> Finding:
     if parts >= OLDEST_COMPOSE:
         return Finding("compose", version)
     remedy = "install the docker-compose-plugin package"
-    return Finding("compose", version or "no `docker compose`", ok=False, costs="engine docker can't run", remedy=remedy)
+    return Finding(
+        "compose", version or "no `docker compose`", ok=False, costs="engine docker can't run", remedy=remedy
+    )
 
 
 def cgroup() -> Finding:
@@ -115,11 +123,19 @@ def gpu() -> Finding:
     name = _said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     if not name:
         costs = "device cuda can't be asked for; paced workers on the CPU emulate any accelerator's speed"
-        return Finding("gpu", "none", ok=False, costs=costs, remedy="an NVIDIA driver and, for containers, its container toolkit")
+        return Finding(
+            "gpu", "none", ok=False, costs=costs, remedy="an NVIDIA driver and, for containers, its container toolkit"
+        )
     if _engine_hands_out_gpus():
         return Finding("gpu", f"{name.splitlines()[0]}, for processes and containers")
     costs = "containers don't get it; engine local does"
-    return Finding("gpu", f"{name.splitlines()[0]}, for processes", ok=False, costs=costs, remedy="install the NVIDIA container toolkit")
+    return Finding(
+        "gpu",
+        f"{name.splitlines()[0]}, for processes",
+        ok=False,
+        costs=costs,
+        remedy="install the NVIDIA container toolkit",
+    )
 
 
 def rungs() -> Iterator[Finding]:
@@ -127,14 +143,18 @@ def rungs() -> Iterator[Finding]:
     run = _scratch()
     if run is None:
         costs = "which links the kernel can shape is unknown"
-        yield Finding("links", "not tried", ok=False, costs=costs, remedy="`make images`, or run as root with iproute2 installed")
+        yield Finding(
+            "links", "not tried", ok=False, costs=costs, remedy="`make images`, or run as root with iproute2 installed"
+        )
         return
     for name, (command, what, costs) in RUNGS.items():
         if run(command):
             yield Finding(name, f"{what}: yes")
         else:
             remedy = f"a kernel with sch_{name}" if name in ("htb", "netem") else f"a kernel with {name}"
-            yield Finding(name, f"{what}: no", ok=False, costs=costs, remedy=f"{remedy} (modules may be in linux-modules-extra)")
+            yield Finding(
+                name, f"{what}: no", ok=False, costs=costs, remedy=f"{remedy} (modules may be in linux-modules-extra)"
+            )
 
 
 PROBES: tuple[Callable[[], Finding], ...] = (python, host_cores, engine, compose, cgroup, gpu)

@@ -81,9 +81,7 @@ def _service(plan: Plan, node: NodePlan, host: Host) -> dict[str, Any]:
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _addresses(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],
-        "secrets": [
-            {"source": f"{node.name}-{file}", "target": file} for file in (AUTHORITY, CERTIFICATE, KEY)
-        ],
+        "secrets": [{"source": f"{node.name}-{file}", "target": file} for file in (AUTHORITY, CERTIFICATE, KEY)],
     }
     return service | ({"deploy": _GPU} if gpu else {})
 

@@ -64,7 +64,5 @@ def _ingress() -> list[str]:
         f"ip link add {IFB} type ifb",
         f"ip link set {IFB} up txqueuelen {LEAF_PACKETS}",
         "tc qdisc add dev $dev handle ffff: ingress",
-        "tc filter add dev $dev parent ffff: protocol all u32 match u32 0 0"
-        f" action mirred egress redirect dev {IFB}",
+        f"tc filter add dev $dev parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {IFB}",
     ]
-

@@ -123,5 +123,3 @@ class Processes(Nodes):
 
     def _errors(self, name: str) -> Path:
         return self._secrets / f"{name}.stderr"
-
-
