@@ -17,6 +17,7 @@ from services.plan import COORDINATOR, Plan
 from services.runlog import TOKEN
 
 POLL_S = 0.02
+REPORTED = 4  # exit code of a node that says itself what went wrong, perhaps with another node
 LEAVE_S = 10.0  # wall seconds for nodes to exit once the coordinator has said that the run is over
 
 
@@ -86,6 +87,7 @@ class Supervisor:
     shaping: dict[str, Shaped] = field(default_factory=dict)
     host: dict[str, Any] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
+    _left: set[str] = field(default_factory=set)
     _over: bool = False
 
     def run(self) -> Status:
@@ -147,9 +149,10 @@ class Supervisor:
         """
         deadline = time.monotonic() + timeout_s * self.plan.dilation
         while True:
+            ended = self.nodes.exit_codes()  # first, so that the log tells why they were free to end
             for event in self.tail.events():
                 self._note(event)
-            self._check_nodes()
+            self._check(ended)
             if done():
                 return
             if time.monotonic() > deadline:
@@ -158,14 +161,16 @@ class Supervisor:
 
     def _note(self, event: dict[str, Any]) -> None:
         """Remember what the next stage waits for, and show the event to whoever looks on."""
-        if event["key"] == "membership" and event["value"]["event"] == "joined":
-            self._joined.add(event["value"]["node"])
+        if event["key"] == "membership":
+            known = self._joined if event["value"]["event"] == "joined" else self._left
+            known.add(event["value"]["node"])
         self._over |= event["key"] == "run_stop"
         self.watch.event(self.plan, event)
 
-    def _check_nodes(self) -> None:
-        for node, code in self.nodes.exit_codes().items():
+    def _check(self, ended: dict[str, int]) -> None:
+        """Nodes that were killed come first: others that end with an error may have missed them."""
+        for node, code in sorted(ended.items(), key=lambda item: item[1] == REPORTED):
             if code:
                 raise TrialFailed(f"{node} ended with exit code {code}: {self.nodes.complaint(node) or 'no message'}")
-            if not self._over:
+            if not self._over and node not in self._left:
                 raise TrialFailed(f"{node} left before the run was over")

@@ -14,3 +14,5 @@ class Component(Record):
 
     State is handed in and given back, so one component can be shared by every node and printed as it was written.
     """
+
+    kind: str  # every member narrows it to a literal of its own

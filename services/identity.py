@@ -53,7 +53,7 @@ class Identity:
         try:
             proof = Proof.FromString(metadata)
             sender = self._sender(proof)
-        except (DecodeError, InvalidSignature, ValueError, TypeError) as error:
+        except (InvalidSignature, DecodeError, ValueError, TypeError) as error:
             raise Refused("the stream's identity is not of this run") from error
         if abs(time() - proof.issued_at) > FRESH_S:
             raise Refused("the stream's identity is too old")

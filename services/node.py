@@ -38,6 +38,7 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
     device = select(me.device)
     worker = _worker(plan, me, device, seams)
     _log_start(seams.log, device=device.name, device_model=device.description, device_reason=device.reason)
+    worker.warm_up()
     await seams.control.join()
     before = seams.interface_bytes()
     await worker.train()
@@ -91,6 +92,7 @@ def _server(plan: Plan, me: NodePlan, seams: Seams) -> Server:
     return Server(
         workers=tuple(node.name for node in plan.of_role("worker")),
         params=params,
+        compressor=plan.strategy.number_format,
         optimiser=plan.optimiser,
         state=plan.optimiser.init(params),
         machine=Shard(plan.workers, plan.strategy.synchrony),
@@ -151,9 +153,15 @@ def _description(plan: Plan) -> dict[str, object]:
         "opt_base_learning_rate": plan.optimiser.rate,
         "lowest_numerical_precision_in_linear": plan.precision,
         "lowest_numerical_precision_in_attn": plan.precision,
-        "lowest_numerical_precision_in_comm": plan.precision,
+        "lowest_numerical_precision_in_comm": _precision_in_comm(plan),
         "tensor_parallelism": 1,
         "pipeline_parallelism": 1,
         "context_parallelism": 1,
         "expert_parallelism": 1,
     }
+
+
+def _precision_in_comm(plan: Plan) -> str:
+    """What gradients look like on the wire, in MLPerf's words."""
+    kind = plan.strategy.number_format.kind
+    return plan.precision if kind == "identity" else kind

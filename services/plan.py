@@ -199,8 +199,8 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
         security=scenario.security,
         timeouts=scenario.timeouts,
         fidelity=scenario.fidelity,
-        bytes_per_step=_bytes_per_step(strategy, workers, layout.size, itemsize),
-        predicted=strategy.predict(_cost(nodes, layout.size * itemsize, batch / workers)),
+        bytes_per_step=_bytes_per_step(strategy, workers, layout.size, DTYPES[work.precision]),
+        predicted=strategy.predict(_cost(nodes, layout.size, DTYPES[work.precision], batch / workers)),
     )
 
 
@@ -247,14 +247,14 @@ def _worker(scenario: Scenario, rank: int, place: Place) -> NodePlan:
     )
 
 
-def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, itemsize: int) -> dict[str, int]:
+def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, dtype: str) -> dict[str, int]:
     """Payload bytes per node and step."""
-    sent = strategy.bytes_per_step(workers, entries, itemsize)
+    sent = strategy.bytes_per_step(workers, entries, dtype)
     by_worker = {f"worker-{rank}": count for rank, count in enumerate(sent.workers)}
     return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}
 
 
-def _cost(nodes: Sequence[NodePlan], size_bytes: int, share: float) -> Cost:
+def _cost(nodes: Sequence[NodePlan], entries: int, dtype: str, share: float) -> Cost:
     """What the closed forms need: the slowest link and the slowest worker set the pace.
 
     Nothing is declared about the time per message, and what this host adds is not guessed: it shows as the remainder
@@ -265,7 +265,8 @@ def _cost(nodes: Sequence[NodePlan], size_bytes: int, share: float) -> Cost:
     slowest = min(goodput(rate) for node in linked for rate in (node.uplink_bps, node.downlink_bps))
     return Cost(
         workers=len(workers),
-        size_bytes=size_bytes,
+        entries=entries,
+        dtype=dtype,
         alpha_s=0.0,
         beta_s=1 / slowest,
         compute_s=max((share / node.throughput for node in workers if node.throughput), default=0.0),

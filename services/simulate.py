@@ -47,11 +47,8 @@ def simulate(plan: Plan, sink: Callable[[str], Callable[[str], object]]) -> None
         plan: with engine `simulated`.
         sink: gives, by node name, the function that takes the node's log lines.
     """
-    loop = VirtualLoop()
-    try:
-        loop.run_until_complete(_trial(plan, sink))
-    finally:
-        loop.close()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(_trial(plan, sink))
 
 
 def simulate_into(plan: Plan, folder: Path) -> None:

@@ -1,12 +1,17 @@
 """What tests ask for by name."""
 
 import os
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
 
 import pytest
 
 from compose.engines.docker import DockerEngine
+from services.clock import VirtualLoop
 from services.device import Device, Want, select
 from services.errors import HostError
+
+InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -22,6 +27,20 @@ def device(request: pytest.FixtureRequest) -> Device:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Expected texts are files beside their inputs; this writes them anew, for review."""
     parser.addoption("--rewrite", action="store_true", help="write expected texts anew")
+
+
+@pytest.fixture(scope="session")
+def in_virtual_time() -> InVirtualTime:
+    """Runs a coroutine in a virtual loop of its own; what it returns."""
+
+    def run(main: Coroutine[Any, Any, Any]) -> Any:
+        loop = VirtualLoop()
+        try:
+            return loop.run_until_complete(main)
+        finally:
+            loop.close()
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ def save(drawing: Drawing, folder: Path) -> Path:
     svg = folder / f"{drawing.name}.svg"
     with styled(), mpl.rc_context({"svg.hashsalt": drawing.name, "svg.fonttype": "path"}):
         drawing.figure.savefig(svg, metadata={"Date": None, "Creator": "Ensayo"})
+        drawing.figure.set_layout_engine("none")  # it has been laid out; again would take as long as drawing
         drawing.figure.savefig(svg.with_suffix(".png"), dpi=PNG_DPI, metadata={"Software": "Ensayo"})
     drawing.data.to_csv(svg.with_suffix(".csv"), index=False, float_format="%.9g", lineterminator="\n")
     return svg

@@ -39,7 +39,8 @@ def _title(found: Sequence[Group]) -> str:
     largest = [group for group in found if not group.baseline and group.workers == max(g.workers for g in found)]
     if not largest:
         return "Nothing is exchanged: one worker computes alone"
-    low, high = (pick(largest, key=_exchange_share) for pick in (min, max))
+    alike = [group for group in largest if group.condition == largest[0].condition]
+    low, high = (pick(alike, key=_exchange_share) for pick in (min, max))
     if low == high:
         return f"{low.strategy} spends {_exchange_share(low):.0%} of a step exchanging on {low.workers} workers"
     return (

@@ -94,9 +94,18 @@ def _curve(members: Sequence[Group], found: Sequence[Group]) -> Curve:
 
 
 def _base(members: Sequence[Group], found: Sequence[Group]) -> Group:
-    """The baseline trial of the same condition, else the strategy's own smallest number of workers."""
-    baselines = [group for group in found if group.baseline and group.condition == members[0].condition]
+    """The baseline trial of the same conditions, else the strategy's own smallest number of workers.
+
+    A baseline has no value for a key of somebody else's strategy, such as its number of servers; it serves for them all.
+    """
+    baselines = [group for group in found if group.baseline and _serves(group, members[0])]
     return baselines[0] if baselines else members[0]
+
+
+def _serves(baseline: Group, member: Group) -> bool:
+    labels = member.trials[0].labels
+    given = ((key, value) for key, value in baseline.trials[0].labels.items() if key.split(".")[-1] != "workers")
+    return all(labels.get(key) == value for key, value in given)
 
 
 def _times(group: Group, of: Of, budget: int) -> Floats:

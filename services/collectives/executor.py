@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from services.collectives.base import Route
+from services.compressors import Compressor, Identity, from_wire, to_wire
 from services.device import HostArray
 from services.layout import ranges
-from services.transport.base import Message, Stage, Tag, Transport
+from services.transport.base import Buffer, Message, Stage, Tag, Transport
 from services.transport.vectors import pieces
+
+PLAIN = Identity()
 
 
 async def all_reduce(
@@ -19,6 +23,7 @@ async def all_reduce(
     routes: Sequence[Route],
     step: int,
     vector: HostArray,
+    compressor: Compressor = PLAIN,
 ) -> None:
     """Replace `vector`, shape (n,) in host memory, by its sum over all ranks, in place.
 
@@ -29,34 +34,52 @@ async def all_reduce(
         rank: of this node.
         routes: one per chunk, from `Collective.routes`.
         step: names the messages of this call.
+        compressor: number format of what is sent, partial sums and totals alike.
     """
     chunks = ranges(vector.size, len(routes)) if routes else ()
     async with asyncio.TaskGroup() as group:
         for route, chunk in zip(routes, chunks, strict=True):
             for number, piece in enumerate(pieces(chunk.of(vector), transport.piece_bytes)):
-                group.create_task(_walk(transport, ranks, rank, route, (step, number), piece))
+                walk = _Walk(transport, ranks, rank, route, (step, number), piece, compressor)
+                group.create_task(walk.go())
 
 
-async def _walk(
-    transport: Transport,
-    ranks: Sequence[str],
-    rank: int,
-    route: Route,
-    name: tuple[int, int],
-    piece: HostArray,
-) -> None:
+
+@dataclass(frozen=True)
+class _Walk:
     """One rank's part in one piece: add what comes, pass the partial sum on, take the total, spread it."""
-    step, number = name
-    sums = Tag(step, Stage.SUM, route.chunk, number)
-    spreads = Tag(step, Stage.SPREAD, route.chunk, number)
-    for source in route.adds_from(rank):
-        received = await transport.recv(ranks[source], sums)
-        np.add(np.frombuffer(received.data, piece.dtype), piece, out=piece)
-    for target in route.passes_to(rank):
-        await transport.send(ranks[target], Message(sums, piece.data))
-    total: Message | None = None
-    for source in route.copies_from(rank):
-        total = await transport.recv(ranks[source], spreads)
-        piece[:] = np.frombuffer(total.data, piece.dtype)
-    for target in route.spreads_to(rank):
-        await transport.send(ranks[target], Message(spreads, piece.data if total is None else total.data))
+
+    transport: Transport
+    ranks: Sequence[str]
+    rank: int
+    route: Route
+    name: tuple[int, int]  # step, number of the piece
+    piece: HostArray
+    compressor: Compressor
+
+    async def go(self) -> None:
+        step, number = self.name
+        sums = Tag(step, Stage.SUM, self.route.chunk, number)
+        spreads = Tag(step, Stage.SPREAD, self.route.chunk, number)
+        for source in self.route.adds_from(self.rank):
+            received = await self.transport.recv(self.ranks[source], sums)
+            np.add(self._unpack(received.data), self.piece, out=self.piece)
+        for target in self.route.passes_to(self.rank):
+            await self.transport.send(self.ranks[target], Message(sums, self._pack()))
+        total = await self._total(spreads)
+        self.piece[:] = self._unpack(total)
+        for target in self.route.spreads_to(self.rank):
+            await self.transport.send(self.ranks[target], Message(spreads, total))
+
+    async def _total(self, spreads: Tag) -> Buffer:
+        """The total as all ranks get it: the root takes it as it sends it, rounded if the format rounds."""
+        for source in self.route.copies_from(self.rank):
+            return (await self.transport.recv(self.ranks[source], spreads)).data
+        return self._pack()
+
+    def _pack(self) -> Buffer:
+        payload, _ = self.compressor.compress(self.piece, None)
+        return to_wire(payload).data
+
+    def _unpack(self, data: Buffer) -> HostArray:
+        return from_wire(self.compressor, np.frombuffer(data, np.uint8), self.piece.size, self.piece.dtype.name)

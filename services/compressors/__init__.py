@@ -10,10 +10,10 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from services.compressors.base import Compressor, Payload, State
+from services.compressors.base import Compressor, Payload, State, from_wire, to_wire
 from services.compressors.fp16 import Fp16
 from services.compressors.identity import Identity
 
 AnyCompressor: TypeAlias = Annotated[Identity | Fp16, Field(discriminator="kind")]
 
-__all__ = ["AnyCompressor", "Compressor", "Fp16", "Identity", "Payload", "State"]
+__all__ = ["AnyCompressor", "Compressor", "Fp16", "Identity", "Payload", "State", "from_wire", "to_wire"]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.compressors.base import Compressor, Payload
+from services.compressors.base import Compressor, Format, Payload
 from services.device import Vector
 
 LARGEST = 65504.0  # the largest finite binary16; beyond it a cast gives infinity, which would poison every sum
@@ -25,3 +25,6 @@ class Fp16(Compressor):
     def decompress(self, payload: Payload) -> Vector:
         (half,) = payload.arrays
         return half.astype("float32")
+
+    def formats(self, size: int, dtype: str) -> tuple[Format, ...]:  # noqa: ARG002 - always halves
+        return (("float16", size),)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.compressors.base import Compressor, Payload
+from services.compressors.base import Compressor, Format, Payload
 from services.device import Vector
 
 
@@ -20,3 +20,6 @@ class Identity(Compressor):
     def decompress(self, payload: Payload) -> Vector:
         (x,) = payload.arrays
         return x
+
+    def formats(self, size: int, dtype: str) -> tuple[Format, ...]:
+        return ((dtype, size),)

@@ -95,10 +95,16 @@ class Run:
         return self._release()
 
     def epoch_ended(self, epoch: Epoch) -> list[Action]:
-        """A worker has finished an epoch."""
-        if epoch.node not in self.workers or epoch.number > self.epochs:
+        """A worker has finished an epoch; it may say so again and is answered once.
+
+        Raises:
+            ProtocolError: there is no such worker or no such epoch.
+        """
+        if epoch.node not in self.workers or not 1 <= epoch.number <= self.epochs:
             raise ProtocolError(f"{epoch.node} can't finish epoch {epoch.number}")
         reports = self._finished.setdefault(epoch.number, {})
+        if epoch.node in reports:
+            return []
         reports[epoch.node] = epoch
         actions: list[Action] = []
         if epoch.node == self.workers[0]:
@@ -122,7 +128,15 @@ class Run:
         return actions
 
     def left(self, node: str) -> list[Action]:
-        """A node has done its part."""
+        """A node has done its part; it may say so again.
+
+        Raises:
+            ProtocolError: it is not of this run.
+        """
+        if node not in self.nodes:
+            raise ProtocolError(f"{node} can't leave a run that it is not a node of")
+        if node in self._left:
+            return []
         self._left.add(node)
         return [Finish()] if self._left == self.nodes else []
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.clock import Clock
+from services.compressors import Compressor, from_wire
 from services.device import HostArray
 from services.optimisers import AnyOptimiser, State
 from services.ps_shard.machine import Action, Push, Reply, Shard, Update
@@ -23,6 +24,7 @@ class Server:
 
     workers: tuple[str, ...]  # node names by rank
     params: HostArray  # this server's range, replaced and never changed in place: answers may still be on their way
+    compressor: Compressor  # of what workers push
     optimiser: AnyOptimiser
     state: State
     machine: Shard
@@ -55,9 +57,10 @@ class Server:
         first = await self.transport.recv(worker, Tag(step, Stage.PUSH), Tag(step, Stage.LEAVE))
         if first.tag.stage == Stage.LEAVE:
             return None
-        gradient = np.empty_like(self.params)
-        await recv_rest(self.transport, worker, first, gradient)
-        self._gradients[rank] = gradient
+        size, dtype = self.params.size, self.params.dtype.name
+        data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
+        await recv_rest(self.transport, worker, first, data)
+        self._gradients[rank] = from_wire(self.compressor, data, size, dtype)
         return Push(rank, step, first.version, first.samples)
 
     def _act(self, action: Action, answers: asyncio.TaskGroup) -> None:

@@ -68,7 +68,13 @@ class Shard:
         return [*self._updates(), *self._replies()]
 
     def left(self, worker: int) -> list[Action]:
-        """A worker will push no more: nobody waits for it."""
+        """A worker will push no more: nobody waits for it.
+
+        Raises:
+            ProtocolError: it has left already, or its last push is still unanswered.
+        """
+        if worker not in self._clocks or worker in self._unanswered or worker in self._gathered:
+            raise ProtocolError(f"worker {worker} can't leave: {self._clocks}")
         del self._clocks[worker]
         return [*self._updates(), *self._replies()]
 

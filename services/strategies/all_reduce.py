@@ -7,6 +7,7 @@ from pydantic import Field
 
 from services.collectives import AnyCollective, Ring, Route
 from services.collectives.executor import all_reduce
+from services.compressors import AnyCompressor, Compressor, Identity
 from services.device import Vector
 from services.layout import ranges
 from services.runlog import Phases
@@ -20,16 +21,34 @@ class AllReduce(Strategy):
     """
 
     kind: Literal["all_reduce"] = "all_reduce"
-    collective: AnyCollective = Field(default=Ring())
+    collective: AnyCollective = Field(default=Ring(), description="who sums what with whom")
+    compress: AnyCompressor = Field(default=Identity(), description="number format on the wire, at every hop")
+
+    @property
+    def number_format(self) -> Compressor:
+        return self.compress
 
     def routes(self, workers: int) -> tuple[Route, ...]:
         return self.collective.routes(workers)
 
-    def bytes_per_step(self, workers: int, entries: int, itemsize: int) -> Sent:
-        return Sent(workers=tuple(payload(self.routes(workers), rank, entries) * itemsize for rank in range(workers)))
+    def refusal(self, workers: int) -> str | None:  # noqa: ARG002 - any number of workers can form a ring
+        if self.compress.init(1) is None:
+            return None
+        return f"all_reduce adds on the way, so it takes compressors without memory; {self.compress.kind} has one"
+
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
+        routes = self.routes(workers)
+        return Sent(workers=tuple(self._sends(routes, rank, entries, dtype) for rank in range(workers)))
+
+    def _sends(self, routes: Sequence[Route], rank: int, entries: int, dtype: str) -> int:
+        """Payload bytes that `rank` sends when a vector of `entries` goes along `routes`."""
+        chunks = ranges(entries, len(routes)) if routes else ()
+        sent = zip(routes, chunks, strict=True)
+        return sum(route.sends(rank) * self.compress.nbytes(chunk.size, dtype) for route, chunk in sent)
 
     def predict(self, cost: Cost) -> Predicted:
-        exchange_s = self.collective.seconds(cost.workers, cost.size_bytes, cost.alpha_s, cost.beta_s)
+        size_bytes = self.compress.nbytes(cost.entries, cost.dtype)
+        exchange_s = self.collective.seconds(cost.workers, size_bytes, cost.alpha_s, cost.beta_s)
         return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula=f"t_c + {self.collective.formula}")
 
     def init(self, peer: Peer, params: Vector) -> State:
@@ -39,12 +58,7 @@ class AllReduce(Strategy):
         with phases.span("exchange"):
             own = peer.device.to_host(gradient.mean)
             mean = own * own.dtype.type(gradient.samples / peer.batch_size(step))
-            await all_reduce(peer.transport, peer.workers, peer.rank, peer.routes, step, mean)
+            await all_reduce(peer.transport, peer.workers, peer.rank, peer.routes, step, mean, self.compress)
         with phases.span("update"):
             return Outcome(*peer.optimiser.step(params, peer.device.to_device(mean), state))
 
-
-def payload(routes: Sequence[Route], rank: int, entries: int) -> int:
-    """Entries that `rank` sends when a vector of `entries` goes along `routes`."""
-    chunks = ranges(entries, len(routes)) if routes else ()
-    return sum(route.sends(rank) * chunk.size for route, chunk in zip(routes, chunks, strict=True))

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from services.collectives.base import Route
 from services.component import Component, Record
+from services.compressors import Compressor, Identity
 from services.device import Device, Vector
 from services.layout import Range
 from services.optimisers import AnyOptimiser
@@ -65,7 +66,8 @@ class Cost(Record):
     """The numbers that a closed form needs."""
 
     workers: int
-    size_bytes: int  # of the vector
+    entries: int  # of the vector
+    dtype: str
     alpha_s: float  # per message
     beta_s: float  # per byte and direction
     compute_s: float  # of one step of the slowest worker
@@ -93,6 +95,11 @@ class Strategy(Component, ABC):
         return True
 
     @property
+    def number_format(self) -> Compressor:
+        """What gradients look like on the wire."""
+        return Identity()
+
+    @property
     def server_count(self) -> int:
         """Nodes that hold parameters and compute no gradients."""
         return 0
@@ -110,8 +117,8 @@ class Strategy(Component, ABC):
         return ()
 
     @abstractmethod
-    def bytes_per_step(self, workers: int, entries: int, itemsize: int) -> Sent:
-        """Payload bytes that each node sends in one step, for a vector of `entries` of `itemsize` bytes."""
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
+        """Payload bytes that each node sends in one step, for a vector of `entries` of `dtype`."""
 
     @abstractmethod
     def predict(self, cost: Cost) -> Predicted:

@@ -15,7 +15,7 @@ class Alone(Strategy):
     def refusal(self, workers: int) -> str | None:
         return None if workers == 1 else f"strategy none trains on one worker, not on {workers}"
 
-    def bytes_per_step(self, workers: int, entries: int, itemsize: int) -> Sent:  # noqa: ARG002 - nothing is sent
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:  # noqa: ARG002 - nothing is sent
         return Sent(workers=(0,))
 
     def predict(self, cost: Cost) -> Predicted:

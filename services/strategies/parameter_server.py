@@ -5,11 +5,12 @@ contiguous range of the flat vector (balanced to one entry) and its part of the 
 """
 
 import asyncio
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
+from services.compressors import AnyCompressor, Compressor, Identity, to_wire
 from services.device import HostArray, Vector
 from services.layout import ranges
 from services.optimisers import AnyOptimiser
@@ -19,7 +20,12 @@ from services.synchronisers import AnySynchroniser, Bsp
 from services.transport.base import Message, Stage, Tag
 from services.transport.vectors import recv_rest, send_vector
 
-Versions = tuple[int, ...]  # by shard: of the parameters that the worker holds
+
+class Held(NamedTuple):
+    """What a worker keeps about one server's range."""
+
+    version: int  # of the parameters that it holds
+    memory: Any  # the compressor's
 
 
 class ParameterServer(Strategy):
@@ -28,6 +34,7 @@ class ParameterServer(Strategy):
     kind: Literal["parameter_server"] = "parameter_server"
     servers: int = Field(default=1, ge=1, description="how many nodes hold the parameters, a range each")
     synchrony: AnySynchroniser = Field(default=Bsp(), description="when a server updates and answers")
+    compress: AnyCompressor = Field(default=Identity(), description="number format of pushes; answers are not compressed")
     rate: Literal["per_sample", "as_given"] = Field(
         default="per_sample",
         description="per_sample: an update from one worker's gradient uses 1/n of the learning rate, so that a sample "
@@ -39,6 +46,10 @@ class ParameterServer(Strategy):
         return self.synchrony.lockstep
 
     @property
+    def number_format(self) -> Compressor:
+        return self.compress
+
+    @property
     def server_count(self) -> int:
         return self.servers
 
@@ -48,55 +59,59 @@ class ParameterServer(Strategy):
         share = self.synchrony.gathers(workers) / workers
         return given.model_copy(update={"rate": given.rate * share})
 
-    def bytes_per_step(self, workers: int, entries: int, itemsize: int) -> Sent:
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
         shards = ranges(entries, self.servers)
+        pushed = sum(self.compress.nbytes(shard.size, dtype) for shard in shards)
         return Sent(
-            workers=(entries * itemsize,) * workers,
-            servers=tuple(workers * shard.size * itemsize for shard in shards),
+            workers=(pushed,) * workers,
+            servers=tuple(workers * shard.size * np.dtype(dtype).itemsize for shard in shards),
         )
 
     def predict(self, cost: Cost) -> Predicted:
         """Push and pull do not overlap: a server answers when it has received the whole of its range.
 
         In lockstep all workers share the servers' links at once. Otherwise a worker has them to itself until they are
-        saturated: s servers pass on at most s/(Sβ) gradients per second.
+        saturated: s servers take at most s/(S'β) gradients per second, and give as many answers. S' is S compressed.
         """
-        one_way_s = cost.size_bytes * cost.beta_s
+        push_s = self.compress.nbytes(cost.entries, cost.dtype) * cost.beta_s
+        pull_s = cost.entries * np.dtype(cost.dtype).itemsize * cost.beta_s
         if self.synchronous:
-            exchange_s = 2 * cost.alpha_s + 2 * one_way_s * max(1.0, cost.workers / self.servers)
-            return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula="t_c + 2α + 2Sβ·max(1, n/s)")
-        alone_s = cost.compute_s + 2 * cost.alpha_s + 2 * one_way_s
-        step_s = max(alone_s, cost.workers * one_way_s / self.servers)
-        formula = "max(t_c + 2α + 2Sβ, n·Sβ/s)"
+            exchange_s = 2 * cost.alpha_s + (push_s + pull_s) * max(1.0, cost.workers / self.servers)
+            return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula="t_c + 2α + (S'+S)β·max(1, n/s)")
+        alone_s = cost.compute_s + 2 * cost.alpha_s + push_s + pull_s
+        step_s = max(alone_s, cost.workers * max(push_s, pull_s) / self.servers)
+        formula = "max(t_c + 2α + (S'+S)β, n·Sβ/s)"
         return Predicted(compute_s=cost.compute_s, exchange_s=step_s - cost.compute_s, formula=formula)
 
-    def init(self, peer: Peer, params: Vector) -> Versions:  # noqa: ARG002 - version 0 is the same everywhere
-        return (0,) * self.servers
+    def init(self, peer: Peer, params: Vector) -> tuple[Held, ...]:  # noqa: ARG002 - version 0 is the same everywhere
+        return tuple(Held(0, self.compress.init(shard.size)) for shard in peer.shards)
 
-    async def step(self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: Versions, phases: Phases) -> Outcome:
-        own = peer.device.to_host(gradient.mean)
-        fresh = np.empty_like(own)
+    async def step(
+        self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: tuple[Held, ...], phases: Phases
+    ) -> Outcome:
+        fresh = np.empty(gradient.mean.shape, gradient.mean.dtype)
         with phases.span("exchange"):
-            replies = await asyncio.gather(*(
-                _push_and_pull(peer, shard, Message(Tag(step, Stage.PUSH), b"", version, gradient.samples), own, fresh)
-                for shard, version in enumerate(state)
-            ))
-        updating_s = max(reply.update_s for reply in replies)
+            exchanges = [self._exchange(peer, step, shard, held, gradient, fresh) for shard, held in enumerate(state)]
+            answers = await asyncio.gather(*exchanges)
+        updating_s = max(reply.update_s for reply, _ in answers)
         phases.add("exchange", -updating_s)
         phases.add("update", updating_s)
-        versions = tuple(reply.version for reply in replies)
-        stale = [new - old - 1 for new, old in zip(versions, state, strict=True)]
-        return Outcome(peer.device.to_device(fresh), versions, float(np.mean(stale)), replies[0].samples)
+        after = tuple(held for _, held in answers)
+        stale = [new.version - old.version - 1 for new, old in zip(after, state, strict=True)]
+        return Outcome(peer.device.to_device(fresh), after, float(np.mean(stale)), answers[0][0].samples)
 
     async def leave(self, peer: Peer, step: int) -> None:
         for server in peer.servers:
             await peer.transport.send(server, Message(Tag(step, Stage.LEAVE)))
 
-
-async def _push_and_pull(peer: Peer, shard: int, push: Message, own: HostArray, fresh: HostArray) -> Message:
-    """Send one server its range of `own` and fill that range of `fresh`; the first piece of the answer."""
-    server, held = peer.servers[shard], peer.shards[shard]
-    await send_vector(peer.transport, server, push, held.of(own))
-    reply = await peer.transport.recv(server, Tag(push.tag.step, Stage.REPLY))
-    await recv_rest(peer.transport, server, reply, held.of(fresh))
-    return reply
+    async def _exchange(
+        self, peer: Peer, step: int, shard: int, held: Held, gradient: Gradient, fresh: HostArray
+    ) -> tuple[Message, Held]:
+        """Push one server its range of the gradient and fill that range of `fresh`; the answer's first piece."""
+        server, kept = peer.servers[shard], peer.shards[shard]
+        payload, memory = self.compress.compress(kept.of(gradient.mean), held.memory)
+        push = Message(Tag(step, Stage.PUSH), version=held.version, samples=gradient.samples)
+        await send_vector(peer.transport, server, push, to_wire(payload, peer.device.to_host))
+        reply = await peer.transport.recv(server, Tag(step, Stage.REPLY))
+        await recv_rest(peer.transport, server, reply, kept.of(fresh))
+        return reply, Held(reply.version, memory)

@@ -16,6 +16,7 @@ class Stage(IntEnum):
     PUSH = 3  # a gradient for a server
     REPLY = 4  # parameters for a worker
     LEAVE = 5  # the worker will push no more
+    END = 6  # the last word of a stream: without it, the stream has broken off
 
 
 class Tag(NamedTuple):

@@ -16,7 +16,9 @@ def pieces(vector: HostArray, piece_bytes: int) -> Iterator[HostArray]:
 
 
 async def send_vector(transport: Transport, to: str, first: Message, vector: HostArray) -> None:
-    """Send `vector` as pieces that are numbered from 0 and otherwise like `first`."""
+    """Send `vector` as pieces that are numbered from 0 and otherwise like `first`; an empty one as one empty message."""
+    if vector.size == 0:
+        await transport.send(to, first)
     for number, piece in enumerate(pieces(vector, transport.piece_bytes)):
         tag = first.tag._replace(piece=number)
         await transport.send(to, replace(first, tag=tag, data=piece.data.cast("B")))

@@ -6,6 +6,8 @@ on receipt it is a view of the received buffer (measured: 23 µs against 87 µs 
 
 from collections.abc import Iterator
 
+from google.protobuf.message import DecodeError
+
 from services.errors import ProtocolError
 from services.transport.base import Message, Tag
 from services.wire.data_pb2 import Header
@@ -35,8 +37,18 @@ def encode(message: Message) -> bytes:
 
 
 def decode(part: bytes) -> Message:
-    """The message in a serialised `Part`; its data is a view of `part`."""
-    view = memoryview(part)
+    """The message in a serialised `Part`; its data is a view of `part`.
+
+    Raises:
+        ProtocolError: these bytes are not one.
+    """
+    try:
+        return _decode(memoryview(part))
+    except (IndexError, DecodeError) as error:
+        raise ProtocolError(f"{len(part)} bytes are not a part: {error}") from error
+
+
+def _decode(view: memoryview) -> Message:
     if len(view) < 2 or view[0] != _HEADER_KEY:
         raise ProtocolError("a part does not begin with its header")
     start = 2 + view[1]

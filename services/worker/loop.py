@@ -69,6 +69,13 @@ class Worker:
     log: RunLog
     tally: Tally = field(default_factory=Tally)
 
+    def warm_up(self) -> None:
+        """Compute one gradient and forget it: libraries load their kernels when they are first used."""
+        task, device = self.data.task, self.peer.device
+        params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
+        share = self.plan.order.share(0, self.peer.rank, (1,) * self.plan.workers)
+        self._mathematics(params, device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share]))
+
     async def train(self) -> None:
         """From the first parameters to the end of the run."""
         host = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)

@@ -72,12 +72,21 @@ def test_failed_trials_take_no_part(trial_of: Callable[..., TrialResult]) -> Non
 
 def test_conditions_are_compared_with_their_own_base(trial_of: Callable[..., TrialResult]) -> None:
     trials = [
-        trial_of(strategy, workers, seconds, condition=condition)
+        trial_of(strategy, workers, seconds, condition=condition, labels={"link": condition})
         for condition, slow, fast in (("10mbit", 20, 10), ("1gbit", 12, 3))
         for strategy, workers, seconds in (("baseline", 1, slow), ("ring", 4, fast))
     ]
 
     assert {curve.condition: curve.points[0].speedup for curve in curves(groups(trials))} == {"10mbit": 2, "1gbit": 4}
+
+
+def test_a_baseline_serves_for_keys_that_it_does_not_have(trial_of: Callable[..., TrialResult]) -> None:
+    """One worker alone has no servers to sweep, and is still what all numbers of servers are compared with."""
+    trials = [trial_of("baseline", 1, 10), trial_of("ps", 4, 5, condition="servers 2", labels={"servers": 2})]
+
+    (curve,) = curves(groups(trials))
+
+    assert (curve.base.strategy, curve.points[0].speedup) == ("baseline", 2)
 
 
 def test_repeats_give_an_interval_around_the_speedup(trial_of: Callable[..., TrialResult]) -> None:

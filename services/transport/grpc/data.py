@@ -12,7 +12,7 @@ from services.errors import DeadlineExceeded, Refused, Unreachable
 from services.identity import Identity
 from services.links import QUANTUM_BYTES, Port
 from services.plan import Address
-from services.transport.base import Message, Tag, Traffic, Transport
+from services.transport.base import Message, Stage, Tag, Traffic, Transport
 from services.transport.grpc.channels import OPTIONS, channel, listen, ours
 from services.transport.mailbox import Mailbox
 from services.wire.codec import decode, encode
@@ -85,13 +85,26 @@ class GrpcTransport(Transport):
         await self._server.start()
 
     async def stop(self) -> None:
-        """Return when neighbours have taken everything, and have sent everything."""
+        """Return when neighbours have taken everything, and have sent everything.
+
+        Raises:
+            NetworkError: a neighbour has ended its side before, or does not end it.
+        """
         for peer, stream in self._streams.items():
+            await self._close(peer, stream)
+        await self._server.stop(self._run_s)  # others may have steps to go
+
+    async def _close(self, peer: str, stream: _Stream) -> None:
+        try:
             async with ours(peer), asyncio.timeout(CLOSE_S):
+                await stream.call.write(encode(Message(Tag(0, Stage.END))))
                 await stream.call.done_writing()
                 await stream.call
-            await stream.channel.close()
-        await self._server.stop(CLOSE_S)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{peer} did not take the end of a stream within {CLOSE_S:g} s") from None
+        except asyncio.InvalidStateError:
+            raise Unreachable(f"{peer} has ended the stream") from None
+        await stream.channel.close()
 
     async def send(self, to: str, message: Message) -> None:
         stream = self._streams.get(to) or self._open(to)
@@ -127,14 +140,17 @@ class GrpcTransport(Transport):
             source = self._identity.check(dict(context.invocation_metadata()).get(IDENTITY_KEY))
         except Refused as refusal:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refusal))
-        count = 0
+        count, ended = 0, False
         try:
             async for part in parts:
-                self._arrive(source, decode(part))
-                count += 1
-        except asyncio.CancelledError:
-            self._mailbox.fail(source, Unreachable(f"{source} broke off its stream"))
-            raise
+                message = decode(part)
+                ended = message.tag.stage == Stage.END
+                if not ended:
+                    self._arrive(source, message)
+                    count += 1
+        finally:
+            if not ended:  # gRPC ends the iteration as if all were well when the other side is gone
+                self._mailbox.fail(source, Unreachable(f"{source} broke off its stream"))
         return Delivered(parts=count)
 
     def _arrive(self, source: str, message: Message) -> None:

@@ -1,0 +1,128 @@
+"""Machines as scripts: what is told to them, and what they answer, side by side in text files.
+
+A line of a script is a command: the machine, a method, arguments; `new` makes the machine. What follows `->` until the
+next command is the answer, an action per line. `pytest tests/machines --rewrite` writes the answers anew, for review.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.control import Epoch
+from services.coordinator.machine import Run
+from services.errors import EnsayoError
+from services.ps_shard.machine import Push, Shard
+from services.synchronisers import Asp, Bsp
+from services.target import Target
+
+SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+SYNCHRONY = {"bsp": Bsp(), "asp": Asp()}
+
+
+def new_shard(workers: int, synchrony: str) -> Shard:
+    return Shard(workers, SYNCHRONY[synchrony])
+
+
+def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> Run:
+    names = tuple(f"worker-{rank}" for rank in range(workers))
+    target = None if at_least is None else Target(metric="accuracy", at_least=at_least)
+    return Run(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
+
+
+def push(shard: Shard, **fields: int) -> list[Any]:
+    return shard.pushed(Push(**fields))
+
+
+def epoch_ended(run: Run, node: str, number: int) -> list[Any]:
+    return run.epoch_ended(epoch(node, number))
+
+
+def evaluated(run: Run, number: int, accuracy: float) -> list[Any]:
+    return run.evaluated(epoch("worker-0", number), {"accuracy": accuracy})
+
+
+def epoch(node: str, number: int) -> Epoch:
+    """Ten steps and a hundred samples each; the mean loss is the number of the epoch."""
+    return Epoch(node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50)
+
+
+MAKE: dict[str, Callable[..., Any]] = {"shard": new_shard, "run": new_run}
+TELL: dict[str, Callable[..., list[Any]]] = {
+    "push": push,
+    "left": lambda machine, who: machine.left(who),  # a rank of a shard, a node of a run
+    "joined": lambda machine, node, plan="the plan": machine.joined(node, plan),
+    "gate_opened": lambda machine: machine.gate_opened(),
+    "epoch_ended": epoch_ended,
+    "evaluated": evaluated,
+}
+
+
+def play(script: str) -> str:
+    """The script with the answers of the machines that run now."""
+    return "".join(_lines(script))
+
+
+def _lines(script: str) -> Iterator[str]:
+    machine: Any = None
+    for line in script.splitlines():
+        if line.startswith(("->", "   ")):
+            continue
+        yield f"{line}\n"
+        if not line or line.startswith("#"):
+            continue
+        word, _, rest = line.partition(" ")
+        if word == "new":
+            kind, _, rest = rest.partition(" ")
+            machine = MAKE[kind](**_arguments(rest))
+        else:
+            yield from _answer(lambda: TELL[word](machine, **_arguments(rest)))  # noqa: B023 - called at once
+
+
+def _answer(tell: Callable[[], list[Any]]) -> Iterator[str]:
+    try:
+        told = [_brief(action) for action in tell()] or ["nothing"]
+    except EnsayoError as error:
+        told = [f"{type(error).__name__}: {error}"]
+    for number, action in enumerate(told):
+        yield f"{'  ' if number else '->'} {action}\n"
+
+
+def _brief(action: Any) -> str:
+    """Of an epoch only what names it."""
+    said = repr(action)
+    if (told := getattr(action, "epoch", None)) and isinstance(told, Epoch):
+        said = said.replace(repr(told), f"{told.node} {told.number}")
+    return said
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """`key=value` words; what is no Python literal is a word."""
+    pairs = (word.split("=", 1) for word in text.split(" ") if word)
+    return {key: _value(value) for key, value in pairs}
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text.replace("_", " ") if text.startswith("another") else text
+
+
+def test_there_are_scripts() -> None:
+    """A runner that finds no file passes without looking at anything."""
+    assert {path.stem.partition("_")[0] for path in SCRIPTS} == {"shard", "run"}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_machine_answers_as_its_script_says(path: Path, pytestconfig: pytest.Config) -> None:
+    """A protocol is a conversation: read as one, a wrong answer is seen by somebody who never saw the code."""
+    script = path.read_text(encoding="utf-8")
+
+    played = play(script)
+
+    if pytestconfig.getoption("--rewrite"):
+        path.write_text(played, encoding="utf-8")
+    assert played == path.read_text(encoding="utf-8")

@@ -1,0 +1,261 @@
+"""The data plane over real gRPC on loopback: who may send, that everything arrives, and how fast."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+import numpy as np
+import pytest
+
+from compose.authority import issue
+from services.clock import WallClock, precise_loop
+from services.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
+from services.identity import Identity
+from services.links import Port, goodput
+from services.plan import Address
+from services.transport.base import Message, Stage, Tag
+from services.transport.grpc import data
+from services.transport.grpc.channels import channel
+from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport, Link
+from services.transport.vectors import recv_rest, send_vector
+from services.wire.data_pb2 import Delivered
+
+Transports: TypeAlias = dict[str, GrpcTransport]
+Talk: TypeAlias = Callable[[Transports], Awaitable[Any]]
+Meet: TypeAlias = Callable[..., Any]
+
+TAG = Tag(0, Stage.PUSH)
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
+    """Three nodes of one run; and a node of another run that calls itself `a`, under `intruder`."""
+    ours, theirs = tmp_path_factory.mktemp("ours"), tmp_path_factory.mktemp("theirs")
+    issue("this-run", ("a", "b", "c"), ours)
+    issue("other-run", ("a",), theirs)
+    return {name: Identity.read(name, ours / name) for name in ("a", "b", "c")} | {
+        "intruder": Identity.read("a", theirs / "a")
+    }
+
+
+@pytest.fixture
+def addresses() -> dict[str, Address]:
+    """Free ports of this host."""
+    sockets = [socket.socket() for _ in range(3)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return {name: Address(host="127.0.0.1", port=port) for name, port in zip("abc", ports, strict=True)}
+
+
+@pytest.fixture
+def meet(identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet:
+    """Lets `talk` use the transports of nodes a and b (c is never there); what it returns."""
+
+    def run(talk: Talk, *, rate_bps: float | None = None, timeout_s: float = 5.0, **options: Any) -> Any:
+        async def main() -> Any:
+            links = {
+                name: None if rate_bps is None else Link(Port(goodput(rate_bps)), Port(goodput(rate_bps)))
+                for name in ("a", "b")
+            }
+            transports = {
+                name: GrpcTransport(addresses, identities[name], WallClock(), timeout_s, 30.0, link, **options)
+                for name, link in links.items()
+            }
+            for transport in transports.values():
+                await transport.start()
+            try:
+                return await talk(transports)
+            finally:
+                await asyncio.gather(*(transport.stop() for transport in transports.values()))
+
+        with asyncio.Runner(loop_factory=precise_loop) as runner:
+            return runner.run(main())
+
+    return run
+
+
+@pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "tls"])
+def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> None:  # noqa: FBT001
+    """Three megabytes and a bit: several messages, both ways at once, one open stream per direction."""
+    vectors = {name: np.random.default_rng(seed).standard_normal(400_001) for seed, name in enumerate("ab")}
+
+    async def talk(nodes: Transports) -> dict[str, Any]:
+        async def one(me: str, other: str) -> Any:
+            received = np.empty(400_001)
+            sending = asyncio.create_task(
+                send_vector(nodes[me], other, Message(TAG, version=7, samples=3), vectors[me])
+            )
+            first = await nodes[me].recv(other, TAG)
+            await recv_rest(nodes[me], other, first, received)
+            await sending
+            return received, first, nodes[me].traffic
+
+        return {"a": await asyncio.gather(one("a", "b"), one("b", "a"))}
+
+    (at_a, first, traffic), (at_b, _, _) = meet(talk, encrypt=encrypt)["a"]
+
+    assert at_a.tobytes() == vectors["b"].tobytes()
+    assert at_b.tobytes() == vectors["a"].tobytes()
+    assert (first.version, first.samples) == (7, 3)
+    assert (traffic.payload_bytes, traffic.messages) == (400_001 * 8, 4)
+    assert 0 < traffic.framing_bytes < 4 * 100
+
+
+def test_a_second_copy_on_the_wire_is_dropped(meet: Meet) -> None:
+    """Sending again is harmless: what counts is the name."""
+
+    async def talk(nodes: Transports) -> list[bytes]:
+        for tag in (TAG, TAG, TAG._replace(step=1), TAG, TAG._replace(step=1)):
+            await nodes["a"].send("b", Message(tag, repr(tag).encode()))
+        await nodes["a"].send("b", Message(Tag(1, Stage.LEAVE)))
+        await nodes["b"].recv("a", Tag(1, Stage.LEAVE))
+        taken = [await nodes["b"].recv("a", tag) for tag in (TAG, TAG._replace(step=1))]
+        assert not nodes["b"]._mailbox._waiting
+        return [bytes(message.data) for message in taken]
+
+    assert meet(talk) == [repr(TAG).encode(), repr(TAG._replace(step=1)).encode()]
+
+
+@pytest.mark.parametrize("metadata", ["none", "nonsense", "of another run", "for another node"])
+def test_a_stream_without_a_valid_identity_is_refused(
+    meet: Meet, identities: dict[str, Identity], addresses: dict[str, Address], metadata: str
+) -> None:
+    """On the shaped network anybody may knock; only nodes of this run may speak, and only to whom they meant."""
+    proofs = {
+        "none": (),
+        "nonsense": ((IDENTITY_KEY, b"\xffnonsense"),),
+        "of another run": ((IDENTITY_KEY, identities["intruder"].prove("b")),),
+        "for another node": ((IDENTITY_KEY, identities["a"].prove("c")),),
+    }
+
+    async def talk(nodes: Transports) -> grpc.StatusCode:
+        async with channel(addresses["b"], "b", None) as line:
+            call = line.stream_unary(METHOD, None, Delivered.FromString)(metadata=proofs[metadata])
+            return await call.code()
+
+    assert meet(talk) == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_an_old_proof_is_refused(identities: dict[str, Identity], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording of a stream's first words must not open another stream later."""
+    proof = identities["a"].prove("b")
+    assert identities["b"].check(proof) == "a"
+
+    monkeypatch.setattr("services.identity.time", lambda: 4e9)
+
+    with pytest.raises(Refused, match="too old"):
+        identities["b"].check(proof)
+
+
+def test_under_tls_nobody_gets_in_without_a_certificate_of_the_run(
+    meet: Meet, identities: dict[str, Identity], addresses: dict[str, Address]
+) -> None:
+    """Encryption to whoever listens would protect nothing."""
+
+    async def talk(nodes: Transports) -> list[grpc.StatusCode]:
+        codes = []
+        for identity in (None, identities["intruder"]):
+            async with channel(addresses["b"], "b", identity) as line:
+                proof = ((IDENTITY_KEY, identities["a"].prove("b")),)
+                call = line.stream_unary(METHOD, None, Delivered.FromString)(metadata=proof, timeout=2.0)
+                codes.append(await call.code())
+        return codes
+
+    assert meet(talk, encrypt=True) == [grpc.StatusCode.UNAVAILABLE] * 2
+
+
+def test_a_node_that_is_not_there_is_an_error_in_time(meet: Meet) -> None:
+    """Nobody waits for a node that never came."""
+
+    async def talk(nodes: Transports) -> float:
+        started = asyncio.get_running_loop().time()
+        with pytest.raises((Unreachable, DeadlineExceeded)):
+            await nodes["a"].send("c", Message(TAG))
+        nodes["a"]._streams.clear()
+        return asyncio.get_running_loop().time() - started
+
+    assert meet(talk, timeout_s=0.5) < 2.0
+
+
+def test_a_silent_node_is_an_error_in_time(meet: Meet) -> None:
+    """The receiver's half of the same promise."""
+
+    async def talk(nodes: Transports) -> None:
+        with pytest.raises(DeadlineExceeded, match="from a within 0.3 s"):
+            await nodes["b"].recv("a", TAG)
+
+    meet(talk, timeout_s=0.3)
+
+
+def test_a_stream_that_breaks_off_wakes_whoever_waits(meet: Meet) -> None:
+    """A killed process closes its connections: the others must learn it from that, not from a timeout."""
+
+    async def talk(nodes: Transports) -> float:
+        await nodes["a"].send("b", Message(TAG))
+        await nodes["b"].recv("a", TAG)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.1, nodes["a"]._streams["b"].call.cancel)
+        started = loop.time()
+        with pytest.raises(Unreachable, match="a broke off"):
+            await nodes["b"].recv("a", Tag(1, Stage.PUSH))
+        nodes["a"]._streams.clear()
+        return loop.time() - started
+
+    assert meet(talk, timeout_s=20.0) < 2.0
+
+
+def test_sending_to_a_node_that_has_ended_is_an_error(meet: Meet) -> None:
+    """The sender's half: its stream is over, and it is told so."""
+
+    async def talk(nodes: Transports) -> None:
+        await nodes["a"].send("b", Message(TAG))
+        await nodes["b"]._server.stop(0)
+        with pytest.raises(NetworkError):
+            for step in range(1, 50):
+                await nodes["a"].send("b", Message(TAG._replace(step=step)))
+                await asyncio.sleep(0.01)
+        nodes["a"]._streams.clear()
+
+    meet(talk)
+
+
+def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast asynchronous worker is done long before the servers are; its exit must not break their streams."""
+    monkeypatch.setattr(data, "CLOSE_S", 0.1)
+
+    async def talk(nodes: Transports) -> bytes:
+        await nodes["a"].send("b", Message(TAG))
+        stopping = asyncio.create_task(nodes["b"].stop())
+        await asyncio.sleep(0.5)
+        await nodes["a"].send("b", Message(TAG._replace(step=1), b"still here"))
+        await nodes["a"].stop()
+        nodes["a"]._streams.clear()
+        await stopping
+        return bytes((await nodes["b"].recv("a", TAG._replace(step=1))).data)
+
+    assert meet(talk) == b"still here"
+
+
+def test_a_shaped_link_takes_as_long_as_its_rate_says(meet: Meet) -> None:
+    """A megabyte at 100 Mbit/s, headers of whole frames included: what tc would make of it."""
+    vector = np.zeros(1_000_000, "uint8")
+
+    async def talk(nodes: Transports) -> float:
+        await nodes["a"].send("b", Message(Tag(0, Stage.SUM)))  # opens the stream
+        await nodes["b"].recv("a", Tag(0, Stage.SUM))
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        sending = asyncio.create_task(send_vector(nodes["a"], "b", Message(TAG), vector))
+        first = await nodes["b"].recv("a", TAG)
+        await recv_rest(nodes["b"], "a", first, vector.copy())
+        await sending
+        return loop.time() - started
+
+    seconds = min(meet(talk, rate_bps=1e8) for _ in range(2))  # whatever else this host does
+
+    assert seconds == pytest.approx(8e6 / (1e8 * 1448 / 1514), rel=0.05)

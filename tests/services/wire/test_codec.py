@@ -1,0 +1,97 @@
+"""The codec by hand and protobuf write and read the same bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.errors import ProtocolError
+from services.transport.base import Message, Tag
+from services.wire.codec import decode, encode
+from services.wire.data_pb2 import Header, Part
+
+fixed32, fixed64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+seconds = st.floats(allow_nan=False)
+headers = st.builds(
+    Header,
+    step=fixed64,
+    stage=fixed32,
+    chunk=fixed32,
+    piece=fixed32,
+    version=fixed64,
+    samples=fixed64,
+    sent_at=seconds,
+    passed_at=seconds,
+    update_s=seconds,
+)
+# Lengths are written seven bits per byte: both sides of every step.
+payloads = st.one_of(
+    st.binary(max_size=300), st.sampled_from([0, 1, 127, 128, 16383, 16384, 2**21 - 1, 2**21]).map(bytes)
+)
+
+
+def message(header: Header, data: bytes) -> Message:
+    return Message(
+        Tag(header.step, header.stage, header.chunk, header.piece),
+        data,
+        header.version,
+        header.samples,
+        header.sent_at,
+        header.passed_at,
+        header.update_s,
+    )
+
+
+@given(header=headers, data=payloads)
+def test_protobuf_reads_what_the_codec_writes(header: Header, data: bytes) -> None:
+    """Whoever has only the .proto file must understand a node."""
+    part = Part.FromString(encode(message(header, data)))
+
+    assert (part.header, part.data) == (header, data)
+
+
+@given(header=headers, data=payloads.filter(bool))
+def test_the_codec_reads_what_protobuf_writes(header: Header, data: bytes) -> None:
+    """And the other way round; protobuf leaves an empty payload away, which no message of ours is without."""
+    decoded = decode(Part(header=header, data=data).SerializeToString())
+
+    assert decoded == message(header, data)
+
+
+@given(header=headers, data=payloads)
+def test_what_is_written_is_read_without_a_copy(header: Header, data: bytes) -> None:
+    """The codec is there to save copies: the payload is a view of what was received."""
+    part = encode(message(header, data))
+
+    decoded = decode(part)
+
+    assert decoded == message(header, data)
+    assert isinstance(decoded.data, memoryview)
+    assert decoded.data.obj is part
+
+
+def test_a_message_of_defaults_is_read() -> None:
+    """Protobuf leaves fields away that hold their default; all of them may."""
+    nothing = Message(Tag(0, 0))
+
+    assert decode(encode(nothing)) == nothing
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"",
+        b"\x0a",
+        b"\x7a\x00",
+        b"\x0a\x09\x09",  # a header that is cut off
+        encode(Message(Tag(1, 1), b"abc"))[:-1],
+        encode(Message(Tag(1, 1), b"abc")) + b"d",
+        encode(Message(Tag(1, 1), b""))[:-2],  # no data at all
+        encode(Message(Tag(1, 1), b"a" * 200))[:-200],
+        encode(Message(Tag(1, 1), b"a" * 200))[:-201],  # a length that is cut off
+        b"\x0a\x02\xff\xff\x7a\x00",  # a header that is none
+    ],
+)
+def test_bytes_that_are_no_message_are_a_protocol_error(part: bytes) -> None:
+    """What comes from the network may be anything; it must never be taken for a shorter vector."""
+    with pytest.raises(ProtocolError):
+        decode(part)

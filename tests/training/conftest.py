@@ -1,0 +1,124 @@
+"""A whole trial in one process and in virtual time, and everything that it left behind."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+
+from services.control import Epoch, Final
+from services.coordinator.desk import Desk
+from services.device import HostArray
+from services.plan import Nowhere, Plan, make_plan
+from services.runlog import TOKEN
+from services.scenario import Scenario
+from services.simulate import simulate
+
+Row: TypeAlias = dict[str, Any]
+Document: TypeAlias = dict[str, Any]
+
+# 80 samples for training.
+NUMBERS = {"kind": "synthetic_regression", "samples": 100, "features": 4, "outputs": 2, "hidden": 8}
+
+
+@dataclass
+class Rehearsal:
+    """A trial that is over."""
+
+    plan: Plan
+    lines: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by node, as written
+    carried: list[HostArray] = field(default_factory=list)  # parameters of worker 0 after each epoch
+    finals: dict[str, bytes] = field(default_factory=dict)  # what each server handed in
+
+    @property
+    def params(self) -> HostArray:
+        """The result: what asynchronous servers hold, else what worker 0 held last."""
+        if self.plan.servers and not self.plan.strategy.synchronous:
+            held = [self.finals[node.name] for node in self.plan.of_role("ps_shard")]
+            return np.frombuffer(b"".join(held), self.plan.dtype)
+        return self.carried[-1]
+
+    def events(self, node: str, key: str) -> list[Row]:
+        """The events of one kind that a node has logged."""
+        parsed = (json.loads(line.removeprefix(TOKEN)) for line in self.lines[node])
+        return [event for event in parsed if event["key"] == key]
+
+    def value(self, node: str, key: str) -> Any:
+        """What a node has logged exactly once."""
+        (event,) = self.events(node, key)
+        return event["value"]
+
+    def rows(self, node: str, key: str) -> list[Row]:
+        """All rows of a batched event."""
+        batches = (event["value"] for event in self.events(node, key))
+        return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
+
+    def steps(self, rank: int) -> list[Row]:
+        """The steps of one worker."""
+        return self.rows(f"worker-{rank}", "node_steps")
+
+
+Rehearse: TypeAlias = Callable[..., Rehearsal]
+
+
+def plan_of(document: Document, *, hash_every_step: bool = False) -> Plan:
+    """The plan of a document's only trial."""
+    (trial,) = Scenario.decode(document).trials()
+    plan = make_plan(trial, "rehearsal", "simulated", Nowhere())
+    return plan.model_copy(update={"hash_every_step": hash_every_step})
+
+
+@pytest.fixture
+def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
+    """Runs one strategy on a small regression: `rehearse(strategy, workers, **workload, cluster=…)`."""
+    current: list[Rehearsal] = []
+    end_epoch, leave = Desk.end_epoch, Desk.leave
+
+    async def carry(desk: Desk, epoch: Epoch) -> str:
+        if epoch.parameters:
+            current[-1].carried.append(np.frombuffer(epoch.parameters, desk.plan.dtype))
+        return await end_epoch(desk, epoch)
+
+    async def hand_in(desk: Desk, node: str, final: Final) -> None:
+        if final.parameters:
+            current[-1].finals[node] = final.parameters
+        await leave(desk, node, final)
+
+    monkeypatch.setattr(Desk, "end_epoch", carry)
+    monkeypatch.setattr(Desk, "leave", hand_in)
+
+    def run(
+        strategy: Document,
+        workers: int,
+        *,
+        cluster: Document | None = None,
+        hash_every_step: bool = False,
+        timeouts: Document | None = None,
+        seed: int = 1,
+        **workload: Any,
+    ) -> Rehearsal:
+        document = {
+            "name": "rehearsal",
+            "workload": {
+                "dataset": NUMBERS,
+                "model": {"kind": "mlp", "hidden": [5], "activation": "tanh"},
+                "optimiser": {"kind": "momentum", "rate": 0.05},
+                "batch": 12,
+                "epochs": 3,
+                **workload,
+            },
+            "cluster": {"workers": workers, "worker": {"throughput": "1000/s"}, **(cluster or {})},
+            "strategies": {"it": strategy},
+            "baseline": False,
+            "timeouts": timeouts or {},
+            "seed": seed,
+        }
+        rehearsal = Rehearsal(plan_of(document, hash_every_step=hash_every_step))
+        current.append(rehearsal)
+        simulate(rehearsal.plan, lambda node: rehearsal.lines[node].append)
+        return rehearsal
+
+    return run

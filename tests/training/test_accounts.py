@@ -1,0 +1,158 @@
+"""What a run says that it did adds up, under every strategy."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.links import QUANTUM_BYTES, goodput
+from services.transport.base import Message
+from services.transport.mailbox import Mailbox
+
+STRATEGIES: dict[str, tuple[dict[str, Any], int]] = {
+    "none": ({"kind": "none"}, 1),
+    "ring": ({"kind": "all_reduce"}, 3),
+    "bsp": ({"kind": "parameter_server", "servers": 2}, 3),
+    "asp": ({"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "asp"}}, 3),
+}
+LINKS = {
+    "worker": {"throughput": "1000/s", "uplink": "1mbit", "downlink": "1mbit"},
+    "server": {"uplink": "1mbit", "downlink": "1mbit"},
+    "groups": [{"name": "slow", "ranks": [0], "throughput": "250/s"}],
+}
+
+every_strategy = pytest.mark.parametrize(("strategy", "workers"), STRATEGIES.values(), ids=STRATEGIES)
+
+
+@every_strategy
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+def test_every_node_sends_the_bytes_that_the_plan_promised(
+    rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int, precision: str
+) -> None:
+    """Traffic is compared with interface counters: the promise must be exact, or the difference means nothing."""
+    done = rehearse(strategy, workers, precision=precision)
+
+    for node, per_step in done.plan.bytes_per_step.items():
+        assert done.value(node, "node_stop")["payload_bytes_sent"] == per_step * done.plan.steps
+    assert done.plan.bytes_per_step.keys() == {node.name for node in done.plan.nodes} - {"coordinator"}
+
+
+@every_strategy
+def test_steps_add_up_to_what_a_worker_says_at_its_end(
+    rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int
+) -> None:
+    """Bytes per step and bytes per run are two records of the same messages."""
+    done = rehearse(strategy, workers)
+
+    for rank in range(workers):
+        stop, steps = done.value(f"worker-{rank}", "node_stop"), done.steps(rank)
+        leaving = len(done.plan.of_role("ps_shard"))  # a word of goodbye to every server, outside of any step
+        assert sum(row["bytes_sent"] for row in steps) == stop["payload_bytes_sent"]
+        assert sum(row["messages_sent"] for row in steps) == stop["messages_sent"] - leaving
+        assert sum(stop["peers"].values()) == stop["payload_bytes_sent"]
+
+
+@every_strategy
+@pytest.mark.parametrize("batch", [12, 13])
+def test_samples_processed_equal_the_budget(
+    rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int, batch: int
+) -> None:
+    """Strategies are compared by samples: each epoch is every training sample once, also in a small last batch."""
+    done = rehearse(strategy, workers, batch=batch, cluster=LINKS)
+
+    (stop,) = done.events("coordinator", "run_stop")
+    budget = done.plan.epochs * done.plan.train_samples
+    assert stop["metadata"]["samples_count"] == budget
+    assert sum(row["samples"] for rank in range(workers) for row in done.steps(rank)) == budget
+    losses = done.events("coordinator", "train_loss")
+    assert [event["metadata"]["epoch_num"] for event in losses] == [1, 2, 3]
+
+
+@every_strategy
+def test_the_phases_of_a_step_fill_it(rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int) -> None:
+    """A report that says where the time went must not lose any of it."""
+    done = rehearse(strategy, workers, cluster=LINKS)
+
+    for rank in range(workers):
+        for row in done.steps(rank):
+            parts = sum(row[f"{phase}_s"] for phase in ("data", "compute", "exchange", "update"))
+            assert parts == pytest.approx(row["step_s"], abs=1e-5)
+
+
+DIGITS = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [32]}, "batch": 240, "epochs": 1}
+EQUAL = {key: value for key, value in LINKS.items() if key != "groups"}
+
+
+@pytest.mark.parametrize(("label", "workers"), [("none", 1), ("ring", 1), ("ring", 2), ("ring", 5), ("bsp", 1)])
+def test_a_step_takes_the_seconds_that_the_closed_form_says(
+    rehearse: Callable[..., Any], label: str, workers: int
+) -> None:
+    """Equal workers behind equal links: the simulated network has nothing that the formula leaves out."""
+    strategy, _ = STRATEGIES[label]
+    done = rehearse(strategy | ({"servers": 1} if label == "bsp" else {}), workers, cluster=EQUAL, **DIGITS)
+
+    whole = done.steps(0)[:-1]  # the last batch is smaller
+
+    for row in whole:
+        assert row["step_s"] == pytest.approx(done.plan.predicted.step_s, rel=0.02)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_server_in_lockstep_takes_the_formulas_seconds_less_one_message_per_other_worker(
+    rehearse: Callable[..., Any], workers: int
+) -> None:
+    """A port passes whole messages, so the worker that is answered first computes while the last one still receives.
+
+    The formula lets all answers end together, as flows that share a link fairly would. The difference is at most one
+    message (`QUANTUM_BYTES`, or the vector if that is smaller) per other worker.
+    """
+    done = rehearse({"kind": "parameter_server"}, workers, cluster=EQUAL, **DIGITS)
+    message_s = min(QUANTUM_BYTES, done.plan.vector_bytes) / goodput(1e6)
+
+    _, *settled = done.steps(0)[:-1]
+
+    predicted_s = done.plan.predicted.step_s
+    for row in settled:
+        assert predicted_s - (workers - 1) * message_s - 1e-5 <= row["step_s"] <= predicted_s + 1e-5
+
+
+@every_strategy
+@pytest.mark.parametrize("late_s", [0.0, 0.02], ids=["copies", "copies and reordering"])
+def test_messages_that_come_twice_or_out_of_order_change_nothing(
+    rehearse: Callable[..., Any],
+    strategy: dict[str, Any],
+    workers: int,
+    late_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A network may repeat and overtake; a gradient that was applied twice would be a wrong model without an error."""
+    asynchronous = strategy.get("synchrony") == {"kind": "asp"}
+    calm = rehearse(strategy, workers, cluster=LINKS)
+    monkeypatch.setattr("services.transport.virtual.Mailbox", unruly(late_s))
+
+    done = rehearse(strategy, workers, cluster=LINKS)
+
+    versions = [row["version"] for node in ("server-0", "server-1") for row in done.rows(node, "shard_updates")]
+    assert versions == [row["version"] for node in ("server-0", "server-1") for row in calm.rows(node, "shard_updates")]
+    if late_s == 0.0 or not asynchronous:  # who comes first decides an asynchronous result
+        assert done.value("coordinator", "params_sha256") == calm.value("coordinator", "params_sha256")
+
+
+def unruly(late_s: float) -> type[Mailbox]:
+    """A mailbox to which the network delivers every message up to `late_s` late, and three times."""
+
+    class Unruly(Mailbox):
+        def deliver(self, source: str, message: Message) -> None:
+            later = asyncio.get_running_loop().call_later
+            chance = random.Random(repr((source, message.tag)))  # noqa: S311 - a test repeats
+            delay = late_s * chance.random()
+            if delay:
+                later(delay, super().deliver, source, message)
+            else:
+                super().deliver(source, message)
+            for _ in range(2):
+                later(delay + chance.random(), super().deliver, source, message)
+
+    return Unruly

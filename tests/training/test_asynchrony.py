@@ -1,0 +1,160 @@
+"""Laws of asynchronous training: how stale, how much, and that the order of arrival explains the result."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.device import HostArray
+
+ASP = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
+SLOW = {"groups": [{"name": "slow", "ranks": [0], "throughput": "250/s"}]}  # four times slower than the others
+OPTIMISERS = [{"kind": "sgd", "rate": 0.05}, {"kind": "momentum", "rate": 0.05}, {"kind": "adam", "rate": 0.01}]
+
+Row = dict[str, Any]
+
+
+def while_all_work(updates: list[Row], steps: int) -> list[Row]:
+    """The updates before the first worker made its last."""
+    end = min(row["version"] for row in updates if row["push_step"] == steps - 1)
+    return [row for row in updates if row["version"] < end]
+
+
+@pytest.mark.parametrize("cluster", [{}, SLOW], ids=["equal", "one slow"])
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_mean_staleness_is_n_minus_one_however_fast_each_worker_is(
+    rehearse: Callable[..., Any], workers: int, cluster: Row
+) -> None:
+    """Every update counts once in the staleness of every other worker's gradient: the mean is conserved."""
+    done = rehearse(
+        ASP, workers, cluster=cluster, model={"kind": "linear"}, batch=40, epochs=84 if workers > 3 else 150
+    )
+
+    updates = while_all_work(done.rows("server-0", "shard_updates"), done.plan.steps)
+
+    assert len(updates) >= 100 * workers
+    mean = sum(row["staleness"] for row in updates) / len(updates)
+    assert mean == pytest.approx(workers - 1, rel=0.01)
+
+
+def test_a_slow_workers_gradients_are_the_stale_ones(rehearse: Callable[..., Any]) -> None:
+    """The mean hides who pays: with three equal workers a slow one sees all their updates go by."""
+    done = rehearse(ASP, 4, cluster=SLOW, model={"kind": "linear"}, batch=40, epochs=60)
+
+    updates = while_all_work(done.rows("server-0", "shard_updates"), done.plan.steps)
+
+    by_worker = [[row["staleness"] for row in updates if row["worker"] == rank] for rank in range(4)]
+    assert np.mean(by_worker[0]) == pytest.approx(12, rel=0.02)  # three workers, four times each
+    assert [float(np.mean(stale)) for stale in by_worker[1:]] == pytest.approx([2.25] * 3, rel=0.02)
+
+
+def test_workers_and_server_tell_the_same_staleness(rehearse: Callable[..., Any]) -> None:
+    """The same fact from both ends: a version that one of them counted wrongly would show."""
+    done = rehearse(ASP, 3, cluster=SLOW)
+
+    by_server = {(row["worker"], row["push_step"]): row["staleness"] for row in done.rows("server-0", "shard_updates")}
+    by_worker = {(rank, row["step"]): row["staleness"] for rank in range(3) for row in done.steps(rank)}
+
+    assert by_server.keys() == by_worker.keys()
+    assert by_worker == by_server
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda optimiser: optimiser["kind"])
+@pytest.mark.parametrize("servers", [1, 3])
+def test_one_asynchronous_worker_is_serial_training_to_the_last_bit(
+    rehearse: Callable[..., Any], optimiser: Row, servers: int
+) -> None:
+    """Without others nothing is stale: what remains are the network and the ranges, which may not touch a number."""
+    alone = rehearse({"kind": "none"}, 1, optimiser=optimiser)
+    pushed = rehearse(ASP | {"servers": servers}, 1, optimiser=optimiser)
+
+    assert pushed.params.tobytes() == alone.params.tobytes()
+    assert pushed.value("coordinator", "params_sha256") == alone.value("coordinator", "params_sha256")
+    assert {row["staleness"] for row in pushed.steps(0)} == {0}
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda optimiser: optimiser["kind"])
+@pytest.mark.parametrize(("servers", "batch"), [(1, 12), (2, 12), (3, 2)])
+def test_the_order_of_arrival_replays_to_the_same_parameters(
+    rehearse: Callable[..., Any], optimiser: Row, servers: int, batch: int
+) -> None:
+    """An asynchronous result is explained by who came when: the log must hold all that it depends on."""
+    slow_links = {"worker": {"throughput": "1000/s", "uplink": "1mbit", "downlink": "2mbit"}, **SLOW}
+    workers = 3 if batch > 3 else 2
+    done = rehearse(ASP | {"servers": servers}, workers, cluster=slow_links, optimiser=optimiser, batch=batch)
+
+    params = Replay(done).run()
+
+    assert params.tobytes() == done.params.tobytes()
+    assert hashlib.sha256(params.tobytes()).hexdigest() == done.value("coordinator", "params_sha256")
+
+
+def test_a_version_counts_the_pushes_received(rehearse: Callable[..., Any]) -> None:
+    """No push is lost and none is applied twice."""
+    done = rehearse(ASP | {"servers": 2}, 3, cluster=SLOW)
+
+    for server in ("server-0", "server-1"):
+        updates = done.rows(server, "shard_updates")
+        assert [row["version"] for row in updates] == list(range(1, 3 * done.plan.steps + 1))
+        assert len({(row["worker"], row["push_step"]) for row in updates}) == len(updates)
+
+
+def test_asynchronous_workers_stop_soon_after_the_target(rehearse: Callable[..., Any]) -> None:
+    """Nobody waits for anybody, but nobody trains on when the result is known."""
+    done = rehearse(ASP, 3, cluster=SLOW, epochs=200, target={"metric": "r2", "at_least": 0.3})
+
+    (stop,) = done.events("coordinator", "run_stop")
+    assert (stop["metadata"]["status"], stop["metadata"]["reason"]) == ("success", "target reached")
+    assert all(len(done.steps(rank)) < done.plan.steps for rank in range(3))
+    assert stop["metadata"]["samples_count"] == sum(row["samples"] for rank in range(3) for row in done.steps(rank))
+
+
+class Replay:
+    """Recomputes an asynchronous run from the servers' logs alone."""
+
+    def __init__(self, done: Any) -> None:
+        self.plan = done.plan
+        self.data = self.plan.dataset.load(self.plan.dtype)
+        names = [node.name for node in self.plan.of_role("ps_shard")]
+        self.updates = [done.rows(name, "shard_updates") for name in names]
+        self.read = [  # version that a push's gradient was computed from, by shard
+            {(row["worker"], row["push_step"]): row["version"] - 1 - row["staleness"] for row in rows}
+            for rows in self.updates
+        ]
+        first = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)
+        self.versions = [[held.of(first)] for held in self.plan.shards]  # by shard, then version
+        self.states = [self.plan.optimiser.init(held.of(first)) for held in self.plan.shards]
+
+    def run(self) -> HostArray:
+        """The final parameters."""
+        while any(len(self.versions[shard]) <= len(rows) for shard, rows in enumerate(self.updates)):
+            ready = list(self._ready())
+            assert ready, "the log names a version that can't have existed yet"
+            for shard, row in ready:
+                self._apply(shard, row)
+        return np.concatenate([versions[-1] for versions in self.versions])
+
+    def _ready(self) -> Iterator[tuple[int, Row]]:
+        """The next update of every shard whose gradient can be computed already."""
+        for shard, rows in enumerate(self.updates):
+            done = len(self.versions[shard]) - 1
+            if done < len(rows):
+                push = rows[done]["worker"], rows[done]["push_step"]
+                if all(read[push] < len(held) for read, held in zip(self.read, self.versions, strict=True)):
+                    yield shard, rows[done]
+
+    def _apply(self, shard: int, row: Row) -> None:
+        rank, step = push = row["worker"], row["push_step"]
+        share = self.plan.order.share(step, rank, (1,) * self.plan.workers)
+        if len(share):
+            held = [versions[read[push]] for versions, read in zip(self.versions, self.read, strict=True)]
+            x, y = self.data.train_x[share], self.data.train_y[share]
+            _, gradient = self.plan.model.loss_and_grad(self.data.task, np.concatenate(held), x, y)
+            mine = self.plan.shards[shard].of(gradient)
+            params, state = self.plan.optimiser.step(self.versions[shard][-1], mine, self.states[shard])
+        else:
+            params, state = self.versions[shard][-1], self.states[shard]
+        self.versions[shard].append(params)
+        self.states[shard] = state
