@@ -34,8 +34,10 @@ RUNGS = {
     ),
     "ifb": ("ip link add ifb9 type ifb", "downlinks", "only uplinks can be shaped: a server's incast doesn't show"),
     "mirred": (
-        "tc qdisc add dev lo ingress && ip link add ifb9 type ifb &&"
-        " tc filter add dev lo parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev ifb9",
+        (
+            "tc qdisc add dev lo ingress && ip link add ifb9 type ifb &&"
+            " tc filter add dev lo parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev ifb9"
+        ),
         "downlinks",
         "only uplinks can be shaped: a server's incast doesn't show",
     ),

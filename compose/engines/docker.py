@@ -141,7 +141,7 @@ class Containers(Nodes):
 
     def complaint(self, node: str) -> str:
         said = self._containers[node].logs(stdout=False, stderr=True, tail=LAST_LINES).decode(errors="replace")
-        return (said.strip().splitlines() or [""])[-1]
+        return str((said.strip().splitlines() or [""])[-1])
 
     def stop(self) -> None:
         with ThreadPoolExecutor(HELPERS) as helpers:

@@ -111,7 +111,7 @@ class Processes(Nodes):
 
     def _popen(self, name: str, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
         plan, secrets = self._folder / "plan.json", self._secrets / name
-        command = [sys.executable, "-m", "services", "node", name, "--plan", plan, "--secrets", secrets]
+        command = [sys.executable, "-m", "services", "node", name, "--plan", str(plan), "--secrets", str(secrets)]
         marks = {RUN_VARIABLE: self._plan.run}
         # A session of its own: Ctrl-C reaches the runner alone, which then stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments

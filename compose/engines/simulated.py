@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from compose.engines.base import Engine, Preparing, Shaped, Status, Watcher
-from compose.engines.local import ENVIRONMENT, RUN_VARIABLE
+from compose.engines.local import ENVIRONMENT
+from compose.marks import RUN_VARIABLE
 from compose.supervise import Tail
 from services.plan import COORDINATOR, Addressing, Nowhere, Plan
 from services.scenario import EngineName

@@ -1,7 +1,7 @@
-"""The compose document: every container is as small a target as it can be, and the same plan gives the same document."""
+"""Every container is as small a target as it can be, and the same plan gives the same compose document."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_nobody_is_root(every: list[dict[str, Any]]) -> None:
 def test_the_root_file_system_is_read_only(every: list[dict[str, Any]]) -> None:
     """A node writes to its standard output and nowhere else."""
     assert all(node["read_only"] is True for node in every)
-    assert all(mount.startswith("/tmp:size=") for node in every for mount in node["tmpfs"])
+    assert all(mount.startswith("/tmp:size=") for node in every for mount in node["tmpfs"])  # noqa: S108 - its own, in memory
 
 
 def test_all_capabilities_are_dropped_and_none_comes_back(every: list[dict[str, Any]]) -> None:
@@ -180,8 +180,13 @@ def test_the_same_plan_gives_the_same_document(workers: int, servers: int, cpus:
     """Nothing in it depends on time, chance or order; a plan that went through JSON is the same plan."""
     given_as = {
         "name": "any",
-        "workload": {"dataset": {"kind": "digits"}, "model": {"kind": "linear"}, "optimiser": {"kind": "sgd", "rate": 0.1},
-                     "batch": 64, "epochs": 1},
+        "workload": {
+            "dataset": {"kind": "digits"},
+            "model": {"kind": "linear"},
+            "optimiser": {"kind": "sgd", "rate": 0.1},
+            "batch": 64,
+            "epochs": 1,
+        },
         "cluster": {"workers": workers, "worker": {"cpus": cpus}, "server": {"cpus": cpus}},
         "strategies": {"ps": {"kind": "parameter_server", "servers": servers}},
         "dilation": dilation,
@@ -209,7 +214,7 @@ Golden = Callable[[Path, str], None]
 
 
 @pytest.fixture
-def golden(pytestconfig: pytest.Config) -> Iterator[Golden]:
+def golden(pytestconfig: pytest.Config) -> Golden:
     """Compares with the file of this name, or writes it."""
     folder = pytestconfig.rootpath / "tests" / "golden" / "compose"
 
@@ -220,4 +225,4 @@ def golden(pytestconfig: pytest.Config) -> Iterator[Golden]:
             file.write_text(text)
         assert text == file.read_text()
 
-    yield compare
+    return compare

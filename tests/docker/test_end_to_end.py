@@ -1,6 +1,5 @@
 """Small trials from start to end in containers: the same bits as everywhere, every byte accounted for."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
