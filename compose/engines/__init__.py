@@ -3,6 +3,7 @@
 Imported when chosen: only a host with Docker needs its SDK to answer.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from compose.engines.base import Engine, Status
@@ -40,7 +41,7 @@ def named(name: str) -> Engine:
     from compose.engines.local import LocalEngine  # noqa: PLC0415
     from compose.engines.simulated import SimulatedEngine  # noqa: PLC0415
 
-    engines: dict[str, type[DockerEngine | LocalEngine | SimulatedEngine]] = {
+    engines: dict[str, Callable[[], Engine]] = {
         "docker": DockerEngine,
         "local": LocalEngine,
         "simulated": SimulatedEngine,

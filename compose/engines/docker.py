@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -34,6 +35,7 @@ BUILD = Path(__file__).parents[2] / "images" / "build"
 DATA_PORT, CONTROL_PORT = 7000, 7001
 UNPRIVILEGED = "10001:10001"  # who nodes are when the runner is root
 HELPERS = 8  # at a time
+DOWN_AGAIN, DOWN_AGAIN_S = 5, 0.5
 COMPOSE_S = 180.0  # for an engine that has stopped answering
 START_INTERVAL_API = (1, 44)  # the first engine that knows a health check's start_interval
 LAST_LINES = 20
@@ -149,10 +151,18 @@ class Containers(Nodes):
     def stop(self) -> None:
         with ThreadPoolExecutor(HELPERS) as helpers:
             list(helpers.map(self._remove, self._containers.items()))
-        self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+        self._down()
         if self._events is not None:
             self._events.close()
         self._client.close()
+
+    def _down(self) -> None:
+        """A busy engine lets go of a network's endpoints some time after their containers are gone."""
+        for _ in range(DOWN_AGAIN):
+            with suppress(TrialFailed):
+                return self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+            time.sleep(DOWN_AGAIN_S)
+        return self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
 
     @property
     def _label(self) -> str:
