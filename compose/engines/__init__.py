@@ -3,7 +3,6 @@
 Imported when chosen: only a host with Docker needs its SDK to answer.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from compose.engines.base import Engine, Status
@@ -41,7 +40,7 @@ def named(name: str) -> Engine:
     from compose.engines.local import LocalEngine  # noqa: PLC0415
     from compose.engines.simulated import SimulatedEngine  # noqa: PLC0415
 
-    engines: dict[str, Callable[[], Engine]] = {
+    engines: dict[str, type[DockerEngine | LocalEngine | SimulatedEngine]] = {
         "docker": DockerEngine,
         "local": LocalEngine,
         "simulated": SimulatedEngine,
