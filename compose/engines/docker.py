@@ -73,13 +73,7 @@ class DockerEngine(Engine):
 
     def prepare(self, watch: Preparing) -> None:
         watch.preparing("node image")
-        built = subprocess.run(  # noqa: S603 - our own script
-            [BUILD, "cpu"], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
-        )
-        if built.returncode:
-            raise HostError(f"images/build cpu failed:\n{built.stderr.strip()}")
-        # The tag that names its content: a build from another checkout may move the other one during this run.
-        self._images["cpu"] = built.stdout.split()[-1]
+        self._images["cpu"] = _build("cpu")
 
     def facts(self) -> dict[str, Any]:
         with closing(docker.from_env()) as client:
@@ -102,6 +96,8 @@ class DockerEngine(Engine):
         return Subnets(data=found[0], control=found[1])
 
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+        if any(node.device == "cuda" for node in plan.nodes):
+            self._images["cuda"] = _build("cuda")  # takes no time once it is there
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:
                 host = _host(client, self._images, Path(secrets))
@@ -247,6 +243,20 @@ class Containers(Nodes):
 
     def _log(self, node: str) -> Path:
         return self._folder / "logs" / f"{node}.log"
+
+
+def _build(target: str) -> str:
+    """Build an image; the tag that names its content, since a build from another checkout may move the other one.
+
+    Raises:
+        HostError: it can't be built here.
+    """
+    built = subprocess.run(  # noqa: S603 - our own script
+        [BUILD, target], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
+    )
+    if built.returncode:
+        raise HostError(f"images/build {target} failed:\n{built.stderr.strip()}")
+    return built.stdout.split()[-1]
 
 
 def _host(client: docker.DockerClient, images: dict[str, str], secrets: Path) -> Host:
