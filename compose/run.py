@@ -70,7 +70,7 @@ def run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
         HostError: the engine can't be prepared on this host.
     """
     engine = choice.engine
-    with closing(engine):
+    with stoppable(), closing(engine):
         engine.prepare(observer)
         return _run(source, choice, runs, observer)
 
@@ -83,12 +83,11 @@ def _run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
     observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
     statuses: list[Status] = []
     try:
-        with stoppable():
-            for number, plan in enumerate(plans, 1):
-                observer.trial_started(plan, number, len(plans))
-                started = time.monotonic()
-                statuses.append(_trial(plan, engine, folder, observer))
-                observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
+        for number, plan in enumerate(plans, 1):
+            observer.trial_started(plan, number, len(plans))
+            started = time.monotonic()
+            statuses.append(_trial(plan, engine, folder, observer))
+            observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
     except KeyboardInterrupt:
         return Run(folder, tuple(statuses), interrupted=True)
     return Run(folder, tuple(statuses), interrupted=False)

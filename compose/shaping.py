@@ -25,12 +25,23 @@ def burst_bytes(rate_bps: float) -> int:
     return max(SMALLEST_BURST_BYTES, int(rate_bps * BURST_S / 8))
 
 
+def segments(node: NodePlan, dilation: float) -> int:
+    """Packets of one MTU that TCP may hand to the kernel as one.
+
+    HTB lets a packet pass whole as soon as there is any credit, and the kernel hands it up to 64 KiB as one packet: a
+    short message would pass unshaped after a pause. No more than the credit may travel as one.
+    """
+    slowest = min(rate for rate in (node.uplink_bps, node.downlink_bps) if rate) / dilation
+    return max(1, burst_bytes(slowest) // MTU_BYTES)
+
+
 def script(node: NodePlan, dilation: float) -> str:
     """A shell script that shapes both directions of the node's data link and prints what the kernel then has.
 
     The interface is found by the node's address, since an engine may name it as it likes.
     """
     lines = ["set -e", f"dev=$(ip -o -4 addr show to {node.place.data.host} | awk '{{print $2}}')"]
+    lines += [f"ip link set dev $dev gso_max_segs {segments(node, dilation)}"]
     if node.uplink_bps:
         lines += _htb("$dev", node.uplink_bps / dilation)
     if node.downlink_bps:

@@ -9,15 +9,23 @@ import argparse
 import sys
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from services.errors import UserError, first
 from services.plan import Plan
 
 PLAN, SECRETS = Path("/run/ensayo/plan.json"), Path("/run/secrets")
+USER = 2  # exit code of a mistake in what was given
 
 
 def main() -> int:
     """Start what the arguments say."""
     arguments = _arguments()
-    return int(arguments.start(arguments))
+    try:
+        return int(arguments.start(arguments))
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        return USER
 
 
 def _node(arguments: argparse.Namespace) -> int:
@@ -40,7 +48,8 @@ def _simulate(_: argparse.Namespace) -> int:
         try:
             simulate_into(_plan(folder / "plan.json"), folder / "logs")
         except Exception as error:  # noqa: BLE001 - a trial that fails must not end those after it; the engine reports it
-            sys.stdout.write(f"{type(error).__name__}: {error}\n".replace("\n", " ").strip() + "\n")
+            cause = first(error)
+            sys.stdout.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
         else:
             sys.stdout.write("done\n")
         sys.stdout.flush()
@@ -48,7 +57,12 @@ def _simulate(_: argparse.Namespace) -> int:
 
 
 def _plan(path: Path) -> Plan:
-    return Plan.model_validate_json(path.read_bytes())
+    try:
+        return Plan.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise UserError(f"{path} is not a plan: {where}: {problem['msg']}") from error
 
 
 def _arguments() -> argparse.Namespace:

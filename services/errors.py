@@ -31,3 +31,10 @@ class Refused(NetworkError):
 
 class ProtocolError(EnsayoError):
     """A message that the state of the protocol does not allow: a bug, never a condition to recover from."""
+
+
+def first(error: BaseException) -> BaseException:
+    """The first error in a group of groups, which the others follow from; an error by itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

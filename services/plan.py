@@ -150,6 +150,8 @@ class Plan(Record):
 def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing, question: str = "") -> Plan:
     """Decide everything about one trial; the same arguments give the same plan.
 
+    It is long because a plan has many fields, and each is decided here, once.
+
     Args:
         trial: one combination of a scenario.
         run: identifier of the run.

@@ -5,11 +5,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 import pytest
+from hypothesis import settings
 
 from compose.engines.docker import DockerEngine
 from services.clock import VirtualLoop
 from services.device import Device, Want, select
 from services.errors import HostError
+
+settings.register_profile("any host", deadline=None)  # a busy host is slow, not wrong
+settings.load_profile("any host")
 
 InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -34,6 +35,7 @@ BUILD = Path(__file__).parents[2] / "images" / "build"
 DATA_PORT, CONTROL_PORT = 7000, 7001
 UNPRIVILEGED = "10001:10001"  # who nodes are when the runner is root
 HELPERS = 8  # at a time
+DOWN_AGAIN, DOWN_AGAIN_S = 5, 0.5
 COMPOSE_S = 180.0  # for an engine that has stopped answering
 START_INTERVAL_API = (1, 44)  # the first engine that knows a health check's start_interval
 LAST_LINES = 20
@@ -71,13 +73,7 @@ class DockerEngine(Engine):
 
     def prepare(self, watch: Preparing) -> None:
         watch.preparing("node image")
-        built = subprocess.run(  # noqa: S603 - our own script
-            [BUILD, "cpu"], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
-        )
-        if built.returncode:
-            raise HostError(f"images/build cpu failed:\n{built.stderr.strip()}")
-        # The tag that names its content: a build from another checkout may move the other one during this run.
-        self._images["cpu"] = built.stdout.split()[-1]
+        self._images["cpu"] = _build("cpu")
 
     def facts(self) -> dict[str, Any]:
         with closing(docker.from_env()) as client:
@@ -100,6 +96,8 @@ class DockerEngine(Engine):
         return Subnets(data=found[0], control=found[1])
 
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+        if any(node.device == "cuda" for node in plan.nodes):
+            self._images["cuda"] = _build("cuda")  # takes no time once it is there
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:
                 host = _host(client, self._images, Path(secrets))
@@ -149,10 +147,18 @@ class Containers(Nodes):
     def stop(self) -> None:
         with ThreadPoolExecutor(HELPERS) as helpers:
             list(helpers.map(self._remove, self._containers.items()))
-        self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+        self._down()
         if self._events is not None:
             self._events.close()
         self._client.close()
+
+    def _down(self) -> None:
+        """A busy engine lets go of a network's endpoints some time after their containers are gone."""
+        for _ in range(DOWN_AGAIN):
+            with suppress(TrialFailed):
+                return self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+            time.sleep(DOWN_AGAIN_S)
+        return self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
 
     @property
     def _label(self) -> str:
@@ -237,6 +243,20 @@ class Containers(Nodes):
 
     def _log(self, node: str) -> Path:
         return self._folder / "logs" / f"{node}.log"
+
+
+def _build(target: str) -> str:
+    """Build an image; the tag that names its content, since a build from another checkout may move the other one.
+
+    Raises:
+        HostError: it can't be built here.
+    """
+    built = subprocess.run(  # noqa: S603 - our own script
+        [BUILD, target], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
+    )
+    if built.returncode:
+        raise HostError(f"images/build {target} failed:\n{built.stderr.strip()}")
+    return built.stdout.split()[-1]
 
 
 def _host(client: docker.DockerClient, images: dict[str, str], secrets: Path) -> Host:

@@ -171,7 +171,7 @@ def test_a_request_to_terminate_ends_a_run_as_ctrl_c_does(start: Start, engine: 
     assert left(runner.run) == []
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "simulated"])
 def test_clean_removes_what_a_killed_runner_left(start: Start, engine: str) -> None:
     """A runner that is killed can remove nothing; everything must be found by its marks."""
     runner = start(engine, LONG)

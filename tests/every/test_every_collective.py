@@ -17,7 +17,7 @@ from services.collectives.executor import all_reduce
 from services.device import HostArray
 from services.layout import ranges
 from services.links import QUANTUM_BYTES, Port
-from services.strategies.all_reduce import payload
+from services.strategies.all_reduce import AllReduce
 from services.transport.base import Traffic
 from services.transport.virtual import Fabric
 
@@ -60,6 +60,11 @@ async def exchange(routes: Sequence[Route], vectors: list[HostArray], bytes_per_
 def normal(ranks: int, size: int, dtype: str, seed: int = 0) -> list[HostArray]:
     """One vector per rank."""
     return list(np.random.default_rng(seed).standard_normal((ranks, size)).astype(dtype))
+
+
+def sent_by(collective: Collective, ranks: int, rank: int, size: int) -> int:
+    """Bytes that the plan promises for a vector of `size` fp32 entries."""
+    return AllReduce(collective=collective).bytes_per_step(ranks, size, "float32").workers[rank]
 
 
 def test_every_member_of_the_family_of_collectives_stands_in_the_table() -> None:
@@ -123,7 +128,7 @@ def test_bytes_and_messages_are_those_counted_from_the_routes(
     done = in_virtual_time(exchange(routes, normal(ranks, size, "float32")))
 
     for rank, traffic in enumerate(done.traffic):
-        assert traffic.payload_bytes == 4 * payload(routes, rank, size)
+        assert traffic.payload_bytes == sent_by(collective, ranks, rank, size)
         assert traffic.messages == sum(r.sends(rank) * count for r, count in zip(routes, pieces, strict=True))
 
 
@@ -204,7 +209,7 @@ def test_a_ring_sends_two_n_minus_one_messages_and_that_share_of_the_vector(rank
 
     for rank in range(ranks):
         assert sum(route.sends(rank) for route in routes) == 2 * (ranks - 1)
-        assert payload(routes, rank, size) == 2 * (ranks - 1) * size // ranks
+        assert sent_by(Ring(), ranks, rank, size) == 4 * 2 * (ranks - 1) * size // ranks
 
 
 def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> None:

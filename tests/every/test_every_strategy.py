@@ -1,0 +1,109 @@
+"""Every strategy through one battery: what it says before a run. What it does stands in `tests/training`."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from services.optimisers import Momentum
+from services.strategies import AllReduce, Alone, AnyStrategy, ParameterServer, Strategy
+from services.strategies.base import Cost
+from services.synchronisers import Asp, Bsp
+
+EXAMPLES: list[Strategy] = [
+    Alone(),
+    AllReduce(),
+    ParameterServer(),
+    ParameterServer(servers=3, synchrony=Bsp()),
+    ParameterServer(synchrony=Asp()),
+    ParameterServer(servers=2, synchrony=Asp(), rate="as_given"),
+]
+
+every_strategy = pytest.mark.parametrize("strategy", EXAMPLES, ids=repr)
+workers_and_entries = given(workers=st.integers(1, 17), entries=st.integers(1, 5000))
+
+
+def some(strategy: Strategy, workers: int) -> int:
+    """So many workers, or one if the strategy takes no more."""
+    return 1 if strategy.refusal(workers) else workers
+
+
+def test_every_member_of_the_family_of_strategies_stands_in_the_table() -> None:
+    """A strategy that is not in the table is not tested."""
+    union, _ = get_args(AnyStrategy)
+
+    assert {type(strategy) for strategy in EXAMPLES} == set(get_args(union))
+
+
+@every_strategy
+def test_a_strategy_is_read_from_what_it_writes(strategy: Strategy) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnyStrategy).validate_json(strategy.model_dump_json()) == strategy
+
+
+@every_strategy
+def test_every_strategy_takes_one_worker(strategy: Strategy) -> None:
+    """Speed-up begins there."""
+    assert strategy.refusal(1) is None
+
+
+def test_training_alone_is_for_one() -> None:
+    """Two workers that never exchange anything train two models."""
+    assert "one worker" in (Alone().refusal(2) or "")
+
+
+@every_strategy
+@workers_and_entries
+def test_what_is_sent_is_said_for_every_node_and_grows_with_the_number_format(
+    strategy: Strategy, workers: int, entries: int
+) -> None:
+    """Counts are of payload: fp64 weighs twice as much as fp32, exactly."""
+    workers = some(strategy, workers)
+
+    narrow, wide = (strategy.bytes_per_step(workers, entries, dtype) for dtype in ("float32", "float64"))
+
+    assert (len(narrow.workers), len(narrow.servers)) == (workers, strategy.server_count)
+    assert wide.workers == tuple(2 * count for count in narrow.workers)
+    assert wide.servers == tuple(2 * count for count in narrow.servers)
+
+
+@every_strategy
+@workers_and_entries
+def test_servers_answer_with_as_much_as_they_were_sent(strategy: Strategy, workers: int, entries: int) -> None:
+    """Every gradient that is pushed is answered by parameters of the same size."""
+    workers = some(strategy, workers)
+
+    sent = strategy.bytes_per_step(workers, entries, "float32")
+
+    if strategy.server_count:
+        assert sum(sent.servers) == sum(sent.workers) == workers * entries * 4
+
+
+@every_strategy
+@given(workers=st.integers(1, 16), slower=st.floats(1, 10))
+def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strategy, workers: int, slower: float) -> None:
+    """Whatever the formula."""
+    base = Cost(
+        workers=some(strategy, workers), entries=250_000, dtype="float32", alpha_s=1e-4, beta_s=1e-7, compute_s=0.1
+    )
+
+    before = strategy.predict(base)
+
+    assert before.exchange_s >= 0
+    for field in ("alpha_s", "beta_s", "compute_s"):
+        changed = base.model_copy(update={field: getattr(base, field) * slower})
+        assert strategy.predict(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
+
+
+@every_strategy
+@given(workers=st.integers(1, 16))
+def test_an_optimiser_keeps_all_but_its_rate(strategy: Strategy, workers: int) -> None:
+    """A strategy may scale the rate by how much goes into one update; momentum is the user's."""
+    given_one = Momentum(rate=0.1, momentum=0.7, nesterov=True)
+
+    used = strategy.optimiser(given_one, workers)
+
+    assert used.model_copy(update={"rate": 0.1}) == given_one
+    assert used.rate == pytest.approx(0.1) or used.rate == pytest.approx(0.1 / workers)

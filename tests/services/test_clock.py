@@ -1,0 +1,111 @@
+"""Virtual time jumps from timer to timer; wall time is slowed down; both are told in virtual seconds."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.clock import Clock, VirtualClock, VirtualLoop, WallClock, precise_loop
+
+Run = Callable[[Any], Any]
+
+
+@given(delays=st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
+def test_timers_fire_in_order_at_exactly_their_time(delays: list[float], in_virtual_time: Run) -> None:
+    """Everything that a simulation says about time rests on this."""
+
+    async def sleep() -> list[tuple[float, float]]:
+        loop, fired = asyncio.get_running_loop(), []
+        for delay in delays:
+            loop.call_at(delay, lambda due=delay: fired.append((due, loop.time())))
+        await asyncio.sleep(max(delays) + 1)
+        return fired
+
+    fired = in_virtual_time(sleep())
+
+    assert [due for due, _ in fired] == sorted(delays)
+    assert all(now == pytest.approx(due, rel=1e-9, abs=1e-9) for due, now in fired)
+
+
+def test_a_month_of_virtual_time_takes_no_time(in_virtual_time: Run) -> None:
+    """Otherwise it would not be virtual. (Beyond 97 days asyncio's clock resolution is lost in a float.)"""
+    started = time.monotonic()
+
+    in_virtual_time(asyncio.sleep(30 * 86400))
+
+    assert time.monotonic() - started < 1
+
+
+def test_a_deadlock_is_an_error_and_no_hang() -> None:
+    """Two nodes that wait for each other must end a simulation, not the patience of its user."""
+
+    async def wait() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RuntimeError, match="deadlock"), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(wait())
+
+
+def test_mathematics_takes_no_virtual_time(in_virtual_time: Run) -> None:
+    """A worker's speed is declared; how long this host needs must not show."""
+
+    async def compute() -> tuple[int, float, float]:
+        clock = VirtualClock()
+        started = clock.now()
+        result = await clock.run(lambda: (time.sleep(0.01), 7)[1])
+        return result, clock.now() - started, clock.wall(3.0)
+
+    assert in_virtual_time(compute()) == (7, 0.0, 3.0)
+
+
+@pytest.mark.parametrize("dilation", [1.0, 4.0])
+def test_a_dilated_clock_counts_fewer_seconds_and_waits_longer(dilation: float) -> None:
+    """A slow host rehearses a fast cluster by making everything slower alike: rates, deadlines, stamps."""
+
+    async def sleep() -> tuple[float, float, float]:
+        clock, wall = WallClock(dilation), time.monotonic()
+        started, started_ms = clock.now(), clock.epoch_ms()
+        await clock.sleep_until(started + 0.05 / dilation)
+        return time.monotonic() - wall, clock.now() - started, clock.epoch_ms() - started_ms
+
+    wall_s, virtual_s, virtual_ms = asyncio.run(sleep())
+
+    assert wall_s == pytest.approx(0.05, abs=0.02)
+    assert virtual_s == pytest.approx(wall_s / dilation, rel=0.05)
+    assert virtual_ms == pytest.approx(virtual_s * 1e3, rel=0.05)
+    assert WallClock(dilation).wall(2.0) == 2.0 * dilation
+
+
+@pytest.mark.parametrize("clock", [WallClock(), VirtualClock()], ids=["wall", "virtual"])
+def test_a_deadline_that_has_passed_is_not_waited_for(clock: Clock, in_virtual_time: Run) -> None:
+    """Being late must not make a worker later."""
+
+    async def late() -> float:
+        started = clock.now()
+        await clock.sleep_until(started - 10)
+        return clock.now() - started
+
+    assert in_virtual_time(late()) < 0.01
+
+
+def test_timers_of_the_precise_loop_are_good_to_a_fraction_of_a_millisecond() -> None:
+    """A step of a few milliseconds is made of such waits; an ordinary loop rounds each up to a millisecond."""
+
+    async def sleep() -> list[float]:
+        loop, late = asyncio.get_running_loop(), []
+        for _ in range(60):
+            due = loop.time() + 0.0023
+            await asyncio.sleep(due - loop.time())
+            late.append(loop.time() - due)
+        return late
+
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
+        late = runner.run(sleep())
+
+    assert min(late) > -1e-4
+    assert median(late) < 0.3e-3

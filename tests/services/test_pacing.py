@@ -1,0 +1,82 @@
+"""A paced worker takes exactly what its device would take; what comes late is told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.clock import VirtualClock
+from services.pacing import HostSpeed, Paced
+
+Run = Callable[[Any], Any]
+
+
+class Laborious(VirtualClock):
+    """A clock on which mathematics takes time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        await self.sleep_until(self.now() + self.seconds)
+        return work()
+
+
+@given(samples=st.integers(0, 1000), throughput=st.floats(0.1, 1e6), slot=st.floats(0, 0.99))
+def test_in_virtual_time_a_phase_takes_exactly_samples_over_throughput(
+    samples: int, throughput: float, slot: float, in_virtual_time: Run
+) -> None:
+    """Whatever the slot: it only says when within the phase the host works."""
+
+    async def phase() -> tuple[tuple[str, float | None], float]:
+        clock = VirtualClock()
+        done = await Paced(clock, throughput, slot).compute(samples, lambda: "done")
+        return done, clock.now()
+
+    (result, late_s), seconds = in_virtual_time(phase())
+
+    assert result == "done"
+    assert seconds == pytest.approx(samples / throughput, rel=1e-9, abs=1e-9)
+    assert late_s == pytest.approx(0.0, abs=1e-9)
+
+
+def test_many_phases_end_where_their_sum_does(in_virtual_time: Run) -> None:
+    """Each deadline is absolute within its phase: the work before it is inside it, not added to it."""
+
+    async def phases() -> float:
+        clock = Laborious(0.03)
+        pace = Paced(clock, throughput=100.0, slot=0.0)
+        for _ in range(50):
+            await pace.compute(10, lambda: None)
+        return clock.now()
+
+    assert in_virtual_time(phases()) == pytest.approx(50 * 0.1)
+
+
+@pytest.mark.parametrize("slot", [0.0, 0.5, 0.875])
+def test_the_mathematics_of_the_last_slot_still_ends_in_time(slot: float, in_virtual_time: Run) -> None:
+    """Once it is known how long the mathematics takes, its slot leaves room for it."""
+
+    async def phases() -> list[float | None]:
+        pace = Paced(Laborious(0.03), throughput=100.0, slot=slot)
+        return [(await pace.compute(10, lambda: None))[1] for _ in range(20)]
+
+    late = in_virtual_time(phases())
+
+    assert late[-10:] == pytest.approx([0.0] * 10, abs=1e-9)
+
+
+def test_what_ends_late_is_told(in_virtual_time: Run) -> None:
+    """A host that is too slow must not pass for a slow cluster: the lateness decides whether a run is believed."""
+
+    async def phase() -> float | None:
+        return (await Paced(Laborious(0.25), throughput=100.0, slot=0.0).compute(10, lambda: None))[1]
+
+    assert in_virtual_time(phase()) == pytest.approx(0.25 + 0.002 - 0.1)
+
+
+def test_an_unpaced_worker_has_no_deadline(in_virtual_time: Run) -> None:
+    """Nothing was declared, so nothing can be missed."""
+    assert in_virtual_time(HostSpeed(Laborious(0.25)).compute(10, lambda: 7)) == (7, None)
