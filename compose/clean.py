@@ -15,6 +15,7 @@ from docker.errors import DockerException, NotFound
 from docker.models.networks import Network
 
 from compose.marks import NODE_LABEL, RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX
+from services.errors import HostError
 
 GRACE_S = 2.0
 _PROC = Path("/proc")
@@ -24,33 +25,59 @@ def clean(run: str | None = None) -> list[str]:
     """Remove leftovers of one run, or of all, those that are still going included; a line per thing removed.
 
     Works without Docker; run folders stay.
+
+    Raises:
+        HostError: the engine refuses to remove something; everything else is gone.
     """
-    return [*_processes(run), *_docker(run), *_secrets(run)]
+    refused: list[str] = []
+    removed = [*_processes(run), *_docker(run, refused), *_secrets(run)]
+    if refused:
+        raise HostError("the engine keeps what only its restart frees:\n" + "\n".join(refused))
+    return removed
 
 
-def _docker(run: str | None) -> Iterator[str]:
+def _docker(run: str | None, refused: list[str]) -> Iterator[str]:
     """Nothing where no engine answers."""
-    with suppress(DockerException), closing(docker.from_env()) as client:
-        client.ping()
-        yield from _labelled(client, {"label": RUN_LABEL if run is None else f"{RUN_LABEL}={run}"})
+    try:
+        client = docker.from_env()
+    except DockerException:
+        return
+    with closing(client):
+        yield from _labelled(client, {"label": RUN_LABEL if run is None else f"{RUN_LABEL}={run}"}, refused)
 
 
-def _labelled(client: docker.DockerClient, wanted: dict[str, str]) -> Iterator[str]:
+def _labelled(client: docker.DockerClient, wanted: dict[str, str], refused: list[str]) -> Iterator[str]:
     """Containers before networks: a network in use can't be removed."""
     for container in client.containers.list(all=True, filters=wanted, ignore_removed=True):
-        yield from _remove(f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, v=True)
+        yield from _remove(
+            f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, refused, v=True
+        )
     for network in client.networks.list(filters=wanted):
-        yield from _remove(f"network {network.name}", network)
+        _detach(network)
+        yield from _remove(f"network {network.name}", network, refused)
     for volume in client.volumes.list(filters=wanted):
-        yield from _remove(f"volume {volume.name}", volume)
+        yield from _remove(f"volume {volume.name}", volume, refused)
 
 
-def _remove(name: str, thing: Any, **options: bool) -> Iterator[str]:
+def _detach(network: Network) -> None:
+    """An engine that was too busy may keep an endpoint whose container is gone, and then refuses to remove the network."""
+    network.reload()
+    for endpoint in (network.attrs.get("Containers") or {}).values():
+        with suppress(DockerException):
+            network.disconnect(endpoint["Name"], force=True)
+
+
+def _remove(name: str, thing: Any, refused: list[str], **options: bool) -> Iterator[str]:
     """Containers and volumes have to be forced; a network knows no force. Somebody else may be faster."""
     force = {} if isinstance(thing, Network) else {"force": True}
-    with suppress(NotFound):
+    try:
         thing.remove(**force, **options)
-        yield name
+    except NotFound:
+        return
+    except DockerException as error:
+        refused.append(f"{name}: {error}")
+        return
+    yield name
 
 
 def _processes(run: str | None) -> Iterator[str]:
