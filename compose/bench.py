@@ -6,6 +6,7 @@ Engines: from the start of a run to its first step, and from its last step until
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from compose.engines import Choice, named
+from compose.engines.local import ENVIRONMENT
 from compose.run import Source, run
 from compose.supervise import Tail
 from services.plan import Plan
@@ -79,7 +81,10 @@ class Stopwatch:
 
 
 def main() -> None:
-    """Measure, print, and write when asked to."""
+    """Measure, print, and write when asked to; under the allocator's settings that nodes have, which copies feel."""
+    if not os.environ.items() >= ENVIRONMENT.items():
+        command = [sys.executable, "-m", "compose.bench", *sys.argv[1:]]
+        os.execve(sys.executable, command, os.environ | ENVIRONMENT)  # noqa: S606 - ourselves
     parser = argparse.ArgumentParser(prog="compose.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"at least {FEWEST_ROUNDS}")
     parser.add_argument("--write", metavar="MACHINE", help=f"also into {RESULTS.name}, under this name of the machine")

@@ -60,7 +60,7 @@ def _labelled(client: docker.DockerClient, wanted: dict[str, str], refused: list
 
 
 def _detach(network: Network) -> None:
-    """An engine that was too busy may keep an endpoint whose container is gone, and then refuses to remove the network."""
+    """A busy engine may keep an endpoint whose container is gone, and then refuses to remove the network."""
     network.reload()
     for endpoint in (network.attrs.get("Containers") or {}).values():
         with suppress(DockerException):
