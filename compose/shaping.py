@@ -35,6 +35,13 @@ def segments(node: NodePlan, dilation: float) -> int:
     return max(1, burst_bytes(slowest) // MTU_BYTES)
 
 
+def details(node: NodePlan, dilation: float) -> dict[str, int]:
+    """What else was chosen for a node's link, for the record."""
+    rates = {"uplink": node.uplink_bps, "downlink": node.downlink_bps}
+    bursts = {f"{name}_burst_bytes": burst_bytes(rate / dilation) for name, rate in rates.items() if rate}
+    return bursts | {"packet_segments": segments(node, dilation)}
+
+
 def script(node: NodePlan, dilation: float) -> str:
     """A shell script that shapes both directions of the node's data link and prints what the kernel then has.
 

@@ -1,0 +1,185 @@
+"""The containers of one trial: Compose starts and removes them, helpers shape their links, events tell who ends."""
+
+import subprocess
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import yaml
+from docker.errors import DockerException, NotFound
+from docker.models.containers import Container
+
+from compose import shaping
+from compose.engines.base import Shaped
+from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL, labels
+from compose.render import Host, project, render
+from compose.supervise import Nodes, TrialFailed
+from services.control import OPEN_GATE
+from services.plan import COORDINATOR, NodePlan, Plan
+
+AT_ONCE = 8  # requests to the engine
+COMPOSE_S = 180.0  # for an engine that has stopped answering
+DOWN_AGAIN, DOWN_AGAIN_S = 5, 0.5
+LAST_LINES = 20
+HELPER = "shaper"
+
+
+class Containers(Nodes):
+    """The nodes of one trial, a container each."""
+
+    def __init__(self, plan: Plan, folder: Path, host: Host) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._host = host
+        self._client = docker.from_env(max_pool_size=len(plan.nodes) + AT_ONCE)
+        self._file = folder / "compose.yaml"
+        self._linked = tuple(node for node in plan.nodes if node.name != COORDINATOR)
+        self._ids: dict[str, Future[str]] = {node.name: Future() for node in plan.nodes}  # once they run
+        self._exits: dict[str, int] = {}
+        self._helpers = ThreadPoolExecutor(AT_ONCE)
+        self._shapings: dict[str, Future[Shaped]] = {}
+        self._events: Any = None
+
+    def start(self) -> None:
+        """Compose starts everything; a helper shapes a node's link as soon as that node runs."""
+        self._file.write_text(yaml.safe_dump(render(self._plan, self._host), sort_keys=False))
+        wanted = {"label": self._labels, "event": ["start", "die"]}
+        self._events = self._client.events(decode=True, filters=wanted)
+        threading.Thread(target=self._heed, daemon=True).start()
+        self._shapings = {node.name: self._helpers.submit(self._shape, node) for node in self._linked}
+        self._compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
+        threading.Thread(target=self._follow, args=(COORDINATOR,), daemon=True).start()
+
+    def shape(self) -> dict[str, Shaped]:
+        return {name: shaping.result(COMPOSE_S) for name, shaping in self._shapings.items()}
+
+    def open_gate(self) -> None:
+        self._container(COORDINATOR).kill(signal=OPEN_GATE.name)
+
+    def exit_codes(self) -> dict[str, int]:
+        return dict(self._exits)
+
+    def complaint(self, node: str) -> str:
+        said: bytes = self._container(node).logs(stdout=False, stderr=True, tail=LAST_LINES)
+        return (said.decode(errors="replace").strip().splitlines() or [""])[-1]
+
+    def stop(self) -> None:
+        for awaited in self._ids.values():
+            awaited.cancel()
+        self._helpers.shutdown(cancel_futures=True)
+        found = self._client.containers.list(all=True, filters={"label": self._labels}, ignore_removed=True)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self._remove, found))
+        self._down()
+        if self._events is not None:
+            self._events.close()
+        self._client.close()
+
+    @property
+    def _labels(self) -> list[str]:
+        """What containers of this trial carry, and no others."""
+        return [f"{RUN_LABEL}={self._plan.run}", f"{TRIAL_LABEL}={self._plan.trial}"]
+
+    def _container(self, node: str) -> Container:
+        return self._client.containers.get(self._ids[node].result(COMPOSE_S))
+
+    def _heed(self) -> None:
+        """Remember who runs and how they end, until the stream of events is closed."""
+        with suppress(Exception):  # closing the stream under its reader raises whatever the socket felt like
+            for event in self._events:
+                attributes = event["Actor"]["Attributes"]
+                node = attributes[NODE_LABEL]
+                if node in self._ids and event["Action"] == "start":
+                    self._ids[node].set_result(event["Actor"]["ID"])
+                elif node in self._ids:
+                    self._exits[node] = int(attributes["exitCode"])
+
+    def _follow(self, node: str) -> None:
+        """Write a node's log as it comes."""
+        with suppress(NotFound), self._log(node).open("wb") as log:
+            for chunk in self._container(node).logs(stream=True, follow=True, stdout=True, stderr=False):
+                log.write(chunk)
+                log.flush()
+
+    def _shape(self, node: NodePlan) -> Shaped:
+        """Shape a node's link once it runs, and read back what the kernel made of it."""
+        if node.uplink_bps is None and node.downlink_bps is None:
+            return Shaped(rung="none")
+        uplink, downlink = shaping.read_back(node, self._plan.dilation, self._help(node))
+        return Shaped(
+            rung="tc-htb",
+            uplink_bps=node.uplink_bps,
+            downlink_bps=node.downlink_bps,
+            read_back_uplink_bps=uplink,
+            read_back_downlink_bps=downlink,
+            details=shaping.details(node, self._plan.dilation),
+        )
+
+    def _help(self, node: NodePlan) -> str:
+        """What a helper prints; it shares the node's network namespace and holds NET_ADMIN while tc runs."""
+        try:
+            helper = self._client.containers.create(
+                self._host.images["cpu"],
+                [shaping.script(node, self._plan.dilation)],
+                entrypoint=["/bin/sh", "-c"],
+                network_mode=f"container:{self._ids[node.name].result(COMPOSE_S)}",
+                user="0:0",
+                cap_drop=["ALL"],
+                cap_add=["NET_ADMIN"],
+                security_opt=["no-new-privileges:true"],
+                read_only=True,
+                labels=labels(self._plan, HELPER, f"{HELPER}-{node.name}"),
+            )
+            helper.start()
+            code = helper.wait(timeout=COMPOSE_S)["StatusCode"]
+            printed: str = helper.logs().decode(errors="replace")
+        except DockerException as error:
+            raise TrialFailed(f"{node.name}: its link could not be shaped: {_last_line(str(error))}") from error
+        if code:
+            raise TrialFailed(f"{node.name}: its link could not be shaped: {_last_line(printed)}")
+        return printed
+
+    def _remove(self, container: Container) -> None:
+        """Kill a container and keep what a node has printed."""
+        with suppress(DockerException):
+            container.kill()
+        with suppress(DockerException):
+            if container.labels[ROLE_LABEL] != HELPER:
+                self._log(container.labels[NODE_LABEL]).write_bytes(container.logs(stdout=True, stderr=False))
+            container.remove(force=True)
+
+    def _down(self) -> None:
+        """A busy engine lets go of a network's endpoints some time after their containers are gone."""
+        for _ in range(DOWN_AGAIN):
+            with suppress(TrialFailed):
+                return self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+            time.sleep(DOWN_AGAIN_S)
+        return self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+
+    def _compose(self, *arguments: str) -> None:
+        command = ["docker", "compose", "--project-name", project(self._plan), "--file", str(self._file)]
+        # A session of its own: Ctrl-C must not reach Compose between two containers.
+        try:
+            done = subprocess.run(  # noqa: S603 - our own arguments
+                [*command, *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMPOSE_S,
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired as late:
+            raise TrialFailed(f"docker compose {arguments[0]} took more than {COMPOSE_S:g} s") from late
+        if done.returncode:
+            raise TrialFailed(f"docker compose {arguments[0]}: {_last_line(done.stderr)}")
+
+    def _log(self, node: str) -> Path:
+        return self._folder / "logs" / f"{node}.log"
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1]
