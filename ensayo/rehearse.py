@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from analysis import report
 from compose.engines import choose
 from compose.load import load, question
 from compose.run import Observer, Run, Source, run
@@ -54,6 +53,8 @@ def rehearse(
 
 def judged(done: Run) -> Rehearsal:
     """Write the report of a run, whether it came to its end or not."""
+    from analysis import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
+
     report.write(done.folder)
     verdict = str(json.loads((done.folder / "summary.json").read_text(encoding="utf-8"))["verdict"])
     return Rehearsal(done.folder, verdict, _exit(done, verdict))

@@ -3,12 +3,17 @@
 Imported when chosen: only a host with Docker needs its SDK to answer.
 """
 
+from importlib import import_module
 from typing import NamedTuple
 
 from compose.engines.base import Engine, Status
 from services.errors import UserError
 
-NAMES = ("docker", "local", "simulated")
+ENGINES = {
+    "docker": "compose.engines.docker:DockerEngine",
+    "local": "compose.engines.local:LocalEngine",
+    "simulated": "compose.engines.simulated:SimulatedEngine",
+}
 
 
 class Choice(NamedTuple):
@@ -26,8 +31,8 @@ def choose(want: str | None) -> Choice:
     """
     if want is None:
         return _best()
-    if want not in NAMES:
-        raise UserError(f"there is no engine {want}; engines are {', '.join(NAMES)}")
+    if want not in ENGINES:
+        raise UserError(f"there is no engine {want}; engines are {', '.join(ENGINES)}")
     engine = named(want)
     if missing := engine.missing():
         raise UserError(f"engine {want} can't run here: {missing}; `ensayo doctor` says how to get it")
@@ -36,16 +41,9 @@ def choose(want: str | None) -> Choice:
 
 def named(name: str) -> Engine:
     """The engine of this name, whether or not it can run here."""
-    from compose.engines.docker import DockerEngine  # noqa: PLC0415 - see above
-    from compose.engines.local import LocalEngine  # noqa: PLC0415
-    from compose.engines.simulated import SimulatedEngine  # noqa: PLC0415
-
-    engines: dict[str, type[DockerEngine | LocalEngine | SimulatedEngine]] = {
-        "docker": DockerEngine,
-        "local": LocalEngine,
-        "simulated": SimulatedEngine,
-    }
-    return engines[name]()
+    module, _, kind = ENGINES[name].partition(":")
+    engine: Engine = getattr(import_module(module), kind)()
+    return engine
 
 
 def _best() -> Choice:
@@ -56,4 +54,4 @@ def _best() -> Choice:
     return Choice(named("local"), missing)
 
 
-__all__ = ["NAMES", "Choice", "Engine", "Status", "choose", "named"]
+__all__ = ["ENGINES", "Choice", "Engine", "Status", "choose", "named"]
