@@ -133,4 +133,3 @@ def _exists(client: docker.DockerClient, image: str) -> bool:
 def _subnets(attributes: dict[str, Any]) -> Iterator[str]:
     for config in (attributes.get("IPAM") or {}).get("Config") or ():
         yield config.get("Subnet", "")
-
