@@ -25,8 +25,10 @@ def compare(before: Path, after: Path) -> str:
 
 
 def read(run_folder: Path) -> Summary:
-    """The numbers of a run, from its logs."""
-    table = read_run(RunFolder(run_folder))
+    """The numbers of a run, from its logs; raises UserError when the folder is not a run's."""
+    folder = RunFolder(run_folder)
+    folder.check()
+    table = read_run(folder)
     return summarise(table, judge(table))
 
 

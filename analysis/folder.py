@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from services.errors import UserError
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in the file; empty when the file is missing or was cut off while being written."""
@@ -74,6 +76,11 @@ class RunFolder:
     def trials(self) -> tuple[TrialFolder, ...]:
         """The trials that have a plan, in the order in which they were to run."""
         return tuple(TrialFolder(plan.parent) for plan in sorted(self.path.glob("trials/*/plan.json")))
+
+    def check(self) -> None:
+        """Raises UserError when this is no run's folder: nothing may be written there, or be judged."""
+        if not self.trials and not self.manifest:
+            raise UserError(f"{self.path}: not the folder of a run; those have manifest.json and trials")
 
     @property
     def manifest(self) -> dict[str, Any]:

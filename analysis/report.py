@@ -32,8 +32,13 @@ class Panel:
 
 
 def write(run_folder: Path) -> Path:
-    """Record, fidelity, summary, figures and page of a run, finished or not; returns the path of report.html."""
+    """Record, fidelity, summary, figures and page of a run, finished or not; returns the path of report.html.
+
+    Raises:
+        UserError: the folder is not a run's.
+    """
     folder = RunFolder(run_folder)
+    folder.check()
     table = read_run(folder)
     verdicts = summary.judge(table)
     for trial_folder, trial in zip(folder.trials, table.trials, strict=True):

@@ -48,6 +48,10 @@ def run(
         done = rehearse(find(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]]))
     finally:
         watch.finish()
+    for doubt in done.doubts:
+        typer.echo(f"  {doubt}")
+    if done.verdict == "invalid":
+        typer.echo("This host could not keep up: declare slower workers, raise dilation, or take engine simulated.")
     typer.echo(f"{done.verdict}: {done.folder / 'report.html'}")
     raise typer.Exit(done.exit_code)
 
@@ -129,7 +133,7 @@ def schema() -> None:
 
 @app.command()
 def clean() -> None:
-    """Remove containers, networks and processes that broken runs left behind; run folders stay."""
+    """Remove containers, networks and processes of all runs, those that still go on included; run folders stay."""
     from compose.clean import clean as remove_leftovers
 
     for removed in remove_leftovers():

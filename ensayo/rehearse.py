@@ -20,6 +20,7 @@ class Rehearsal:
 
     folder: Path
     verdict: str  # valid, degraded or invalid
+    doubts: tuple[str, ...]  # why trials can't be believed, or did not succeed: "trial: reason"
     exit_code: Exit
 
 
@@ -56,8 +57,10 @@ def judged(done: Run) -> Rehearsal:
     from analysis import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 
     report.write(done.folder)
-    verdict = str(json.loads((done.folder / "summary.json").read_text(encoding="utf-8"))["verdict"])
-    return Rehearsal(done.folder, verdict, _exit(done, verdict))
+    summary = json.loads((done.folder / "summary.json").read_text(encoding="utf-8"))
+    failures = (f"{status.trial}: {status.reason}" for status in done.statuses if status.reason)
+    doubts = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])
+    return Rehearsal(done.folder, summary["verdict"], (*failures, *doubts), _exit(done, summary["verdict"]))
 
 
 def _exit(done: Run, verdict: str) -> Exit:

@@ -15,6 +15,7 @@ from analysis import compare, headline, mllog, report, summary
 from analysis.folder import RunFolder
 from analysis.mlperf import RULES
 from analysis.table import read_run
+from services.errors import UserError
 
 MakeRun = Callable[..., RunFolder]
 
@@ -145,9 +146,19 @@ def test_an_unfinished_run_still_gets_its_report(make_run: MakeRun) -> None:
 
 
 def test_a_run_without_any_trial_says_so(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"run": "broken-off"}')
+
     page = report.write(tmp_path).read_text()
 
     assert "No trial finished" in page
+
+
+def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:
+    """Nothing may be written into somebody's folder, nor an empty one be called valid."""
+    with pytest.raises(UserError, match="not the folder of a run"):
+        report.write(tmp_path)
+
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_headline_names_winner_margin_and_reason(
