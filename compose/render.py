@@ -16,7 +16,7 @@ HEALTH_INTERVAL_S = 60  # a probe costs a tenth of a second of CPU, which the tr
 SYSCTLS = {
     # The host's default may be bbr, no match for small shaped links; reno is compiled in and allowed everywhere.
     "net.ipv4.tcp_congestion_control": "reno",
-    # By default Linux answers ARP for any of its addresses on any interface: a peer's data address could be reached over
+    # By default Linux answers ARP for any address on any interface: a peer's data address could be reached over
     # the control network, which nothing shapes.
     "net.ipv4.conf.all.arp_ignore": "1",
 }
