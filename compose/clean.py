@@ -61,7 +61,8 @@ def _labelled(client: docker.DockerClient, wanted: dict[str, str], refused: list
 
 def _detach(network: Network) -> None:
     """A busy engine may keep an endpoint whose container is gone, and then refuses to remove the network."""
-    network.reload()
+    with suppress(NotFound):  # somebody else was faster
+        network.reload()
     for endpoint in (network.attrs.get("Containers") or {}).values():
         with suppress(DockerException):
             network.disconnect(endpoint["Name"], force=True)
@@ -142,7 +143,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 def _secrets(run: str | None) -> Iterator[str]:
     """Certificates and keys of runs that nobody ended."""
-    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run or ''}*")):
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run or '*'}-*")):
         with suppress(OSError):  # somebody else's
             shutil.rmtree(folder)
             yield f"secrets {folder.name}"

@@ -13,8 +13,13 @@ CPU_PERIOD_US = 10_000  # a tenth of the engine's default: a quota then stretche
 SMALLEST_QUOTA_US = 1_000  # the kernel takes no less
 PIDS = 128
 HEALTH_INTERVAL_S = 60  # a probe costs a tenth of a second of CPU, which the training steps of a small host would feel
-# The host's default may be bbr, which is no match for small shaped links; reno is compiled in and allowed everywhere.
-SYSCTLS = {"net.ipv4.tcp_congestion_control": "reno"}
+SYSCTLS = {
+    # The host's default may be bbr, no match for small shaped links; reno is compiled in and allowed everywhere.
+    "net.ipv4.tcp_congestion_control": "reno",
+    # By default Linux answers ARP for any address on any interface: a peer's data address could be reached over
+    # the control network, which nothing shapes.
+    "net.ipv4.conf.all.arp_ignore": "1",
+}
 
 
 @dataclass(frozen=True)

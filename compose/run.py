@@ -19,6 +19,7 @@ from compose.engines import Choice
 from compose.engines.base import Engine, Preparing, Status, Watcher
 from compose.host import cores
 from compose.interrupt import stoppable
+from compose.supervise import why
 from services.plan import Plan, make_plan
 from services.scenario import Scenario
 
@@ -102,13 +103,18 @@ def plan_all(source: Source, engine: Engine, name: str) -> tuple[Plan, ...]:
 
 
 def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Status:
-    """One trial in its own folder; its status is on disk even when it is interrupted."""
+    """One trial in its own folder; its status is on disk even when it is interrupted.
+
+    An engine that fails one trial may well run the next: a sweep of hours must not end for it.
+    """
     home = folder / "trials" / plan.trial
     (home / "logs").mkdir(parents=True)
     (home / "plan.json").write_text(plan.model_dump_json(indent=1))
     status = Status(trial=plan.trial, engine=engine.name, status="aborted", reason="interrupted")
     try:
         status = engine.run(plan, home, observer)
+    except Exception as error:  # noqa: BLE001 - see above; the reason names its type
+        status = Status(trial=plan.trial, engine=engine.name, status="failed", reason=why(error))
     finally:
         (home / "status.json").write_text(status.model_dump_json(indent=1))
     return status
@@ -122,8 +128,9 @@ def _folder(source: Source, choice: Choice, runs: Path, name: str) -> Path:
     (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
     (folder / "manifest.json").write_text(json.dumps(_manifest(source, choice, name), indent=1))
     latest = runs / "latest"
-    latest.unlink(missing_ok=True)
-    latest.symlink_to(folder.relative_to(runs))
+    fresh = runs / f".latest-{name}"
+    fresh.symlink_to(folder.relative_to(runs))
+    fresh.replace(latest)  # at once: whoever reads it meanwhile finds the run before or this one
     return folder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from compose.engines.base import Shaped, Status, Watcher
 from compose.host import busy_share, cpu_times
 from compose.interrupt import held_back
-from services.errors import HostError
+from services.errors import EnsayoError
 from services.plan import COORDINATOR, Plan
 from services.runlog import TOKEN
 
@@ -21,8 +21,8 @@ REPORTED = 4  # exit code of a node that says itself what went wrong, perhaps wi
 LEAVE_S = 10.0  # wall seconds for nodes to exit once the coordinator has said that the run is over
 
 
-class TrialFailed(HostError):
-    """A node ended with an error, or did not come up or go on in time."""
+class TrialFailed(EnsayoError):
+    """A node ended with an error or did not come up or go on in time, or its engine did not do what was asked."""
 
 
 class Nodes(ABC):
@@ -91,22 +91,25 @@ class Supervisor:
     _over: bool = False
 
     def run(self) -> Status:
-        """The whole trial; nodes are gone when this returns or raises."""
+        """The whole trial; nodes are gone when this returns or raises, or the reason says which are not.
+
+        Whatever goes wrong fails this trial and no other; only a request to stop is passed on.
+        """
+        reasons: list[str] = []
         exit_codes: dict[str, int] = {}
         try:
-            self._lead()
-            status, reason = "success", ""
-        except TrialFailed as failure:
-            status, reason = "failed", str(failure)
+            with _noted(reasons):
+                self._lead()
         finally:
-            exit_codes = self.nodes.exit_codes()
-            with self._stage("down"), held_back():
+            with _noted(reasons):
+                exit_codes = self.nodes.exit_codes()
+            with self._stage("down"), held_back(), _noted(reasons):
                 self.nodes.stop()
         return Status(
             trial=self.plan.trial,
             engine=self.plan.engine,
-            status=status,
-            reason=reason,
+            status="failed" if reasons else "success",
+            reason="; ".join(dict.fromkeys(reasons)),
             timings_s=self.timings_s,
             exit_codes=exit_codes,
             shaping=self.shaping,
@@ -174,3 +177,17 @@ class Supervisor:
                 raise TrialFailed(f"{node} ended with exit code {code}: {self.nodes.complaint(node) or 'no message'}")
             if not self._over and node not in self._left:
                 raise TrialFailed(f"{node} left before the run was over")
+
+
+@contextmanager
+def _noted(reasons: list[str]) -> Iterator[None]:
+    """An error of the body is one more reason why the trial failed."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever happens to a trial must not take the others with it
+        reasons.append(why(error))
+
+
+def why(error: Exception) -> str:
+    """An error as a trial's reason; the name of its type says whose it is, unless it was raised as a reason."""
+    return str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"

@@ -3,7 +3,7 @@
 import subprocess
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ COMPOSE_S = 180.0  # for an engine that has stopped answering
 DOWN_AGAIN, DOWN_AGAIN_S = 5, 0.5
 LAST_LINES = 20
 HELPER = "shaper"
+HELPER_PIDS, HELPER_MEMORY = 32, "64m"  # a shell and one tc at a time
 
 
 class Containers(Nodes):
@@ -43,12 +44,14 @@ class Containers(Nodes):
         self._helpers = ThreadPoolExecutor(AT_ONCE)
         self._shapings: dict[str, Future[Shaped]] = {}
         self._events: Any = None
+        self._deaf = False  # whether the stream of events has ended before its time
+        self._stopping = False
 
     def start(self) -> None:
         """Compose starts everything; a helper shapes a node's link as soon as that node runs."""
         self._file.write_text(yaml.safe_dump(render(self._plan, self._host), sort_keys=False))
         wanted = {"label": self._labels, "event": ["start", "die"]}
-        self._events = self._client.events(decode=True, filters=wanted)
+        self._events = self._client.events(decode=True, filters=wanted, since=int(time.time()))
         threading.Thread(target=self._heed, daemon=True).start()
         self._shapings = {node.name: self._helpers.submit(self._shape, node) for node in self._linked}
         self._compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
@@ -61,6 +64,8 @@ class Containers(Nodes):
         self._container(COORDINATOR).kill(signal=OPEN_GATE.name)
 
     def exit_codes(self) -> dict[str, int]:
+        if self._deaf:
+            self._look()
         return dict(self._exits)
 
     def complaint(self, node: str) -> str:
@@ -68,16 +73,21 @@ class Containers(Nodes):
         return (said.decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def stop(self) -> None:
+        self._stopping = True
         for awaited in self._ids.values():
             awaited.cancel()
         self._helpers.shutdown(cancel_futures=True)
         found = self._client.containers.list(all=True, filters={"label": self._labels}, ignore_removed=True)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(self._remove, found))
-        self._down()
-        if self._events is not None:
-            self._events.close()
-        self._client.close()
+        try:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                removals = [pool.submit(self._remove, container) for container in found]
+            for removal in removals:
+                removal.result()
+        finally:
+            self._down()
+            if self._events is not None:
+                self._events.close()
+            self._client.close()
 
     @property
     def _labels(self) -> list[str]:
@@ -94,13 +104,27 @@ class Containers(Nodes):
                 attributes = event["Actor"]["Attributes"]
                 node = attributes[NODE_LABEL]
                 if node in self._ids and event["Action"] == "start":
-                    self._ids[node].set_result(event["Actor"]["ID"])
+                    self._runs(node, event["Actor"]["ID"])
                 elif node in self._ids:
                     self._exits[node] = int(attributes["exitCode"])
+        self._deaf = not self._stopping
+
+    def _look(self) -> None:
+        """Ask the engine for what the stream of events no longer tells."""
+        for container in self._client.containers.list(all=True, filters={"label": self._labels}, ignore_removed=True):
+            node, state = container.labels[NODE_LABEL], container.attrs["State"]
+            if node in self._ids and state["Status"] in ("running", "exited", "dead"):
+                self._runs(node, str(container.id))
+                if state["Status"] != "running":
+                    self._exits[node] = int(state["ExitCode"])
+
+    def _runs(self, node: str, identifier: str) -> None:
+        with suppress(InvalidStateError):  # known already, or nobody waits any more
+            self._ids[node].set_result(identifier)
 
     def _follow(self, node: str) -> None:
         """Write a node's log as it comes."""
-        with suppress(NotFound), self._log(node).open("wb") as log:
+        with suppress(DockerException, CancelledError, TimeoutError), self._log(node).open("wb") as log:
             for chunk in self._container(node).logs(stream=True, follow=True, stdout=True, stderr=False):
                 log.write(chunk)
                 log.flush()
@@ -132,6 +156,8 @@ class Containers(Nodes):
                 cap_add=["NET_ADMIN"],
                 security_opt=["no-new-privileges:true"],
                 read_only=True,
+                pids_limit=HELPER_PIDS,
+                mem_limit=HELPER_MEMORY,
                 labels=labels(self._plan, HELPER, f"{HELPER}-{node.name}"),
             )
             helper.start()
@@ -144,13 +170,15 @@ class Containers(Nodes):
         return printed
 
     def _remove(self, container: Container) -> None:
-        """Kill a container and keep what a node has printed."""
+        """Kill a container and keep what a node has printed; a log that can't be kept must not keep its container."""
         with suppress(DockerException):
             container.kill()
-        with suppress(DockerException):
+        try:
             if container.labels[ROLE_LABEL] != HELPER:
                 self._log(container.labels[NODE_LABEL]).write_bytes(container.logs(stdout=True, stderr=False))
-            container.remove(force=True)
+        finally:
+            with suppress(NotFound):
+                container.remove(force=True)
 
     def _down(self) -> None:
         """A busy engine lets go of a network's endpoints some time after their containers are gone."""

@@ -50,7 +50,7 @@ class DockerEngine(Engine):
     name: ClassVar[EngineName] = "docker"
 
     def __init__(self) -> None:
-        self._images = dict(IMAGES)
+        self.images = dict(IMAGES)  # device -> tag; the one that names the content once it is built
 
     def missing(self) -> str | None:
         try:
@@ -63,7 +63,7 @@ class DockerEngine(Engine):
 
     def prepare(self, watch: Preparing) -> None:
         watch.preparing("node image")
-        self._images["cpu"] = _build("cpu")
+        self.images["cpu"] = _build("cpu")
 
     def facts(self) -> dict[str, Any]:
         with closing(docker.from_env()) as client:
@@ -73,7 +73,7 @@ class DockerEngine(Engine):
                 "api": version["ApiVersion"],
                 "cgroup": info.get("CgroupVersion", "1"),
                 "storage": info["Driver"],
-                "images": {name: client.images.get(name).id for name in self._images.values() if _exists(client, name)},
+                "images": {name: client.images.get(name).id for name in self.images.values() if _exists(client, name)},
             }
 
     def addressing(self, run: str, nodes: int) -> Addressing:  # noqa: ARG002 - a subnet is larger than any run
@@ -87,12 +87,12 @@ class DockerEngine(Engine):
 
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
         if any(node.device == "cuda" for node in plan.nodes):
-            self._images["cuda"] = _build("cuda")  # takes no time once it is there
+            self.images["cuda"] = _build("cuda")  # takes no time once it is there
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:
-                host = _host(client, self._images, Path(secrets))
+                host = host_for(client, self.images, Path(secrets))
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
-            _hand_over(Path(secrets), host.user)
+            hand_over(Path(secrets), host.user)
             nodes = Containers(plan, folder, host)
             return Supervisor(plan, nodes, Tail(folder / "logs" / f"{COORDINATOR}.log"), watch).run()
 
@@ -111,14 +111,21 @@ def _build(target: str) -> str:
     return built.stdout.split()[-1]
 
 
-def _host(client: docker.DockerClient, images: dict[str, str], secrets: Path) -> Host:
+def host_for(client: docker.DockerClient, images: dict[str, str], secrets: Path) -> Host:
+    """What a document needs to know of this host.
+
+    Args:
+        client: of the engine.
+        images: of nodes by device.
+        secrets: folder of the nodes' certificates and keys.
+    """
     version = tuple(int(part) for part in client.version()["ApiVersion"].split("."))
     user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED
     gpu = "nvidia" in client.info().get("Runtimes", {}) and _exists(client, images["cuda"])
     return Host(images, secrets, user, gpu, fast_health=version >= START_INTERVAL_API)
 
 
-def _hand_over(secrets: Path, user: str) -> None:
+def hand_over(secrets: Path, user: str) -> None:
     """Compose mounts secrets as they lie: they must belong to who reads them."""
     if os.getuid() == 0:
         uid, gid = (int(part) for part in user.split(":"))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -33,14 +34,7 @@ class SimulatedEngine(Engine):
 
     def prepare(self, watch: Preparing) -> None:  # noqa: ARG002 - takes no time worth telling
         """Start the simulator: its imports take longer than a short trial."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "services", "simulate"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | ENVIRONMENT | {RUN_VARIABLE: "simulated"},
-            start_new_session=True,
-        )
+        self._process = _simulator()
 
     def addressing(self, run: str, nodes: int) -> Addressing:  # noqa: ARG002 - nobody listens anywhere
         return Nowhere()
@@ -57,26 +51,41 @@ class SimulatedEngine(Engine):
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
+            with suppress(BrokenPipeError):  # it may have died before it read what it was given
+                self._process.communicate()
 
     def _ask(self, folder: Path) -> Callable[[], str]:
         """Hand the simulator a trial; the function returned waits a little for its answer, empty until it comes."""
         process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
-            raise RuntimeError("an engine is prepared before it runs")
+        if process is None or process.poll() is not None:  # it died in the trial before
+            self.close()
+            self._process = process = _simulator()
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the simulator has no pipes")
         out = process.stdout
         process.stdin.write(f"{folder}\n")
         process.stdin.flush()
 
         def answer() -> str:
             ready, _, _ = select.select([out], [], [], POLL_S)
-            return (out.readline() or "the simulator has died") if ready else ""
+            return (out.readline() or f"the simulator has died with exit code {process.wait()}") if ready else ""
 
         return answer
 
     def _pass_on(self, plan: Plan, tail: Tail, watch: Watcher) -> None:
         for event in tail.events():
             watch.event(plan, event)
+
+
+def _simulator() -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "services", "simulate"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | ENVIRONMENT | {RUN_VARIABLE: "simulated"},
+        start_new_session=True,
+    )
 
 
 def _status(plan: Plan, answer: str, wall_s: float) -> Status:

@@ -86,7 +86,7 @@ def prepare(tmp_path: Path) -> Iterator[Prepare]:
             "baseline": False,
         }
         (trial,) = Scenario.decode(document).trials()
-        run = f"{tmp_path.name}-{len(engines)}"
+        run = f"{tmp_path.name}-{os.getpid()}-{len(engines)}"  # other checkouts may run the same test
         plan = make_plan(trial, run, engine.name, engine.addressing(run, 10))
         folder = tmp_path / str(len(engines))
         (folder / "logs").mkdir(parents=True)

@@ -1,0 +1,181 @@
+"""A trial that fails, for whatever reason, ends itself and nothing else."""
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from compose.engines import Choice
+from compose.engines.base import Engine, Shaped, Status, Watcher
+from compose.engines.simulated import SimulatedEngine
+from compose.load import find, load
+from compose.run import Run, Source, run
+from compose.supervise import Nodes, Supervisor, Tail, TrialFailed
+from services.errors import HostError
+from services.plan import COORDINATOR, Addressing, Nowhere, Plan
+from services.runlog import TOKEN
+from services.scenario import EngineName, Scenario
+
+
+@dataclass
+class Obedient(Nodes):
+    """Nodes that join and leave at once; some calls fail."""
+
+    plan: Plan
+    folder: Path
+    fails: Mapping[str, Exception]
+    opened: bool = False
+
+    def start(self) -> None:
+        self._say("joined")
+        self._may("start")
+
+    def shape(self) -> dict[str, Shaped]:
+        self._may("shape")
+        return {}
+
+    def open_gate(self) -> None:
+        self._may("open_gate")
+        self._say("left")
+        self.opened = True
+        with (self.folder / "logs" / f"{COORDINATOR}.log").open("a") as log:
+            log.write(f"{TOKEN}{json.dumps({'key': 'run_stop', 'value': None})}\n")
+
+    def exit_codes(self) -> dict[str, int]:
+        self._may("exit_codes")
+        return {node.name: 0 for node in self.plan.nodes} if self.opened else {}
+
+    def complaint(self, node: str) -> str:
+        return ""
+
+    def stop(self) -> None:
+        self._may("stop")
+
+    def _may(self, call: str) -> None:
+        if call in self.fails:
+            raise self.fails[call]
+
+    def _say(self, event: str) -> None:
+        with (self.folder / "logs" / f"{COORDINATOR}.log").open("a") as log:
+            for node in self.plan.nodes:
+                value = {"event": event, "node": node.name}
+                log.write(f"{TOKEN}{json.dumps({'key': 'membership', 'value': value})}\n")
+
+
+class Rehearsed(Engine):
+    """Fails where it is told to, by the number of the trial."""
+
+    name: ClassVar[EngineName] = "simulated"
+
+    def __init__(self, fails: Mapping[int, Mapping[str, Exception]]) -> None:
+        self.fails = fails
+        self.count = 0
+
+    def missing(self) -> str | None:
+        return None
+
+    def addressing(self, run: str, nodes: int) -> Addressing:
+        return Nowhere()
+
+    def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+        fails = self.fails.get(self.count, {})
+        self.count += 1
+        if "run" in fails:
+            raise fails["run"]
+        return Supervisor(
+            plan, Obedient(plan, folder, fails), Tail(folder / "logs" / f"{COORDINATOR}.log"), watch
+        ).run()
+
+
+class Onlooker:
+    """Sees nothing, and may act when a trial starts."""
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self.engine = engine
+
+    def event(self, plan: Plan, event: Mapping[str, Any]) -> None: ...
+
+    def preparing(self, what: str) -> None: ...
+
+    def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
+        """Nothing to see."""
+
+    def trial_started(self, plan: Plan, number: int, count: int) -> None:
+        """The process of a simulator dies before the second trial."""
+        if isinstance(self.engine, SimulatedEngine) and number == 2 and self.engine._process:
+            os.kill(self.engine._process.pid, signal.SIGKILL)
+
+    def trial_ended(self, plan: Plan, status: str, seconds: float) -> None: ...
+
+
+def rehearse(engine: Engine, runs: Path) -> Run:
+    path = find("smoke")
+    source = Source(load(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
+    return run(source, Choice(engine, "asked for"), runs, Onlooker(engine))
+
+
+@pytest.mark.parametrize("call", ["start", "shape", "open_gate", "exit_codes", "stop", "run"])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TrialFailed("no answer"), "no answer"),
+        (TimeoutError("late"), "TimeoutError: late"),
+        (HostError("images/build cuda failed"), "HostError: images/build cuda failed"),
+    ],
+)
+def test_a_trial_that_fails_is_reported_and_the_others_run(
+    tmp_path: Path, call: str, error: Exception, reason: str
+) -> None:
+    """A sweep of hours is worth keeping, whatever one of its trials ran into."""
+    done = rehearse(Rehearsed({1: {call: error}}), tmp_path)
+
+    assert not done.interrupted
+    assert len(done.statuses) > 2
+    assert [status.status for status in done.statuses].count("failed") == 1
+    assert (done.statuses[1].status, done.statuses[1].reason) == ("failed", reason)
+    written = [json.loads(file.read_text()) for file in sorted(done.folder.glob("trials/*/status.json"))]
+    assert [each["status"] for each in written] == [status.status for status in done.statuses]
+
+
+def test_what_could_not_be_removed_is_told_after_what_went_wrong(tmp_path: Path) -> None:
+    """The failure of the removal must not hide why the trial failed."""
+    done = rehearse(Rehearsed({0: {"open_gate": TrialFailed("no gate"), "stop": OSError("no space")}}), tmp_path)
+
+    assert done.statuses[0].reason == "no gate; OSError: no space"
+
+
+def test_only_a_request_to_stop_ends_a_run(tmp_path: Path) -> None:
+    """The trial that it interrupts says so."""
+
+    class Asked(Rehearsed):
+        def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+            if self.count == 1:
+                raise KeyboardInterrupt
+            return super().run(plan, folder, watch)
+
+    done = rehearse(Asked({}), tmp_path)
+
+    assert done.interrupted
+    last = json.loads(max(done.folder.glob("trials/*/status.json")).read_text())
+    assert (last["status"], last["reason"]) == ("aborted", "interrupted")
+
+
+def test_a_simulator_that_has_died_is_started_again(tmp_path: Path) -> None:
+    """At most the trial fails that it died in."""
+    done = rehearse(SimulatedEngine(), tmp_path)
+
+    assert all(status.status == "success" for status in (done.statuses[0], *done.statuses[2:]))
+
+
+def test_latest_is_the_run_that_was_started_last(tmp_path: Path) -> None:
+    """And nothing else lies beside it."""
+    rehearse(Rehearsed({}), tmp_path)
+    done = rehearse(Rehearsed({}), tmp_path)
+
+    assert (tmp_path / "latest").resolve() == done.folder.resolve()
+    assert {each.name for each in tmp_path.iterdir()} == {"latest", "smoke"}
