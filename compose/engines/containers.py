@@ -164,18 +164,29 @@ class Containers(Nodes):
             code = helper.wait(timeout=COMPOSE_S)["StatusCode"]
             printed: str = helper.logs().decode(errors="replace")
         except DockerException as error:
-            raise TrialFailed(f"{node.name}: its link could not be shaped: {_last_line(str(error))}") from error
+            raise self._unshaped(node, str(error)) from error
         if code:
-            raise TrialFailed(f"{node.name}: its link could not be shaped: {_last_line(printed)}")
+            raise self._unshaped(node, printed)
         return printed
 
+    def _unshaped(self, node: NodePlan, said: str) -> TrialFailed:
+        """Why a link has no shape: a node that has died has no network namespace to be shaped."""
+        self._look()
+        if node.name in self._exits:
+            code, complaint = self._exits[node.name], self.complaint(node.name)
+            return TrialFailed(f"{node.name} ended with exit code {code}: {complaint or 'no message'}")
+        return TrialFailed(f"{node.name}: its link could not be shaped: {_last_line(said)}")
+
     def _remove(self, container: Container) -> None:
-        """Kill a container and keep what a node has printed; a log that can't be kept must not keep its container."""
+        """Kill a container and keep what a node has printed; what can't be kept must not keep the container."""
         with suppress(DockerException):
             container.kill()
         try:
             if container.labels[ROLE_LABEL] != HELPER:
-                self._log(container.labels[NODE_LABEL]).write_bytes(container.logs(stdout=True, stderr=False))
+                log = self._log(container.labels[NODE_LABEL])
+                log.write_bytes(container.logs(stdout=True, stderr=False))
+                if complaints := container.logs(stdout=False, stderr=True):
+                    log.with_suffix(".err").write_bytes(complaints)
         finally:
             with suppress(NotFound):
                 container.remove(force=True)

@@ -108,6 +108,9 @@ class Processes(Nodes):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for name in self._processes:
+            if not self._errors(name).stat().st_size:
+                self._errors(name).unlink()
 
     def _popen(self, name: str, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
         plan, secrets = self._folder / "plan.json", self._secrets / name
@@ -122,4 +125,4 @@ class Processes(Nodes):
         return self._folder / "logs" / f"{name}.log"
 
     def _errors(self, name: str) -> Path:
-        return self._secrets / f"{name}.stderr"
+        return self._folder / "logs" / f"{name}.err"
