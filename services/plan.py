@@ -1,13 +1,13 @@
 """The plan of one trial: every derived decision. After `make_plan` nobody decides anything of this kind again."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Literal, Protocol, TypeAlias
 
 from services.collectives import Route
 from services.component import Record
-from services.data import Order
+from services.data import Order, apportion
 from services.datasets import AnyDataset
 from services.device import Want
 from services.layout import Range, ranges
@@ -202,7 +202,7 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
         timeouts=scenario.timeouts,
         fidelity=scenario.fidelity,
         bytes_per_step=_bytes_per_step(strategy, workers, layout.size, DTYPES[work.precision]),
-        predicted=strategy.predict(_cost(nodes, layout.size, DTYPES[work.precision], batch / workers)),
+        predicted=strategy.predict(_cost(nodes, layout.size, DTYPES[work.precision], batch)),
     )
 
 
@@ -256,20 +256,27 @@ def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, dtype: st
     return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}
 
 
-def _cost(nodes: Sequence[NodePlan], entries: int, dtype: str, share: float) -> Cost:
-    """What the closed forms need: the slowest link and the slowest worker set the pace.
+def _cost(nodes: Sequence[NodePlan], entries: int, dtype: str, batch: int) -> Cost:
+    """What the closed forms need: the slowest of the workers and of the servers set the pace.
 
     Nothing is declared about the time per message, and what this host adds is not guessed: it shows as the remainder
     between measured and predicted.
     """
     workers = [node for node in nodes if node.role == "worker"]
-    linked = [node for node in nodes if node.role != "coordinator"]
-    slowest = min(goodput(rate) for node in linked for rate in (node.uplink_bps, node.downlink_bps))
+    servers = [node for node in nodes if node.role == "ps_shard"]
+    share = max(apportion(batch, (1,) * len(workers)))
     return Cost(
         workers=len(workers),
         entries=entries,
         dtype=dtype,
-        alpha_s=0.0,
-        beta_s=1 / slowest,
+        worker_up_s=_slowest(node.uplink_bps for node in workers),
+        worker_down_s=_slowest(node.downlink_bps for node in workers),
+        server_up_s=_slowest(node.uplink_bps for node in servers),
+        server_down_s=_slowest(node.downlink_bps for node in servers),
         compute_s=max((share / node.throughput for node in workers if node.throughput), default=0.0),
     )
+
+
+def _slowest(rates_bps: Iterable[float | None]) -> float:
+    """Seconds per byte on the slowest of these links; 0 for links that are not shaped."""
+    return max((1 / goodput(rate) for rate in rates_bps), default=0.0)

@@ -48,7 +48,7 @@ class AllReduce(Strategy):
 
     def predict(self, cost: Cost) -> Predicted:
         size_bytes = self.compress.nbytes(cost.entries, cost.dtype)
-        exchange_s = self.collective.seconds(cost.workers, size_bytes, cost.alpha_s, cost.beta_s)
+        exchange_s = self.collective.seconds(cost.workers, size_bytes, cost.alpha_s, cost.between_workers_s)
         return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula=f"t_c + {self.collective.formula}")
 
     def init(self, peer: Peer, params: Vector) -> State:

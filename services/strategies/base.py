@@ -63,14 +63,22 @@ class Sent:
 
 
 class Cost(Record):
-    """The numbers that a closed form needs."""
+    """The numbers that a closed form needs: what the slowest of each kind sets."""
 
     workers: int
     entries: int  # of the vector
     dtype: str
-    alpha_s: float  # per message
-    beta_s: float  # per byte and direction
+    alpha_s: float = 0.0  # per message; nothing declares it, so plans have 0: the seam for a calibrated host
+    worker_up_s: float  # per byte, on the slowest uplink of a worker
+    worker_down_s: float
+    server_up_s: float = 0.0  # 0 where there is no server
+    server_down_s: float = 0.0
     compute_s: float  # of one step of the slowest worker
+
+    @property
+    def between_workers_s(self) -> float:
+        """Per byte that a worker sends to a worker."""
+        return max(self.worker_up_s, self.worker_down_s)
 
 
 class Predicted(Record):

@@ -73,16 +73,24 @@ class ParameterServer(Strategy):
         """Push and pull do not overlap: a server answers when it has received the whole of its range.
 
         In lockstep all workers share the servers' links at once. Otherwise a worker has them to itself until they are
-        saturated: s servers take at most s/(S'β) gradients per second, and give as many answers. S' is S compressed.
+        saturated: s servers take at most s/(S'β_s) gradients per second, and give as many answers. S' is S compressed;
+        β_w is of the slowest worker's link, β_s of the slowest server's, each in the direction that the bytes go.
+        Saturation is a lower bound: workers that started together go on pushing together and then wait together.
         """
-        push_s = self.compress.nbytes(cost.entries, cost.dtype) * cost.beta_s
-        pull_s = cost.entries * np.dtype(cost.dtype).itemsize * cost.beta_s
+        pushed = self.compress.nbytes(cost.entries, cost.dtype)
+        pulled = cost.entries * np.dtype(cost.dtype).itemsize
+        into_servers_s = pushed / self.servers * cost.server_down_s
+        out_of_servers_s = pulled / self.servers * cost.server_up_s
+        at_once = cost.workers if self.synchronous else 1
+        push_s = max(pushed * cost.worker_up_s, at_once * into_servers_s)
+        pull_s = max(pulled * cost.worker_down_s, at_once * out_of_servers_s)
+        exchange_s = 2 * cost.alpha_s + push_s + pull_s
         if self.synchronous:
-            exchange_s = 2 * cost.alpha_s + (push_s + pull_s) * max(1.0, cost.workers / self.servers)
-            return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula="t_c + 2α + (S'+S)β·max(1, n/s)")
-        alone_s = cost.compute_s + 2 * cost.alpha_s + push_s + pull_s
-        step_s = max(alone_s, cost.workers * max(push_s, pull_s) / self.servers)
-        formula = "max(t_c + 2α + (S'+S)β, n·Sβ/s)"
+            formula = "t_c + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
+            return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula=formula)
+        saturated_s = cost.workers * max(into_servers_s, out_of_servers_s)
+        step_s = max(cost.compute_s + exchange_s, saturated_s)
+        formula = "max(t_c + 2α + (S'+S)·max(β_w, β_s/s), n/s·Sβ_s)"
         return Predicted(compute_s=cost.compute_s, exchange_s=step_s - cost.compute_s, formula=formula)
 
     def init(self, peer: Peer, params: Vector) -> tuple[Held, ...]:  # noqa: ARG002 - version 0 is the same everywhere
@@ -99,8 +107,12 @@ class ParameterServer(Strategy):
     ) -> Outcome:
         fresh = np.empty(gradient.mean.shape, gradient.mean.dtype)
         with phases.span("exchange"):
-            exchanges = [self._exchange(peer, step, shard, held, gradient, fresh) for shard, held in enumerate(state)]
-            answers = await asyncio.gather(*exchanges)
+            async with asyncio.TaskGroup() as group:  # one failure ends the others
+                exchanges = [
+                    group.create_task(self._exchange(peer, step, shard, held, gradient, fresh))
+                    for shard, held in enumerate(state)
+                ]
+            answers = [exchange.result() for exchange in exchanges]
         updating_s = max(reply.update_s for reply, _ in answers)
         phases.add("exchange", -updating_s)
         phases.add("update", updating_s)

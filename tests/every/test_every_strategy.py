@@ -85,15 +85,15 @@ def test_servers_answer_with_as_much_as_they_were_sent(strategy: Strategy, worke
 @given(workers=st.integers(1, 16), slower=st.floats(1, 10))
 def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strategy, workers: int, slower: float) -> None:
     """Whatever the formula."""
-    base = Cost(
-        workers=some(strategy, workers), entries=250_000, dtype="float32", alpha_s=1e-4, beta_s=1e-7, compute_s=0.1
-    )
+    seconds = dict.fromkeys(("worker_up_s", "worker_down_s", "server_up_s", "server_down_s"), 1e-7)
+    seconds |= {"alpha_s": 1e-4, "compute_s": 0.1}
+    base = Cost(workers=some(strategy, workers), entries=250_000, dtype="float32", **seconds)
 
     before = strategy.predict(base)
 
     assert before.exchange_s >= 0
-    for field in ("alpha_s", "beta_s", "compute_s"):
-        changed = base.model_copy(update={field: getattr(base, field) * slower})
+    for field in seconds:
+        changed = base.model_copy(update={field: seconds[field] * slower})
         assert strategy.predict(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
 
 

@@ -87,7 +87,15 @@ def test_every_node_has_an_address_of_its_own(strategy: dict[str, Any]) -> None:
 def cost(workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> Cost:
     """100 MB over 10 Gbit/s."""
     return Cost(
-        workers=workers, entries=25_000_000, dtype="float32", alpha_s=alpha_s, beta_s=8 / 10e9, compute_s=compute_s
+        workers=workers,
+        entries=25_000_000,
+        dtype="float32",
+        alpha_s=alpha_s,
+        worker_up_s=8 / 10e9,
+        worker_down_s=8 / 10e9,
+        server_up_s=8 / 10e9,
+        server_down_s=8 / 10e9,
+        compute_s=compute_s,
     )
 
 
@@ -139,6 +147,11 @@ def test_a_prediction_takes_the_slowest_link_and_the_slowest_worker() -> None:
     assert decided.predicted.compute_s == 16 / 100
     expected = Ring().seconds(4, decided.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
     assert decided.predicted.exchange_s == pytest.approx(expected)
+
+
+def test_a_prediction_takes_the_largest_share_of_a_batch() -> None:
+    """64 samples among 5 workers are 13 for the slowest, not 12.8."""
+    assert plan({"kind": "all_reduce"}, 5, worker={"throughput": "100/s"}).predicted.compute_s == 0.13
 
 
 def test_an_update_from_one_gradient_uses_the_rates_share_unless_told_otherwise() -> None:

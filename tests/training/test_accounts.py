@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -116,6 +117,34 @@ def test_a_server_in_lockstep_takes_the_formulas_seconds_less_one_message_per_ot
     predicted_s = done.plan.predicted.step_s
     for row in settled:
         assert predicted_s - (workers - 1) * message_s - 1e-5 <= row["step_s"] <= predicted_s + 1e-5
+
+
+UNEQUAL = {  # Mbit/s: workers up, workers down, servers up, servers down
+    "slow workers": (20, 20, 1000, 1000),
+    "slow servers": (1000, 1000, 20, 20),
+    "slow upwards": (10, 100, 20, 100),
+    "slow downwards": (100, 10, 100, 20),
+}
+
+
+@pytest.mark.parametrize(
+    ("label", "links"), [*((label, links) for label in ("ring", "bsp") for links in UNEQUAL), ("asp", "slow workers")]
+)
+def test_a_step_between_unequal_links_takes_the_closed_forms_seconds(
+    rehearse: Callable[..., Any], label: str, links: str
+) -> None:
+    """Workers' and servers' links, up and down: which is slowest depends on how many share it."""
+    worker_up, worker_down, server_up, server_down = (f"{rate}mbit" for rate in UNEQUAL[links])
+    cluster = {
+        "worker": {"throughput": "1000/s", "uplink": worker_up, "downlink": worker_down},
+        "server": {"uplink": server_up, "downlink": server_down},
+    }
+    many_messages = {"model": {"kind": "mlp", "hidden": [4096]}, "batch": 240}
+    done = rehearse(STRATEGIES[label][0], 4, cluster=cluster, **(DIGITS | many_messages))
+
+    steps = [row for rank in range(4) for row in done.steps(rank)[1:-1]]
+
+    assert mean(row["step_s"] for row in steps) == pytest.approx(done.plan.predicted.step_s, rel=0.05)
 
 
 @every_strategy
