@@ -52,7 +52,7 @@ def parse(text: str, file: str) -> Document:
     try:
         node = yaml.compose(text, CoreLoader)
         data = reader.read(node, ()) if node else None
-    except yaml.MarkedYAMLError as error:
+    except yaml.YAMLError as error:
         raise BadScenario([_syntax(error, file)]) from None
     except RecursionError:
         raise BadScenario([Problem(Place(file), "", "an alias contains itself")]) from None
@@ -61,7 +61,9 @@ def parse(text: str, file: str) -> Document:
     return Document(data, {(): Place(file, 1)} | reader.places)
 
 
-def _syntax(error: yaml.MarkedYAMLError, file: str) -> Problem:
+def _syntax(error: yaml.YAMLError, file: str) -> Problem:
+    if not isinstance(error, yaml.MarkedYAMLError):  # a character that no YAML may hold
+        return Problem(Place(file), "", f"not YAML: {' '.join(str(error).split())}")
     mark = error.problem_mark or error.context_mark
     return Problem(Place(file, mark.line + 1 if mark else 0), "", f"not YAML: {error.problem or error.context}")
 

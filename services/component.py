@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 class Record(BaseModel):
     """A frozen record: unknown keys are errors, values never change after construction."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Component(Record):

@@ -13,7 +13,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_ser
 from services.clock import WallClock, precise_loop
 from services.control import OPEN_GATE
 from services.coordinator.service import ControlService
-from services.errors import EnsayoError
+from services.errors import DeadlineExceeded, EnsayoError
 from services.host import bytes_sent, interface_of
 from services.identity import Identity
 from services.links import Port, goodput
@@ -83,10 +83,22 @@ async def _coordinate(
     asyncio.get_running_loop().add_signal_handler(OPEN_GATE, opened.set)
     await server.start()
     await serving.set("", health_pb2.HealthCheckResponse.SERVING)
-    async with asyncio.timeout(clock.wall(plan.timeouts.start)):
-        await opened.wait()
+    await _within(clock, plan.timeouts.start, opened, "nobody opened the gate")
     await desk.open_gate()
-    await desk.finished.wait()
+    await _within(clock, plan.timeouts.run, desk.finished, "the run did not end")
+
+
+async def _within(clock: WallClock, timeout_s: float, event: asyncio.Event, what: str) -> None:
+    """Wait for an event, at most `timeout_s` virtual seconds: a coordinator whose engine has died must end too.
+
+    Raises:
+        DeadlineExceeded: it did not happen.
+    """
+    try:
+        async with asyncio.timeout(clock.wall(timeout_s)):
+            await event.wait()
+    except TimeoutError:
+        raise DeadlineExceeded(f"{what} within {timeout_s:g} s") from None
 
 
 async def _take_part(

@@ -1,6 +1,6 @@
 """How does a run begin, go on and end? Membership, the gate, epochs, the stop rule; no clock, socket or model."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from services.control import Epoch
@@ -105,7 +105,7 @@ class Run:
         reports = self._finished.setdefault(epoch.number, {})
         if epoch.node in reports:
             return []
-        reports[epoch.node] = epoch
+        reports[epoch.node] = replace(epoch, parameters=b"")  # those of every epoch would fill the memory
         actions: list[Action] = []
         if epoch.node == self.workers[0]:
             actions.append(Evaluate(epoch))

@@ -141,7 +141,8 @@ class Worker:
             y = self.peer.device.to_device(self.data.train_y[share])
         with phases.span("compute"):
             (loss, mean), late_s = await self.pace.compute(len(share), lambda: self._mathematics(params, x, y))
-        self.tally.met(late_s, phases.seconds["compute"])
+        if len(share):  # nobody waits for the mathematics of no samples
+            self.tally.met(late_s, phases.seconds["compute"])
         return loss, Gradient(mean, len(share)), late_s
 
     def _mathematics(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:

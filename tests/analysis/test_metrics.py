@@ -10,7 +10,6 @@ import pytest
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.centre import interval, olympic_mean, resampled
 from analysis.metrics.final import final_metrics
-from analysis.metrics.overlap import overlap
 from analysis.metrics.phase_seconds import phase_seconds
 from analysis.metrics.progress import samples_done, samples_per_second, steps_done
 from analysis.metrics.samples_to_target import samples_to_target
@@ -135,17 +134,6 @@ def test_a_synchronous_worker_waits_until_the_slowest_one_begins_its_exchange(
     assert found is not None
     assert found["wait"] == pytest.approx(waited_s)
     assert found["exchange"] == pytest.approx(0.7 - waited_s)
-
-
-@pytest.mark.parametrize(("predicted_s", "hidden"), [(0.6, 0.5), (0.2, 0.0), (0.0, None)])
-def test_overlap_is_the_share_of_the_predicted_exchange_that_never_showed(
-    make_trial: MakeTrial, steps_line: Line, predicted_s: float, hidden: float | None
-) -> None:
-    trial = make_trial(
-        {"worker-0": [steps_line([{"exchange_s": 0.3}], "worker-0")]}, predicted={"exchange_s": predicted_s}
-    )
-
-    assert overlap(trial) == (hidden if hidden is None else pytest.approx(hidden))
 
 
 def test_bytes_sent_are_what_the_node_counted_else_the_sum_of_its_steps(

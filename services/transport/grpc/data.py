@@ -21,7 +21,6 @@ from services.wire.data_pb2 import Delivered
 METHOD = "/ensayo.wire.Data/Push"
 IDENTITY_KEY = "ensayo-identity-bin"
 PIECE_BYTES = 1 << 20  # larger messages leave the cache, smaller ones cost more per byte: gRPC is fastest at 1-2 MiB
-CLOSE_S = 10.0  # wall seconds for a neighbour to take what is on its way when a node is done
 
 
 @dataclass(frozen=True)
@@ -96,12 +95,12 @@ class GrpcTransport(Transport):
 
     async def _close(self, peer: str, stream: _Stream) -> None:
         try:
-            async with ours(peer), asyncio.timeout(CLOSE_S):
+            async with ours(peer), asyncio.timeout(self._timeout_s):
                 await stream.call.write(encode(Message(Tag(0, Stage.END))))
                 await stream.call.done_writing()
                 await stream.call
         except TimeoutError:
-            raise DeadlineExceeded(f"{peer} did not take the end of a stream within {CLOSE_S:g} s") from None
+            raise DeadlineExceeded(f"{peer} did not take the end of a stream within {self._timeout_s:g} s") from None
         except asyncio.InvalidStateError:
             raise Unreachable(f"{peer} has ended the stream") from None
         await stream.channel.close()

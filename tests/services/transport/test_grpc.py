@@ -16,7 +16,6 @@ from services.identity import Identity
 from services.links import Port, goodput
 from services.plan import Address
 from services.transport.base import Message, Stage, Tag
-from services.transport.grpc import data
 from services.transport.grpc.channels import channel
 from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport, Link
 from services.transport.vectors import recv_rest, send_vector
@@ -226,9 +225,9 @@ def test_sending_to_a_node_that_has_ended_is_an_error(meet: Meet) -> None:
 
 def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fast asynchronous worker is done long before the servers are; its exit must not break their streams."""
-    monkeypatch.setattr(data, "CLOSE_S", 0.1)
 
     async def talk(nodes: Transports) -> bytes:
+        monkeypatch.setattr(nodes["b"], "_timeout_s", 0.1)  # to send its own last, not to listen
         await nodes["a"].send("b", Message(TAG))
         stopping = asyncio.create_task(nodes["b"].stop())
         await asyncio.sleep(0.5)
