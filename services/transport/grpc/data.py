@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ class _Stream:
     channel: grpc.aio.Channel
     call: Any
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    sent: int = 0  # messages
 
 
 class GrpcTransport(Transport):
@@ -96,13 +98,16 @@ class GrpcTransport(Transport):
     async def _close(self, peer: str, stream: _Stream) -> None:
         try:
             async with ours(peer), asyncio.timeout(self._timeout_s):
-                await stream.call.write(encode(Message(Tag(0, Stage.END))))
-                await stream.call.done_writing()
-                await stream.call
+                with suppress(
+                    asyncio.InvalidStateError
+                ):  # the neighbour has ended its side: its answer says what it got
+                    await stream.call.write(encode(Message(Tag(0, Stage.END))))
+                    await stream.call.done_writing()
+                delivered = await stream.call
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not take the end of a stream within {self._timeout_s:g} s") from None
-        except asyncio.InvalidStateError:
-            raise Unreachable(f"{peer} has ended the stream") from None
+        if delivered.parts < stream.sent:
+            raise Unreachable(f"{peer} took {delivered.parts} of {stream.sent} messages")
         await stream.channel.close()
 
     async def send(self, to: str, message: Message) -> None:
@@ -116,6 +121,7 @@ class GrpcTransport(Transport):
         try:
             async with stream.lock, ours(to), asyncio.timeout(self._timeout_s):
                 await stream.call.write(part)
+                stream.sent += 1
         except TimeoutError:
             raise DeadlineExceeded(f"{to} did not take a message within {self._timeout_s:g} s") from None
         except asyncio.InvalidStateError:  # what gRPC raises on a stream that has ended
