@@ -98,9 +98,7 @@ class GrpcTransport(Transport):
     async def _close(self, peer: str, stream: _Stream) -> None:
         try:
             async with ours(peer), asyncio.timeout(self._timeout_s):
-                with suppress(
-                    asyncio.InvalidStateError
-                ):  # the neighbour has ended its side: its answer says what it got
+                with suppress(asyncio.InvalidStateError):  # the neighbour has ended; its answer tells
                     await stream.call.write(encode(Message(Tag(0, Stage.END))))
                     await stream.call.done_writing()
                 delivered = await stream.call
