@@ -14,8 +14,8 @@ MTU_BYTES = 1514
 # A credit that is larger than this lets a short message through unshaped; a smaller one starves a fast link, whose
 # timer is not finer. Measured from 10 Mbit/s to 1 Gbit/s.
 BURST_S, SMALLEST_BURST_BYTES = 0.000_12, 2 * 1024
-# Smaller packets fill the leaf sooner; what it drops lets TCP share a server's link so unevenly that workers fall out of
-# step (4.5 MB, 100 Mbit/s, two workers on one server: 0.90 of the closed form with 1, 0.93 with 11).
+# Smaller packets fill the leaf sooner; what it drops lets TCP share a link so unevenly that workers fall out of step
+# (4.5 MB, 100 Mbit/s, two workers on one server: 0.90 of the closed form with 1, 0.93 with 11).
 FEWEST_SEGMENTS = 11
 # HTB's own leaf holds as many packets as the device's queue is long, 32 on an ifb: a leaf of our own instead.
 LEAF_PACKETS = 1000
