@@ -229,6 +229,7 @@ def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, m
     async def talk(nodes: Transports) -> bytes:
         monkeypatch.setattr(nodes["b"], "_timeout_s", 0.1)  # to send its own last, not to listen
         await nodes["a"].send("b", Message(TAG))
+        await nodes["b"].recv("a", TAG)  # the stream is accepted: a server that is stopping takes no new ones
         stopping = asyncio.create_task(nodes["b"].stop())
         await asyncio.sleep(0.5)
         await nodes["a"].send("b", Message(TAG._replace(step=1), b"still here"))
