@@ -39,7 +39,8 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
     device = select(me.device)
     worker = _worker(plan, me, device, seams)
     _log_start(seams.log, device=device.name, device_model=device.description, device_reason=device.reason)
-    worker.warm_up()
+    await worker.warm_up()
+    await seams.transport.connect(plan.strategy.partners(worker.peer))
     await seams.control.join()
     before = seams.interface_bytes()
     await worker.train()
@@ -50,6 +51,7 @@ async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
     """A server's life."""
     server = _server(plan, me, seams)
     _log_start(seams.log, device="cpu", device_reason="servers sum in host memory")
+    await seams.transport.connect(server.workers)
     await seams.control.join()
     before = seams.interface_bytes()
     await server.serve()

@@ -41,9 +41,13 @@ class Route(Record):
         """Ranks to which `rank` forwards the total."""
         return tuple(target for source, target in self.spreads if source == rank)
 
+    def partners(self, rank: int) -> tuple[int, ...]:
+        """Ranks to which `rank` sends anything."""
+        return self.passes_to(rank) + self.spreads_to(rank)
+
     def sends(self, rank: int) -> int:
         """Messages that `rank` sends for this chunk, before it is cut into pieces."""
-        return len(self.passes_to(rank)) + len(self.spreads_to(rank))
+        return len(self.partners(rank))
 
 
 class Collective(Component, ABC):

@@ -132,6 +132,11 @@ class Strategy(Component, ABC):
     def predict(self, cost: Cost) -> Predicted:
         """Closed form of the time of one step."""
 
+    def partners(self, peer: Peer) -> tuple[str, ...]:
+        """Names of the nodes to which this worker sends."""
+        ranks = {rank for route in peer.routes for rank in route.partners(peer.rank)}
+        return tuple(peer.workers[rank] for rank in sorted(ranks))
+
     @abstractmethod
     def init(self, peer: Peer, params: Vector) -> State:
         """The state before the first step."""

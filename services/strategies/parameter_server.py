@@ -93,6 +93,9 @@ class ParameterServer(Strategy):
         formula = "max(t_c + 2α + (S'+S)·max(β_w, β_s/s), n/s·Sβ_s)"
         return Predicted(compute_s=cost.compute_s, exchange_s=step_s - cost.compute_s, formula=formula)
 
+    def partners(self, peer: Peer) -> tuple[str, ...]:
+        return tuple(peer.servers)
+
     def init(self, peer: Peer, params: Vector) -> tuple[Held, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return tuple(Held(0, self.compress.init(shard.size)) for shard in peer.shards)
 

@@ -1,6 +1,7 @@
 """The seam between an algorithm and the network: named messages to named nodes."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -68,6 +69,9 @@ class Transport(ABC):
 
     traffic: Traffic
     piece_bytes: int  # the largest payload that one message should carry
+
+    async def connect(self, names: Iterable[str]) -> None:
+        """Get ready to send to these nodes, before anybody measures; returns when they can be reached."""
 
     @abstractmethod
     async def send(self, to: str, message: Message) -> None:

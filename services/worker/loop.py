@@ -31,6 +31,7 @@ STEP_COLUMNS = (
     "messages_sent",
     "staleness",
 )
+WARM_UPS = 3
 LATE_SHARE, LATE_S = 0.05, 0.001  # a deadline is missed when it is passed by more than both
 
 
@@ -69,14 +70,18 @@ class Worker:
     log: RunLog
     tally: Tally = field(default_factory=Tally)
 
-    def warm_up(self) -> None:
-        """Compute one gradient and forget it: libraries load their kernels when they are first used."""
+    async def warm_up(self) -> None:
+        """Compute some gradients and forget them.
+
+        Libraries load their kernels and threads start when they are first used, and a paced worker learns how long its
+        mathematics takes: a first step without that misses its deadline.
+        """
         task, device = self.data.task, self.peer.device
         params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
         share = self.plan.order.share(0, self.peer.rank, (1,) * self.plan.workers)
-        self._mathematics(
-            params, device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
-        )
+        x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
+        for _ in range(WARM_UPS):
+            await self.pace.compute(len(share), lambda: self._mathematics(params, x, y))
 
     async def train(self) -> None:
         """From the first parameters to the end of the run."""

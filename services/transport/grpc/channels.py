@@ -16,6 +16,8 @@ OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.http2.max_frame_size", MIB),
     ("grpc.http2.write_buffer_size", 4 * MIB),
+    ("grpc.initial_reconnect_backoff_ms", 50),  # nodes start within a second of each other
+    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
 )

@@ -1,7 +1,7 @@
 """Bulk messages over gRPC: one long-lived stream to every neighbour, opened with the sender's signed identity."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -84,6 +84,13 @@ class GrpcTransport(Transport):
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         listen(self._server, self._addresses[self._identity.name], self._tls)
         await self._server.start()
+
+    async def connect(self, names: Iterable[str]) -> None:
+        """Open the streams: handshakes inside the first step would make all paced nodes of this host late."""
+        for name in names:
+            stream = self._open(name)
+            async with ours(name):
+                await stream.call.wait_for_connection()
 
     async def stop(self) -> None:
         """Return when neighbours have taken everything, and have sent everything.

@@ -105,6 +105,31 @@ def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> Non
     assert 0 < traffic.framing_bytes < 4 * 100
 
 
+def test_a_stream_opened_before_its_receiver_listens_is_there_once_it_does(
+    identities: dict[str, Identity], addresses: dict[str, Address]
+) -> None:
+    """Nodes of a run start within a second of each other, in any order; the first message uses the open stream."""
+
+    async def talk() -> tuple[bool, int, bytes]:
+        early, late = (GrpcTransport(addresses, identities[name], WallClock(), 5.0, 30.0) for name in "ab")
+        await early.start()
+        connecting = asyncio.create_task(early.connect(["b"]))
+        await asyncio.sleep(0.2)
+        waited = not connecting.done()
+        await late.start()
+        async with asyncio.timeout(2.0):
+            await connecting
+        streams = list(early._streams.values())
+        await early.send("b", Message(TAG, b"hello"))
+        data = bytes((await late.recv("a", TAG)).data)
+        reused = sum(before is after for before, after in zip(streams, early._streams.values(), strict=True))
+        await asyncio.gather(early.stop(), late.stop())
+        return waited, reused, data
+
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
+        assert runner.run(talk()) == (True, 1, b"hello")
+
+
 def test_a_second_copy_on_the_wire_is_dropped(meet: Meet) -> None:
     """Sending again is harmless: what counts is the name."""
 
