@@ -1,16 +1,25 @@
 """What tests ask for by name."""
 
 import os
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import settings
 
+from compose.engines import named
+from compose.engines.base import Status
 from compose.engines.docker import DockerEngine
+from compose.load import load
+from compose.supervise import Tail
 from services.clock import VirtualLoop
 from services.device import Device, Want, select
 from services.errors import HostError
+from services.plan import COORDINATOR, Plan, make_plan
 
 settings.register_profile("any host", deadline=None)  # a busy host is slow, not wrong
 settings.load_profile("any host")
@@ -53,12 +62,80 @@ def docker_engine() -> DockerEngine:
     engine = DockerEngine()
     if missing := engine.missing():
         (pytest.fail if os.environ.get("ENSAYO_REQUIRE_DOCKER") == "1" else pytest.skip)(missing)
-    engine.prepare(Silent())
+    engine.prepare(Nobody())
     return engine
 
 
-class Silent:
+class Nobody:
     """Looks on and says nothing."""
+
+    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+        """The coordinator has logged something."""
 
     def preparing(self, what: str) -> None:
         """An engine builds."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that is over, as its folder tells it."""
+
+    plan: Plan
+    status: Status
+    folder: Path
+
+    def events(self, node: str, key: str) -> list[dict[str, Any]]:
+        """A node's events of one key."""
+        return [event for event in Tail(self.folder / "logs" / f"{node}.log").events() if event["key"] == key]
+
+    def value(self, node: str, key: str) -> Any:
+        """What a node has logged exactly once."""
+        (event,) = self.events(node, key)
+        return event["value"]
+
+    def rows(self, node: str, key: str) -> list[dict[str, Any]]:
+        """All rows of a batched event, by column."""
+        batches = (event["value"] for event in self.events(node, key))
+        return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
+
+    def hashes(self, worker: str) -> dict[int, str]:
+        """The digest of a worker's parameters after each step that logged one."""
+        return {event["metadata"]["step"]: event["value"] for event in self.events(worker, "node_hash")}
+
+    @property
+    def params_sha256(self) -> str:
+        return str(self.value(COORDINATOR, "params_sha256"))
+
+
+RunTrial: TypeAlias = Callable[..., Trial]
+
+
+@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Every engine that runs nodes as processes of their own, if this host has it."""
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")
+    return str(request.param)
+
+
+@pytest.fixture
+def run_trial(tmp_path: Path) -> RunTrial:
+    """`run_trial(engine, path, strategy, **settings)`: runs the trial of a scenario that has this strategy."""
+
+    def run(engine: str, scenario: Path, strategy: str, *, hash_every_step: bool = False, **settings: str) -> Trial:
+        trials = load(scenario, {key.replace("__", "."): value for key, value in settings.items()}).trials()
+        trial = next(trial for trial in trials if f"-{strategy}-" in trial.id)
+        chosen, name = named(engine), f"test-{time.time_ns():x}"
+        nodes = 1 + trial.strategy.server_count + trial.scenario.cluster.workers
+        plan = make_plan(trial, name, chosen.name, chosen.addressing(name, nodes))
+        plan = plan.model_copy(update={"hash_every_step": hash_every_step})
+        folder = tmp_path / name
+        (folder / "logs").mkdir(parents=True)
+        (folder / "plan.json").write_text(plan.model_dump_json())
+        with closing(chosen):
+            chosen.prepare(Nobody())
+            status = chosen.run(plan, folder, Nobody())
+        assert status.status == "success", status.reason
+        return Trial(plan, status, folder)
+
+    return run

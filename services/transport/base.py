@@ -70,6 +70,7 @@ class Transport(ABC):
     traffic: Traffic
     piece_bytes: int  # the largest payload that one message should carry
 
+    @abstractmethod
     async def connect(self, names: Iterable[str]) -> None:
         """Get ready to send to these nodes, before anybody measures; returns when they can be reached."""
 

@@ -1,7 +1,7 @@
 """The in-process fabric: the network of the `simulated` engine and of the tests, in virtual time."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from services.links import QUANTUM_BYTES, Port
@@ -30,6 +30,9 @@ class VirtualTransport(Transport):
         self.piece_bytes = QUANTUM_BYTES
         self._fabric = fabric
         self._node = node
+
+    async def connect(self, names: Iterable[str]) -> None:
+        """Everybody is in this process."""
 
     async def send(self, to: str, message: Message) -> None:
         loop = asyncio.get_running_loop()

@@ -1,87 +1,21 @@
 """Small trials from start to end in containers: the same bits as everywhere, every byte accounted for."""
 
-import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
-from compose.engines import named
-from compose.engines.base import Status
-from compose.load import load
-from compose.supervise import Tail
-from services.plan import COORDINATOR, Plan, make_plan
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
-pytestmark = pytest.mark.docker
+RunTrial: TypeAlias = Callable[..., Any]
 
 LOCKSTEP = ["ring", "ps_bsp"]
 EVERY = [*LOCKSTEP, "ps_asp"]
 SHARED = 1.5  # other work on the host may cost this much
 FIRST_STEP_S, REMOVED_S = 8.0, 5.0
 MOST_HEADERS = 1.25  # interface bytes per payload byte: small messages, acknowledgements and the opening of streams
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A trial that is over, as its folder tells it."""
-
-    plan: Plan
-    status: Status
-    folder: Path
-
-    def values(self, node: str, key: str) -> list[Any]:
-        """The values of a node's events of one key."""
-        events = Tail(self.folder / "logs" / f"{node}.log").events()
-        return [event["value"] for event in events if event["key"] == key]
-
-    def steps(self, node: str) -> list[dict[str, Any]]:
-        """A worker's steps, by column."""
-        batches = self.values(node, "node_steps")
-        return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
-
-    @property
-    def params_sha256(self) -> str:
-        (digest,) = self.values(COORDINATOR, "params_sha256")
-        return str(digest)
-
-
-class Nobody:
-    """Looks on and says nothing."""
-
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
-        """The coordinator has logged something."""
-
-    def preparing(self, what: str) -> None:
-        """Something is being built."""
-
-
-RunTrial = Callable[..., Trial]
-
-
-@pytest.fixture
-def run_trial(docker_engine: object, tmp_path: Path) -> RunTrial:
-    """Runs one trial of a scenario: the one of this strategy."""
-
-    def run(engine: str, scenario: Path, strategy: str, **settings: str) -> Trial:
-        trials = load(scenario, {key.replace("__", "."): value for key, value in settings.items()}).trials()
-        trial = next(trial for trial in trials if f"-{strategy}-" in trial.id)
-        chosen, name = named(engine), f"test-{time.time_ns():x}"
-        nodes = 1 + trial.strategy.server_count + trial.scenario.cluster.workers
-        plan = make_plan(trial, name, chosen.name, chosen.addressing(name, nodes))
-        folder = tmp_path / name
-        (folder / "logs").mkdir(parents=True)
-        (folder / "plan.json").write_text(plan.model_dump_json())
-        with closing(chosen):
-            chosen.prepare(Nobody())
-            status = chosen.run(plan, folder, Nobody())
-        assert status.status == "success", status.reason
-        return Trial(plan, status, folder)
-
-    return run
 
 
 @pytest.fixture
@@ -96,7 +30,7 @@ def test_every_strategy_succeeds_and_accounts_for_every_byte(run_trial: RunTrial
     trial = run_trial("docker", smoke, strategy)
 
     for node, per_step in trial.plan.bytes_per_step.items():
-        (stop,) = trial.values(node, "node_stop")
+        stop = trial.value(node, "node_stop")
         assert stop["payload_bytes_sent"] == pytest.approx(per_step * trial.plan.steps, rel=0.01)
         assert stop["payload_bytes_sent"] <= stop["interface_bytes_sent"]
         assert stop["interface_bytes_sent"] <= MOST_HEADERS * (stop["payload_bytes_sent"] + stop["framing_bytes_sent"])
@@ -146,7 +80,9 @@ def test_a_step_takes_what_the_closed_form_says(
 
     trial = run_trial("docker", tmp_path / "big.yaml", strategy, cluster__workers=workers)
 
-    steps = [step for step in trial.steps("worker-0") if step["samples"] == trial.plan.batch // int(workers)]
+    steps = [
+        step for step in trial.rows("worker-0", "node_steps") if step["samples"] == trial.plan.batch // int(workers)
+    ]
     measured, predicted = median(step["step_s"] for step in steps), trial.plan.predicted.step_s
     with capsys.disabled():
         said = f"{measured * 1e3:.0f} ms measured, {predicted * 1e3:.0f} ms predicted, {measured - predicted:+.3f} s"
