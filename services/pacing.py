@@ -28,6 +28,10 @@ class Pace(ABC):
     async def compute(self, samples: int, work: Callable[[], Result]) -> tuple[Result, float | None]:
         """Do the mathematics of `samples` samples; its result, and how late it was (None when nothing was declared)."""
 
+    @abstractmethod
+    async def learn(self, work: Callable[[], Result]) -> None:
+        """Do some mathematics before anything is timed, to know how long it takes."""
+
 
 @dataclass(frozen=True)
 class HostSpeed(Pace):
@@ -37,6 +41,9 @@ class HostSpeed(Pace):
 
     async def compute(self, samples: int, work: Callable[[], Result]) -> tuple[Result, float | None]:  # noqa: ARG002
         return await self.clock.run(work), None
+
+    async def learn(self, work: Callable[[], Result]) -> None:
+        await self.clock.run(work)
 
 
 @dataclass
@@ -56,6 +63,9 @@ class Paced(Pace):
         deadline = started + duration
         await self.clock.sleep_until(deadline)
         return result, max(0.0, self.clock.now() - deadline)
+
+    async def learn(self, work: Callable[[], Result]) -> None:
+        await self._timed(work)
 
     def _offset(self, duration: float) -> float:
         """When in a phase of `duration` the mathematics starts: after the guard, in this worker's slot."""

@@ -81,7 +81,7 @@ class Worker:
         share = self.plan.order.share(0, self.peer.rank, (1,) * self.plan.workers)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UPS):
-            await self.pace.compute(len(share), lambda: self._mathematics(params, x, y))
+            await self.pace.learn(lambda: self._mathematics(params, x, y))
 
     async def train(self) -> None:
         """From the first parameters to the end of the run."""
