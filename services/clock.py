@@ -5,17 +5,15 @@ an event loop that jumps from one timer to the next. Only this file knows which.
 """
 
 import asyncio
-import ctypes
 import selectors
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
-Result = TypeVar("Result")
+from services.scheduling import wake_soon
 
-_PR_SET_TIMERSLACK = 29
-_TIMERSLACK_NS = 1
+Result = TypeVar("Result")
 
 
 class Clock(ABC):
@@ -110,10 +108,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def precise_loop() -> asyncio.AbstractEventLoop:
-    """An event loop whose timers are good to some ten microseconds.
-
-    `epoll` rounds up to a millisecond, `select` does not; and the kernel lets a sleep overshoot by the thread's timer
-    slack, 50 µs unless told otherwise.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _TIMERSLACK_NS, 0, 0, 0)
+    """An event loop whose timers are good to some ten microseconds; `epoll` would round them up to a millisecond."""
+    wake_soon()
     return asyncio.SelectorEventLoop(selectors.SelectSelector())

@@ -18,6 +18,7 @@ from services.plan import COORDINATOR, NodePlan, Plan
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
 from services.runlog import Batch, RunLog
+from services.scheduling import slice_ns
 from services.strategies import ParameterServer, Peer
 from services.transport.base import Transport
 from services.worker.loop import Worker
@@ -108,7 +109,8 @@ def _server(plan: Plan, me: NodePlan, seams: Seams) -> Server:
 
 
 def _log_start(log: RunLog, **facts: object) -> None:
-    log.point("node_start", {"python": platform.python_version(), "numpy": np.__version__, **facts})
+    process = {"python": platform.python_version(), "numpy": np.__version__, "slice_ns": slice_ns()}
+    log.point("node_start", process | facts)
 
 
 def _log_stop(seams: Seams, interface_before: int | None, **facts: object) -> None:
