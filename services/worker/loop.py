@@ -32,7 +32,9 @@ STEP_COLUMNS = (
     "staleness",
 )
 WARM_UPS = 3
-LATE_SHARE, LATE_S = 0.05, 0.001  # a deadline is missed when it is passed by more than both
+# A deadline is missed when it is passed by more than all of these: a share of the phase, what no timer of a busy host
+# can promise, and a share of the step, below which nobody could see it in a result.
+LATE_SHARE, LATE_S, LATE_STEP_SHARE = 0.05, 0.001, 0.01
 
 
 @dataclass
@@ -49,11 +51,10 @@ class Tally:
         self.loss_sum += loss * samples
         self.loss_samples += samples
 
-    def met(self, late_s: float | None, compute_s: float) -> None:
-        """Add a deadline, if there was one."""
-        if late_s is not None:
-            self.deadlines += 1
-            self.missed += late_s > max(LATE_S, LATE_SHARE * compute_s)
+    def met(self, late_s: float, compute_s: float, step_s: float) -> None:
+        """Add a deadline."""
+        self.deadlines += 1
+        self.missed += late_s > max(LATE_S, LATE_SHARE * compute_s, LATE_STEP_SHARE * step_s)
 
 
 @dataclass
@@ -118,13 +119,15 @@ class Worker:
         loss, gradient, late_s = await self._gradient(step, params, phases)
         outcome = await self.plan.strategy.step(self.peer, step, params, gradient, state, phases)
         self.tally.lost(loss, gradient.samples)
-        spent = phases.seconds
+        spent, step_s = phases.seconds, self.clock.now() - started
+        if late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
+            self.tally.met(late_s, spent["compute"], step_s)
         steps.add(
             (
                 step,
                 step // self.plan.steps_per_epoch + 1,
                 round(started_ms / 1e3, 6),
-                round(self.clock.now() - started, 6),
+                round(step_s, 6),
                 *(round(spent.get(phase, 0.0), 6) for phase in ("data", "compute", "exchange", "update")),
                 None if late_s is None else round(late_s, 6),
                 gradient.samples,
@@ -146,8 +149,6 @@ class Worker:
             y = self.peer.device.to_device(self.data.train_y[share])
         with phases.span("compute"):
             (loss, mean), late_s = await self.pace.compute(len(share), lambda: self._mathematics(params, x, y))
-        if len(share):  # nobody waits for the mathematics of no samples
-            self.tally.met(late_s, phases.seconds["compute"])
         return loss, Gradient(mean, len(share)), late_s
 
     def _mathematics(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
