@@ -7,40 +7,50 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from services.component import Record
 from services.conflict import Conflict, refuse
-from services.units import Bytes, Rate, Throughput
+from services.devices import SPEEDS, AnyVariation, DeviceName
+from services.network import AnyTopology, PairLink, Port, PortOverride, Switch
+from services.units import Bytes, Throughput
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
-class Server(Record):
+class Server(Port):
     """One parameter server."""
 
-    uplink: Rate | None = Field(None, description="rate at which it sends; unshaped when absent")
-    downlink: Rate | None = Field(None, description="rate at which it receives; unshaped when absent")
     memory: Bytes = Field(Bytes("512MiB"), description="memory limit of its container")
     cpus: PositiveFloat = Field(1.0, description="share of host cores that its container may use")
 
 
-class Worker(Record):
+class Worker(Port):
     """One worker."""
 
     device: Device = Field("auto", description="where its arrays live; auto takes a GPU where there is one")
-    throughput: Throughput | None = Field(None, description="paced speed; as fast as this host when absent")
-    uplink: Rate | None = Field(None, description="rate at which it sends; unshaped when absent")
-    downlink: Rate | None = Field(None, description="rate at which it receives; unshaped when absent")
+    throughput: Throughput | None = Field(
+        None, description="paced speed, of the reference when a profile is given; as fast as this host when absent"
+    )
+    profile: DeviceName | None = Field(None, description="a known device; its throughput relative to an A100")
+    speed: PositiveFloat = Field(1.0, description="what the paced speed is multiplied by")
+    variation: AnyVariation | None = Field(None, description="how the paced speed varies from step to step")
     memory: Bytes = Field(Bytes("512MiB"), description="memory limit of its container")
     cpus: PositiveFloat = Field(1.0, description="share of host cores that its container may use")
 
+    @property
+    def samples_per_s(self) -> float | None:
+        """The paced speed; None for a worker that is as fast as this host."""
+        relative = SPEEDS[self.profile] if self.profile else 1.0
+        return self.throughput and self.throughput * relative * self.speed
 
-class Group(Record):
+
+class Group(PortOverride):
     """Workers that differ from `worker`; a key left out is inherited from there."""
 
     name: str = Field(min_length=1)
     ranks: tuple[NonNegativeInt, ...] = Field(min_length=1, description="which workers, counted from 0")
     device: Device | None = None
     throughput: Throughput | None = None
-    uplink: Rate | None = None
-    downlink: Rate | None = None
+    profile: DeviceName | None = None
+    speed: PositiveFloat | None = None
+    variation: AnyVariation | None = None
     memory: Bytes | None = None
     cpus: PositiveFloat | None = None
 
@@ -66,10 +76,13 @@ class Cluster(Record):
     worker: Worker = Field(Worker(), description="what every worker is like")
     server: Server = Field(Server(), description="what every server of a parameter_server strategy is like")
     groups: tuple[Group, ...] = Field((), description="workers that differ")
+    network: AnyTopology = Field(Switch(), description="what lies between the nodes' links")
+    links: tuple[PairLink, ...] = Field((), description="pairs of nodes with a limit or a delay of their own")
 
     @model_validator(mode="after")
     def _groups_are_apart(self) -> Self:
         refuse(conflict for k, group in enumerate(self.groups) for conflict in group.conflicts(k, self.groups[:k]))
+        refuse(Conflict(("network", *path), why) for path, why in self.network.conflicts(self.workers))
         return self
 
     def rank(self, rank: int) -> Worker:

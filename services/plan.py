@@ -1,28 +1,32 @@
 """The plan of one trial: every derived decision. After `make_plan` nobody decides anything of this kind again."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import ceil
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from services.collectives import Route
 from services.component import Record
 from services.data import Order, apportion
 from services.datasets import AnyDataset
 from services.device import Want
+from services.devices import AnyVariation
 from services.layout import Range, ranges
 from services.links import goodput
 from services.models import AnyModel
+from services.network import Network, Port, resolve
 from services.optimisers import AnyOptimiser
 from services.scenario import EngineName, Fidelity, Scenario, Security, Timeouts, Trial
 from services.strategies import AnyStrategy
 from services.strategies.base import Cost, Predicted
 from services.target import Target
+from services.timeline import Event, decide
 from services.workload import posed
 
 Role: TypeAlias = Literal["coordinator", "worker", "ps_shard"]
 
 COORDINATOR = "coordinator"
+HORIZON = 3.0  # random events are drawn for so many times the predicted duration
 DTYPES = {"fp32": "float32", "fp64": "float64"}
 
 
@@ -70,6 +74,8 @@ class NodePlan(Record):
     slot: float = 0.0  # share of the step after which a paced worker does its mathematics, in [0, 1)
     uplink_bps: float | None = None  # virtual; the engine divides by the dilation
     downlink_bps: float | None = None
+    buffer_bytes: int | None = None  # of the port towards the node
+    variation: AnyVariation | None = None  # of a paced worker's speed
     memory_bytes: int
     cpus: float
 
@@ -108,11 +114,14 @@ class Plan(Record):
     nodes: tuple[NodePlan, ...]
     shards: tuple[Range, ...]
     routes: tuple[Route, ...]
+    network: Network = Network()
+    events: tuple[Event, ...] = ()
 
     dilation: float
     security: Security
     timeouts: Timeouts
     fidelity: Fidelity
+    strict: bool = False
     hash_every_step: bool = False  # a check of replicas that costs time; epochs are always checked
 
     bytes_per_step: dict[str, int]
@@ -166,7 +175,10 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
     steps_per_epoch = ceil(samples / batch)
     layout = work.model.layout(task)
     itemsize = int(DTYPES[work.precision].removeprefix("float")) // 8
+    steps = work.epochs * steps_per_epoch
     nodes = _nodes(scenario, strategy.server_count, addressing)
+    network = _network(scenario, nodes)
+    predicted = strategy.predict(_cost(nodes, network, layout.size, DTYPES[work.precision], batch))
     return Plan(
         run=run,
         trial=trial.id,
@@ -189,7 +201,7 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
         train_samples=samples,
         eval_samples=len(work.dataset.load(DTYPES[work.precision]).test_x),
         steps_per_epoch=steps_per_epoch,
-        steps=work.epochs * steps_per_epoch,
+        steps=steps,
         parameters=layout.size,
         vector_bytes=layout.size * itemsize,
         workers=workers,
@@ -202,7 +214,10 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
         timeouts=scenario.timeouts,
         fidelity=scenario.fidelity,
         bytes_per_step=_bytes_per_step(strategy, workers, layout.size, DTYPES[work.precision]),
-        predicted=strategy.predict(_cost(nodes, layout.size, DTYPES[work.precision], batch)),
+        predicted=predicted,
+        network=network,
+        events=decide(scenario.events, steps, predicted.step_s * steps * HORIZON, trial.seed),
+        strict=scenario.strict,
     )
 
 
@@ -224,10 +239,9 @@ def _server(scenario: Scenario, rank: int, place: Place) -> NodePlan:
         role="ps_shard",
         rank=rank,
         place=place,
-        uplink_bps=server.uplink,
-        downlink_bps=server.downlink,
         memory_bytes=int(server.memory),
         cpus=server.cpus,
+        **_port(server.resolved),
     )
 
 
@@ -240,13 +254,30 @@ def _worker(scenario: Scenario, rank: int, place: Place) -> NodePlan:
         rank=rank,
         place=place,
         device=worker.device,
-        throughput=worker.throughput,
+        throughput=worker.samples_per_s,
+        variation=worker.variation,
         slot=rank / scenario.cluster.workers,
-        uplink_bps=worker.uplink,
-        downlink_bps=worker.downlink,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
+        **_port(worker.resolved),
     )
+
+
+def _port(port: Port) -> dict[str, Any]:
+    """What a node's plan says of its link; delays and losses stand in the paths."""
+    buffer_bytes = None if port.buffer is None else int(port.buffer)
+    return {"uplink_bps": port.uplink, "downlink_bps": port.downlink, "buffer_bytes": buffer_bytes}
+
+
+def _network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
+    """Pipes and paths between everybody on the data network."""
+    members = [node for node in nodes if node.role != "coordinator"]
+    cluster = scenario.cluster
+    ports = {
+        node.name: (scenario.worker(node.rank) if node.role == "worker" else cluster.server).resolved
+        for node in members
+    }
+    return resolve(cluster.network, cluster.links, members, ports)
 
 
 def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, dtype: str) -> dict[str, int]:
@@ -256,27 +287,21 @@ def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, dtype: st
     return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}
 
 
-def _cost(nodes: Sequence[NodePlan], entries: int, dtype: str, batch: int) -> Cost:
-    """What the closed forms need: the slowest of the workers and of the servers set the pace.
+def _cost(nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str, batch: int) -> Cost:
+    """What the closed forms need.
 
     Nothing is declared about the time per message, and what this host adds is not guessed: it shows as the remainder
     between measured and predicted.
     """
     workers = [node for node in nodes if node.role == "worker"]
-    servers = [node for node in nodes if node.role == "ps_shard"]
     share = max(apportion(batch, (1,) * len(workers)))
     return Cost(
-        workers=len(workers),
+        workers=tuple(node.name for node in workers),
+        servers=tuple(node.name for node in nodes if node.role == "ps_shard"),
         entries=entries,
         dtype=dtype,
-        worker_up_s=_slowest(node.uplink_bps for node in workers),
-        worker_down_s=_slowest(node.downlink_bps for node in workers),
-        server_up_s=_slowest(node.uplink_bps for node in servers),
-        server_down_s=_slowest(node.downlink_bps for node in servers),
+        uplinks_s={node.name: 1 / goodput(node.uplink_bps) for node in nodes},
+        downlinks_s={node.name: 1 / goodput(node.downlink_bps) for node in nodes},
+        network=network,
         compute_s=max((share / node.throughput for node in workers if node.throughput), default=0.0),
     )
-
-
-def _slowest(rates_bps: Iterable[float | None]) -> float:
-    """Seconds per byte on the slowest of these links; 0 for links that are not shaped."""
-    return max((1 / goodput(rate) for rate in rates_bps), default=0.0)

@@ -13,6 +13,7 @@ from services.component import Record
 from services.conflict import Conflict, refuse
 from services.strategies import AnyStrategy
 from services.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
+from services.timeline import AnyHappening
 from services.units import Duration
 from services.workload import Workload
 
@@ -45,6 +46,17 @@ class Fidelity(Record):
     missed_deadlines: Share = Field(0.01, description="share of paced phases that end late")
     rate_error: Share = Field(0.05, description="relative error of a link's achieved rate")
     host_cpu: Share = Field(0.95, description="share of the host's cores that is busy")
+    canary: Duration = Field(
+        Duration("5ms"), description="lateness of a thread that only sleeps, at its 99th percentile"
+    )
+    throttled: Share = Field(
+        0.01, description="share of scheduling periods in which a node without a quota was held back"
+    )
+    event_lateness: Duration = Field(Duration("50ms"), description="wall time between an event's moment and its effect")
+    drops: Share = Field(0.001, description="share of packets dropped by queues where no buffer or loss is declared")
+    round_trip: Duration = Field(
+        Duration("1ms"), description="error of a path's round-trip time, or 5 % where that is more"
+    )
 
 
 class Scenario(Record):
@@ -62,10 +74,14 @@ class Scenario(Record):
         1, description="times each trial runs; repeat r has seed + r, the same for every strategy"
     )
     seed: NonNegativeInt = Field(1, description="of parameters, data order and jitter")
-    dilation: float = Field(
-        1.0, ge=1, description="how many times slower than declared everything happens; reports are unaffected"
+    dilation: Annotated[float, Field(ge=1)] | Literal["auto"] = Field(
+        1.0,
+        description="how many times slower than declared everything happens; reports are unaffected. auto: the least "
+        "that this host's measured capacity admits",
     )
     engine: EngineName | None = Field(None, description="what runs the nodes when the command line names nothing")
+    events: tuple[AnyHappening, ...] = Field((), description="what changes while a trial runs")
+    strict: bool = Field(default=False, description="refuse a host that can't enforce every property in its kernel")
     security: Security = Security()
     timeouts: Timeouts = Timeouts()
     fidelity: Fidelity = Fidelity()

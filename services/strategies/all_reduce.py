@@ -47,8 +47,10 @@ class AllReduce(Strategy):
         return sum(route.sends(rank) * self.compress.nbytes(chunk.size, dtype) for route, chunk in sent)
 
     def predict(self, cost: Cost) -> Predicted:
-        size_bytes = self.compress.nbytes(cost.entries, cost.dtype)
-        exchange_s = self.collective.seconds(cost.workers, size_bytes, cost.alpha_s, cost.between_workers_s)
+        size_bytes, ranks = self.compress.nbytes(cost.entries, cost.dtype), len(cost.workers)
+        edges = {edge for route in self.routes(ranks) for edge in (*route.sums, *route.spreads)}
+        flows = [(cost.workers[source], cost.workers[target]) for source, target in edges]
+        exchange_s = self.collective.seconds(ranks, size_bytes, cost.latency_s(flows), cost.together_s(flows, 1.0))
         return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula=f"t_c + {self.collective.formula}")
 
     def init(self, peer: Peer, params: Vector) -> State:

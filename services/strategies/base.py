@@ -5,7 +5,8 @@ sends (bytes per node and step) and what it should cost (a closed form), all bef
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +15,8 @@ from services.component import Component, Record
 from services.compressors import Compressor, Identity
 from services.device import Device, Vector
 from services.layout import Range
+from services.links import goodput
+from services.network import Network
 from services.optimisers import AnyOptimiser
 from services.runlog import Phases
 from services.transport.base import Transport
@@ -62,23 +65,35 @@ class Sent:
     servers: tuple[int, ...] = ()  # by shard
 
 
-class Cost(Record):
-    """The numbers that a closed form needs: what the slowest of each kind sets."""
+Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
 
-    workers: int
+
+class Cost(Record):
+    """What closed forms need to know of a cluster: who is where, and how long a byte takes."""
+
+    workers: tuple[str, ...]  # node names by rank
+    servers: tuple[str, ...] = ()  # by shard
     entries: int  # of the vector
     dtype: str
     alpha_s: float = 0.0  # per message; nothing declares it, so plans have 0: the seam for a calibrated host
-    worker_up_s: float  # per byte, on the slowest uplink of a worker
-    worker_down_s: float
-    server_up_s: float = 0.0  # 0 where there is no server
-    server_down_s: float = 0.0
+    uplinks_s: dict[str, float]  # seconds per byte by node name; 0 where nothing is shaped
+    downlinks_s: dict[str, float]
+    network: Network = Network()
     compute_s: float  # of one step of the slowest worker
 
-    @property
-    def between_workers_s(self) -> float:
-        """Per byte that a worker sends to a worker."""
-        return max(self.worker_up_s, self.worker_down_s)
+    def together_s(self, flows: Collection[Flow], size_bytes: float) -> float:
+        """Seconds in which all flows move `size_bytes` each at once: what the most loaded port or pipe takes."""
+        sent, received = Counter(source for source, _ in flows), Counter(target for _, target in flows)
+        loads = [count * self.uplinks_s[name] for name, count in sent.items()]
+        loads += [count * self.downlinks_s[name] for name, count in received.items()]
+        for pipe in self.network.pipes:
+            loads.append(sum(pipe.carries(*flow) for flow in flows) / goodput(pipe.rate_bps))
+        return size_bytes * max(loads, default=0.0)
+
+    def latency_s(self, flows: Collection[Flow]) -> float:
+        """Seconds until the first byte of a message has arrived, on the longest way; α is in it."""
+        delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
+        return self.alpha_s + max((delays.get(flow, 0.0) for flow in flows), default=0.0)
 
 
 class Predicted(Record):

@@ -74,24 +74,28 @@ class ParameterServer(Strategy):
 
         In lockstep all workers share the servers' links at once. Otherwise a worker has them to itself until they are
         saturated: s servers take at most s/(S'β_s) gradients per second, and give as many answers. S' is S compressed;
-        β_w is of the slowest worker's link, β_s of the slowest server's, each in the direction that the bytes go.
-        Saturation is a lower bound: workers that started together go on pushing together and then wait together.
+        β_w is of the slowest worker's link, β_s of the slowest server's, each in the direction that the bytes go; pipes
+        that flows share count like links. Saturation is a lower bound: workers that started together go on pushing
+        together and then wait together.
         """
-        pushed = self.compress.nbytes(cost.entries, cost.dtype)
-        pulled = cost.entries * np.dtype(cost.dtype).itemsize
-        into_servers_s = pushed / self.servers * cost.server_down_s
-        out_of_servers_s = pulled / self.servers * cost.server_up_s
-        at_once = cost.workers if self.synchronous else 1
-        push_s = max(pushed * cost.worker_up_s, at_once * into_servers_s)
-        pull_s = max(pulled * cost.worker_down_s, at_once * out_of_servers_s)
-        exchange_s = 2 * cost.alpha_s + push_s + pull_s
+        pushed = self.compress.nbytes(cost.entries, cost.dtype) / self.servers
+        pulled = cost.entries * np.dtype(cost.dtype).itemsize / self.servers
+        up = [(worker, server) for worker in cost.workers for server in cost.servers]
+        down = [(server, worker) for worker, server in up]
+        latency_s = cost.latency_s(up) + cost.latency_s(down)
+        together_s = cost.together_s(up, pushed), cost.together_s(down, pulled)
         if self.synchronous:
             formula = "t_c + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
-            return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula=formula)
-        saturated_s = cost.workers * max(into_servers_s, out_of_servers_s)
-        step_s = max(cost.compute_s + exchange_s, saturated_s)
+            return Predicted(compute_s=cost.compute_s, exchange_s=latency_s + sum(together_s), formula=formula)
+        alone_s = max(self._alone_s(cost, worker, pushed, pulled) for worker in cost.workers)
+        step_s = max(cost.compute_s + latency_s + alone_s, *together_s)
         formula = "max(t_c + 2α + (S'+S)·max(β_w, β_s/s), n/s·Sβ_s)"
         return Predicted(compute_s=cost.compute_s, exchange_s=step_s - cost.compute_s, formula=formula)
+
+    def _alone_s(self, cost: Cost, worker: str, pushed: float, pulled: float) -> float:
+        """Push and pull of one worker that has all links to itself; bytes are per server."""
+        up = [(worker, server) for server in cost.servers]
+        return cost.together_s(up, pushed) + cost.together_s([(server, worker) for _, server in up], pulled)
 
     def partners(self, peer: Peer) -> tuple[str, ...]:
         return tuple(peer.servers)

@@ -149,10 +149,8 @@ class Rehearsal:
         self.plan = plan
         self.workers: int = plan["workers"]
         self.asynchronous = plan["label"] == "ps_asp"
-        self.random = random.Random(  # noqa: S311 -- noise, no secret
-            f"{plan['label']}-{self.workers}-{plan['repeat']}"
-        )
-        self.chance = random.Random(plan["repeat"])  # noqa: S311 -- how learning goes: the seed's alone
+        self.random = random.Random(f"{plan['label']}-{self.workers}-{plan['repeat']}")
+        self.chance = random.Random(plan["repeat"])
         self.clock_s = 100.0
         self.logs: dict[str, list[str]] = {node["name"]: [] for node in plan["nodes"]}
 

@@ -85,15 +85,28 @@ def test_servers_answer_with_as_much_as_they_were_sent(strategy: Strategy, worke
 @given(workers=st.integers(1, 16), slower=st.floats(1, 10))
 def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strategy, workers: int, slower: float) -> None:
     """Whatever the formula."""
-    seconds = dict.fromkeys(("worker_up_s", "worker_down_s", "server_up_s", "server_down_s"), 1e-7)
-    seconds |= {"alpha_s": 1e-4, "compute_s": 0.1}
-    base = Cost(workers=some(strategy, workers), entries=250_000, dtype="float32", **seconds)
+    workers = some(strategy, workers)
+    names = tuple(f"worker-{rank}" for rank in range(workers))
+    servers = tuple(f"server-{rank}" for rank in range(strategy.server_count))
+    links = dict.fromkeys((*names, *servers), 1e-7)
+    base = Cost(
+        workers=names,
+        servers=servers,
+        entries=250_000,
+        dtype="float32",
+        alpha_s=1e-4,
+        uplinks_s=links,
+        downlinks_s=links,
+        compute_s=0.1,
+    )
 
     before = strategy.predict(base)
 
     assert before.exchange_s >= 0
-    for field in seconds:
-        changed = base.model_copy(update={field: seconds[field] * slower})
+    for field in ("alpha_s", "uplinks_s", "downlinks_s", "compute_s"):
+        given = getattr(base, field)
+        slow = given * slower if isinstance(given, float) else {name: each * slower for name, each in given.items()}
+        changed = base.model_copy(update={field: slow})
         assert strategy.predict(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
 
 

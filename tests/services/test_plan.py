@@ -84,17 +84,21 @@ def test_every_node_has_an_address_of_its_own(strategy: dict[str, Any]) -> None:
     assert nodes[0].role == "coordinator"
 
 
-def cost(workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> Cost:
+SERVERS = tuple(f"server-{rank}" for rank in range(16))
+
+
+def cost(strategy: Strategy, workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> Cost:
     """100 MB over 10 Gbit/s."""
+    names = tuple(f"worker-{rank}" for rank in range(workers))
+    links = dict.fromkeys((*names, *SERVERS), 8 / 10e9)
     return Cost(
-        workers=workers,
+        workers=names,
+        servers=SERVERS[: strategy.server_count],
         entries=25_000_000,
         dtype="float32",
         alpha_s=alpha_s,
-        worker_up_s=8 / 10e9,
-        worker_down_s=8 / 10e9,
-        server_up_s=8 / 10e9,
-        server_down_s=8 / 10e9,
+        uplinks_s=links,
+        downlinks_s=links,
         compute_s=compute_s,
     )
 
@@ -121,13 +125,18 @@ def test_the_closed_forms_give_the_seconds_computed_by_hand(
     strategy: Strategy, workers: int, milliseconds: float
 ) -> None:
     """The table that every textbook has: 100 MB gradients between machines on 10 Gbit/s."""
-    assert strategy.predict(cost(workers, alpha_s=50e-6)).step_s * 1e3 == pytest.approx(milliseconds, abs=0.06)
+    assert strategy.predict(cost(strategy, workers, alpha_s=50e-6)).step_s * 1e3 == pytest.approx(
+        milliseconds, abs=0.06
+    )
 
 
 @pytest.mark.parametrize("strategy", [AllReduce(), ParameterServer(servers=2), Alone()], ids=lambda given: given.kind)
 def test_computing_comes_on_top_of_exchanging(strategy: Strategy) -> None:
     """Nothing overlaps: gradients are sent when all of them are there."""
-    idle, busy = (strategy.predict(cost(1 if strategy == Alone() else 4, compute_s=seconds)) for seconds in (0.0, 0.5))
+    idle, busy = (
+        strategy.predict(cost(strategy, 1 if strategy == Alone() else 4, compute_s=seconds))
+        for seconds in (0.0, 0.5)
+    )
 
     assert busy.step_s == pytest.approx(idle.step_s + 0.5)
     assert busy.compute_s == 0.5

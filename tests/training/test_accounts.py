@@ -175,7 +175,7 @@ def unruly(late_s: float) -> type[Mailbox]:
     class Unruly(Mailbox):
         def deliver(self, source: str, message: Message) -> None:
             later = asyncio.get_running_loop().call_later
-            chance = random.Random(repr((source, message.tag)))  # noqa: S311 - a test repeats
+            chance = random.Random(repr((source, message.tag)))
             delay = late_s * chance.random()
             if delay:
                 later(delay, super().deliver, source, message)

@@ -1,0 +1,60 @@
+"""How fast are emulated devices, and how much does their speed vary from step to step?"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from math import exp
+from random import Random
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from services.component import Component
+
+DeviceName: TypeAlias = Literal["h100", "a100", "v100", "rtx-3090", "t4", "cpu"]
+
+
+class Variation(Component):
+    """By how much a paced phase takes longer or shorter than declared: a pure function of seed, rank and step."""
+
+    @abstractmethod
+    def factor(self, seed: int, rank: int, step: int) -> float:
+        """What the declared duration is multiplied by in this step."""
+
+
+class Lognormal(Variation):
+    """Every step on its own; the mean of the factors is 1."""
+
+    kind: Literal["lognormal"] = "lognormal"
+    sigma: PositiveFloat = Field(description="standard deviation of the factor's logarithm, such as 0.1")
+
+    def factor(self, seed: int, rank: int, step: int) -> float:
+        return exp(Random(f"{seed} {rank} {step}").gauss(-(self.sigma**2) / 2, self.sigma))
+
+
+class OnOff(Variation):
+    """A straggler that comes and goes: slow for some steps, then as declared for some."""
+
+    kind: Literal["on_off"] = "on_off"
+    slowdown: Annotated[float, Field(gt=1)] = Field(description="what a slow step's duration is multiplied by")
+    slow_steps: PositiveInt = Field(10, description="mean number of slow steps in a row")
+    fast_steps: PositiveInt = Field(90, description="mean number of other steps in a row")
+
+    def factor(self, seed: int, rank: int, step: int) -> float:
+        """A period has a slow stretch of its mean length at a place that the seed decides."""
+        period = self.slow_steps + self.fast_steps
+        number, place = divmod(step, period)
+        begin = Random(f"{seed} {rank} {number}").randrange(self.fast_steps + 1)
+        return self.slowdown if begin <= place < begin + self.slow_steps else 1.0
+
+
+AnyVariation: TypeAlias = Annotated[Lognormal | OnOff, Field(discriminator="kind")]
+
+# Training throughput relative to an A100.
+SPEEDS: Mapping[DeviceName, float] = {
+    "h100": 2.2,
+    "a100": 1.0,
+    "v100": 0.45,
+    "rtx-3090": 0.47,
+    "t4": 0.14,
+    "cpu": 0.02,
+}

@@ -1,0 +1,27 @@
+"""Networks: what a scenario may say of links, and what a plan makes of it.
+
+A node has a port (`port`) with two directions. Topologies (`topologies`) and extra links add pipes that many nodes
+share and delays between pairs. `model` is what engines enforce: pipes and paths, whatever the scenario called them.
+"""
+
+from services.network.impairments import AnyJitter, AnyLoss
+from services.network.model import Network, Path, Pipe
+from services.network.port import Port, PortOverride
+from services.network.resolve import resolve
+from services.network.topologies import AnyTopology, Member, PairLink, Switch, Topology
+
+__all__ = [
+    "AnyJitter",
+    "AnyLoss",
+    "AnyTopology",
+    "Member",
+    "Network",
+    "PairLink",
+    "Path",
+    "Pipe",
+    "Port",
+    "PortOverride",
+    "Switch",
+    "Topology",
+    "resolve",
+]

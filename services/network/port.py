@@ -1,0 +1,54 @@
+"""What is one node's link to the network like? Written out, or by the name of a link that everybody knows."""
+
+from collections.abc import Mapping
+from typing import Literal, Self, TypeAlias
+
+from pydantic import Field
+
+from services.component import Record
+from services.network.impairments import AnyJitter, AnyLoss, LognormalJitter
+from services.units import Bytes, Duration, Rate
+
+ProfileName: TypeAlias = Literal["1gbe", "10gbe", "25gbe", "100gbe", "wifi", "4g"]
+
+
+class PortOverride(Record):
+    """A node's link, as far as it is said; a key left out is left to whoever is asked next."""
+
+    link: ProfileName | None = Field(None, description="a named link, which the other keys may change")
+    uplink: Rate | None = Field(None, description="rate at which it sends; unshaped when absent")
+    downlink: Rate | None = Field(None, description="rate at which it receives; unshaped when absent")
+    delay: Duration | None = Field(
+        None, description="one-way delay of its link; a message passes the links of its sender and of its receiver"
+    )
+    jitter: AnyJitter | None = Field(None, description="how the delay varies")
+    loss: AnyLoss | None = Field(None, description="packets lost on its link, in each direction")
+    buffer: Bytes | None = Field(None, description="what the port towards it may hold; 1000 packets when absent")
+
+
+class Port(PortOverride):
+    """One node's link to the network."""
+
+    @property
+    def resolved(self) -> Self:
+        """The same link without a name: the profile's values where nothing else is said."""
+        if self.link is None:
+            return self
+        given = {key: value for key, value in PROFILES[self.link] if value is not None and getattr(self, key) is None}
+        return self.model_copy(update={"link": None, **given})
+
+
+# Ethernet: the line rate, and one-way delays of a cut-through or store-and-forward switch and two network cards.
+PROFILES: Mapping[ProfileName, PortOverride] = {
+    "1gbe": PortOverride(uplink=Rate("1gbit"), downlink=Rate("1gbit")),
+    "10gbe": PortOverride(uplink=Rate("10gbit"), downlink=Rate("10gbit")),
+    "25gbe": PortOverride(uplink=Rate("25gbit"), downlink=Rate("25gbit")),
+    "100gbe": PortOverride(uplink=Rate("100gbit"), downlink=Rate("100gbit")),
+    "wifi": PortOverride(
+        uplink=Rate("30mbit"),
+        downlink=Rate("30mbit"),
+        delay=Duration("2ms"),
+        jitter=LognormalJitter(deviation=Duration("1ms")),
+    ),
+    "4g": PortOverride(uplink=Rate("9mbit"), downlink=Rate("9mbit"), delay=Duration("42ms")),
+}
