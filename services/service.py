@@ -16,13 +16,14 @@ from services.coordinator.service import ControlService
 from services.errors import DeadlineExceeded, EnsayoError
 from services.host import bytes_sent, interface_of
 from services.identity import Identity
-from services.links import Port, goodput
+from services.links import Port, SharedCells, goodput
 from services.node import Seams, coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runlog import RunLog
 from services.transport.grpc.channels import OPTIONS, channel, listen
 from services.transport.grpc.control import GrpcControl
-from services.transport.grpc.data import GrpcTransport, Link
+from services.transport.grpc.data import GrpcTransport
+from services.transport.shaping import DelayLine, FluidLink, Ports, Shaping
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 PROBE_S = 2.0
@@ -30,12 +31,19 @@ GOODBYE_S = 2.0  # wall seconds for the last answers to reach their nodes
 FAILED = 4
 
 
-def live(plan: Plan, name: str, secrets: Path) -> int:
-    """Live as one node; the exit code."""
+def live(plan: Plan, name: str, secrets: Path, pipes: Path | None = None) -> int:
+    """Live as one node; the exit code.
+
+    Args:
+        plan: of the trial.
+        name: of the node.
+        secrets: folder with its certificate and key.
+        pipes: file with the state of the pipes that processes share; None when the kernel has them.
+    """
     failures: list[Exception] = []
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         try:
-            runner.run(_live(plan, plan.node(name), Identity.read(name, secrets)))
+            runner.run(_live(plan, plan.node(name), Identity.read(name, secrets), pipes))
         except* EnsayoError as errors:
             failures.extend(leaf for leaf in leaves(errors) if isinstance(leaf, EnsayoError))
     for failure in failures:
@@ -57,7 +65,7 @@ def probe(plan: Plan, name: str, secrets: Path) -> int:
     return asyncio.run(_probe(plan, name, Identity.read(name, secrets)))
 
 
-async def _live(plan: Plan, me: NodePlan, identity: Identity) -> None:
+async def _live(plan: Plan, me: NodePlan, identity: Identity, pipes: Path | None) -> None:
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if me.name == COORDINATOR else me.name, clock, sys.stdout.write)
@@ -69,6 +77,8 @@ async def _live(plan: Plan, me: NodePlan, identity: Identity) -> None:
         await _coordinate(plan, clock, log, server, serving)
     else:
         await server.start()
+        conditions = Conditions() if pipes else None
+        shaping = _shaping(plan, me, clock, conditions, pipes)
         await _take_part(plan, me, identity, clock, log, serving)
     await server.stop(GOODBYE_S)
 
