@@ -31,7 +31,7 @@ def main() -> int:
 def _node(arguments: argparse.Namespace) -> int:
     from services.service import live  # noqa: PLC0415 - a simulated trial needs no gRPC
 
-    return live(_plan(arguments.plan), arguments.name, arguments.secrets)
+    return live(_plan(arguments.plan), arguments.name, arguments.secrets, arguments.pipes)
 
 
 def _health(arguments: argparse.Namespace) -> int:
@@ -74,6 +74,7 @@ def _arguments() -> argparse.Namespace:
         command.add_argument("--plan", type=Path, default=PLAN)
         command.add_argument("--secrets", type=Path, default=SECRETS)
         command.set_defaults(start=start)
+        command.add_argument("--pipes", type=Path)
     commands.add_parser("simulate").set_defaults(start=_simulate)
     return parser.parse_args()
 

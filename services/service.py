@@ -11,12 +11,14 @@ from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
 from services.clock import WallClock, precise_loop
+from services.conditions import Conditions
 from services.control import OPEN_GATE
 from services.coordinator.service import ControlService
 from services.errors import DeadlineExceeded, EnsayoError
 from services.host import bytes_sent, interface_of
 from services.identity import Identity
-from services.links import Port, SharedCells, goodput
+from services.kernel import share_of_a_core
+from services.links import Own, Port, SharedCells, goodput
 from services.node import Seams, coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runlog import RunLog
@@ -77,9 +79,7 @@ async def _live(plan: Plan, me: NodePlan, identity: Identity, pipes: Path | None
         await _coordinate(plan, clock, log, server, serving)
     else:
         await server.start()
-        conditions = Conditions() if pipes else None
-        shaping = _shaping(plan, me, clock, conditions, pipes)
-        await _take_part(plan, me, identity, clock, log, serving)
+        await _take_part(plan, me, identity, clock, log, serving, pipes)
     await server.stop(GOODBYE_S)
 
 
@@ -112,32 +112,49 @@ async def _within(clock: WallClock, timeout_s: float, event: asyncio.Event, what
 
 
 async def _take_part(
-    plan: Plan, me: NodePlan, identity: Identity, clock: WallClock, log: RunLog, serving: health.HealthServicer
+    plan: Plan,
+    me: NodePlan,
+    identity: Identity,
+    clock: WallClock,
+    log: RunLog,
+    serving: health.HealthServicer,
+    pipes: Path | None,
 ) -> None:
     """Serve the data port and live as a worker or a server."""
+    conditions = Conditions() if plan.engine == "local" else None
     transport = GrpcTransport(
         addresses={node.name: node.place.data for node in plan.nodes},
         identity=identity,
         clock=clock,
         timeout_s=clock.wall(plan.timeouts.step),
         run_s=clock.wall(plan.timeouts.run),
-        link=_link(me) if plan.engine == "local" else None,
+        shaping=_shaping(plan, me, clock, conditions, pipes),
         encrypt=plan.security.data == "tls",
     )
     await transport.start()
     await serving.set("", health_pb2.HealthCheckResponse.SERVING)
     control = GrpcControl(plan, identity)
     interface = interface_of(me.place.data.host)
-    seams = Seams(transport, control, clock, log, lambda: bytes_sent(interface))
+    seams = Seams(transport, control, clock, log, lambda: bytes_sent(interface), share_of_a_core, conditions)
     life = run_worker if me.role == "worker" else run_server
     await life(plan, me, seams)
     await transport.stop()
     await control.close()
 
 
-def _link(me: NodePlan) -> Link:
-    """Without a kernel that shapes the link, the transport does; rates are virtual, like its clock."""
-    return Link(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)))
+def _shaping(
+    plan: Plan, me: NodePlan, clock: WallClock, conditions: Conditions | None, pipes: Path | None
+) -> Shaping | None:
+    """What the kernel leaves to the transport: everything without containers; rates are virtual, like the clock."""
+    if conditions is not None:
+        cells = SharedCells(pipes) if pipes else None
+        shared = [
+            Port(goodput(pipe.rate_bps), cells.cell(number) if cells else Own())
+            for number, pipe in enumerate(plan.network.pipes)
+        ]
+        ports = Ports(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)), shared)
+        return FluidLink(me.name, ports, plan.network, plan.seed, clock, conditions)
+    return DelayLine(me.name, plan.network, plan.seed, clock) if plan.delay_rung == "transport" else None
 
 
 async def _probe(plan: Plan, name: str, identity: Identity) -> int:

@@ -27,8 +27,14 @@ class DirectControl(Control):
     desk: Desk
     node: str
 
-    async def join(self) -> None:
-        await self.desk.join(self.node, self.desk.plan.sha256)
+    async def join(self) -> float:
+        return await self.desk.join(self.node, self.desk.plan.sha256)
+
+    async def reached(self, step: int) -> None:
+        self.desk.reached(step)
+
+    async def due(self, event: int) -> float:
+        return await self.desk.due(event)
 
     async def end_epoch(self, epoch: Epoch) -> str:
         return await self.desk.end_epoch(epoch)
@@ -87,4 +93,6 @@ def _seams(name: str, fabric: Fabric, desk: Desk, clock: Clock, write: Callable[
         clock=clock,
         log=RunLog(name, clock, write),
         interface_bytes=lambda: None,
+        core_share=lambda: None,
+        conditions=fabric.conditions[name],
     )

@@ -22,11 +22,12 @@ class Watcher(Protocol):
 class Shaped(Record):
     """What is known of one node's link."""
 
-    rung: str  # of the ladder: tc-htb, transport, virtual, none
+    rung: str  # of the ladder: tc-htb, transport, fluid, none
     uplink_bps: float | None = None  # declared, virtual
     downlink_bps: float | None = None
     read_back_uplink_bps: float | None = None  # what the kernel says it enforces, virtual
     read_back_downlink_bps: float | None = None
+    rungs: dict[str, str] = Field(default={})  # declared property (rate, delay, loss, pipes) -> rung that enforces it
     details: dict[str, Any] = Field(default={})
 
 

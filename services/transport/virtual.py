@@ -73,9 +73,7 @@ class VirtualTransport(Transport):
         self.traffic.count(to, message.size, framing_bytes=0)
         message = replace(message, data=bytes(message.data))  # the sender may go on to change it
         async with self._fabric.links[self._node].leaving(to, message.size) as passage:
-            self._fabric.carry(
-                self._node, to, replace(message, sent_at=passage.begins, passed_at=passage.ends)
-            )
+            self._fabric.carry(self._node, to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
 
     async def recv(self, source: str, *tags: Tag) -> Message:
         return await self._fabric.mailboxes[self._node].take(source, *tags)

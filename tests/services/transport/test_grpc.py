@@ -14,10 +14,12 @@ from services.clock import WallClock, precise_loop
 from services.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
 from services.identity import Identity
 from services.links import Port, goodput
+from services.network import Network
 from services.plan import Address
 from services.transport.base import Message, Stage, Tag
 from services.transport.grpc.channels import channel
-from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport, Link
+from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport
+from services.transport.shaping import FluidLink, Ports
 from services.transport.vectors import recv_rest, send_vector
 from services.wire.data_pb2 import Delivered
 
@@ -51,19 +53,22 @@ def addresses() -> dict[str, Address]:
     return {name: Address(host="127.0.0.1", port=port) for name, port in zip("abc", ports, strict=True)}
 
 
+def link(name: str, rate_bps: float, clock: WallClock) -> FluidLink:
+    """As fast in both directions."""
+    return FluidLink(name, Ports(Port(goodput(rate_bps)), Port(goodput(rate_bps))), Network(), 0, clock)
+
+
 @pytest.fixture
 def meet(identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet:
     """Lets `talk` use the transports of nodes a and b (c is never there); what it returns."""
 
     def run(talk: Talk, *, rate_bps: float | None = None, timeout_s: float = 5.0, **options: Any) -> Any:
         async def main() -> Any:
-            links = {
-                name: None if rate_bps is None else Link(Port(goodput(rate_bps)), Port(goodput(rate_bps)))
-                for name in ("a", "b")
-            }
+            clock = WallClock()
+            links = {name: None if rate_bps is None else link(name, rate_bps, clock) for name in ("a", "b")}
             transports = {
-                name: GrpcTransport(addresses, identities[name], WallClock(), timeout_s, 30.0, link, **options)
-                for name, link in links.items()
+                name: GrpcTransport(addresses, identities[name], clock, timeout_s, 30.0, shaping, **options)
+                for name, shaping in links.items()
             }
             for transport in transports.values():
                 await transport.start()
