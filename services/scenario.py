@@ -147,11 +147,11 @@ class Scenario(Record):
         document = self.encode()
         for name, axis in self.sweep.items():
             yield from (Conflict(("sweep", name), why) for path in axis.sets(name) if (why := missing(path, document)))
-            if WORKERS in axis.sets(name) and not all(is_count(value) for value in axis.values):
+            if not all(is_count(value) for value in axis.tries(name, WORKERS)):
                 yield Conflict(("sweep", name), "workers are whole numbers from 1")
 
     def _group_conflicts(self) -> Iterator[Conflict]:
-        swept = [value for name, axis in self.sweep.items() if WORKERS in axis.sets(name) for value in axis.values]
+        swept = [value for name, axis in self.sweep.items() for value in axis.tries(name, WORKERS)]
         most = max((value for value in swept if is_count(value)), default=self.cluster.workers)
         for k, group in enumerate(self.cluster.groups):
             if beyond := [rank for rank in group.ranks if rank >= most]:
