@@ -99,7 +99,7 @@ class PlanView(View):
     @property
     def condition(self) -> tuple[tuple[str, str | int | float], ...]:
         """The swept keys other than the number of workers: trials are compared only where these agree."""
-        return tuple(sorted((key, value) for key, value in self.labels.items() if key.split(".")[-1] != "workers"))
+        return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
 
     @property
     def samples_per_second(self) -> float | None:

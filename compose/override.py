@@ -6,6 +6,7 @@ from typing import Any
 
 from compose.document import Document, parse
 from compose.problem import Place
+from services.conflict import Path
 from services.errors import UserError
 from services.sweep import SHORT
 
@@ -15,19 +16,31 @@ def override(document: Document, settings: Mapping[str, str]) -> Document:
     data, places = deepcopy(document.data), dict(document.places)
     for name, text in settings.items():
         path, argument = SHORT.get(name, name), f"--set {name}={text}"
-        _set(data, path, parse(text, argument).data, argument)
-        places[tuple(path.split("."))] = Place(argument)
+        places[_set(data, path, parse(text, argument).data, argument)] = Place(argument)
         _unsweep(data, path)
     return Document(data, places)
 
 
-def _set(data: Any, path: str, value: Any, argument: str) -> None:
+def _set(data: Any, path: str, value: Any, argument: str) -> Path:
+    """Set one key or list item below `data`; the path under which it stands there."""
     *parents, last = path.split(".")
-    for key in parents:
-        data = data.setdefault(key, {}) if isinstance(data, dict) else None
-    if not isinstance(data, dict):
-        raise UserError(f"{argument}: {path} leads nowhere")
-    data[last] = value
+    trace: list[str | int] = []
+    for name in parents:
+        trace.append(key := _key(data, name, argument))
+        data = data.setdefault(key, {}) if isinstance(data, dict) else data[key]
+    trace.append(key := _key(data, last, argument))
+    data[key] = value
+    return tuple(trace)
+
+
+def _key(section: Any, name: str, argument: str) -> str | int:
+    """What `name` is in a section: a key, or the place of an item that is there."""
+    if isinstance(section, dict):
+        return name
+    if isinstance(section, list) and name.isdecimal() and int(name) < len(section):
+        return int(name)
+    there = f"; there are items 0 to {len(section) - 1}" if isinstance(section, list) and section else ""
+    raise UserError(f"{argument}: leads nowhere at {name}{there}")
 
 
 def _unsweep(data: Any, path: str) -> None:

@@ -1,6 +1,6 @@
 """How do numbers read on a terminal?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from services.plan import Plan
 
@@ -28,7 +28,16 @@ def size(count: float) -> str:
 
 def labels(swept: Mapping[str, object]) -> str:
     """Swept values other than the workers, which stand in a column of their own."""
-    return ", ".join(f"{name.rsplit('.', 1)[-1]} {value}" for name, value in swept.items() if name != "workers")
+    others = [name for name in swept if name != "workers"]
+    return ", ".join(f"{_short(name, others)} {swept[name]}" for name in others)
+
+
+def _short(path: str, others: Sequence[str]) -> str:
+    """The end of a dotted path, as long as it takes to tell it from the others: `worker.uplink`, `server.uplink`."""
+    parts = path.split(".")
+    ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
+    alone = (end for end in ends if sum(f".{other}".endswith(f".{end}") for other in others) == 1)
+    return next(alone, path)
 
 
 def title(plan: Plan) -> str:

@@ -1,7 +1,7 @@
 """Which machines are emulated, and how are they linked?"""
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
@@ -40,6 +40,13 @@ class Worker(Port):
         relative = SPEEDS[self.profile] if self.profile else 1.0
         return self.throughput and self.throughput * relative * self.speed
 
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.throughput is None:
+            given = {"profile": self.profile, "speed": self.speed != 1.0, "variation": self.variation}
+            for key in (key for key, value in given.items() if value):
+                yield Conflict((key,), "nothing is paced; write throughput beside it")
+
 
 class Group(PortOverride):
     """Workers that differ from `worker`; a key left out is inherited from there."""
@@ -55,12 +62,14 @@ class Group(PortOverride):
     cpus: PositiveFloat | None = None
 
     def of(self, worker: Worker) -> Worker:
-        """`worker` with the keys that this group gives."""
+        """`worker` with the keys that this group gives; a link that has a name is another link altogether."""
         given = {key: value for key, value in self if key in Worker.model_fields and value is not None}
-        return worker.model_copy(update=given)
+        instead = dict.fromkeys(PortOverride.model_fields) if self.link else {}
+        return worker.model_copy(update=instead | given)
 
-    def conflicts(self, position: int, earlier: tuple[Self, ...]) -> Iterator[Conflict]:
-        """What this group, at its position in the list, takes away from groups before it."""
+    def conflicts(self, worker: Worker, position: int, earlier: tuple[Self, ...]) -> Iterator[Conflict]:
+        """What makes no sense of this group, at its position in the list, beside `worker` and the groups before it."""
+        yield from (Conflict(("groups", position, *path), why) for path, why in self.of(worker).conflicts())
         if any(self.name == group.name for group in earlier):
             yield Conflict(("groups", position, "name"), f"there is a group {self.name} already; names are unique")
         for rank in sorted({rank for group in earlier for rank in group.ranks} & set(self.ranks)):
@@ -80,17 +89,50 @@ class Cluster(Record):
     links: tuple[PairLink, ...] = Field((), description="pairs of nodes with a limit or a delay of their own")
 
     @model_validator(mode="after")
-    def _groups_are_apart(self) -> Self:
-        refuse(conflict for k, group in enumerate(self.groups) for conflict in group.conflicts(k, self.groups[:k]))
-        refuse(Conflict(("network", *path), why) for path, why in self.network.conflicts(self.workers))
+    def _makes_sense(self) -> Self:
+        refuse(self._conflicts())
         return self
+
+    def _conflicts(self) -> Iterator[Conflict]:
+        for k, group in enumerate(self.groups):
+            yield from group.conflicts(self.worker, k, self.groups[:k])
+        yield from (Conflict(("network", *path), why) for path, why in self.network.conflicts())
+        for k, link in enumerate(self.links):
+            yield from (Conflict(("links", k, *path), why) for path, why in link.conflicts(self.links[:k]))
 
     def rank(self, rank: int) -> Worker:
         """What the worker of this rank is like."""
         return next((group.of(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
+    def port(self, node: str) -> Port:
+        """The link of the node with this name, without a profile."""
+        role, _, rank = node.rpartition("-")
+        return (self.rank(int(rank)) if role == "worker" else self.server).resolved
 
-def first_workers(cluster: dict[str, Any]) -> dict[str, Any]:
-    """A cluster's document without the ranks of groups that its number of workers leaves no room for."""
-    kept = ((group, [rank for rank in group["ranks"] if rank < cluster["workers"]]) for group in cluster["groups"])
-    return cluster | {"groups": [group | {"ranks": ranks} for group, ranks in kept if ranks]}
+    def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:
+        """Which nodes it names that are not there, given how many there are at most."""
+        for k, group in enumerate(self.groups):
+            if beyond := [rank for rank in group.ranks if rank >= workers]:
+                yield Conflict(("groups", k, "ranks"), f"there is no rank {beyond[0]}; ranks are 0 to {workers - 1}")
+        yield from (Conflict(("network", *path), why) for path, why in self.network.strangers(workers, servers))
+        nodes = names(workers, servers)
+        for k, link in enumerate(self.links):
+            for name in dict.fromkeys(name for name in link.nodes if name not in nodes):
+                yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(nodes)}")
+
+    def among(self, workers: int, servers: int) -> Self:
+        """The same with so many nodes, and nothing said about others."""
+        ranks = ((group, tuple(rank for rank in group.ranks if rank < workers)) for group in self.groups)
+        nodes = names(workers, servers)
+        fewer = {
+            "workers": workers,
+            "groups": tuple(group.model_copy(update={"ranks": kept}) for group, kept in ranks if kept),
+            "network": self.network.among(workers, servers),
+            "links": tuple(link for link in self.links if set(link.nodes) <= set(nodes)),
+        }
+        return self.model_copy(update=fewer)
+
+
+def names(workers: int, servers: int) -> tuple[str, ...]:
+    """Names of the nodes on the data network."""
+    return (*(f"worker-{rank}" for rank in range(workers)), *(f"server-{rank}" for rank in range(servers)))

@@ -274,10 +274,7 @@ def _network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
     """Pipes and paths between everybody on the data network."""
     members = [node for node in nodes if node.role != "coordinator"]
     cluster = scenario.cluster
-    ports = {
-        node.name: (scenario.worker(node.rank) if node.role == "worker" else cluster.server).resolved
-        for node in members
-    }
+    ports = {node.name: cluster.port(node.name) for node in members}
     return resolve(cluster.network, cluster.links, members, ports)
 
 

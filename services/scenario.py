@@ -6,19 +6,24 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from services.cluster import Cluster, Worker, first_workers
+from services.cluster import Cluster, Worker, names
 from services.component import Record
 from services.conflict import Conflict, refuse
 from services.strategies import AnyStrategy
 from services.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
-from services.timeline import AnyHappening
+from services.timeline import AnyHappening, LinkChange, conflicts, present
 from services.units import Duration
-from services.workload import Workload
+from services.workload import Workload, posed
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+AUTO: Literal["auto"] = "auto"
+Dilation: TypeAlias = Annotated[  # told apart by type, so that a wrong number is not told that it is no word
+    Annotated[float, Field(ge=1), Tag("number")] | Annotated[Literal["auto"], Tag("word")],
+    Discriminator(lambda given: "word" if isinstance(given, str) else "number"),
+]
 EngineName: TypeAlias = Literal["docker", "local", "simulated"]
 
 BASELINE = {"none": {"kind": "none"}}  # label -> strategy
@@ -74,7 +79,7 @@ class Scenario(Record):
         1, description="times each trial runs; repeat r has seed + r, the same for every strategy"
     )
     seed: NonNegativeInt = Field(1, description="of parameters, data order and jitter")
-    dilation: Annotated[float, Field(ge=1)] | Literal["auto"] = Field(
+    dilation: Dilation = Field(
         1.0,
         description="how many times slower than declared everything happens; reports are unaffected. auto: the least "
         "that this host's measured capacity admits",
@@ -126,11 +131,20 @@ class Scenario(Record):
     def narrowed(self, choice: "Choice") -> Document:
         """This scenario with nothing but one choice's strategy and seed: nothing is left to sweep or to repeat."""
         document = self.encode()
-        alone = {"cluster": document["cluster"] | {"workers": 1}, "strategies": BASELINE}
-        chosen = {"strategies": {choice.label: document["strategies"].get(choice.label)}}
-        document |= alone if choice.label is None else chosen
-        document |= {"sweep": {}, "baseline": False, "repeats": 1, "seed": document["seed"] + choice.repeat}
-        return document | {"cluster": first_workers(document["cluster"])}
+        chosen = BASELINE if choice.label is None else {choice.label: document["strategies"].get(choice.label)}
+        workers = 1 if choice.label is None else self.cluster.workers
+        servers = 0 if choice.label is None else self.strategies[choice.label].server_count
+        cluster = self.cluster.among(workers, servers)
+        events = present(self.events, names(workers, servers))
+        return document | {
+            "strategies": chosen,
+            "sweep": {},
+            "baseline": False,
+            "repeats": 1,
+            "seed": self.seed + choice.repeat,
+            "cluster": cluster.model_dump(mode="json"),
+            "events": [what.model_dump(mode="json") for what in events],
+        }
 
     def _sweep_of(self, label: str | None) -> Sweep:
         """The axes that matter to one strategy, workers last; None is the baseline, which has one worker."""
@@ -139,7 +153,7 @@ class Scenario(Record):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        refuse((*self._sweep_conflicts(), *self._group_conflicts()))
+        refuse((*self._sweep_conflicts(), *self._strangers()))
         refuse(() if self.sweep else self._final_conflicts())
         return self
 
@@ -147,17 +161,25 @@ class Scenario(Record):
         document = self.encode()
         for name, axis in self.sweep.items():
             yield from (Conflict(("sweep", name), why) for path in axis.sets(name) if (why := missing(path, document)))
-            if WORKERS in axis.sets(name) and not all(is_count(value) for value in axis.values):
+            if not all(is_count(value) for value in axis.tries(name, WORKERS)):
                 yield Conflict(("sweep", name), "workers are whole numbers from 1")
 
-    def _group_conflicts(self) -> Iterator[Conflict]:
-        swept = [value for name, axis in self.sweep.items() if WORKERS in axis.sets(name) for value in axis.values]
-        most = max((value for value in swept if is_count(value)), default=self.cluster.workers)
-        for k, group in enumerate(self.cluster.groups):
-            if beyond := [rank for rank in group.ranks if rank >= most]:
-                yield Conflict(
-                    ("cluster", "groups", k, "ranks"), f"there is no rank {beyond[0]}; ranks are 0 to {most - 1}"
-                )
+    def _strangers(self) -> Iterator[Conflict]:
+        """Nodes that are named and are not there, however many the sweep makes of them."""
+        workers = max(self._swept(WORKERS), default=self.cluster.workers)
+        servers = max((*self._swept_servers(), *(strategy.server_count for strategy in self.strategies.values())))
+        yield from (Conflict(("cluster", *path), why) for path, why in self.cluster.strangers(workers, servers))
+        found = conflicts(self.events, names(workers, servers))
+        yield from (Conflict(("events", *path), why) for path, why in found)
+
+    def _swept(self, path: str) -> Iterator[int]:
+        """The counts that the sweep tries for `path`."""
+        values = (value for name, axis in self.sweep.items() for value in axis.tries(name, path))
+        return (value for value in values if is_count(value))
+
+    def _swept_servers(self) -> Iterator[int]:
+        for label in self.strategies:
+            yield from self._swept(f"strategies.{label}.servers")
 
     def _final_conflicts(self) -> Iterator[Conflict]:
         """What can be judged only when nothing is left to sweep."""
@@ -170,6 +192,26 @@ class Scenario(Record):
                 ("workload", "batch"),
                 f"{self.workload.batch} samples do not go round {workers} workers; each needs one",
             )
+        yield from self._idle_servers()
+        yield from self._unshaped()
+
+    def _idle_servers(self) -> Iterator[Conflict]:
+        """Servers that would hold no parameter."""
+        size = self.workload.model.layout(posed(self.workload.dataset).task).size
+        for label, strategy in self.strategies.items():
+            if strategy.server_count > size:
+                why = f"the model has {size} parameters; each server holds at least one"
+                yield Conflict(("strategies", label, "servers"), why)
+
+    def _unshaped(self) -> Iterator[Conflict]:
+        """Events that change a rate where there is none."""
+        for k, what in enumerate(self.events):
+            for key in ("uplink", "downlink"):
+                if not isinstance(what, LinkChange) or getattr(what, key) is None:
+                    continue
+                if free := [name for name in what.of if getattr(self.cluster.port(name), key) is None]:
+                    why = f"{free[0]} has no {key} that could change; declare one in cluster"
+                    yield Conflict(("events", k, key), why)
 
 
 class Choice(Record):

@@ -1,9 +1,8 @@
 """What changes while a trial runs, when, and for how long?"""
 
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from random import Random
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
@@ -37,10 +36,17 @@ class Happening(Component):
     at: When = Field(description="when it begins")
     lasts: Duration | None = Field(None, description="when it is undone, after it began; never when absent")
 
+    names: ClassVar[str] = "of"  # the key that holds the nodes
+
     @property
-    @abstractmethod
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes that it changes."""
+        named: tuple[str, ...] = getattr(self, self.names)
+        return named
+
+    def among(self, nodes: Collection[str]) -> Self:
+        """The same for those of its nodes that are there."""
+        return self.model_copy(update={self.names: tuple(name for name in self.nodes if name in nodes)})
 
 
 class LinkChange(Happening):
@@ -53,21 +59,14 @@ class LinkChange(Happening):
     delay: Duration | None = Field(None, description="added to the one-way delay of the link")
     loss: AnyLoss | None = Field(None, description="beside what is lost anyway")
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return self.of
-
 
 class Partition(Happening):
     """Some nodes can't reach the others, in both directions, though they reach each other."""
 
+    names: ClassVar[str] = "apart"
     kind: Literal["partition"] = "partition"
     apart: tuple[str, ...] = Field(min_length=1, description="nodes on one side; all others are on the other")
     lasts: Duration = Field(description="how long; nodes wait for each other meanwhile")
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return self.apart
 
 
 class Slowdown(Happening):
@@ -77,10 +76,6 @@ class Slowdown(Happening):
     of: tuple[str, ...] = Field(min_length=1, description="workers, such as worker-0")
     factor: PositiveFloat = Field(description="what the duration of a step's mathematics is multiplied by")
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return self.of
-
 
 class Pause(Happening):
     """Workers do nothing for a while, as when a virtual machine is moved."""
@@ -88,10 +83,6 @@ class Pause(Happening):
     kind: Literal["pause"] = "pause"
     of: tuple[str, ...] = Field(min_length=1, description="workers, such as worker-0")
     lasts: Duration = Field(description="how long")
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return self.of
 
 
 AnyHappening: TypeAlias = Annotated[LinkChange | Partition | Slowdown | Pause, Field(discriminator="kind")]
@@ -140,15 +131,22 @@ def _moments(
         yield None, when.step if when.step is not None else int((when.share or 0.0) * steps), what
 
 
-def conflicts(happenings: Sequence[AnyHappening], nodes: frozenset[str]) -> Iterator[Conflict]:
+def present(happenings: Iterable[AnyHappening], nodes: Collection[str]) -> tuple[AnyHappening, ...]:
+    """What happens to nodes that are there; an event of which all nodes are absent is left out."""
+    return tuple(what.among(nodes) for what in happenings if set(what.nodes) & set(nodes))
+
+
+def conflicts(happenings: Sequence[AnyHappening], nodes: Collection[str]) -> Iterator[Conflict]:
     """What is wrong with a timeline, given the names of all nodes on the data network."""
     for k, what in enumerate(happenings):
         if len(what.at.keys) != 1:
             yield Conflict((k, "at"), "write one of time, step, share and random")
         for name in what.nodes:
             if name not in nodes:
-                yield Conflict((k,), f"there is no node {name}; nodes are {', '.join(sorted(nodes))}")
+                yield Conflict((k, what.names), f"there is no node {name}; nodes are {', '.join(nodes)}")
             elif isinstance(what, Slowdown | Pause) and not name.startswith("worker-"):
-                yield Conflict((k, "of"), f"{name} computes nothing; name workers")
+                yield Conflict((k, what.names), f"{name} computes nothing; name workers")
         if isinstance(what, LinkChange) and not any((what.uplink, what.downlink, what.delay, what.loss)):
             yield Conflict((k,), "nothing changes; write one of uplink, downlink, delay and loss")
+        if isinstance(what, Partition) and set(what.apart) >= set(nodes):
+            yield Conflict((k, "apart"), "nobody is on the other side; leave some nodes out")

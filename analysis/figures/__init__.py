@@ -6,6 +6,7 @@
 from collections.abc import Callable
 
 from analysis.figures.base import Drawing, Run
+from analysis.figures.conditions import conditions
 from analysis.figures.efficiency import efficiency
 from analysis.figures.learning import learning
 from analysis.figures.predicted import predicted
@@ -16,6 +17,15 @@ from analysis.figures.time_to_target import time_to_target
 
 Draw = Callable[[Run], Drawing | None]
 
-FIGURES: tuple[Draw, ...] = (time_to_target, speedup, efficiency, step_breakdown, predicted, learning, staleness)
+FIGURES: tuple[Draw, ...] = (
+    time_to_target,
+    conditions,
+    speedup,
+    efficiency,
+    step_breakdown,
+    predicted,
+    learning,
+    staleness,
+)
 
 __all__ = ["FIGURES", "Draw", "Drawing", "Run"]

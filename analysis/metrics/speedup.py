@@ -86,7 +86,7 @@ def _curve(members: Sequence[Group], found: Sequence[Group]) -> Curve:
         points=[
             _point(group, base, times[group.workers], base_times, of, draws.get(group.workers)) for group in members
         ],
-        labels={key: value for key, value in first.trials[0].labels.items() if key.split(".")[-1] != "workers"},
+        labels={key: value for key, value in first.trials[0].labels.items() if key != "workers"},
         condition=first.condition,
         of=of,
         draws=draws,
@@ -104,7 +104,7 @@ def _base(members: Sequence[Group], found: Sequence[Group]) -> Group:
 
 def _serves(baseline: Group, member: Group) -> bool:
     labels = member.trials[0].labels
-    given = ((key, value) for key, value in baseline.trials[0].labels.items() if key.split(".")[-1] != "workers")
+    given = ((key, value) for key, value in baseline.trials[0].labels.items() if key != "workers")
     return all(labels.get(key) == value for key, value in given)
 
 

@@ -21,7 +21,7 @@ def resolve(
         ports: by node name, without profiles.
     """
     names = {member.name for member in members}
-    present = [link for link in links if set(link.nodes) <= names]
+    present = [link.resolved for link in links if set(link.nodes) <= names]
     limits = (
         Pipe(name=f"{a} to {b}", rate_bps=link.rate, sources=(a,), targets=(b,))
         for link in present

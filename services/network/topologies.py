@@ -3,14 +3,14 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from services.component import Component, Record
 from services.conflict import Conflict
-from services.network.impairments import AnyJitter, AnyLoss
 from services.network.model import Path, Pipe
+from services.network.spans import Span
 from services.units import Duration, Rate
 
 
@@ -45,9 +45,17 @@ class Topology(Component):
         """Delays and losses between pairs of nodes, beside those of their own links."""
         return ()
 
-    def conflicts(self, workers: int) -> Iterator[Conflict]:  # noqa: ARG002 - most take any number of workers
-        """Why it does not fit this many workers."""
+    def conflicts(self) -> Iterator[Conflict]:
+        """What contradicts itself."""
         return iter(())
+
+    def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:  # noqa: ARG002 - most name nobody
+        """Which nodes it names that are not there, given how many there are at most."""
+        return iter(())
+
+    def among(self, workers: int, servers: int) -> Self:  # noqa: ARG002 - most name nobody
+        """The same with nothing said about nodes that are not there."""
+        return self
 
 
 class Switch(Topology):
@@ -86,7 +94,8 @@ class Racks(Topology):
 
     def pipes(self, members: Sequence[Member]) -> tuple[Pipe, ...]:
         racks = self.places(members)
-        return tuple(pipe for k in range(len(racks)) for pipe in self._of_rack(k, racks)) if len(racks) > 1 else ()
+        pairs = [self._of_rack(k, racks) for k in range(len(racks))] if len(racks) > 1 else []
+        return (*(up for up, _ in pairs), *(down for _, down in pairs))  # as messages pass them
 
     def paths(self, members: Sequence[Member]) -> tuple[Path, ...]:
         return tuple(
@@ -110,15 +119,19 @@ class Region(Record):
     workers: tuple[NonNegativeInt, ...] = Field((), description="ranks of workers that stand here")
     servers: tuple[NonNegativeInt, ...] = Field((), description="numbers of servers that stand here")
 
+    def among(self, workers: int, servers: int) -> Self:
+        """The same with nothing said about nodes that are not there."""
+        fewer = {
+            "workers": tuple(rank for rank in self.workers if rank < workers),
+            "servers": tuple(rank for rank in self.servers if rank < servers),
+        }
+        return self.model_copy(update=fewer)
 
-class Between(Record):
+
+class Between(Span):
     """The link between two regions, in both directions; all nodes of a region share it."""
 
     regions: tuple[str, str] = Field(description="the two regions")
-    rate: Rate | None = Field(None, description="in each direction; unshaped when absent")
-    delay: Duration | None = Field(None, description="one way, beside that of the nodes' links")
-    jitter: AnyJitter | None = Field(None, description="how the delay varies")
-    loss: AnyLoss | None = Field(None, description="packets lost in each direction")
 
 
 class Regions(Topology):
@@ -151,9 +164,21 @@ class Regions(Topology):
             for a, b in product(here, there)
         )
 
-    def conflicts(self, workers: int) -> Iterator[Conflict]:  # noqa: ARG002
+    def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:
+        for name, region in self.regions.items():
+            for role, ranks, count in (("workers", region.workers, workers), ("servers", region.servers, servers)):
+                if beyond := [rank for rank in ranks if rank >= count]:
+                    there = f"ranks are 0 to {count - 1}" if count else "no strategy has servers"
+                    yield Conflict(("regions", name, role), f"there is no {role[:-1]} {beyond[0]}; {there}")
+
+    def among(self, workers: int, servers: int) -> Self:
+        kept = {name: region.among(workers, servers) for name, region in self.regions.items()}
+        return self.model_copy(update={"regions": kept})
+
+    def conflicts(self) -> Iterator[Conflict]:
         yield from self._twice()
         for k, link in enumerate(self.between):
+            yield from (Conflict(("between", k, *path), why) for path, why in link.span_conflicts())
             for name in link.regions:
                 if name not in self.regions:
                     known = ", ".join(self.regions)
@@ -180,7 +205,7 @@ class Regions(Topology):
 
     def _ways(self, members: Sequence[Member]) -> Iterator["_Way"]:
         groups = dict(zip(self.regions, self.places(members), strict=True))
-        for link in self.between:
+        for link in (given.resolved for given in self.between):
             one, other = link.regions
             for a, b in ((one, other), (other, one)):
                 if groups[a] and groups[b]:
@@ -200,17 +225,21 @@ class _Way(NamedTuple):
 AnyTopology: TypeAlias = Annotated[Switch | Racks | Regions, Field(discriminator="kind")]
 
 
-class PairLink(Record):
+class PairLink(Span):
     """A link between two nodes that is slower or longer than the rest of the network."""
 
     nodes: tuple[str, str] = Field(description="such as [worker-0, worker-3]; traffic from the first to the second")
     both_ways: bool = Field(default=True, description="the same from the second to the first")
-    rate: Rate | None = Field(None, description="unlimited beside other limits when absent")
-    delay: Duration | None = Field(None, description="one way, beside that of the nodes' links")
-    jitter: AnyJitter | None = Field(None, description="how the delay varies")
-    loss: AnyLoss | None = Field(None, description="packets lost")
 
     @property
     def ways(self) -> tuple[tuple[str, str], ...]:
         """(source, target), once or twice."""
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
+
+    def conflicts(self, earlier: Sequence[Self]) -> Iterator[Conflict]:
+        """What is wrong with it, given the links before it in the list."""
+        yield from self.span_conflicts()
+        if self.nodes[0] == self.nodes[1]:
+            yield Conflict(("nodes",), "a link has two ends")
+        elif any(set(self.ways) & set(link.ways) for link in earlier):
+            yield Conflict(("nodes",), "these two have a link already; one holds all that lies between them")

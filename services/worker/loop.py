@@ -96,7 +96,7 @@ class Worker:
         steps = Batch(self.log, "node_steps", STEP_COLUMNS)
         stopped = asyncio.create_task(self._stopped())
         step = 0
-        while step < self.plan.steps and not stopped.done():
+        while self._goes_on(step, outcome) and not stopped.done():
             outcome = await self._step(step, outcome.params, outcome.state, steps)
             step += 1
             if step % self.plan.steps_per_epoch == 0 and await self._end_epoch(step, outcome):
@@ -107,6 +107,19 @@ class Worker:
         with suppress(asyncio.CancelledError):
             await stopped
         await self.control.leave(Final())
+
+    def _goes_on(self, step: int, outcome: Outcome) -> bool:
+        """Whether the budget has a step left for this worker.
+
+        In lockstep everybody does as many. Otherwise fast workers do more: the budget is spent when all that is left of
+        its samples is being computed by the others, taken to have as many each as in this worker's last step.
+        """
+        if self.plan.strategy.synchronous or not step:
+            return step < self.plan.steps
+        order, workers = self.plan.order, self.plan.workers
+        own = len(order.share(step - 1, self.peer.rank, (1,) * workers))
+        others = len(order.indices(step - 1)) - own
+        return outcome.samples + others < self.plan.epochs * self.plan.train_samples
 
     async def _stopped(self) -> None:
         """Returns when the run is decided, for workers that don't wait for each other; never in lockstep."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,28 @@ def test_a_key_of_one_strategy_is_swept_for_that_strategy_alone() -> None:
     assert [trial.label for trial in trials].count("ps") == 6
 
 
+def test_a_setting_reaches_into_lists(tmp_path: Path) -> None:
+    """Groups, links and events are lists; the third worker is `cluster.groups.0.ranks`."""
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump(SMALL | {"cluster": {"workers": 4, "groups": SMALL["cluster"]["groups"]}}))
+
+    scenario = load(file, {"cluster.groups.0.ranks": "[2]", "cluster.groups.0.throughput": "7/s"})
+
+    assert [scenario.worker(rank).throughput for rank in range(4)] == [None, None, 7.0, None]
+
+
+@pytest.mark.parametrize("path", ["cluster.groups.1.ranks", "cluster.groups.x.ranks", "seed.more"])
+def test_a_setting_that_leads_nowhere_says_where_it_ends(path: str, tmp_path: Path) -> None:
+    """An item that is not there can't be changed."""
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump(SMALL | {"seed": 1}))
+
+    with pytest.raises(
+        UserError, match=f"--set {path}=1: leads nowhere at {path.split('.')[-2 if 'groups' in path else -1]}"
+    ):
+        load(file, {path: "1"})
+
+
 def test_an_axis_with_paths_sets_them_together() -> None:
     """A link has two ends; sweeping them apart would try combinations that nobody builds."""
     paths = ["cluster.worker.uplink", "cluster.server.uplink"]
@@ -117,6 +140,21 @@ def test_an_axis_with_paths_sets_them_together() -> None:
         ("2mbit", 2e6),
     ]
     assert all(t.scenario.worker(0).uplink == t.scenario.cluster.server.uplink for t in trials)
+
+
+def test_a_case_sets_several_keys_and_takes_others_away() -> None:
+    """Strong and weak scaling differ in two keys; a sweep over each of them would try combinations without sense."""
+    strong: dict[str, object] = {"workload.batch": 64}
+    weak = {"workload.batch": None, "workload.batch_per_worker": 16}
+    trials = small(
+        sweep={"scaling": {"cases": {"strong": strong, "weak": weak}}, "workers": [4]}, baseline=False
+    ).trials()
+
+    found = [
+        (t.label, t.labels["scaling"], t.scenario.workload.batch, t.scenario.workload.batch_per_worker) for t in trials
+    ]
+    assert found == [(label, *case) for label in ("ring", "ps") for case in (("strong", 64, None), ("weak", None, 16))]
+    assert trials[1].id == "001-ring-w4-weak-r0"
 
 
 def test_groups_shrink_with_the_cluster() -> None:

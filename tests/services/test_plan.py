@@ -177,3 +177,105 @@ def test_steps_and_epochs_count_the_small_last_batch() -> None:
 
     assert decided.steps_per_epoch == -(-decided.train_samples // 64) == 23
     assert decided.steps == 10 * 23
+
+
+SIZE = 650 * 4  # bytes of the linear model's gradient
+BETA = 8 / (1e9 * 1448 / 1514)  # seconds per byte of a link of 1 Gbit/s
+PORT = {"uplink": "1gbit", "downlink": "1gbit"}
+STRIDED = {"kind": "all_reduce", "collective": {"kind": "ring", "stride": 4}}
+
+
+def on_racks(strategy: dict[str, Any], uplink: str, server: dict[str, str] | None = None, **more: str) -> float:
+    """Predicted seconds of an exchange between eight workers in two racks of four."""
+    network = {"kind": "racks", "size": 4, "uplink": uplink, **more}
+    return plan(strategy, 8, worker=PORT, server=server or PORT, network=network).predicted.exchange_s
+
+
+@pytest.mark.parametrize("uplink", ["4gbit", "2gbit", "1gbit"], ids=["1:1", "2:1", "4:1"])
+def test_a_ring_in_the_order_of_ranks_does_not_feel_oversubscription(uplink: str) -> None:
+    """One hop of a ring leaves each rack: 2(n-1) rounds of S/n at the rate of one link."""
+    assert on_racks({"kind": "all_reduce"}, uplink) == pytest.approx(2 * 7 * SIZE / 8 * BETA)
+
+
+@pytest.mark.parametrize(("uplink", "times"), [("4gbit", 1), ("2gbit", 2), ("1gbit", 4)], ids=["1:1", "2:1", "4:1"])
+def test_a_ring_that_knows_no_racks_is_as_slow_as_they_are_oversubscribed(uplink: str, times: int) -> None:
+    """With a stride of four, every hop leaves its rack: four links share one uplink."""
+    assert on_racks(STRIDED, uplink) == pytest.approx(times * 2 * 7 * SIZE / 8 * BETA)
+
+
+def test_incast_is_bound_by_the_downlink_of_the_server() -> None:
+    """Eight gradients pass it, then eight answers pass its uplink; racks carry four at twice the rate."""
+    assert on_racks({"kind": "parameter_server"}, "2gbit") == pytest.approx(2 * 8 * SIZE * BETA)
+
+
+@pytest.mark.parametrize(("uplink", "times"), [("2gbit", 2), ("1gbit", 4)], ids=["2:1", "4:1"])
+def test_incast_from_another_rack_is_bound_by_its_uplink_when_the_server_is_fast(uplink: str, times: int) -> None:
+    """Four gradients come from the other rack; the server's own link takes eight in the time of 0.8."""
+    fast = {"uplink": "10gbit", "downlink": "10gbit"}
+
+    assert on_racks({"kind": "parameter_server"}, uplink, fast) == pytest.approx(2 * times * SIZE * BETA)
+
+
+def test_every_round_of_a_ring_waits_for_its_longest_way() -> None:
+    """1 ms at each end and 5 ms between racks, 14 times; a parameter server waits there and back."""
+    worker, network = {**PORT, "delay": "1ms"}, {"kind": "racks", "size": 4, "uplink": "4gbit", "delay": "5ms"}
+
+    ring, star = (
+        plan(strategy, 8, worker=worker, server=worker, network=network).predicted.exchange_s
+        for strategy in ({"kind": "all_reduce"}, {"kind": "parameter_server"})
+    )
+
+    assert ring == pytest.approx(14 * (0.007 + SIZE / 8 * BETA))
+    assert star == pytest.approx(2 * (0.007 + 8 * SIZE * BETA))
+
+
+def test_a_pair_limit_holds_inside_a_node_limit() -> None:
+    """One slow pair slows the whole ring; a slower node would too."""
+    links = [{"nodes": ["worker-1", "worker-2"], "rate": "100mbit"}]
+
+    decided = plan({"kind": "all_reduce"}, 4, worker=PORT, links=links)
+
+    assert decided.predicted.exchange_s == pytest.approx(2 * 3 * SIZE / 4 * 10 * BETA)
+
+
+def test_a_rack_that_holds_everybody_limits_nobody() -> None:
+    """There is nothing to leave for."""
+    one_rack = {"kind": "racks", "size": 8, "uplink": "1mbit"}
+
+    assert plan({"kind": "all_reduce"}, 8, network=one_rack).network.pipes == ()
+
+
+def test_a_small_trial_of_a_sweep_leaves_out_what_concerns_nodes_that_it_lacks() -> None:
+    """Ranks of groups and regions, ends of links, nodes of events: the file names them for the largest trial."""
+    cluster = {
+        "worker": {"throughput": "100/s", **PORT},
+        "groups": [{"name": "slow", "ranks": [0, 3], "speed": 0.5}],
+        "links": [{"nodes": ["worker-0", "worker-3"], "link": "metro"}],
+        "network": {
+            "kind": "regions",
+            "regions": {"eu": {"workers": [0, 1]}, "us": {"workers": [2, 3]}},
+            "between": [{"regions": ["eu", "us"], "link": "wan-eu-us"}],
+        },
+    }
+    document = {
+        "name": "swept",
+        "workload": {
+            "dataset": {"kind": "digits"},
+            "model": {"kind": "linear"},
+            "optimiser": {"kind": "adam", "rate": 1e-3},
+            "batch": 64,
+        },
+        "cluster": cluster,
+        "strategies": {"ring": {"kind": "all_reduce"}},
+        "events": [{"kind": "slowdown", "at": {"step": 3}, "of": ["worker-3", "worker-1"], "factor": 2.0}],
+        "sweep": {"workers": [2, 4]},
+    }
+
+    alone, two, four = (make_plan(trial, "run", "simulated", Nowhere()) for trial in Scenario.decode(document).trials())
+
+    assert (alone.events, alone.network.paths) == ((), ())
+    assert [event.what.nodes for event in two.events] == [("worker-1",)]
+    assert two.network.paths == ()
+    assert [event.what.nodes for event in four.events] == [("worker-3", "worker-1")]
+    assert four.network.path("worker-0", "worker-3").delay_s == pytest.approx(0.0455)
+    assert [node.throughput for node in four.of_role("worker")] == [50, 100, 100, 50]

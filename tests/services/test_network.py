@@ -1,0 +1,199 @@
+"""What lies between nodes: from what a scenario says to pipes and paths."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise, permutations
+from random import Random
+from statistics import fmean, stdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.network import Network, PairLink, Path, Port, Switch, resolve
+from services.network.impairments import (
+    AnyLoss,
+    GilbertElliottLoss,
+    IndependentLoss,
+    Jitter,
+    LognormalJitter,
+    NormalJitter,
+)
+from services.network.topologies import Between, Racks, Region, Regions, Topology
+from services.units import Duration, Rate
+
+MS = 1e-3
+
+
+@dataclass(frozen=True)
+class Node:
+    """A member of a network."""
+
+    role: str
+    rank: int
+
+    @property
+    def name(self) -> str:
+        return f"{'worker' if self.role == 'worker' else 'server'}-{self.rank}"
+
+
+def members(workers: int, servers: int = 0) -> list[Node]:
+    shards = [Node("ps_shard", rank) for rank in range(servers)]
+    return [*shards, *(Node("worker", rank) for rank in range(workers))]
+
+
+def network(
+    topology: Topology, workers: int, servers: int = 0, links: tuple[PairLink, ...] = (), port: Port | None = None
+) -> Network:
+    nodes = members(workers, servers)
+    return resolve(topology, links, nodes, {node.name: port or Port() for node in nodes})
+
+
+def law(sample: Iterator[float], count: int = 20_000) -> tuple[float, float]:
+    """Mean and deviation."""
+    drawn = list(islice(sample, count))
+    return fmean(drawn), stdev(drawn)
+
+
+def test_a_switch_adds_nothing() -> None:
+    """Only the nodes' own links count."""
+    assert network(Switch(), 4, 1) == Network()
+
+
+def test_ports_and_links_add_up_along_a_path() -> None:
+    """A message passes both ends and what lies between them."""
+    link = PairLink(nodes=("worker-0", "worker-1"), delay=Duration("20ms"))
+
+    found = network(Switch(), 3, links=(link,), port=Port(delay=Duration("1ms")))
+
+    assert found.path("worker-0", "worker-1").delay_s == pytest.approx(22 * MS)
+    assert found.path("worker-1", "worker-0").delay_s == pytest.approx(22 * MS)
+    assert found.path("worker-1", "worker-2").delay_s == pytest.approx(2 * MS)
+
+
+def test_a_link_of_one_direction_leaves_the_other_alone() -> None:
+    """Satellites are slow one way."""
+    link = PairLink(nodes=("worker-0", "worker-1"), rate=Rate("1mbit"), delay=Duration("5ms"), both_ways=False)
+
+    found = network(Switch(), 2, links=(link,))
+
+    assert [pipe.rate_bps for pipe in found.through("worker-0", "worker-1")] == [1e6]
+    assert found.through("worker-1", "worker-0") == ()
+    assert found.path("worker-1", "worker-0").delay_s == 0
+
+
+def test_links_of_absent_nodes_are_left_out() -> None:
+    """A sweep over workers has one list of links."""
+    link = PairLink(nodes=("worker-0", "worker-7"), rate=Rate("1mbit"))
+
+    assert network(Switch(), 4, links=(link,)) == Network()
+
+
+def test_a_named_distance_gives_its_delay_and_the_rate_is_what_somebody_rents() -> None:
+    """Other keys may change it."""
+    regions = Regions(
+        regions={"eu": Region(), "us": Region(workers=(1,))},
+        between=(Between(regions=("eu", "us"), link="wan-eu-us", rate=Rate("100mbit")),),
+    )
+
+    found = network(regions, 2)
+
+    assert found.path("worker-0", "worker-1").delay_s == pytest.approx(45 * MS)
+    assert [pipe.rate_bps for pipe in found.through("worker-1", "worker-0")] == [1e8]
+    assert PairLink(nodes=("a", "b"), link="metro", delay=Duration("2ms")).resolved.delay == 2 * MS
+
+
+@given(workers=st.integers(1, 40), servers=st.integers(0, 9), size=st.integers(1, 12))
+def test_every_node_stands_in_one_rack_and_racks_are_full(workers: int, servers: int, size: int) -> None:
+    """Workers by rank; only the last rack may have room."""
+    racks = Racks(size=size, uplink=Rate("1gbit")).places(members(workers, servers))
+
+    names = [name for rack in racks for name in rack]
+    in_rack = [[name for name in rack if name.startswith("worker")] for rack in racks]
+    assert sorted(names) == sorted(node.name for node in members(workers, servers))
+    assert [name for rack in in_rack for name in rack] == [f"worker-{rank}" for rank in range(workers)]
+    assert all(len(rack) == size for rack in in_rack[:-1])
+
+
+@given(workers=st.integers(1, 12), servers=st.integers(0, 3), size=st.integers(1, 12))
+def test_traffic_passes_two_rack_pipes_exactly_when_it_leaves_its_rack(workers: int, servers: int, size: int) -> None:
+    """One up, then one down; inside a rack, none."""
+    racks = Racks(size=size, uplink=Rate("2gbit"), downlink=Rate("1gbit"), delay=Duration("1ms"))
+    nodes, found = members(workers, servers), network(racks, workers, servers)
+    home = {name: number for number, rack in enumerate(racks.places(nodes)) for name in rack}
+
+    for a, b in permutations((node.name for node in nodes), 2):
+        expected = [(f"rack-{home[a]} up", 2e9), (f"rack-{home[b]} down", 1e9)] if home[a] != home[b] else []
+        assert [(pipe.name, pipe.rate_bps) for pipe in found.through(a, b)] == expected
+        assert found.path(a, b).delay_s == (MS if expected else 0)
+
+
+def test_who_stands_nowhere_stands_in_the_first_region() -> None:
+    """Most nodes are at home."""
+    regions = Regions(
+        regions={"eu": Region(), "us": Region(workers=(2, 3), servers=(1,))},
+        between=(Between(regions=("eu", "us"), delay=Duration("40ms")),),
+    )
+
+    assert regions.places(members(4, 2)) == (
+        ("server-0", "worker-0", "worker-1"),
+        ("server-1", "worker-2", "worker-3"),
+    )
+
+
+@pytest.mark.parametrize("jitter", [NormalJitter, LognormalJitter])
+@given(mean_ms=st.floats(1, 100), relative=st.floats(0.01, 0.3), seed=st.integers(0, 9))
+def test_delays_have_the_declared_mean_and_deviation(
+    jitter: type[Jitter], mean_ms: float, relative: float, seed: int
+) -> None:
+    """Up to a deviation of a third of the mean, where a normal delay begins to be cut at zero."""
+    mean_s = mean_ms * MS
+    given_jitter = jitter.model_validate({"deviation": Duration(relative * mean_s)})
+    path = Path(source="a", target="b", delay_s=mean_s, jitters=(given_jitter,))
+
+    mean, deviation = law(path.delays(Random(seed)), 4000)
+
+    assert mean == pytest.approx(mean_s, rel=5 * relative / 4000**0.5)
+    assert deviation == pytest.approx(relative * mean_s, rel=0.1)
+
+
+def test_jitters_along_a_path_are_independent() -> None:
+    """Variances add up."""
+    jitter = NormalJitter(deviation=Duration("3ms"))
+    other = NormalJitter(deviation=Duration("4ms"))
+
+    mean, deviation = law(Path(source="a", target="b", delay_s=0.05, jitters=(jitter, other)).delays(Random(1)))
+
+    assert (mean, deviation) == (pytest.approx(0.05, rel=0.01), pytest.approx(5 * MS, rel=0.03))
+
+
+@pytest.mark.parametrize(
+    ("loss", "mean"),
+    [
+        (IndependentLoss(share=0.02), 0.02),
+        (GilbertElliottLoss(to_bad=0.01, to_good=0.3), 0.01 / 0.31),
+        (GilbertElliottLoss(to_bad=0.02, to_good=0.2, share_bad=0.5, share_good=0.01), (0.5 + 10 * 0.01) / 11),
+    ],
+    ids=["independent", "bursts", "both states lose"],
+)
+def test_losses_have_the_declared_share(loss: AnyLoss, mean: float) -> None:
+    """In the long run; a burst of three counts like three alone."""
+    lost = fmean(islice(loss.losses(Random(1)), 300_000))
+
+    assert loss.mean == pytest.approx(mean)
+    assert lost == pytest.approx(mean, rel=0.05)
+
+
+def test_losses_of_gilbert_and_elliott_come_in_bursts() -> None:
+    """Their mean length is one over the chance to recover."""
+    drawn = list(islice(GilbertElliottLoss(to_bad=0.01, to_good=0.25).losses(Random(1)), 200_000))
+
+    begins = sum(now and not before for before, now in pairwise(drawn))
+    assert sum(drawn) / begins == pytest.approx(4.0, rel=0.05)
+
+
+def test_a_packet_survives_a_path_when_it_survives_every_part() -> None:
+    """Losses at both ends: 1 - 0.9 * 0.8."""
+    path = Path(source="a", target="b", losses=(IndependentLoss(share=0.1), IndependentLoss(share=0.2)))
+
+    assert path.loss == pytest.approx(0.28)
