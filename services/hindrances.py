@@ -1,4 +1,4 @@
-"""What slows a worker down, how much and until when? Slowdowns and pauses as spans of time, and what they do to work."""
+"""What slows a worker down, how much and until when? Slowdowns and pauses as spans of time that stretch its work."""
 
 from dataclasses import dataclass, field
 from math import inf, prod

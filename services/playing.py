@@ -67,7 +67,7 @@ class Timeline:
         self._playing.add(task)
 
     def _play_own(self, event: Event, begins: float) -> Coroutine[None, None, None]:
-        """The hindrance is known from now on, with its times: the mathematics heeds it to the moment, not to a timer."""
+        """The hindrance is known from now on, with its times: mathematics heeds it to the moment, not to a timer."""
         factor = event.what.factor if isinstance(event.what, Slowdown) else inf
         self.hindrances.add(begins, event.what.lasts, factor)
         return self._play(event, begins, "worker", lambda: None, lambda: None)
