@@ -2,6 +2,7 @@
 
 node NAME     live as the node NAME of the plan until the run is over
 health NAME   exit with 0 when the node NAME answers that it is serving
+pace …        keep a pace and say how well: rank, workers, steps, seconds of mathematics, seconds of a step
 simulate      run trials in virtual time: a folder per line in, with plan.json; `done` or a complaint per line out
 """
 
@@ -56,6 +57,14 @@ def _simulate(_: argparse.Namespace) -> int:
     return 0
 
 
+def _pace(arguments: argparse.Namespace) -> int:
+    from services.pacing_probe import Beat, beat  # noqa: PLC0415 - for measurements of a host alone
+
+    what = Beat(arguments.rank, arguments.workers, arguments.steps, arguments.work_s, arguments.step_s)
+    sys.stdout.write(f"{beat(what)}\n")
+    return 0
+
+
 def _plan(path: Path) -> Plan:
     try:
         return Plan.model_validate_json(path.read_bytes())
@@ -75,6 +84,12 @@ def _arguments() -> argparse.Namespace:
         command.add_argument("--secrets", type=Path, default=SECRETS)
         command.set_defaults(start=start)
         command.add_argument("--pipes", type=Path)
+    pace = commands.add_parser("pace")
+    for name in ("rank", "workers", "steps"):
+        pace.add_argument(name, type=int)
+    pace.add_argument("work_s", type=float)
+    pace.add_argument("step_s", type=float, nargs="?")
+    pace.set_defaults(start=_pace)
     commands.add_parser("simulate").set_defaults(start=_simulate)
     return parser.parse_args()
 
