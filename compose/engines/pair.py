@@ -21,7 +21,8 @@ from compose.engines.base import Engine
 from compose.engines.docker import DockerEngine, hand_over, host_for
 from compose.engines.local import ENVIRONMENT
 from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX, TRIAL_LABEL
-from compose.shaping import LEAF_PACKETS, burst_bytes
+from compose.render import SYSCTLS
+from compose.shaping import FEWEST_SEGMENTS, LEAF_PACKETS, MTU_BYTES, burst_bytes
 from services.control import OPEN_GATE
 from services.errors import HostError
 from services.linkspeed import ANSWERS, ASKS, Measured
@@ -106,6 +107,7 @@ class Boxes(Pair):
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges:true"],
                 read_only=True,
+                sysctls=SYSCTLS,
                 volumes={str(folder / name): {"bind": "/run/secrets", "mode": "ro"}},
                 labels=_labels(run, name),
             )
@@ -138,7 +140,8 @@ def _shape(client: Any, image: str, run: str, node: Container, rate_bps: float) 
         "set -e; dev=$(ip -o -4 route show scope link | awk '{print $3; exit}'); "
         "tc qdisc add dev $dev root handle 1: htb default 1; "
         f"tc class add dev $dev parent 1: classid 1:1 htb rate {rate}bit burst {burst} cburst {burst} quantum 65536; "
-        f"tc qdisc add dev $dev parent 1:1 handle 10: pfifo limit {LEAF_PACKETS}"
+        f"tc qdisc add dev $dev parent 1:1 handle 10: pfifo limit {LEAF_PACKETS}; "
+        f"ip link set dev $dev gso_max_segs {max(FEWEST_SEGMENTS, burst // MTU_BYTES)}"
     )
     client.containers.run(
         image,
