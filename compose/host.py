@@ -39,7 +39,7 @@ def stolen_share(before: CpuTimes | None, after: CpuTimes | None) -> float | Non
 
 
 def stalled_s() -> dict[str, float]:
-    """Seconds since boot in which some task waited for cpu, memory or io; empty where the kernel does not count them."""
+    """Seconds since boot in which some task waited for cpu, memory or io; empty where the kernel does not count."""
     if not _PRESSURE.exists():
         return {}
     return {path.name: _stalled_s(path) for path in sorted(_PRESSURE.iterdir())}

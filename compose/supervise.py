@@ -49,7 +49,7 @@ class Nodes(ABC):
         """The last words of a node on its standard error."""
 
     def throttling(self) -> dict[str, Throttling]:
-        """How often the kernel has held each node back since it was started; nodes that run under no quota are absent."""
+        """How often the kernel has held each node back since it was started; nodes without a quota are absent."""
         return {}
 
     @abstractmethod
