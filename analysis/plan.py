@@ -48,6 +48,7 @@ class Node(View):
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     buffer_bytes: int | None = None  # of the port towards it
+    variation: dict[str, Any] | None = None  # of a paced worker's speed
     cpus: float = 1.0  # share of a core that its container may use
 
     @property
