@@ -1,4 +1,4 @@
-"""The rows about links: what is declared, and how it is measured. Variants take turns in every round."""
+"""The rows about links: what is declared, and how is it measured? Variants take turns in every round."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -18,19 +18,27 @@ HUB = "worker-0"
 SHORT_BUFFER_BYTES, SHORT_BUFFER_BPS = 256 << 10, 200e6  # below this rate: a second of it drains a quarter of a second
 
 
-def rates(engine: DockerEngine, rounds: int) -> list[Line]:
-    """One long flow over one limited link, in both directions."""
+def uplinks(engine: DockerEngine, rounds: int) -> list[Line]:
+    """One long flow over one limited uplink."""
+    return _rates(engine, rounds, "up")
+
+
+def downlinks(engine: DockerEngine, rounds: int) -> list[Line]:
+    """One long flow over one limited downlink."""
+    return _rates(engine, rounds, "down")
+
+
+def _rates(engine: DockerEngine, rounds: int, way: str) -> list[Line]:
     declared = ("10mbit", "100mbit", "1gbit", "2500mbit")
-    groups = [_group(k, uplink=rate, downlink=rate) for k, rate in enumerate(declared, 1)]
+    groups = [_group(k, **{f"{way}link": rate}) for k, rate in enumerate(declared, 1)]
     samples: Samples = defaultdict(list)
     with _lab(engine, 1 + len(declared), groups=groups) as lab:
         for _ in range(rounds):
             for k, rate in enumerate(declared, 1):
-                node = f"worker-{k}"
-                for way, pair in (("up", (node, HUB)), ("down", (HUB, node))):
-                    _, total, _ = lab.flows([pair], 0.8, 0.4, _buffer(rate))
-                    samples[f"{rate} {way}"].append(total / MBIT)
-    return [_rate_line(f"one flow, {what}", what.split()[0], found) for what, found in samples.items()]
+                pair = (f"worker-{k}", HUB) if way == "up" else (HUB, f"worker-{k}")
+                _, total, _ = lab.flows([pair], 0.7, 0.3, _buffer(rate))
+                samples[rate].append(total / MBIT)
+    return [_rate_line(f"one flow, {rate} {way}", rate, found) for rate, found in samples.items()]
 
 
 def messages(engine: DockerEngine, rounds: int) -> list[Line]:
