@@ -28,7 +28,18 @@ class Shaped(Record):
     read_back_uplink_bps: float | None = None  # what the kernel says it enforces, virtual
     read_back_downlink_bps: float | None = None
     rungs: dict[str, str] = Field(default={})  # declared property (rate, delay, loss, pipes) -> rung that enforces it
+    achieved_uplink_bps: float | None = None  # wire rate of the probe's long flow, virtual
+    achieved_downlink_bps: float | None = None
+    round_trips: dict[str, float] = Field(default={})  # peer -> measured virtual seconds
     details: dict[str, Any] = Field(default={})
+
+
+class Throttling(Record):
+    """How often the kernel held a node back for its CPU quota, while the trial ran."""
+
+    periods: int  # scheduling periods in which it wanted to run
+    throttled_periods: int
+    throttled_s: float  # wall seconds
 
 
 class Status(Record):
@@ -41,7 +52,8 @@ class Status(Record):
     timings_s: dict[str, float] = Field(default={})  # wall seconds: up, gate, run, down
     exit_codes: dict[str, int] = Field(default={})
     shaping: dict[str, Shaped] = Field(default={})
-    host: dict[str, Any] = Field(default={})
+    throttling: dict[str, Throttling] = Field(default={})  # nodes in containers
+    host: dict[str, Any] = Field(default={})  # what compose.evidence has seen
 
 
 class Engine(ABC):

@@ -14,10 +14,11 @@ from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
 from compose import shaping
-from compose.engines.base import Shaped
+from compose.engines.base import Shaped, Throttling
 from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL, labels
 from compose.render import Host, project, render
 from compose.supervise import Nodes, TrialFailed
+from compose.throttled import throttling
 from services.control import OPEN_GATE
 from services.plan import COORDINATOR, NodePlan, Plan
 
@@ -72,6 +73,11 @@ class Containers(Nodes):
         said: bytes = self._container(node).logs(stdout=False, stderr=True, tail=LAST_LINES)
         return (said.decode(errors="replace").strip().splitlines() or [""])[-1]
 
+    def throttling(self) -> dict[str, Throttling]:
+        running = [node.name for node in self._plan.nodes if node.name not in self._exits]
+        counted = {node: throttling(self._known(node)) for node in running if self._ids[node].done()}
+        return {node: counters for node, counters in counted.items() if counters is not None}
+
     def stop(self) -> None:
         self._stopping = True
         for awaited in self._ids.values():
@@ -96,6 +102,10 @@ class Containers(Nodes):
 
     def _container(self, node: str) -> Container:
         return self._client.containers.get(self._ids[node].result(COMPOSE_S))
+
+    def _known(self, node: str) -> Container:
+        """A container that was started, without asking the engine what it is like now."""
+        return Container({"Id": self._ids[node].result()}, self._client, self._client.containers)
 
     def _heed(self) -> None:
         """Remember who runs and how they end, until the stream of events is closed."""
