@@ -31,11 +31,13 @@ Answer = dict[str, Any]
 class Shaper:
     """One node's helper."""
 
+    does: dict[str, Callable[..., Answer]]
+
     def __init__(self) -> None:
         self._line: subprocess.Popen[str] | None = None
         self._ear: probe.Ear | None = None
         self._lock = threading.Lock()
-        self.does: dict[str, Callable[..., Answer]] = {
+        self.does = {
             "script": self.script,
             "at": self.at,
             "delays": self.delays,

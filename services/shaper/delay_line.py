@@ -80,9 +80,9 @@ def main() -> int:
     pending = b""
     while True:
         wait_s = _until_next(queues)
-        ready, _, _ = select.select([link, 0], [], [], wait_s)
+        ready, _, _ = select.select([link.fileno(), 0], [], [], wait_s)
         now = time.monotonic()
-        if link in ready:
+        if link.fileno() in ready:
             _receive(link, queues, now)
         if verdicts := b"".join(queue.due(time.monotonic()) for queue in queues.values()):
             link.send(verdicts)

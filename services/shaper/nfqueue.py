@@ -1,6 +1,6 @@
 """How does a process get a kernel's packets and give its verdicts on them? Messages of nfnetlink_queue, no more.
 
-linux/netfilter/nfnetlink_queue.h. Packets stay in the kernel: only their number in their queue is told (copy mode meta).
+linux/netfilter/nfnetlink_queue.h. Packets stay in the kernel, which tells only their numbers (copy mode meta).
 """
 
 import errno
@@ -14,6 +14,7 @@ DROP, ACCEPT = 0, 1
 LONGEST_QUEUE = 200_000  # packets that wait; what comes on top is lost, never let through early
 RECEIVE_BUFFER_BYTES = 32 << 20
 _SO_RCVBUFFORCE, _SOL_NETLINK, _NETLINK_NO_ENOBUFS = 33, 270, 5
+_ERROR = 2
 _BIND, _COPY_META, _AS_SEGMENTED = 1, 1, 1 << 2
 _HEADER = struct.Struct("=IHHII")
 _QUEUE_AT, _NUMBER_AT = 18, 24  # bytes into a message about a packet
@@ -53,7 +54,7 @@ def packet(message: bytes) -> tuple[int, int] | None:
             int.from_bytes(message[_QUEUE_AT : _QUEUE_AT + 2], "big"),
             int.from_bytes(message[_NUMBER_AT : _NUMBER_AT + 4], "big"),
         )
-    if kind == 2 and (code := -int.from_bytes(message[16:20], "little", signed=True)) not in (0, errno.ENOENT):
+    if kind == _ERROR and (code := -int.from_bytes(message[16:20], "little", signed=True)) not in (0, errno.ENOENT):
         raise OSError(code, "nfnetlink_queue")  # ENOENT: a verdict on a packet that is gone with its device
     return None
 

@@ -200,5 +200,3 @@ def _udp(address: str, port: int) -> socket.socket:
     link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     link.bind((address, port))
     return link
-
-
