@@ -36,6 +36,7 @@ class Shaped(Record):
     read_back_uplink_bps: float | None = None  # what the kernel says it enforces, virtual
     read_back_downlink_bps: float | None = None
     pipes_bps: dict[str, Measured] = Field(default={})  # limits of pairs and groups; achieved: as read back
+    achieved_pipes_bps: dict[str, float] = Field(default={})  # of floods before the run, as for links
     achieved_uplink_bps: float | None = None  # of a flood before the run, in frames as tc counts, virtual
     achieved_downlink_bps: float | None = None
     round_trip_s: dict[str, Measured] = Field(default={})  # peer -> echoes before the run

@@ -33,6 +33,7 @@ class Enforcement:
         address = switch.address(plan) if switch.shared(plan) else None
         self.links = {node.name: NodeLink(plan, node, rungs, address) for node in members(plan)}
         self.helpers: dict[str, Helper] = {}
+        self.devices: dict[str, str] = {}  # node -> its interface on the data network
         self._shaped: dict[str, Shaped] = {}
         self._counted: dict[str, dict[str, reading.Queue]] = {}
         self._lock = threading.Lock()
@@ -58,6 +59,13 @@ class Enforcement:
         """The entry of a link with something new in it."""
         self._shaped[name] = self._shaped[name].model_copy(update=found)
         return self._shaped[name]
+
+    def record_pipe(self, pipe: str, achieved_bps: float) -> None:
+        """What arrived of a flood through a limit of pairs or groups, in the entry of whoever enforces it."""
+        for name, shaped in self._shaped.items():
+            if pipe in shaped.pipes_bps:
+                self.record(name, achieved_pipes_bps=shaped.achieved_pipes_bps | {pipe: achieved_bps})
+                return
 
     def begin_counting(self, pool: ThreadPoolExecutor) -> None:
         """Remember what was counted up to now; only what comes after belongs to the run."""
@@ -100,6 +108,7 @@ class Enforcement:
         if queues := link.queues(link.state):
             helper.do("delays", delays=queues)
         printed = helper.do("script", script=link.setup())["said"]
+        self.devices[node.name] = reading.interface(printed)
         if wrong := [*reading.differences(link.wanted(), printed), *link.missing_routes(printed)]:
             raise TrialFailed("; ".join(wrong))
         found = reading.ceilings(printed)

@@ -121,7 +121,9 @@ def _flood(links: Enforcement, nodes: dict[str, str], floods: Iterable[Flood]) -
 
 def _note(links: Enforcement, flood: Flood, achieved_bps: float) -> None:
     for kind, name in flood.tests:
-        if kind != "pipe":
+        if kind == "pipe":
+            links.record_pipe(name, achieved_bps)
+        else:
             links.record(name, **{f"achieved_{kind}_bps": achieved_bps})
 
 

@@ -101,8 +101,8 @@ class Timeline:
         link = self._links.links[name]
         known = link.queues(before)
         delays = {queue: spec for queue, spec in link.queues(after).items() if known.get(queue) != spec}
-        script = link.change(before, after)
-        return self._links.helpers[name].ask("at", moment=moment, script=script, delays=delays)
+        programs = link.change(self._links.devices[name], before, after)
+        return self._links.helpers[name].ask("at", moment=moment, programs=programs, delays=delays)
 
     def _confirm(self, moment: float, event: Event, phase: str, asked: Mapping[str, Asked]) -> None:
         """Wait for all nodes, then write when the last one had changed; a failure is a line, too."""

@@ -11,6 +11,7 @@ from services.network import Path
 from services.plan import NodePlan, Plan
 
 IFB = "ifb0"
+RESTORE = ("iptables-nft-restore", "--noflush")
 SINGLE = 1  # packets that TCP hands over at once where single ones may be lost
 
 
@@ -56,20 +57,24 @@ class NodeLink:
         lines += tree.redirect("$dev", IFB) if self._has_ifb else []
         if batch := [*self._egress_tree(), *self._ingress_tree()]:
             lines += ["tc -batch - <<END", *batch, "END"]
-        lines += self._filter(self.state, first=True) if self.filters_packets else []
+        if rules := self._rules("$dev", self.state, first=True):
+            lines += [f"{' '.join(RESTORE)} <<END", rules, "END"]
         return "\n".join([*lines, *self._show()])
 
-    def change(self, before: LinkState, after: LinkState) -> str:
-        """A script that turns one state into another without touching a queue; empty when they are the same."""
+    def change(self, device: str, before: LinkState, after: LinkState) -> list[tuple[list[str], str]]:
+        """Programs and their inputs that turn one state into another without touching a queue.
+
+        Programs and not a script: they can be started ahead, and then wait for their input at no cost of time.
+        """
         batch = []
         if before.uplink_bps != after.uplink_bps:
-            batch += tree.limits("$dev", after.uplink_bps or tree.UNLIMITED_BPS, self._inside)
+            batch += tree.limits(device, after.uplink_bps or tree.UNLIMITED_BPS, self._inside)
         if before.downlink_bps != after.downlink_bps:
             batch += tree.limits(IFB, after.downlink_bps or tree.UNLIMITED_BPS, {})
-        lines = ["tc -batch - <<END", *batch, "END"] if batch else []
-        if (before.apart, before.paths) != (after.apart, after.paths) and self.filters_packets:
-            lines += self._filter(after, first=False)
-        return "\n".join(["set -e", self._find(), *lines]) if lines else ""
+        programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
+        if self._rules(device, before) != self._rules(device, after):
+            programs += [([*RESTORE], self._rules(device, after))]
+        return programs
 
     def queues(self, state: LinkState) -> dict[str, object]:
         """What the delay line has to know in a state."""
@@ -194,13 +199,12 @@ class NodeLink:
         classes = {address: tree.class_of(address) for address in sources}
         return lines + filters.by_address(IFB, filters.SOURCE_AT, classes)
 
-    def _filter(self, state: LinkState, *, first: bool) -> list[str]:
+    def _rules(self, device: str, state: LinkState, *, first: bool = False) -> str:
+        """What the packet filter is given in a state."""
+        if not self.filters_packets:
+            return ""
         shown = state if self._uses_queues else state.model_copy(update={"paths": ()})
-        return [
-            "iptables-nft-restore --noflush <<END",
-            delays.firewall("$dev", shown, self._addresses, first=first),
-            "END",
-        ]
+        return delays.firewall(device, shown, self._addresses, first=first)
 
     def _show(self) -> list[str]:
         """Classes under the names of their directions, since only the script knows how the interface is called."""
@@ -208,4 +212,4 @@ class NodeLink:
         shown = [
             line for device in self._devices for line in (f"echo device {names[device]}", f"tc class show dev {device}")
         ]
-        return shown + (["ip route show"] if self.detours else [])
+        return ["echo interface $dev", *shown, *(["ip route show"] if self.detours else [])]

@@ -13,6 +13,11 @@ _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 ROUNDING = 0.01  # `tc` prints five digits at most
 
 
+def interface(printed: str) -> str:
+    """The name of the node's interface on the data network, as its script has found it."""
+    return next(line.split()[1] for line in printed.splitlines() if line.startswith("interface "))
+
+
 class Queue(Record):
     """What a device has counted since it was shaped."""
 

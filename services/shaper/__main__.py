@@ -1,7 +1,7 @@
 """What shall be done to this node's links? One JSON object per line in, one answer per line out, until the input ends.
 
 script     {script}                      a shell script, now; its output
-at         {moment, script, delays}      the same at a moment of the monotonic clock; when it had taken effect
+at         {moment, programs, delays}    feed programs their inputs at a moment of the monotonic clock; when all had ended
 delays     {delays}                      queues of the delay line, which starts with the first
 listen     {address}                     open an ear (`services.shaper.probe`)
 echoes     {peers, count, gap_s}         round trips to peers
@@ -60,16 +60,24 @@ class Shaper:
             raise RuntimeError(((done.stderr + done.stdout).strip().splitlines() or ["no message"])[-1])
         return {"said": done.stdout}
 
-    def at(self, moment: float, script: str, delays: dict[str, Any]) -> Answer:
-        """Wait, then change queues and run a script."""
+    def at(self, moment: float, programs: list[tuple[list[str], str]], delays: dict[str, Any]) -> Answer:
+        """Start programs, which wait for their input; at the moment, change queues and give it to them.
+
+        Raises:
+            RuntimeError: one of them failed.
+        """
         wake_soon()
+        started = [(_start(command), text) for command, text in programs]
         time.sleep(max(0.0, moment - SPIN_S - time.monotonic()))
         while time.monotonic() < moment:
             pass
         if delays:
             self.delays(delays)
-        if script:
-            self.script(script)
+        for program, text in started:
+            _feed(program, text)
+        for program, _ in started:
+            if program.wait():
+                raise RuntimeError(program.stderr.read() if program.stderr else "no message")
         return {"applied": time.monotonic()}
 
     def delays(self, delays: dict[str, Any]) -> Answer:
@@ -115,6 +123,18 @@ class Shaper:
         if self._ear is None:
             raise RuntimeError("nobody listens")
         return {"total_bps": self._ear.total(since, until), "by_source_bps": self._ear.rates(since, until)}
+
+
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=subprocess.PIPE, text=True)  # noqa: S603
+
+
+def _feed(program: subprocess.Popen[str], text: str) -> None:
+    """Its whole input at once; the end of it is when it may begin."""
+    if program.stdin:
+        program.stdin.write(text + "\n")
+        program.stdin.close()
 
 
 def main() -> int:
