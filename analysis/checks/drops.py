@@ -6,7 +6,7 @@ from analysis.checks.verdict import Verdict, degraded, valid
 from analysis.plan import Node
 from analysis.table import TrialTable
 
-DIRECTIONS = ("uplink", "downlink")
+QUEUES = {"uplink": "up", "downlink": "down"}  # a direction of a link -> the queue that an engine counts
 
 
 def drops(trial: TrialTable) -> Verdict:
@@ -18,13 +18,11 @@ def drops(trial: TrialTable) -> Verdict:
     if trial.status.get("engine") != "docker":
         return valid("our own code drops nothing but what is declared lost")
     looked_at = [(node.name, way) for node in trial.plan.nodes if not _may_drop(trial, node) for way in _shaped(node)]
-    details = {
-        name: (shaped or {}).get("details") or {} for name, shaped in (trial.status.get("shaping") or {}).items()
-    }
+    queues = {name: shaped.get("queues") or {} for name, shaped in (trial.status.get("shaping") or {}).items()}
     counted = {
-        f"{name} {way}": details[name][f"{way}_drops"] / max(details[name].get(f"{way}_packets", 0), 1)
+        f"{name} {way}": queue["drops"] / max(queue["packets"], 1)
         for name, way in looked_at
-        if details.get(name, {}).get(f"{way}_drops") is not None
+        if (queue := queues.get(name, {}).get(QUEUES[way])) is not None
     }
     if len(counted) < len(looked_at):
         return degraded(f"drops were counted at {len(counted)} of {len(looked_at)} queues")
@@ -37,7 +35,7 @@ def drops(trial: TrialTable) -> Verdict:
 
 
 def _shaped(node: Node) -> Iterator[str]:
-    return (way for way in DIRECTIONS if getattr(node, f"{way}_bps"))
+    return (way for way in QUEUES if getattr(node, f"{way}_bps"))
 
 
 def _may_drop(trial: TrialTable, node: Node) -> bool:

@@ -36,7 +36,7 @@ def declared(plan: PlanView, node: Node) -> Iterator[str]:
     """The properties that a plan declares of a node's link, by the names that engines record."""
     if node.uplink_bps or node.downlink_bps:
         yield "rate"
-    if any(node.name in (*pipe.sources, *pipe.targets) for pipe in plan.network.pipes):
+    if any(node.name in pipe.sources for pipe in plan.network.pipes):
         yield "pipes"
     into = plan.network.into(node.name)
     if any(path.delay_s for path in into):
@@ -49,7 +49,7 @@ def rung_of(shaped: Mapping[str, Any], what: str) -> str | None:
     """What enforced a property of a node; None where the record does not say."""
     rung = (shaped.get("rungs") or {}).get(what)
     everything = shaped.get("rung", "none")  # engines without a kernel record one rung for all properties
-    return rung or (everything if what == "rate" or everything in ("virtual", "transport", "none") else None)
+    return rung or (everything if what == "rate" or everything in ("fluid", "transport", "none") else None)
 
 
 def _told(found: Mapping[tuple[str, str], str | None], concerns: Any) -> str:

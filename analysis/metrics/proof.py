@@ -64,7 +64,7 @@ def _rate(trial: TrialTable, node: Node, way: str, shaped: dict[str, Any]) -> tu
     declared = float(getattr(node, f"{way}_bps"))
     if (told := shaped.get(f"read_back_{way}_bps")) is not None:
         return float(told), float(told) / declared - 1, "read back"
-    by_us = shaped.get("rung") in ("virtual", "transport")
+    by_us = shaped.get("rung") in ("fluid", "transport")
     return (declared, 0.0, "by construction") if by_us else (None, None, "not at all")
 
 

@@ -87,7 +87,7 @@ class Lab:
         host = host_for(client, self.engine.images, secrets)
         issue(self.plan.run, (node.name for node in self.plan.nodes), secrets)
         hand_over(secrets, host.user)
-        nodes = Containers(self.plan, folder, host)
+        nodes = Containers(self.plan, folder, host, self.engine.rungs(self.plan))
         self._stack.callback(nodes.stop)
         nodes.start()
         nodes.shape()

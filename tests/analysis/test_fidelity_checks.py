@@ -143,13 +143,15 @@ def test_nodes_are_as_far_apart_as_declared(
 ) -> None:
     status = shaping()
     for node, trips in measured.items():
-        status["shaping"][node]["round_trips"] = trips
+        status["shaping"][node]["round_trip_s"] = {
+            peer: {"declared": 0.0, "achieved": each} for peer, each in trips.items()
+        }
 
     assert round_trips(make_trial({}, status=status, nodes=NODES, network=FAR)).level == level
 
 
 def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
-    status = shaping(round_trips={"worker-0": 0.004})
+    status = shaping(round_trip_s={"worker-0": {"declared": 0.0, "achieved": 0.004}})
 
     assert round_trips(make_trial({}, status=status, nodes=NODES)).level == INVALID
 
@@ -165,15 +167,14 @@ def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
 def test_queues_drop_nothing_where_no_loss_is_declared(
     make_trial: MakeTrial, counted: int | None, level: Level
 ) -> None:
-    ways = ("uplink", "downlink")
-    details = {f"{way}_drops": counted for way in ways} | {f"{way}_packets": 1000 for way in ways}
+    queues = {} if counted is None else {way: {"drops": counted, "packets": 1000} for way in ("up", "down")}
 
-    assert drops(make_trial({}, status=shaping(details=details), nodes=NODES)).level == level
+    assert drops(make_trial({}, status=shaping(queues=queues), nodes=NODES)).level == level
 
 
 def test_a_lossy_path_may_drop(make_trial: MakeTrial) -> None:
-    details = {"uplink_drops": 500, "uplink_packets": 1000, "downlink_drops": 500, "downlink_packets": 1000}
-    trial = make_trial({}, status=shaping(details=details), nodes=NODES, network=LOSSY)
+    queues = {way: {"drops": 500, "packets": 1000} for way in ("up", "down")}
+    trial = make_trial({}, status=shaping(queues=queues), nodes=NODES, network=LOSSY)
 
     assert drops(trial).level == VALID
 
