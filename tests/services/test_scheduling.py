@@ -8,8 +8,10 @@ import pytest
 
 FIRST = (6, 12)
 ASK = """
+import os
 from concurrent.futures import ThreadPoolExecutor
 from services.scheduling import slice_ns, wake_soon
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # whoever started this may have short slices
 before = slice_ns()
 wake_soon()
 with ThreadPoolExecutor(1) as pool:
