@@ -71,8 +71,10 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     loaded = load(find(scenario), settings(sets))
     chosen, _ = choose(engine or loaded.engine)
     allowed = admitted(loaded, chosen)
-    host = {"dilation": allowed.dilation, "alpha_s": allowed.alpha_s}
-    plans = [make_plan(trial, "plan", chosen.name, Nowhere(), **host) for trial in loaded.trials()]
+    plans = [
+        make_plan(trial, "plan", chosen.name, Nowhere(), dilation=allowed.dilation, alpha_s=allowed.alpha_s)
+        for trial in loaded.trials()
+    ]
     Console().print(plan_table(plans))
     for line in admission(allowed, plans):
         typer.echo(line)
