@@ -100,6 +100,17 @@ def test_a_server_is_never_sent_more_than_its_link_takes() -> None:
     assert wanted.needs["all links together, 0.956 Gbit/s"] == pytest.approx(1448 / 1514)
 
 
+def test_a_rate_that_an_event_raises_counts() -> None:
+    """For a while the link is 4 Gbit/s: it must be kept then, too."""
+    raised = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "4gbit", "downlink": "4gbit"}
+    wanted = scenario(STAR, dilation="auto", worker=GIGABIT, server={"uplink": "8gbit", "downlink": "8gbit"})
+
+    needs = decided(Scenario.decode(wanted.encode() | {"events": [raised]})).demands[0].needs
+
+    assert needs["worker-0's uplink of 4 Gbit/s"] == pytest.approx(4)
+    assert needs["worker-1's uplink of 1 Gbit/s"] == pytest.approx(1)
+
+
 def test_racks_are_shaped_too() -> None:
     """Their pipes carry what leaves them, at most what their members send: here 2 of 40 Gbit/s."""
     racks = {"kind": "racks", "size": 2, "uplink": "40gbit"}
