@@ -20,9 +20,10 @@ from services.datasets import AnyDataset
 from services.errors import UserError
 from services.links import QUANTUM_BYTES
 from services.models import AnyModel
-from services.plan import Plan
+from services.plan import NodePlan, Plan
 from services.scenario import AUTO, Scenario
 from services.strategies.base import Flow
+from services.timeline import LinkChange
 from services.transport.grpc.data import PIECE_BYTES
 
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -138,22 +139,29 @@ def gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, samples: int) -
 
 def _shaped(plan: Plan) -> Iterator[tuple[str, float]]:
     """Every rate that is declared, as far as the other ends of its link can use it; virtual bit/s."""
-    nodes = {node.name: node for node in plan.nodes}
+    up, down = ({node.name: _most(plan, node, which) for node in plan.nodes} for which in ("uplink", "downlink"))
     flows = [flow for phase in _phases(plan) for flow in phase]
-    for name, node in nodes.items():
+    for name in up:
         into = {source for source, target in flows if target == name}
         out = {target for source, target in flows if source == name}
         for what, rate, others in (
-            ("uplink", node.uplink_bps, sum(nodes[other].downlink_bps or inf for other in out)),
-            ("downlink", node.downlink_bps, sum(nodes[other].uplink_bps or inf for other in into)),
+            ("uplink", up[name], sum(down[other] for other in out)),
+            ("downlink", down[name], sum(up[other] for other in into)),
         ):
-            if rate and others:
+            if rate < inf and others:
                 yield f"{name}'s {what} of {_gbit(rate)}", min(rate, others)
     for pipe in plan.network.pipes:
-        used = [flow for flow in flows if pipe.carries(*flow)]
-        others = sum(nodes[source].uplink_bps or inf for source in {source for source, _ in used})
-        if used:
-            yield f"{pipe.name} of {_gbit(pipe.rate_bps)}", min(pipe.rate_bps, others)
+        sources = {flow[0] for flow in flows if pipe.carries(*flow)}
+        if sources:
+            yield f"{pipe.name} of {_gbit(pipe.rate_bps)}", min(pipe.rate_bps, sum(up[name] for name in sources))
+
+
+def _most(plan: Plan, node: NodePlan, which: str) -> float:
+    """The largest rate of a node's link in a trial, events included; infinite where it is not shaped."""
+    declared = node.uplink_bps if which == "uplink" else node.downlink_bps
+    changes = (event.what for event in plan.events if isinstance(event.what, LinkChange))
+    raised = (getattr(what, which) or 0.0 for what in changes if node.name in what.of)
+    return inf if declared is None else max((declared, *raised))
 
 
 def _phases(plan: Plan) -> tuple[list[Flow], ...]:

@@ -115,8 +115,11 @@ def plan_all(source: Source, engine: Engine, admission: Admission, name: str) ->
     trials = source.scenario.trials()
     largest = max(1 + trial.strategy.server_count + trial.scenario.cluster.workers for trial in trials)
     addressing = engine.addressing(name, largest)
-    host = {"dilation": admission.dilation, "alpha_s": admission.alpha_s}
-    return tuple(make_plan(trial, name, engine.name, addressing, source.question, **host) for trial in trials)
+    dilation, alpha_s = admission.dilation, admission.alpha_s
+    return tuple(
+        make_plan(trial, name, engine.name, addressing, source.question, dilation=dilation, alpha_s=alpha_s)
+        for trial in trials
+    )
 
 
 def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Status:

@@ -1,0 +1,304 @@
+"""What this host can't carry is refused before anything starts, and the refusal names what would do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compose.admission import LADDER, Admission, admit, gradient_s
+from compose.capacity import Capacity, Fingerprint, assumed, capacity, keep
+from compose.engines import named
+from compose.load import find, load
+from compose.run import admitted
+from ensayo import cli
+from services.datasets import AnyDataset
+from services.errors import UserError
+from services.models import AnyModel
+from services.plan import Nowhere, Plan, make_plan
+from services.scenario import Scenario
+
+HERE = Fingerprint(cpu="made up", cores=2, kernel="6", engine="1")
+RING, STAR = {"kind": "all_reduce"}, {"kind": "parameter_server"}
+GIGABIT = {"uplink": "1gbit", "downlink": "1gbit"}
+
+
+def host(**changes: float) -> Capacity:
+    """A host that shapes links of 1 Gbit/s, carries 8, and needs a millisecond per message."""
+    costs = {"alpha_s": 0.0, "shaped_bps": 1e9, "total_bps": 8e9, "message_cpu_s": 1e-3, "byte_cpu_s": 0, "sum_s": 0}
+    return Capacity(engine="docker", fingerprint=HERE, note="made up", **(costs | changes))
+
+
+def mathematics(dataset: AnyDataset, model: AnyModel, dtype: str, samples: int) -> float:
+    """A millisecond, whatever it is."""
+    return 1e-3
+
+
+def scenario(
+    strategy: dict[str, Any] = RING, workers: int = 4, dilation: float | str = 1.0, **cluster: Any
+) -> Scenario:
+    document = {
+        "name": "wanted",
+        "workload": {
+            "dataset": {"kind": "digits"},
+            "model": {"kind": "mlp", "hidden": [256, 128]},
+            "optimiser": {"kind": "adam", "rate": 1e-3},
+            "batch_per_worker": 16,
+        },
+        "cluster": {"workers": workers, **cluster},
+        "strategies": {"it": strategy},
+        "baseline": False,
+        "dilation": dilation,
+    }
+    return Scenario.decode(document)
+
+
+def plans(wanted: Scenario) -> list[Plan]:
+    return [make_plan(trial, "run", "docker", Nowhere()) for trial in wanted.trials()]
+
+
+def decided(wanted: Scenario, **changes: float) -> Admission:
+    return admit(wanted, plans(wanted), host(**changes), mathematics)
+
+
+def test_links_that_this_host_shapes_need_no_dilation() -> None:
+    """Four links of 1 Gbit/s, at once, below 8."""
+    assert decided(scenario(dilation="auto", worker=GIGABIT)).dilation == 1
+
+
+def test_a_link_is_slowed_to_what_this_host_shapes() -> None:
+    """25 over 1 is 25; the next of the usual dilations is 32."""
+    admission = decided(scenario(dilation="auto", worker={"link": "25gbe"}), total_bps=1e12)
+
+    assert admission.dilation == 32
+    assert admission.binding is not None
+    assert admission.binding.binding == "worker-0's uplink of 25 Gbit/s"
+    assert admission.binding.needs[admission.binding.binding] == pytest.approx(25)
+
+
+def test_a_link_that_nobody_can_fill_does_not_count_beyond_what_arrives() -> None:
+    """Four workers of 1 Gbit/s send 4 into a port of 100."""
+    wide = {"uplink": "100gbit", "downlink": "100gbit"}
+
+    needs = decided(scenario(STAR, dilation="auto", worker=GIGABIT, server=wide)).demands[0].needs
+
+    assert needs["server-0's downlink of 100 Gbit/s"] == pytest.approx(4)
+
+
+def test_all_links_together_count() -> None:
+    """A ring of eight uses all of them at once: 8 times 1448/1514 Gbit/s of payload."""
+    (wanted,) = decided(scenario(workers=8, dilation="auto", worker=GIGABIT), total_bps=1e9).demands
+
+    assert max(wanted.needs.values()) == pytest.approx(8 * 1448 / 1514)
+    assert wanted.binding.startswith("all links together")
+
+
+def test_a_server_is_never_sent_more_than_its_link_takes() -> None:
+    """Eight workers share one downlink: 1 Gbit/s in all, not 8."""
+    (wanted,) = decided(scenario(STAR, 8, "auto", worker=GIGABIT, server=GIGABIT), total_bps=1e9).demands
+
+    assert wanted.needs["all links together, 0.956 Gbit/s"] == pytest.approx(1448 / 1514)
+
+
+def test_a_rate_that_an_event_raises_counts() -> None:
+    """For a while the link is 4 Gbit/s: it must be kept then, too."""
+    raised = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "4gbit", "downlink": "4gbit"}
+    wanted = scenario(STAR, dilation="auto", worker=GIGABIT, server={"uplink": "8gbit", "downlink": "8gbit"})
+
+    needs = decided(Scenario.decode(wanted.encode() | {"events": [raised]})).demands[0].needs
+
+    assert needs["worker-0's uplink of 4 Gbit/s"] == pytest.approx(4)
+    assert needs["worker-1's uplink of 1 Gbit/s"] == pytest.approx(1)
+
+
+def test_racks_are_shaped_too() -> None:
+    """Their pipes carry what leaves them, at most what their members send: here 2 of 40 Gbit/s."""
+    racks = {"kind": "racks", "size": 2, "uplink": "40gbit"}
+
+    (wanted,) = decided(scenario(STAR, 4, "auto", worker=GIGABIT, server=GIGABIT, network=racks)).demands
+
+    assert wanted.needs["rack-1 up of 40 Gbit/s"] == pytest.approx(2)
+
+
+def test_the_mathematics_of_all_workers_must_fit_into_forty_percent_of_the_cores() -> None:
+    """Eight workers, 112 messages of a ring, 120 ms of CPU; a step of 16 ms on two cores has 12.8 ms for it."""
+    (wanted,) = decided(scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
+
+    assert (wanted.messages, wanted.cpu_s) == (112, pytest.approx(0.120))
+    assert max(wanted.needs.values()) == pytest.approx(0.120 / (0.4 * 2 * 0.016))
+    assert wanted.dilation == 12
+
+
+def test_bytes_cost_cpu_time_too() -> None:
+    """Sending them and adding them up."""
+    paced = scenario(dilation="auto", worker={"throughput": "1000/s"})
+    (plan,) = plans(paced)
+
+    plain, dear = (decided(paced, byte_cpu_s=cost, sum_s=cost).demands[0].cpu_s for cost in (0.0, 1e-8))
+
+    assert dear - plain == pytest.approx(2e-8 * sum(plan.bytes_per_step.values()))
+
+
+def test_workers_as_fast_as_the_host_are_never_refused_for_its_cores() -> None:
+    """They take what is there and promise nothing."""
+    (wanted,) = decided(scenario(workers=32), message_cpu_s=10.0).demands
+
+    assert wanted.needs == {}
+
+
+def test_a_dilation_that_is_too_small_is_refused_with_the_one_that_fits() -> None:
+    """And with what is overcommitted, by how much, and where that is known from."""
+    wanted = scenario(workers=8, dilation=2, worker={"throughput": "1000/s"})
+
+    with pytest.raises(UserError) as refused:
+        decided(wanted)
+
+    assert str(refused.value) == (
+        "dilation 2 is too small for this host: 000-it-w8-r0 wants a step of 16 ms with 120 ms of CPU on 2 cores, "
+        "which it can give from 9.4 on (not calibrated: made up); "
+        "write dilation: 12, or auto, or take --engine simulated"
+    )
+    assert decided(wanted.model_copy(update={"dilation": 12.0})).demands[0].dilation == 12
+
+
+def test_what_no_dilation_can_carry_is_refused_too() -> None:
+    """Auto has an end."""
+    with pytest.raises(UserError, match=f"no dilation up to {LADDER[-1]} is enough"):
+        decided(scenario(dilation="auto", worker={"link": "100gbe"}), shaped_bps=1e6)
+
+
+def test_all_trials_of_a_run_share_the_dilation_of_the_most_demanding() -> None:
+    """Otherwise they could not be compared."""
+    wanted = scenario(dilation="auto", worker={"throughput": "1000/s"})
+    swept = Scenario.decode(wanted.encode() | {"sweep": {"workers": [1, 2, 8]}})
+
+    admission = decided(swept)
+
+    assert [each.dilation for each in admission.demands] == [1, 1, 12]
+    assert admission.dilation == 12
+
+
+def test_a_measured_gradient_takes_some_time_and_is_measured_once() -> None:
+    """Not none, and not the time of another batch."""
+    (plan,) = plans(scenario())
+
+    taken = gradient_s(plan.dataset, plan.model, plan.dtype, 16)
+
+    assert 0 < taken < 1
+    assert gradient_s(plan.dataset, plan.model, plan.dtype, 16) == taken
+
+
+def test_a_measurement_counts_on_the_host_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another kernel, another engine: then it is as if nothing had been measured, and the record says why."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    local = named("local")
+    before = capacity(local)
+    measured = before.model_copy(update={"calibrated": "2026-01-01", "note": "", "alpha_s": 0.123})
+
+    keep(measured)
+    known = capacity(local)
+    other = measured.fingerprint.model_copy(update={"kernel": "1.0", "cores": 77})
+    keep(measured.model_copy(update={"fingerprint": other}))
+    strange = capacity(local)
+
+    assert (before.calibrated, known) == ("", measured)
+    assert (strange.calibrated, strange.note) == ("", "what is stored was measured with another cores and kernel")
+    assert strange.alpha_s == before.alpha_s
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"local": {"alpha_s": "fast"}}'])
+def test_a_broken_store_is_no_measurement(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it a reason to stop."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "ensayo").mkdir()
+    (tmp_path / "ensayo" / "capacity.json").write_text(text)
+
+    assert capacity(named("local")).calibrated == ""
+
+
+def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> None:
+    """In virtual time: sixteen times slower, a message costs a sixteenth. Six messages of a ring of four."""
+    measured = host(alpha_s=0.016).model_copy(update={"calibrated": "2026-01-01"})
+    wanted = scenario(dilation=16.0)
+    guess, known = (admit(wanted, plans(wanted), each, mathematics) for each in (host(alpha_s=0.016), measured))
+    (trial,) = wanted.trials()
+
+    without, with_it = (
+        make_plan(trial, "run", "docker", Nowhere(), alpha_s=each.alpha_s).predicted.step_s for each in (guess, known)
+    )
+
+    assert with_it - without == pytest.approx(6 * 0.001)
+
+
+def test_shipped_scenarios_are_admitted_as_they_are_on_two_cores() -> None:
+    """With what is assumed of a host that nobody has measured, and the mathematics of a small one."""
+    two_cores = assumed("docker", HERE, "made up")
+
+    for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
+        loaded = load(find(name))
+        made = [make_plan(trial, "run", "docker", Nowhere()) for trial in loaded.trials()]
+        admission = admit(loaded, made, two_cores, small_host)
+        assert not any(each.refused for each in admission.demands)
+
+
+def small_host(_: AnyDataset, model: AnyModel, __: str, samples: int) -> float:
+    """CPU seconds, measured on one core of an EPYC: at most 17 µs per sample, 255 for the convolutions of LeNet-5."""
+    return (255e-6 if model.kind == "lenet5" else 17e-6) * samples
+
+
+OVERCOMMITTED = """# Can a ring of eight machines with 25 Gbit/s be emulated?
+name: overcommitted
+workload:
+  dataset: {kind: digits}
+  model: {kind: linear}
+  optimiser: {kind: sgd, rate: 0.1}
+  batch: 64
+  epochs: 1
+cluster:
+  workers: 2
+  worker: {throughput: 1000/s, link: 25gbe}
+strategies:
+  ring: {kind: all_reduce}
+baseline: false
+"""
+
+
+def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_the_refusal_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, nothing left behind; then the same file with --set dilation, and with auto."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file, runs = tmp_path / "overcommitted.yaml", tmp_path / "runs"
+    file.write_text(OVERCOMMITTED)
+    command = ["ensayo", "run", str(file), "--engine", "local", "--runs", str(runs), "--quiet"]
+
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as refused:
+        cli.main()
+    said = capsys.readouterr().err
+    named_dilation = said.partition("write dilation: ")[2].partition(",")[0]
+
+    assert refused.value.code == 2
+    assert "uplink of 25 Gbit/s" in said
+    assert not runs.exists()
+
+    monkeypatch.setattr("sys.argv", [*command, "--set", f"dilation={named_dilation}"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    (home,) = (runs / "overcommitted").iterdir()
+    manifest = json.loads((home / "manifest.json").read_text())
+    status = json.loads(next(home.glob("trials/*/status.json")).read_text())
+
+    assert status["status"] == "success"
+    assert manifest["admission"]["capacity"]["calibrated"] == ""
+    assert manifest["admission"]["demands"][0]["declared"] == float(named_dilation)
+    assert admitted(load(file, {"dilation": "auto"}), named("local")).dilation == float(named_dilation)
+
+
+def test_virtual_time_carries_everything() -> None:
+    """Whatever is declared."""
+    wide = scenario(dilation="auto", worker={"link": "100gbe"})
+
+    admission = admitted(wide, named("simulated"))
+
+    assert (admission.capacity, admission.dilation) == (None, 1.0)

@@ -1,0 +1,45 @@
+"""What the documentation shows must load."""
+
+import re
+
+import pytest
+import yaml
+
+from compose.document import parse
+from services.devices import SPEEDS
+from services.network.port import PROFILES
+from services.network.spans import SPANS
+from services.plan import Nowhere, make_plan
+from services.scenario import Scenario
+
+BASE = """
+name: documented
+workload:
+  dataset: {kind: digits}
+  model: {kind: linear}
+  optimiser: {kind: sgd, rate: 0.1}
+  batch: 64
+strategies:
+  ring: {kind: all_reduce}
+"""
+
+
+def test_every_example_of_a_cluster_makes_a_plan(pytestconfig: pytest.Config) -> None:
+    """Whoever copies one must not meet an error."""
+    page = (pytestconfig.rootpath / "docs" / "cluster.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+
+    assert len(examples) >= 6
+    for example in examples:
+        document = parse(BASE, "base").data | parse(example, "docs/cluster.md").data
+        for trial in Scenario.decode(document).trials():
+            assert make_plan(trial, "run", "simulated", Nowhere()).nodes, yaml.safe_dump(document)
+
+
+def test_the_page_on_clusters_names_every_profile_with_its_value(pytestconfig: pytest.Config) -> None:
+    """A value that changes in the code must change there."""
+    page = (pytestconfig.rootpath / "docs" / "cluster.md").read_text()
+
+    assert [name for name, speed in SPEEDS.items() if f"`{name}` {speed:g}" not in page] == []
+    assert [name for name in PROFILES if f"`{name}`" not in page] == []
+    assert [name for name, delay in SPANS.items() if f"`{name}` {1e3 * delay:g} ms" not in page] == []
