@@ -19,7 +19,7 @@ from services.clock import WallClock, precise_loop
 from services.pacing import HostSpeed, Pace, Paced
 
 SIZE = 64  # of the matrices whose products are the mathematics
-COUNTED = 200  # products that show how long one takes
+COUNTED = 1000  # products that show how long one takes
 DROPPED = 5  # steps until everything has settled
 PORT = 7002
 LATE_S, LATE_SHARE = 0.001, 0.05  # as in training: later than both is a missed deadline
@@ -41,6 +41,7 @@ class Kept:
     """What came of it; wall seconds."""
 
     barrier_s: float = 0.0  # of a step without mathematics, mean
+    cpu_s: float = 0.0  # of a core that a step used, mean, the barrier's part included
     steps_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
 
@@ -73,12 +74,15 @@ async def _beat(what: Beat) -> Kept:
         await barrier.wait()
     kept.barrier_s = (clock.now() - started) / what.steps
     for step in range(DROPPED + what.steps):
+        if step == DROPPED:
+            used = time.process_time()
         started = clock.now()
         computed = await pace.compute(step, 1, work)
         await barrier.wait()
         if step >= DROPPED:
             kept.steps_s.append(clock.now() - started)
             kept.late_s.append(computed.late_s or 0.0)
+    kept.cpu_s = (time.process_time() - used) / what.steps
     await barrier.leave()
     if what.rank == 0:
         await holder.close()
@@ -88,10 +92,12 @@ async def _beat(what: Beat) -> Kept:
 def _mathematics(work_s: float) -> Callable[[], None]:
     """So many products that they take `work_s` of a core."""
     matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32)
-    started = time.thread_time()
-    for _ in range(COUNTED):
-        np.matmul(matrix, matrix)
-    count = max(1, round(work_s * COUNTED / (time.thread_time() - started)))
+    for _ in range(2):  # the first time, caches and libraries are cold
+        started = time.thread_time()
+        for _ in range(COUNTED):
+            np.matmul(matrix, matrix)
+        product_s = (time.thread_time() - started) / COUNTED
+    count = max(1, round(work_s / product_s))
 
     def work() -> None:
         for _ in range(count):
