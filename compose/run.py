@@ -15,12 +15,14 @@ from typing import Any, Protocol
 
 import yaml
 
+from compose.admission import Admission, admit, gradient_s, unbounded
+from compose.capacity import capacity
 from compose.engines import Choice
 from compose.engines.base import Engine, Preparing, Status, Watcher
 from compose.host import cores
 from compose.interrupt import stoppable
 from compose.supervise import why
-from services.plan import Plan, make_plan
+from services.plan import Nowhere, Plan, make_plan
 from services.scenario import Scenario
 
 LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
@@ -68,19 +70,33 @@ def run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
         observer: is told how it goes.
 
     Raises:
+        UserError: this host can't carry it; nothing was started.
         HostError: the engine can't be prepared on this host.
     """
     engine = choice.engine
     with stoppable(), closing(engine):
+        admission = admitted(source.scenario, engine)
         engine.prepare(observer)
-        return _run(source, choice, runs, observer)
+        return _run(source, choice, admission, runs, observer)
 
 
-def _run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
+def admitted(scenario: Scenario, engine: Engine) -> Admission:
+    """Whether this host can carry a scenario, and how slowly when the scenario leaves that to it.
+
+    Raises:
+        UserError: it can't.
+    """
+    if engine.name == "simulated":
+        return unbounded()
+    plans = [make_plan(trial, "admission", engine.name, Nowhere()) for trial in scenario.trials()]
+    return admit(scenario, plans, capacity(engine), gradient_s)
+
+
+def _run(source: Source, choice: Choice, admission: Admission, runs: Path, observer: Observer) -> Run:
     engine = choice.engine
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    plans = plan_all(source, engine, name)
-    folder = _folder(source, choice, runs, name)
+    plans = plan_all(source, engine, admission, name)
+    folder = _folder(source, choice, admission, runs, name)
     observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
     statuses: list[Status] = []
     try:
@@ -94,12 +110,13 @@ def _run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
     return Run(folder, tuple(statuses), interrupted=False)
 
 
-def plan_all(source: Source, engine: Engine, name: str) -> tuple[Plan, ...]:
+def plan_all(source: Source, engine: Engine, admission: Admission, name: str) -> tuple[Plan, ...]:
     """The plans of all trials; one set of addresses serves them all, since they run one after the other."""
     trials = source.scenario.trials()
     largest = max(1 + trial.strategy.server_count + trial.scenario.cluster.workers for trial in trials)
     addressing = engine.addressing(name, largest)
-    return tuple(make_plan(trial, name, engine.name, addressing, source.question) for trial in trials)
+    host = {"dilation": admission.dilation, "alpha_s": admission.alpha_s}
+    return tuple(make_plan(trial, name, engine.name, addressing, source.question, **host) for trial in trials)
 
 
 def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Status:
@@ -120,13 +137,13 @@ def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Stat
     return status
 
 
-def _folder(source: Source, choice: Choice, runs: Path, name: str) -> Path:
+def _folder(source: Source, choice: Choice, admission: Admission, runs: Path, name: str) -> Path:
     """The folder of a new run, with everything that is known before it starts; `latest` points to it."""
     folder = runs / source.scenario.name / name
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text(source.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
-    (folder / "manifest.json").write_text(json.dumps(_manifest(source, choice, name), indent=1))
+    (folder / "manifest.json").write_text(json.dumps(_manifest(source, choice, admission, name), indent=1))
     latest = runs / "latest"
     fresh = runs / f".latest-{name}"
     fresh.symlink_to(folder.relative_to(runs))
@@ -134,7 +151,7 @@ def _folder(source: Source, choice: Choice, runs: Path, name: str) -> Path:
     return folder
 
 
-def _manifest(source: Source, choice: Choice, name: str) -> dict[str, Any]:
+def _manifest(source: Source, choice: Choice, admission: Admission, name: str) -> dict[str, Any]:
     """What somebody needs to know to run it again, or to doubt it."""
     return {
         "schema": 1,
@@ -144,6 +161,7 @@ def _manifest(source: Source, choice: Choice, name: str) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": source.command,
         "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.facts()},
+        "admission": admission.model_dump(mode="json"),
         "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
         "commit": _commit(),
         "host": {

@@ -63,12 +63,21 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
 
     from compose.engines import choose
     from compose.load import find, load
+    from compose.run import admitted
     from ensayo.tables import plan_table
+    from ensayo.wording import admission
     from services.plan import Nowhere, make_plan
 
     loaded = load(find(scenario), settings(sets))
     chosen, _ = choose(engine or loaded.engine)
-    Console().print(plan_table([make_plan(trial, "plan", chosen.name, Nowhere()) for trial in loaded.trials()]))
+    allowed = admitted(loaded, chosen)
+    plans = [
+        make_plan(trial, "plan", chosen.name, Nowhere(), dilation=allowed.dilation, alpha_s=allowed.alpha_s)
+        for trial in loaded.trials()
+    ]
+    Console().print(plan_table(plans))
+    for line in admission(allowed, plans):
+        typer.echo(line)
 
 
 @app.command()
@@ -119,6 +128,21 @@ def doctor() -> None:
 
     for finding in findings():
         typer.echo(finding)
+
+
+@app.command()
+def calibrate(engine: Engine = None) -> None:
+    """Measure what messages cost on this host and which rates it carries; predictions and admission use it."""
+    from compose.calibrate import calibrate as measure
+    from compose.capacity import keep
+    from compose.engines import choose
+    from ensayo.progress import display
+
+    chosen, _ = choose(engine)
+    if chosen.name == "simulated":
+        raise UserError("engine simulated needs no calibration: virtual time carries everything")
+    watch = display(quiet=True)
+    typer.echo(f"{keep(measure(chosen, watch, typer.echo))}: kept for engine {chosen.name}")
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """How do numbers read on a terminal?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from compose.admission import Admission
 from services.plan import Plan
 
 MINUTE, HOUR = 60, 3600
@@ -38,6 +39,16 @@ def _short(path: str, others: Sequence[str]) -> str:
     ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
     alone = (end for end in ends if sum(f".{other}".endswith(f".{end}") for other in others) == 1)
     return next(alone, path)
+
+
+def admission(allowed: Admission, plans: Sequence[Plan]) -> Iterator[str]:
+    """What was found about this host and a scenario: a line or two, nothing where time is virtual."""
+    if allowed.capacity is None or allowed.binding is None:
+        return
+    needed = allowed.binding
+    used = ", ".join(f"{each:g}" for each in sorted({plan.dilation for plan in plans}))
+    yield f"dilation {used}; this host ({allowed.capacity.told}) needs {needed.dilation:g}"
+    yield f"most is wanted by {needed.trial}: {needed.binding}"
 
 
 def title(plan: Plan) -> str:

@@ -3,6 +3,7 @@
 node NAME     live as the node NAME of the plan until the run is over
 health NAME   exit with 0 when the node NAME answers that it is serving
 pace …        keep a pace and say how well: rank, workers, steps, seconds of mathematics, seconds of a step
+measure NAME  be one of two nodes that measure what a message costs on this host
 simulate      run trials in virtual time: a folder per line in, with plan.json; `done` or a complaint per line out
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from services.errors import UserError, first
-from services.plan import Plan
+from services.plan import Address, Plan
 
 PLAN, SECRETS = Path("/run/ensayo/plan.json"), Path("/run/secrets")
 USER = 2  # exit code of a mistake in what was given
@@ -39,6 +40,23 @@ def _health(arguments: argparse.Namespace) -> int:
     from services.service import probe  # noqa: PLC0415 - a simulated trial needs no gRPC
 
     return probe(_plan(arguments.plan), arguments.name, arguments.secrets)
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    from services.linkspeed import ANSWERS, ASKS, Task, measure  # noqa: PLC0415 - a node has no use for it
+
+    hosts = (text.rpartition(":") for text in arguments.addresses)
+    addresses = [Address(host=host, port=int(port)) for host, _, port in hosts]
+    task = Task(
+        name=arguments.name,
+        addresses=dict(zip((ASKS, ANSWERS), addresses, strict=True)),
+        secrets=arguments.secrets,
+        rate_bps=arguments.rate,
+        by_transport=arguments.by_transport,
+    )
+    if found := measure(task):
+        sys.stdout.write(f"{found.model_dump_json()}\n")
+    return 0
 
 
 def _simulate(_: argparse.Namespace) -> int:
@@ -90,6 +108,13 @@ def _arguments() -> argparse.Namespace:
     pace.add_argument("work_s", type=float)
     pace.add_argument("step_s", type=float, nargs="?")
     pace.set_defaults(start=_pace)
+    command = commands.add_parser("measure")
+    command.add_argument("name", choices=("asks", "answers"))
+    command.add_argument("addresses", nargs=2, help="HOST:PORT of the two, in this order")
+    command.add_argument("--secrets", type=Path, default=SECRETS)
+    command.add_argument("--rate", type=float, help="bit/s of the link between them; not shaped when absent")
+    command.add_argument("--by-transport", action="store_true", help="the transport shapes it")
+    command.set_defaults(start=_measure)
     commands.add_parser("simulate").set_defaults(start=_simulate)
     return parser.parse_args()
 

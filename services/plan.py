@@ -16,7 +16,7 @@ from services.links import goodput
 from services.models import AnyModel
 from services.network import Network, Port, resolve
 from services.optimisers import AnyOptimiser
-from services.scenario import EngineName, Fidelity, Scenario, Security, Timeouts, Trial
+from services.scenario import AUTO, EngineName, Fidelity, Scenario, Security, Timeouts, Trial
 from services.strategies import AnyStrategy
 from services.strategies.base import Cost, Predicted
 from services.target import Target
@@ -122,11 +122,12 @@ class Plan(Record):
     timeouts: Timeouts
     fidelity: Fidelity
     strict: bool = False
-    delay_rung: Literal["kernel", "transport"] = "kernel"
+    delay_rung: Literal["kernel", "transport"] = "kernel"  # who delays messages where the engine is `docker`
     hash_every_step: bool = False  # a check of replicas that costs time; epochs are always checked
 
     bytes_per_step: dict[str, int]
     predicted: Predicted
+    alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
 
     @property
     def order(self) -> Order:
@@ -144,6 +145,11 @@ class Plan(Record):
         return 0.0 if self.engine == "simulated" else self.steps * self.predicted.step_s * self.dilation
 
     @property
+    def cost(self) -> Cost:
+        """What closed forms need to know of it."""
+        return _cost(self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s)
+
+    @property
     def sha256(self) -> str:
         """Digest that all nodes of a trial must share."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
@@ -157,7 +163,16 @@ class Plan(Record):
         return tuple(node for node in self.nodes if node.role == role)
 
 
-def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing, question: str = "") -> Plan:
+def make_plan(
+    trial: Trial,
+    run: str,
+    engine: EngineName,
+    addressing: Addressing,
+    question: str = "",
+    *,
+    dilation: float = 1.0,
+    alpha_s: float = 0.0,
+) -> Plan:
     """Decide everything about one trial; the same arguments give the same plan.
 
     It is long because a plan has many fields, and each is decided here, once.
@@ -168,6 +183,8 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
         engine: what will start the nodes.
         addressing: addresses that are free for them.
         question: the scenario's, for the report.
+        dilation: where the scenario leaves it to this host.
+        alpha_s: wall seconds that this host adds to a message, as calibrated; 0 when it is not known.
     """
     scenario, strategy = trial.scenario, trial.strategy
     work, workers = scenario.workload, scenario.cluster.workers
@@ -179,7 +196,9 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
     steps = work.epochs * steps_per_epoch
     nodes = _nodes(scenario, strategy.server_count, addressing)
     network = _network(scenario, nodes)
-    predicted = strategy.predict(_cost(nodes, network, layout.size, DTYPES[work.precision], batch))
+    slower = dilation if scenario.dilation == AUTO else scenario.dilation
+    cost = _cost(nodes, network, layout.size, DTYPES[work.precision], batch, alpha_s / slower)
+    predicted = strategy.predict(cost)
     return Plan(
         run=run,
         trial=trial.id,
@@ -210,7 +229,8 @@ def make_plan(trial: Trial, run: str, engine: EngineName, addressing: Addressing
         nodes=nodes,
         shards=ranges(layout.size, strategy.server_count) if strategy.server_count else (),
         routes=strategy.routes(workers),
-        dilation=scenario.dilation,
+        dilation=slower,
+        alpha_s=alpha_s / slower,
         security=scenario.security,
         timeouts=scenario.timeouts,
         fidelity=scenario.fidelity,
@@ -285,11 +305,11 @@ def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, dtype: st
     return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}
 
 
-def _cost(nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str, batch: int) -> Cost:
+def _cost(nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str, batch: int, alpha_s: float) -> Cost:
     """What the closed forms need.
 
-    Nothing is declared about the time per message, and what this host adds is not guessed: it shows as the remainder
-    between measured and predicted.
+    Nothing is declared about the time per message. What this host adds is in it when it was calibrated, and is not
+    guessed otherwise: it shows as the remainder between measured and predicted.
     """
     workers = [node for node in nodes if node.role == "worker"]
     share = max(apportion(batch, (1,) * len(workers)))
@@ -298,6 +318,7 @@ def _cost(nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str,
         servers=tuple(node.name for node in nodes if node.role == "ps_shard"),
         entries=entries,
         dtype=dtype,
+        alpha_s=alpha_s,
         uplinks_s={node.name: 1 / goodput(node.uplink_bps) for node in nodes},
         downlinks_s={node.name: 1 / goodput(node.downlink_bps) for node in nodes},
         network=network,

@@ -14,12 +14,14 @@ from analysis.figures.speedup import speedup
 from analysis.figures.staleness import staleness
 from analysis.figures.step_breakdown import step_breakdown
 from analysis.figures.time_to_target import time_to_target
+from analysis.figures.timeline import timeline
 
 Draw = Callable[[Run], Drawing | None]
 
 FIGURES: tuple[Draw, ...] = (
     time_to_target,
     conditions,
+    timeline,
     speedup,
     efficiency,
     step_breakdown,

@@ -75,7 +75,7 @@ class Cost(Record):
     servers: tuple[str, ...] = ()  # by shard
     entries: int  # of the vector
     dtype: str
-    alpha_s: float = 0.0  # per message; nothing declares it, so plans have 0: the seam for a calibrated host
+    alpha_s: float = 0.0  # per message, virtual: what a calibrated host adds, else 0
     uplinks_s: dict[str, float]  # seconds per byte by node name; 0 where nothing is shaped
     downlinks_s: dict[str, float]
     network: Network = Network()

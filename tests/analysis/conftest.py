@@ -252,7 +252,7 @@ class Rehearsal:
 def status_of(plan: dict[str, Any]) -> dict[str, Any]:
     """status.json of a trial that went well."""
     rates = {"uplink_bps": RATE_BPS, "downlink_bps": RATE_BPS}
-    shaped = {"rung": "virtual", **rates, **{f"read_back_{name}": rate for name, rate in rates.items()}}
+    shaped = {"rung": "fluid", **rates, **{f"read_back_{name}": rate for name, rate in rates.items()}}
     return {
         "trial": plan["trial"], "engine": "simulated", "status": "success", "reason": "",
         "timings_s": {"up": 0.1, "gate": 0.0, "run": 2.0, "down": 0.0},
