@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from services.clock import WallClock, precise_loop
-from services.pacing import HostSpeed, Pace, Paced
+from services.pacing import Paced
 
 SIZE = 64  # of the matrices whose products are the mathematics
 COUNTED = 1000  # products that show how long one takes
@@ -33,7 +33,7 @@ class Beat:
     workers: int
     steps: int
     work_s: float  # CPU seconds of mathematics per step
-    step_s: float | None  # what a step takes on the device; None: as fast as the host
+    step_s: float  # what a step takes on the device
 
 
 @dataclass
@@ -41,7 +41,6 @@ class Kept:
     """What came of it; wall seconds."""
 
     barrier_s: float = 0.0  # of a step without mathematics, mean
-    cpu_s: float = 0.0  # of a core that a step used, mean, the barrier's part included
     steps_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
 
@@ -65,7 +64,7 @@ async def _beat(what: Beat) -> Kept:
         await holder.open()
     barrier = await Barrier.join()
     clock, work, kept = WallClock(), _mathematics(what.work_s), Kept()
-    pace: Pace = HostSpeed(clock) if what.step_s is None else Paced(clock, 1 / what.step_s, what.rank / what.workers)
+    pace = Paced(clock, 1 / what.step_s, what.rank / what.workers)
     for _ in range(DROPPED):
         await pace.learn(work)
         await barrier.wait()
@@ -74,15 +73,12 @@ async def _beat(what: Beat) -> Kept:
         await barrier.wait()
     kept.barrier_s = (clock.now() - started) / what.steps
     for step in range(DROPPED + what.steps):
-        if step == DROPPED:
-            used = time.process_time()
         started = clock.now()
         computed = await pace.compute(step, 1, work)
         await barrier.wait()
         if step >= DROPPED:
             kept.steps_s.append(clock.now() - started)
             kept.late_s.append(computed.late_s or 0.0)
-    kept.cpu_s = (time.process_time() - used) / what.steps
     await barrier.leave()
     if what.rank == 0:
         await holder.close()

@@ -17,4 +17,3 @@ def test_workers_meet_after_every_step_and_tell_what_it_took() -> None:
         assert len(kept["steps_s"]) == len(kept["late_s"]) == 20
         assert min(kept["steps_s"]) >= 0.01
         assert 0 < kept["barrier_s"] < 0.01
-        assert 0.0002 < kept["cpu_s"] < 0.01
