@@ -105,8 +105,8 @@ def _arguments() -> argparse.Namespace:
     pace = commands.add_parser("pace")
     for name in ("rank", "workers", "steps"):
         pace.add_argument(name, type=int)
-    pace.add_argument("work_s", type=float)
-    pace.add_argument("step_s", type=float, nargs="?")
+    for name in ("work_s", "step_s"):
+        pace.add_argument(name, type=float)
     pace.set_defaults(start=_pace)
     command = commands.add_parser("measure")
     command.add_argument("name", choices=("asks", "answers"))

@@ -48,7 +48,10 @@ class Timeline:
         finally:
             for task in self._playing:
                 task.cancel()
-            await asyncio.gather(*self._playing, return_exceptions=True)
+            ended = await asyncio.gather(*self._playing, return_exceptions=True)
+            for error in ended:
+                if isinstance(error, Exception):  # a cancellation is none
+                    raise error
 
     async def step_begins(self, step: int) -> None:
         """This worker begins a step: events may wait for that, its own and those of links."""

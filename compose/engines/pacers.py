@@ -19,13 +19,12 @@ PATIENCE_S = 300.0
 ROLE = "pacer"
 
 
-def pace(image: str, beats: list[Beat], cpus: float = 1.0) -> list[Mapping[str, Any]]:
+def pace(image: str, beats: list[Beat]) -> list[Mapping[str, Any]]:
     """What `services.pacing_probe` says of each; nothing is left running.
 
     Args:
         image: of nodes.
         beats: by rank.
-        cpus: share of a core that each may use.
 
     Raises:
         HostError: the engine does not do it, or a worker fails.
@@ -34,7 +33,7 @@ def pace(image: str, beats: list[Beat], cpus: float = 1.0) -> list[Mapping[str, 
     with closing(docker.from_env()) as client:
         try:
             for beat in beats:
-                started.append(_start(client, image, beat, cpus, started[0].id if started else None))
+                started.append(_start(client, image, beat, started[0].id if started else None))
             return [_result(container) for container in started]
         except DockerException as error:
             raise HostError(f"containers that keep a pace: {error}") from error
@@ -44,8 +43,8 @@ def pace(image: str, beats: list[Beat], cpus: float = 1.0) -> list[Mapping[str, 
                     container.remove(force=True)
 
 
-def _start(client: docker.DockerClient, image: str, beat: Beat, cpus: float, first: str | None) -> Container:
-    words = (beat.rank, beat.workers, beat.steps, beat.work_s, *(() if beat.step_s is None else (beat.step_s,)))
+def _start(client: docker.DockerClient, image: str, beat: Beat, first: str | None) -> Container:
+    words = (beat.rank, beat.workers, beat.steps, beat.work_s, beat.step_s)
     container: Container = client.containers.run(
         image,
         ["pace", *map(str, words)],
@@ -56,7 +55,7 @@ def _start(client: docker.DockerClient, image: str, beat: Beat, cpus: float, fir
         security_opt=["no-new-privileges:true"],
         read_only=True,
         cpu_period=CPU_PERIOD_US,
-        cpu_quota=round(cpus * CPU_PERIOD_US),
+        cpu_quota=CPU_PERIOD_US,
         labels={RUN_LABEL: ROLE, ROLE_LABEL: ROLE, NODE_LABEL: f"{ROLE}-{beat.rank}"},
     )
     return container

@@ -1,57 +1,58 @@
-"""How long do steps take that were declared, on workers that are paced or held by a CPU quota?"""
+"""The row about paced devices: do many workers on few cores take the time for their steps that was declared?"""
 
+from collections import defaultdict
+from collections.abc import Mapping
 from statistics import fmean, quantiles
+from typing import NamedTuple
 
+from compose.engines.docker import DockerEngine
 from compose.engines.pacers import pace
-from services.component import Record
+from compose.fidelity.line import Gate, Line
+from compose.fidelity.links import Row
 from services.pacing_probe import Beat
 
-STEPS = 250
+WORKERS = (8, 16)
+STEP_S, WORK_S, STEPS = 0.02, 0.001, 250
 
 
-class Steps(Record):
-    """Steps of all workers together, against what was declared."""
+class Steps(NamedTuple):
+    """Steps of all workers together, relative to what was declared."""
 
-    workers: int
-    declared_s: float
-    mean_s: float  # without the barrier's own time
-    p95_s: float
-    barrier_s: float
-    missed: float  # share of deadlines; 0 where there are none
-
-    @property
-    def inflation(self) -> float:
-        """Relative error of the mean step."""
-        return self.mean_s / self.declared_s - 1
+    mean: float  # without the barrier's own time
+    p95: float
+    missed: float  # share of deadlines
 
 
-def paced(image: str, workers: int, step_s: float = 0.02, work_s: float = 0.001, steps: int = STEPS) -> Steps:
-    """Paced workers with a barrier after every step, each in a container of its own.
-
-    Args:
-        image: of nodes.
-        workers: how many.
-        step_s: what the device takes for a step.
-        work_s: real mathematics in a step, seconds of a core.
-        steps: counted.
-    """
-    return _steps(image, [Beat(rank, workers, steps, work_s, step_s) for rank in range(workers)], step_s)
+def paced(engine: DockerEngine, rounds: int) -> list[Line]:
+    """Steps of 20 ms with 1 ms of mathematics and a barrier after each, every worker in a container of its own."""
+    found: defaultdict[int, list[Steps]] = defaultdict(list)
+    for _ in range(rounds):
+        for workers in WORKERS:
+            found[workers].append(_steps(engine.images["cpu"], workers))
+    return [line for workers in WORKERS for line in _lines(workers, found[workers])]
 
 
-def held(image: str, share: float, work_s: float = 0.005, steps: int = STEPS) -> Steps:
-    """One worker without a pace that may use a share of a core: its steps should take `work_s / share`."""
-    return _steps(image, [Beat(0, 1, steps, work_s, None)], work_s / share, cpus=share)
-
-
-def _steps(image: str, beats: list[Beat], declared_s: float, cpus: float = 1.0) -> Steps:
-    told = pace(image, beats, cpus)
+def _steps(image: str, workers: int) -> Steps:
+    told = pace(image, [Beat(rank, workers, STEPS, WORK_S, STEP_S) for rank in range(workers)])
     barrier_s = fmean(each["barrier_s"] for each in told)
-    seconds = [step_s - barrier_s for each in told for step_s in each["steps_s"]]
-    return Steps(
-        workers=len(beats),
-        declared_s=declared_s,
-        mean_s=fmean(seconds),
-        p95_s=quantiles(seconds, n=20)[-1],
-        barrier_s=barrier_s,
-        missed=sum(each["missed"] for each in told) / len(seconds),
-    )
+    relative = [(step_s - barrier_s) / STEP_S for each in told for step_s in each["steps_s"]]
+    return Steps(fmean(relative), quantiles(relative, n=20)[-1], sum(each["missed"] for each in told) / len(relative))
+
+
+def _lines(workers: int, found: list[Steps]) -> list[Line]:
+    means, slowest, missed = (tuple(column) for column in zip(*found, strict=True))
+    who = f"{workers} paced workers"
+    return [
+        Line(what=f"{who}, mean step", unit="x declared", declared=1.0, samples=means, gate=Gate(median_off=0.02)),
+        Line(
+            what=f"{who}, step at the 95th percentile",
+            unit="x declared",
+            declared=1.0,
+            samples=slowest,
+            gate=Gate(at_most=1.05),
+        ),
+        Line(what=f"{who}, deadlines missed", unit="of all", declared=0.0, samples=missed, gate=Gate(at_most=0.01)),
+    ]
+
+
+ROWS: Mapping[str, Row] = {"paced": paced}
