@@ -1,7 +1,7 @@
 """What shall be done to this node's links? One JSON object per line in, one answer per line out, until the input ends.
 
 script     {script}                      a shell script, now; its output
-at         {moment, programs, delays}    feed programs their inputs at a moment of the monotonic clock; when all had ended
+at         {moment, programs, delays}    feed programs their inputs at a moment of the monotonic clock; when they ended
 delays     {delays}                      queues of the delay line, which starts with the first
 listen     {address}                     open an ear (`services.shaper.probe`)
 echoes     {peers, count, gap_s}         round trips to peers
