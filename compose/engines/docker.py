@@ -91,7 +91,7 @@ class DockerEngine(Engine):
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
         if any(node.device == "cuda" for node in plan.nodes):
             self.images["cuda"] = _build("cuda")  # takes no time once it is there
-        rungs = self._rungs(plan)
+        rungs = self.rungs(plan)
         if "transport" in (rungs.delay, rungs.loss):
             plan = plan.model_copy(update={"delay_rung": "transport"})
             (folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads it
@@ -103,7 +103,7 @@ class DockerEngine(Engine):
             nodes = Containers(plan, folder, host, rungs)
             return Supervisor(plan, nodes, Tail(folder / "logs" / f"{COORDINATOR}.log"), watch).run()
 
-    def _rungs(self, plan: Plan) -> Rungs:
+    def rungs(self, plan: Plan) -> Rungs:
         """What serves each property of a plan on this kernel, which is tried out once.
 
         Raises:

@@ -1,7 +1,6 @@
 """The commands that shape links; what each is for stands beside it."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,7 +51,7 @@ def link_of(plan: Plan, name: str = "worker-0", rungs: Rungs = KERNEL) -> NodeLi
 @pytest.fixture
 def golden(pytestconfig: pytest.Config) -> Golden:
     """Compares with the file of this name, or writes it."""
-    folder: Path = pytestconfig.rootpath / "tests" / "golden" / "shaping"
+    folder = pytestconfig.rootpath / "tests" / "golden" / "shaping"
 
     def compare(name: str, text: str) -> None:
         file = folder / f"{name}.sh"
