@@ -83,6 +83,8 @@ class Containers(Nodes):
     def exit_codes(self) -> dict[str, int]:
         if self._deaf:
             self._look()
+        if not self._exits:  # a node that has died takes its helper's work with it, and is the better reason
+            self.links.check()
         return dict(self._exits)
 
     def complaint(self, node: str) -> str:

@@ -1,6 +1,8 @@
 """Links between containers are what the plan says: measured with few nodes and for moments, so with wide tolerances."""
 
 import json
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -209,6 +211,22 @@ def test_a_link_that_was_changed_behind_our_back_fails_before_training(stand: Ca
 
     with pytest.raises(TrialFailed, match="declared 100 Mbit/s"):
         standing.nodes.prove()
+
+
+def test_a_delay_line_that_dies_is_the_reason_why_the_trial_fails(stand: Callable[..., Standing]) -> None:
+    """Its packets are dropped, not let through early; the trial must not wait for them."""
+    standing = stand(2, LINKED | {"delay": "1ms"})
+    if standing.shaped["worker-0"].rungs["delay"] != "nfqueue":
+        pytest.skip("this kernel has netem")
+    (helper,) = [each for each in standing.containers(HELPER) if each.labels[NODE_LABEL] == "shaper-worker-0"]
+
+    for line in helper.top()["Processes"]:
+        if "delay_line" in line[-1]:
+            os.kill(int(line[1]), signal.SIGKILL)
+    time.sleep(1.0)
+
+    with pytest.raises(TrialFailed, match="worker-0: its helper has ended: the delay line has ended"):
+        standing.nodes.exit_codes()
 
 
 def test_nobody_but_helpers_holds_a_capability_and_clean_finds_them_all(stand: Callable[..., Standing]) -> None:
