@@ -45,10 +45,10 @@ class Containers(Nodes):
         self._client = docker.from_env(max_pool_size=len(plan.nodes) + AT_ONCE)
         self._file = folder / "compose.yaml"
         self._helpers = ThreadPoolExecutor(AT_ONCE)
-        self._links = Enforcement(plan, self._client, host.images["cpu"], rungs, self._identifier)
-        self._timeline = Timeline(plan, self._links, folder / "events.jsonl")
+        self.links = Enforcement(plan, self._client, host.images["cpu"], rungs, self._identifier)
+        self.timeline = Timeline(plan, self.links, folder / "events.jsonl")
         self._nodes = {node.name for node in plan.nodes}
-        names = self._nodes | set(self._links.names)
+        names = self._nodes | set(self.links.names)
         self._ids: dict[str, Future[str]] = {name: Future() for name in names}  # once they run
         self._exits: dict[str, int] = {}
         self._shapings: dict[str, Future[Shaped]] = {}
@@ -62,7 +62,7 @@ class Containers(Nodes):
         wanted = {"label": self._labels, "event": ["start", "die"]}
         self._events = self._client.events(decode=True, filters=wanted, since=int(time.time()))
         threading.Thread(target=self._heed, daemon=True).start()
-        self._shapings = {name: self._helpers.submit(self._shape, name) for name in self._links.names}
+        self._shapings = {name: self._helpers.submit(self._shape, name) for name in self.links.names}
         self._compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
         threading.Thread(target=self._follow, args=(COORDINATOR,), daemon=True).start()
 
@@ -70,13 +70,13 @@ class Containers(Nodes):
         return {name: shaping.result(COMPOSE_S) for name, shaping in self._shapings.items()}
 
     def prove(self) -> dict[str, Shaped]:
-        found = prove(self._links, self._helpers)
-        self._links.begin_counting(self._helpers)
+        found = prove(self.links, self._helpers)
+        self.links.begin_counting(self._helpers)
         return found
 
     def account(self) -> dict[str, Shaped]:
-        self._timeline.close()
-        return self._links.account(self._helpers)
+        self.timeline.close()
+        return self.links.account(self._helpers)
 
     def open_gate(self) -> None:
         self._container(COORDINATOR).kill(signal=OPEN_GATE.name)
@@ -84,6 +84,8 @@ class Containers(Nodes):
     def exit_codes(self) -> dict[str, int]:
         if self._deaf:
             self._look()
+        if not self._exits:  # a node that has died takes its helper's work with it, and is the better reason
+            self.links.check()
         return dict(self._exits)
 
     def complaint(self, node: str) -> str:
@@ -97,8 +99,8 @@ class Containers(Nodes):
 
     def stop(self) -> None:
         self._stopping = True
-        self._timeline.close()
-        self._links.close()
+        self.timeline.close()
+        self.links.close()
         for awaited in self._ids.values():
             awaited.cancel()
         self._helpers.shutdown(cancel_futures=True)
@@ -169,12 +171,12 @@ class Containers(Nodes):
         for line in lines:
             _, token, event = line.decode(errors="replace").partition(TOKEN)
             if token:
-                self._timeline.heed(json.loads(event))
+                self.timeline.heed(json.loads(event))
 
     def _shape(self, name: str) -> Shaped:
         """Shape one link; a node that has died has no network namespace to be shaped."""
         try:
-            return self._links.shape(name)
+            return self.links.shape(name)
         except TrialFailed as error:
             self._look()
             if name in self._exits:

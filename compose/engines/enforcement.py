@@ -82,6 +82,12 @@ class Enforcement:
             self.record(name, queues=queues)
         return dict(self._shaped)
 
+    def check(self) -> None:
+        """Raises TrialFailed when a helper has ended: nobody would delay packets, change links or count any more."""
+        for name, helper in list(self.helpers.items()):
+            if helper.complaint:
+                raise TrialFailed(f"{name}: {helper.complaint}")
+
     def close(self) -> None:
         """End all helpers."""
         with self._lock:

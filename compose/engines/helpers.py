@@ -1,6 +1,7 @@
 """How is something done inside a node's network namespace? By a container beside it, told line by line what to do."""
 
 import json
+import socket
 import struct
 import threading
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ class Helper:
         self._asked: dict[int, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self._complaints = b""
-        self._closed = False
+        self._ended = self._closed = False
         self.container = client.containers.create(
             image,
             ["-m", "services.shaper"],
@@ -75,7 +76,7 @@ class Helper:
                 self._socket.sendall(line.encode())
         except OSError as error:
             self._fail(f"its helper is gone ({error})")
-        if self._closed:
+        if self._ended:
             self._fail(self._last_words())
         return answer
 
@@ -90,8 +91,16 @@ class Helper:
         except TimeoutError as late:
             raise TrialFailed(f"no answer from its helper within {timeout_s:g} s") from late
 
+    @property
+    def complaint(self) -> str:
+        """Why it has ended, unless it was told to; empty while it lives."""
+        return self._last_words() if self._ended and not self._closed else ""
+
     def close(self) -> None:
         """End it; the engine removes it with everything else of the trial."""
+        self._closed = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # its reader wakes up
         with suppress(OSError):
             self._socket.close()
             self._stream.close()
@@ -115,7 +124,7 @@ class Helper:
                 *lines, said = (said + text).split(b"\n")
                 for line in lines:
                     self._take(json.loads(line))
-        self._closed = True
+        self._ended = True
         self._fail(self._last_words())
 
     def _take(self, answer: dict[str, Any]) -> None:

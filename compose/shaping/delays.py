@@ -1,8 +1,9 @@
 """How are delays, losses and partitions told to a kernel? Rules of its packet filter, queues of ours, or netem."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from compose.shaping.credit import MTU_BYTES
 from compose.shaping.state import LinkState
 from compose.shaping.tree import UNLIMITED_BPS
 from services.network import Path
@@ -43,25 +44,26 @@ def queues(state: LinkState, addresses: Mapping[str, str], seed: int) -> dict[st
 
 def netem_can(path: Path) -> bool:
     """Whether netem follows this path's laws: it reorders packets under jitter, and loses by one law only."""
-    return not path.jitters and len(path.losses) <= 1
+    alike = all(isinstance(law, IndependentLoss) for law in path.losses)
+    return not path.jitters and (alike or len(path.losses) == 1)
 
 
 def netem(path: Path, rate_bps: float | None, buffer_bytes: int | None) -> str:
     """The queue of one source, as `tc` writes it; a port's buffer is counted in full packets on top of the delay's."""
     packets = NETEM_PACKETS if buffer_bytes is None else _packets(path, rate_bps or UNLIMITED_BPS, buffer_bytes)
     delay = [f"delay {round(path.delay_s * 1e6)}us"] if path.delay_s else []
-    return " ".join(["netem", f"limit {packets}", *delay, *_netem_loss(path.losses)])
+    return " ".join(["netem", f"limit {packets}", *delay, *_netem_loss(path)])
 
 
 def _packets(path: Path, rate_bps: float, buffer_bytes: int) -> int:
-    return int((buffer_bytes + rate_bps * path.delay_s / 8) / 1514) + 1
+    return int((buffer_bytes + rate_bps * path.delay_s / 8) / MTU_BYTES) + 1
 
 
-def _netem_loss(losses: Sequence[Any]) -> list[str]:
-    words = []
-    for law in losses:
-        if isinstance(law, IndependentLoss):
-            words.append(f"loss random {law.share:.6%}")
-        elif isinstance(law, GilbertElliottLoss):
-            words.append(f"loss gemodel {law.to_bad:.6%} {law.to_good:.6%} {law.share_bad:.6%} {law.share_good:.6%}")
-    return words
+def _netem_loss(path: Path) -> list[str]:
+    """Independent losses one after the other are one."""
+    if not path.losses:
+        return []
+    law = path.losses[0]
+    if isinstance(law, GilbertElliottLoss):
+        return [f"loss gemodel {law.to_bad:.6%} {law.to_good:.6%} {law.share_bad:.6%} {law.share_good:.6%}"]
+    return [f"loss random {path.loss:.6%}"]

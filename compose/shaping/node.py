@@ -70,7 +70,8 @@ class NodeLink:
         if before.uplink_bps != after.uplink_bps:
             batch += tree.limits(device, after.uplink_bps or tree.UNLIMITED_BPS, self._inside)
         if before.downlink_bps != after.downlink_bps:
-            batch += tree.limits(IFB, after.downlink_bps or tree.UNLIMITED_BPS, {})
+            behind = {self._addresses[path.source]: tree.UNLIMITED_BPS for path in self._netem_paths}
+            batch += tree.limits(IFB, after.downlink_bps or tree.UNLIMITED_BPS, behind)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
         if self._rules(device, before) != self._rules(device, after):
             programs += [([*RESTORE], self._rules(device, after))]

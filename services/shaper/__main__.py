@@ -1,7 +1,7 @@
 """What shall be done to this node's links? One JSON object per line in, one answer per line out, until the input ends.
 
 script     {script}                      a shell script, now; its output
-at         {moment, programs, delays}    feed programs their inputs at a moment of the monotonic clock
+at         {moment, programs, delays}    feed programs their inputs at a moment of the monotonic clock; when they ended
 delays     {delays}                      queues of the delay line, which starts with the first
 listen     {address}                     open an ear (`services.shaper.probe`)
 echoes     {peers, count, gap_s}         round trips to peers
@@ -14,6 +14,7 @@ Every request has an `id`, which its answer repeats: requests run side by side.
 """
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -92,6 +93,7 @@ class Shaper:
                 self._line = subprocess.Popen(  # noqa: S603
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
                 )
+                threading.Thread(target=_outlive, args=(self._line,), daemon=True).start()
             assert self._line.stdin is not None and self._line.stdout is not None  # noqa: S101, PT018 - pipes
             self._line.stdin.write(json.dumps(delays) + "\n")
             self._line.stdin.flush()
@@ -123,6 +125,14 @@ class Shaper:
         if self._ear is None:
             raise RuntimeError("nobody listens")
         return {"total_bps": self._ear.total(since, until), "by_source_bps": self._ear.rates(since, until)}
+
+
+def _outlive(line: "subprocess.Popen[str]") -> None:
+    """End with the delay line: without it nothing reaches the node, and whoever leads the trial should know why."""
+    code = line.wait()
+    sys.stderr.write(f"the delay line has ended with exit code {code}\n")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _start(command: list[str]) -> subprocess.Popen[str]:
