@@ -53,9 +53,9 @@ def measured(trial: TrialTable) -> Iterator[RoundTrip]:
     """Every round trip that was probed."""
     plan, least_s = trial.plan, float(trial.plan.fidelity.round_trip)
     for node, shaped in (trial.status.get("shaping") or {}).items():
-        for peer, seconds in (shaped.get("round_trips") or {}).items():
+        for peer, found in (shaped.get("round_trip_s") or {}).items():
             declared_s = plan.round_trip_s(node, peer)
             paths = plan.network.path(node, peer), plan.network.path(peer, node)
             jitter_s = sum(jitter.deviation for path in paths for jitter in path.jitters)
             tolerance_s = max(least_s, SHARE * declared_s) + DEVIATIONS * jitter_s
-            yield RoundTrip(node, peer, declared_s, float(seconds), tolerance_s)
+            yield RoundTrip(node, peer, declared_s, float(found["achieved"]), tolerance_s)

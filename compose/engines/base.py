@@ -19,18 +19,29 @@ class Watcher(Protocol):
         """The coordinator has logged something."""
 
 
-class Shaped(Record):
-    """What is known of one node's link."""
+class Measured(Record):
+    """Something that was declared, and what a probe before the run has found; virtual units."""
 
-    rung: str  # of the ladder: tc-htb, transport, virtual, none
+    declared: float
+    achieved: float
+
+
+class Shaped(Record):
+    """What is known of one node's link; the switch between racks or regions has an entry, too."""
+
+    rung: str  # of the ladder, for rates: tc-htb, transport, virtual, none
+    rungs: dict[str, str] = Field(default={})  # property (rate, delay, loss, partition) -> rung, where it is declared
     uplink_bps: float | None = None  # declared, virtual
     downlink_bps: float | None = None
     read_back_uplink_bps: float | None = None  # what the kernel says it enforces, virtual
     read_back_downlink_bps: float | None = None
-    rungs: dict[str, str] = Field(default={})  # declared property (rate, delay, loss, pipes) -> rung that enforces it
-    achieved_uplink_bps: float | None = None  # wire rate of the probe's long flow, virtual
+    pipes_bps: dict[str, Measured] = Field(default={})  # limits of pairs and groups; achieved: as read back
+    achieved_pipes_bps: dict[str, float] = Field(default={})  # of floods before the run, as for links
+    achieved_uplink_bps: float | None = None  # of a flood before the run, in frames as tc counts, virtual
     achieved_downlink_bps: float | None = None
-    round_trips: dict[str, float] = Field(default={})  # peer -> measured virtual seconds
+    round_trip_s: dict[str, Measured] = Field(default={})  # peer -> echoes before the run
+    message_s: dict[str, Measured] = Field(default={})  # peer -> one message of the workload's size
+    queues: dict[str, dict[str, int]] = Field(default={})  # device -> what its queue has counted during the run
     details: dict[str, Any] = Field(default={})
 
 

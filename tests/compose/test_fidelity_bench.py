@@ -1,6 +1,7 @@
 """The bench of fidelity: its gates, its table, and rows that fail without taking the others with them."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,6 @@ def test_a_rate_is_what_came_after_the_first_arrival() -> None:
 
 
 def test_burning_steps_are_of_equal_work() -> None:
-    import time
 
     found = burn(time.monotonic() + 0.1, 0.005)
 

@@ -134,8 +134,7 @@ def test_the_closed_forms_give_the_seconds_computed_by_hand(
 def test_computing_comes_on_top_of_exchanging(strategy: Strategy) -> None:
     """Nothing overlaps: gradients are sent when all of them are there."""
     idle, busy = (
-        strategy.predict(cost(strategy, 1 if strategy == Alone() else 4, compute_s=seconds))
-        for seconds in (0.0, 0.5)
+        strategy.predict(cost(strategy, 1 if strategy == Alone() else 4, compute_s=seconds)) for seconds in (0.0, 0.5)
     )
 
     assert busy.step_s == pytest.approx(idle.step_s + 0.5)
