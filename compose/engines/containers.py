@@ -15,10 +15,10 @@ from docker.models.containers import Container
 
 from compose import shaping
 from compose.engines.base import Shaped, Throttling
+from compose.engines.throttled import throttling
 from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL, labels
 from compose.render import Host, project, render
 from compose.supervise import Nodes, TrialFailed
-from compose.throttled import throttling
 from services.control import OPEN_GATE
 from services.plan import COORDINATOR, NodePlan, Plan
 
