@@ -36,6 +36,18 @@ class Nodes(ABC):
     def shape(self) -> dict[str, Shaped]:
         """Make the links what the plan says, and read back what they are."""
 
+    def prove(self) -> dict[str, Shaped]:
+        """Measure the links while all nodes wait for the gate; the entries of `shape` with what was found.
+
+        Raises:
+            TrialFailed: a link is not what the plan says.
+        """
+        return {}
+
+    def account(self) -> dict[str, Shaped]:
+        """What links have counted during the run, while they are still there; the entries with it."""
+        return {}
+
     @abstractmethod
     def open_gate(self) -> None:
         """Tell the coordinator that the network is as the plan wants it."""
@@ -129,9 +141,12 @@ class Supervisor:
             with held_back():
                 self.shaping = self.nodes.shape()
             self._await(self._everybody_joined, self.plan.timeouts.start, "not all nodes joined")
+            with held_back():
+                self.shaping |= self.nodes.prove()
             self.nodes.open_gate()
         with self._stage("run"), self._witnessed():
             self._await(lambda: self._over, self.plan.timeouts.run, "the run did not end")
+        self.shaping |= self.nodes.account()
         self._await(self._everybody_left, LEAVE_S / self.plan.dilation, "not all nodes left")
 
     @contextmanager
