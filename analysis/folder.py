@@ -40,6 +40,11 @@ class TrialFolder:
     path: Path
 
     @property
+    def run(self) -> "RunFolder":
+        """The run that it belongs to."""
+        return RunFolder(self.path.parent.parent)
+
+    @property
     def plan(self) -> Path:
         """What was to happen."""
         return self.path / "plan.json"

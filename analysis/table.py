@@ -36,7 +36,7 @@ class TrialTable:
     evaluation. `updates`: UPDATE_COLUMNS, a row per gradient applied by server-0. `hashes`: node, step, sha256.
     `nodes`: a row per node with the facts of its `node_start` and what its `node_stop` counted. `events`:
     EVENT_COLUMNS, a row per applied change and whoever applied it; its `nodes` are tuples. `stop`: metadata of
-    `run_stop`; empty when there is none.
+    `run_stop`; empty when there is none. `admission`: what was decided about the run before it started, if anything.
     """
 
     plan: PlanView
@@ -51,6 +51,7 @@ class TrialTable:
     stop: dict[str, Any]
     params_sha256: str | None
     skipped_lines: int
+    admission: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def read_trial(folder: TrialFolder) -> TrialTable:
         stop=dict(stop.metadata) if stop else {},
         params_sha256=str(sha256.value) if sha256 else None,
         skipped_lines=sum(log.skipped for log in logs.values()),
+        admission=folder.run.manifest.get("admission") or {},
     )
 
 

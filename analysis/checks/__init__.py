@@ -11,6 +11,7 @@ from analysis.checks.event_lateness import event_lateness
 from analysis.checks.exit_codes import exit_codes
 from analysis.checks.host_cpu import host_cpu
 from analysis.checks.missed_deadlines import missed_deadlines
+from analysis.checks.pipes import pipes
 from analysis.checks.rates import rates
 from analysis.checks.replicas import replicas
 from analysis.checks.round_trips import round_trips
@@ -26,7 +27,7 @@ Check = Callable[[TrialTable], Verdict]
 CHECKS: tuple[Check, ...] = (
     *(exit_codes, admission),
     *(missed_deadlines, speed_ratio, throttled),  # devices
-    *(rungs, rates, achieved_rates, round_trips, drops),  # links
+    *(rungs, rates, achieved_rates, pipes, round_trips, drops),  # links
     event_lateness,
     *(bytes_on_wire, replicas, staleness_law),  # protocols
     *(host_cpu, canary),

@@ -17,6 +17,9 @@ def event_lateness(trial: TrialTable) -> Verdict:
         return valid("no event is planned")
     if missing := list(overdue(trial)):
         return invalid(f"planned, due and never applied: {', '.join(missing)}")
+    failed = trial.events[trial.events["lateness_s"].isna()]
+    if len(failed):
+        return invalid(f"{len(failed)} changes could not be applied, such as {failed['kind'].iloc[0]}")
     late_s = trial.events["lateness_s"].astype(float).abs() * trial.plan.dilation
     if late_s.empty:
         return valid("the trial was over before its first event")

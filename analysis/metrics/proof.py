@@ -7,6 +7,8 @@ from typing import Any
 
 from analysis.checks.achieved_rates import DIRECTIONS
 from analysis.checks.achieved_rates import error as flow_error
+from analysis.checks.pipes import pipe_rates
+from analysis.checks.rates import SHAPED_IN_CODE
 from analysis.checks.round_trips import measured
 from analysis.checks.rungs import rung_of
 from analysis.plan import Node
@@ -33,7 +35,7 @@ def proofs(trials: Iterable[TrialTable]) -> tuple[Proof, ...]:
     """The rows of all trials together, alike ones in one, in the order in which they first appear."""
     rows: dict[tuple[str, str, float, str, str], list[Proof]] = {}
     for trial in trials:
-        for found in (*_rates(trial), *_round_trips(trial), *_devices(trial), *_events(trial)):
+        for found in (*_rates(trial), *_pipes(trial), *_round_trips(trial), *_devices(trial), *_events(trial)):
             rows.setdefault((found.what, found.of, found.declared, found.by, found.how), []).append(found)
     return tuple(_row(found) for found in rows.values())
 
@@ -64,8 +66,25 @@ def _rate(trial: TrialTable, node: Node, way: str, shaped: dict[str, Any]) -> tu
     declared = float(getattr(node, f"{way}_bps"))
     if (told := shaped.get(f"read_back_{way}_bps")) is not None:
         return float(told), float(told) / declared - 1, "read back"
-    by_us = shaped.get("rung") in ("fluid", "transport")
+    by_us = shaped.get("rung") in SHAPED_IN_CODE
     return (declared, 0.0, "by construction") if by_us else (None, None, "not at all")
+
+
+def _pipes(trial: TrialTable) -> Iterator[Proof]:
+    """Shared limits; what shapes them is recorded with the nodes on their ways."""
+    shaping = (trial.status.get("shaping") or {}).values()
+    by = next((rung for shaped in shaping if (rung := rung_of(shaped, "pipes")) not in (None, "none")), None)
+    for pipe in pipe_rates(trial):
+        yield Proof(
+            "shared link",
+            "groups",
+            pipe.declared_bps,
+            pipe.achieved_bps,
+            pipe.error,
+            "bit/s",
+            by or "unknown",
+            pipe.how,
+        )
 
 
 def _round_trips(trial: TrialTable) -> Iterator[Proof]:
@@ -91,6 +110,6 @@ def _devices(trial: TrialTable) -> Iterator[Proof]:
 
 def _events(trial: TrialTable) -> Iterator[Proof]:
     own = {node.name for node in trial.plan.nodes}
-    for _, row in trial.events.iterrows():
+    for _, row in trial.events.dropna(subset=["lateness_s"]).iterrows():
         late_s, by = abs(float(row["lateness_s"])), "the nodes" if row["by"] in own else str(row["by"])
         yield Proof("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")

@@ -61,7 +61,10 @@ class Lab:
 
     plan: Plan
     engine: DockerEngine
-    ready_s: float = 0.0  # wall seconds from the start to links that are shaped and verified
+    proves: bool = False  # whether the engine's own probe of the links is run as well, as before training
+    ready_s: float = (
+        0.0  # wall seconds from the start to nodes that have joined, links shaped, and verified if asked to
+    )
     _stack: ExitStack = field(default_factory=ExitStack)
     _containers: dict[str, Container] = field(default_factory=dict)
     _port: int = FIRST_PORT
@@ -91,8 +94,10 @@ class Lab:
         self._stack.callback(nodes.stop)
         nodes.start()
         nodes.shape()
-        self.ready_s = time.monotonic() - started
         self._await_joined(Tail(folder / "logs" / f"{COORDINATOR}.log"))
+        if self.proves:
+            nodes.prove()
+        self.ready_s = time.monotonic() - started
         found = client.containers.list(filters={"label": f"{RUN_LABEL}={self.plan.run}"})
         self._containers = {container.labels[NODE_LABEL]: container for container in found}
 

@@ -1,6 +1,8 @@
 """Checks of the emulation itself: made-up records of a good host and of every kind of bad one."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from analysis.checks.admission import admission
 from analysis.checks.canary import canary
 from analysis.checks.drops import drops
 from analysis.checks.event_lateness import event_lateness
+from analysis.checks.pipes import pipes
 from analysis.checks.round_trips import round_trips
 from analysis.checks.rungs import rungs
 from analysis.checks.speed_ratio import speed_ratio
@@ -32,6 +35,11 @@ PAUSE = {"kind": "pause", "at": {"time": "1s"}, "of": ["worker-0"], "lasts": "50
 def shaping(**each: Any) -> dict[str, Any]:
     """The same record of both workers' links, on containers."""
     return {"engine": "docker", "shaping": {node["name"]: {"rung": "tc-htb", **each} for node in NODES}}
+
+
+def probed(seconds: float) -> dict[str, float]:
+    """A round trip as the engine records it."""
+    return {"declared": 0.01, "achieved": seconds}
 
 
 def held_back(periods: int, throttled_periods: int) -> dict[str, Any]:
@@ -89,6 +97,8 @@ def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial:
         ({"network": FAR}, shaping(rungs={"delay": "nfqueue"}), VALID),
         ({"network": FAR}, shaping(rungs={"delay": "transport"}), DEGRADED),
         ({"network": FAR}, shaping(rungs={"delay": "none"}), INVALID),
+        ({"network": LOSSY}, shaping(rung="fluid", rungs={"loss": "none"}) | {"engine": "local"}, INVALID),
+        ({"network": FAR}, shaping(rungs={"delay": "netem", "buffer": "none"}), DEGRADED),
         ({"network": FAR}, shaping(), DEGRADED),  # nobody says what delayed it
         ({"network": LOSSY}, shaping(rungs={"loss": "netem"}), VALID),
     ],
@@ -123,10 +133,30 @@ def test_a_long_flow_gets_through_as_fast_as_declared(
 def test_a_flow_through_a_narrow_pipe_is_as_fast_as_the_pipe(make_trial: MakeTrial) -> None:
     """No pair of nodes can show more than the pipe between them lets through."""
     ends = [("worker-0", "worker-1"), ("worker-1", "worker-0")]
-    pipes = [{"name": f"{a} to {b}", "rate_bps": 2e7, "sources": [a], "targets": [b]} for a, b in ends]
+    limits = [{"name": f"{a} to {b}", "rate_bps": 2e7, "sources": [a], "targets": [b]} for a, b in ends]
     status = shaping(achieved_uplink_bps=2e7, achieved_downlink_bps=2e7)
 
-    assert achieved_rates(make_trial({}, status=status, nodes=NODES, network={"pipes": pipes})).level == VALID
+    assert achieved_rates(make_trial({}, status=status, nodes=NODES, network={"pipes": limits})).level == VALID
+
+
+UP = {"name": "rack-0 up", "rate_bps": 2e8, "sources": ["worker-0"], "targets": ["worker-1"]}
+
+
+@pytest.mark.parametrize(
+    ("record", "level"),
+    [
+        ({"achieved_pipes_bps": {"rack-0 up": 2.05e8}}, VALID),
+        ({"achieved_pipes_bps": {"rack-0 up": 1.8e8}}, INVALID),
+        ({"pipes_bps": {"rack-0 up": {"declared": 2e8, "achieved": 2e8}}}, VALID),
+        ({}, DEGRADED),
+    ],
+)
+def test_a_shared_link_is_as_fast_as_declared(make_trial: MakeTrial, record: dict[str, Any], level: Level) -> None:
+    """Its rate is in the record of whoever shapes it, the switch between racks or a node."""
+    status = shaping()
+    status["shaping"]["switch"] = {"rung": "tc-htb", **record}
+
+    assert pipes(make_trial({}, status=status, nodes=NODES, network={"pipes": [UP]})).level == level
 
 
 @pytest.mark.parametrize(
@@ -143,15 +173,13 @@ def test_nodes_are_as_far_apart_as_declared(
 ) -> None:
     status = shaping()
     for node, trips in measured.items():
-        status["shaping"][node]["round_trip_s"] = {
-            peer: {"declared": 0.0, "achieved": each} for peer, each in trips.items()
-        }
+        status["shaping"][node]["round_trip_s"] = {peer: probed(seconds) for peer, seconds in trips.items()}
 
     assert round_trips(make_trial({}, status=status, nodes=NODES, network=FAR)).level == level
 
 
 def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
-    status = shaping(round_trip_s={"worker-0": {"declared": 0.0, "achieved": 0.004}})
+    status = shaping(round_trip_s={"worker-0": probed(0.004)})
 
     assert round_trips(make_trial({}, status=status, nodes=NODES)).level == INVALID
 
@@ -167,13 +195,15 @@ def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
 def test_queues_drop_nothing_where_no_loss_is_declared(
     make_trial: MakeTrial, counted: int | None, level: Level
 ) -> None:
-    queues = {} if counted is None else {way: {"drops": counted, "packets": 1000} for way in ("up", "down")}
+    queues = (
+        {} if counted is None else {"eth0": {"packets": 1000, "drops": counted}, "ifb0": {"packets": 9, "drops": 0}}
+    )
 
     assert drops(make_trial({}, status=shaping(queues=queues), nodes=NODES)).level == level
 
 
 def test_a_lossy_path_may_drop(make_trial: MakeTrial) -> None:
-    queues = {way: {"drops": 500, "packets": 1000} for way in ("up", "down")}
+    queues = {"eth0": {"packets": 1000, "drops": 500}}
     trial = make_trial({}, status=shaping(queues=queues), nodes=NODES, network=LOSSY)
 
     assert drops(trial).level == VALID
@@ -223,6 +253,15 @@ def test_an_event_that_was_due_must_have_happened(
     assert event_lateness(make_trial(logs, events=[event])).level == level
 
 
+def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, line: Line) -> None:
+    """Whoever applies events logs a failure without a lateness."""
+    value = {"number": 0, "kind": "pause", "planned_s": 1.0, "applied_s": 1.0, "lateness_s": None, "phase": "begin"}
+    logs = {"worker-0": [line("event_applied", value | {"by": "worker-0"}, 11.0, "worker-0")]}
+    event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
+
+    assert event_lateness(make_trial(logs, events=[event])).level == INVALID
+
+
 @pytest.mark.parametrize(("ratio", "level"), [(0.46, VALID), (0.44, INVALID), (None, DEGRADED)])
 def test_a_quota_device_computes_at_its_share_of_a_core(
     make_trial: MakeTrial, line: Line, stop_line: Line, ratio: float | None, level: Level
@@ -235,10 +274,14 @@ def test_a_quota_device_computes_at_its_share_of_a_core(
 
 
 @pytest.mark.parametrize(("dilation", "level"), [(25.0, VALID), (10.0, INVALID)])
-def test_a_host_that_is_too_small_is_found_out(make_trial: MakeTrial, dilation: float, level: Level) -> None:
-    status = {"host": {"admission": {"needed_dilation": 25.0}}}
+def test_a_host_that_is_too_small_is_found_out(
+    make_trial: MakeTrial, tmp_path: Path, dilation: float, level: Level
+) -> None:
+    """The manifest keeps what was measured and decided before the run."""
+    demand = {"trial": "000-t", "needs": {"rates of links": 25.0, "mathematics": 3.0}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"admission": {"demands": [demand]}}))
 
-    assert admission(make_trial({}, status=status, dilation=dilation)).level == level
+    assert admission(make_trial({}, dilation=dilation)).level == level
 
 
 @pytest.mark.parametrize("check", [throttled, rungs, achieved_rates, round_trips, drops, event_lateness, speed_ratio])

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from compose import host, throttled
+from compose import host
+from compose.engines import throttled
 from compose.engines.base import Throttling
 from compose.evidence import Canary, Evidence
 from compose.host import CpuTimes

@@ -76,6 +76,7 @@ def test_a_rate_is_what_came_after_the_first_arrival() -> None:
 
 
 def test_burning_steps_are_of_equal_work() -> None:
+
     found = burn(time.monotonic() + 0.1, 0.005)
 
     assert len(found["steps_s"]) > 2
