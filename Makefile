@@ -5,10 +5,10 @@ bin    := .venv/bin
 ready  := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report doctor calibrate images test test-docker test-gpu check bench proto clean
+.PHONY: help scenario list report doctor calibrate images test test-docker test-gpu check bench bench-fidelity proto clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
 
 # Says which engine it took and why; NAME is a shipped scenario or the path of a file.
 scenario: $(ready) ## run one: NAME=quickstart [ENGINE=docker|local|simulated] [ARGS=...]
@@ -49,6 +49,9 @@ check: $(ready) ## lint, format, types, imports, generated code
 
 bench: $(ready) ## measure this machine: codec, predicted steps, start-up of engines [ARGS='--write "my machine"']
 	$(bin)/python -m compose.bench $(ARGS)
+
+bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
+	$(bin)/python -m compose.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto

@@ -1,10 +1,13 @@
 """May this trial be believed? Runs all checks and writes fidelity.json."""
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 from analysis.checks import CHECKS, Level, Verdict, worst
 from analysis.checks.exit_codes import exit_codes
 from analysis.folder import TrialFolder, write_json
+from analysis.metrics.proof import proofs
 from analysis.table import TrialTable
 
 
@@ -24,13 +27,19 @@ def as_dict(trial: TrialTable, verdicts: dict[str, Verdict]) -> dict[str, Any]:
     return {
         "declared": {
             "nodes": [node.model_dump(exclude={"role", "rank"}) for node in trial.plan.nodes],
-            "thresholds": trial.plan.fidelity.model_dump(),
+            "network": trial.plan.network.model_dump(mode="json"),
+            "events": [event.model_dump(mode="json") for event in trial.plan.events],
+            "strict": trial.plan.strict,
+            "thresholds": trial.plan.fidelity.model_dump(mode="json"),
         },
         "achieved": {
             "shaping": trial.status.get("shaping", {}),
+            "throttling": trial.status.get("throttling", {}),
             "host": trial.status.get("host", {}),
+            "events": json.loads(trial.events.to_json(orient="records")),
             "unread_log_lines": trial.skipped_lines,
         },
+        "proof": [asdict(proof) for proof in proofs([trial])],
         "verdict": worst(verdicts.values()),
         "reasons": [verdict.reason for verdict in verdicts.values() if verdict.level != Level.VALID],
         "checks": {name: {"level": found.level, "found": found.reason} for name, found in verdicts.items()},

@@ -13,8 +13,16 @@ from services.errors import UserError
 def read_json(path: Path) -> dict[str, Any]:
     """The object in the file; empty when the file is missing or was cut off while being written."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return read_object(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        return {}
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The JSON object in the text; empty when there is none or it was cut off."""
+    try:
+        content = json.loads(text)
+    except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -32,6 +40,11 @@ class TrialFolder:
     path: Path
 
     @property
+    def run(self) -> "RunFolder":
+        """The run that it belongs to."""
+        return RunFolder(self.path.parent.parent)
+
+    @property
     def plan(self) -> Path:
         """What was to happen."""
         return self.path / "plan.json"
@@ -45,6 +58,11 @@ class TrialFolder:
     def fidelity(self) -> Path:
         """Whether it may be believed, by us."""
         return self.path / "fidelity.json"
+
+    @property
+    def events(self) -> Path:
+        """What the engine changed of links meanwhile, a JSON object per line."""
+        return self.path / "events.jsonl"
 
     @property
     def result(self) -> Path:

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.checks.verdict import Level
-from analysis.metrics.speedup import Of
+from analysis.conditions import finding
+from analysis.metrics.speedup import Curve, Of
 from analysis.result import Group
 from analysis.summary import Summary
 from analysis.wording import number, sentence, share, workers
 
 TIE = 1.05  # a ratio of times that single runs cannot tell from 1: MLPerf's runs spread by about 7 %
 
+LADDER = 3  # points of a curve from which on its last step says something
 VERBS = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for", "update": "updates for"}
 
 
@@ -84,8 +86,33 @@ def headline(summary: Summary) -> list[str]:
     if outcome is None:
         return ["No trial finished, so there is nothing to compare."]
     missed = f"No strategy reached {outcome.target}; " if outcome.target and outcome.of == "time_to_samples" else ""
-    told = [f"{missed}{outcome.verdict}.", _why(summary, outcome), _gain(summary, outcome.winner), _trust(summary)]
+    told = [
+        f"{missed}{outcome.verdict}.",
+        _why(summary, outcome),
+        _stopped(finding(summary)),
+        _gain(summary, outcome.winner),
+        *(_last(curve) for curve in summary.curves),
+        _trust(summary),
+    ]
     return [sentence(each) for each in told if each]
+
+
+def _stopped(text: str) -> str:
+    return f"{text}." if text else ""
+
+
+def _last(curve: Curve) -> str:
+    """What the last doubling of workers buys, or from where on more do not pay; for curves of three points or more."""
+    if len(curve.points) < LADDER:
+        return ""
+    before, last = curve.points[-2:]
+    best = max(curve.points, key=lambda point: point.speedup)
+    who = f"{curve.strategy} ({curve.condition})" if curve.condition else curve.strategy
+    if best.workers < last.workers:
+        loss = best.speedup / last.speedup
+        return f"{who}: more than {workers(best.workers)} do not pay; {last.workers} take {number(loss)} times as long."
+    gain = last.speedup / before.speedup
+    return f"{who}: from {before.workers} to {workers(last.workers)} it gains {number(gain)} times."
 
 
 def _why(summary: Summary, outcome: Contest) -> str:

@@ -5,6 +5,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from services.network import Network
+from services.timeline import Event
+from services.units import Duration
+
 
 class View(BaseModel):
     """A frozen window on a part of plan.json; keys that the analysis does not need are passed over."""
@@ -43,6 +47,14 @@ class Node(View):
     throughput: float | None = None  # samples per second
     uplink_bps: float | None = None
     downlink_bps: float | None = None
+    buffer_bytes: int | None = None  # of the port towards it
+    variation: dict[str, Any] | None = None  # of a paced worker's speed
+    cpus: float = 1.0  # share of a core that its container may use
+
+    @property
+    def is_quota_device(self) -> bool:
+        """Whether a share of a core is what makes it as slow as declared."""
+        return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
 class Predicted(View):
@@ -64,6 +76,11 @@ class Thresholds(View):
     missed_deadlines: float = 0.01
     rate_error: float = 0.05
     host_cpu: float = 0.95
+    canary: Duration = Duration("5ms")  # of wall time
+    throttled: float = 0.01
+    event_lateness: Duration = Duration("50ms")  # of wall time
+    drops: float = 0.001
+    round_trip: Duration = Duration("1ms")  # of virtual time
 
 
 class PlanView(View):
@@ -88,6 +105,9 @@ class PlanView(View):
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     predicted: Predicted = Predicted()
     strategy: dict[str, Any] = {}
+    network: Network = Network()
+    events: tuple[Event, ...] = ()
+    strict: bool = False
     fidelity: Thresholds = Thresholds()
 
     @property
@@ -100,6 +120,10 @@ class PlanView(View):
     def condition(self) -> tuple[tuple[str, str | int | float], ...]:
         """The swept keys other than the number of workers: trials are compared only where these agree."""
         return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
+
+    def round_trip_s(self, node: str, peer: str) -> float:
+        """Declared time to a peer and back, beside the time that messages take on links."""
+        return self.network.path(node, peer).delay_s + self.network.path(peer, node).delay_s
 
     @property
     def samples_per_second(self) -> float | None:

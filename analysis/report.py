@@ -16,7 +16,7 @@ from analysis.folder import RunFolder
 from analysis.headline import headline
 from analysis.summary import Summary
 from analysis.table import read_run
-from analysis.wording import difference, milliseconds, number, volume
+from analysis.wording import difference, milliseconds, number, quantity, volume
 
 PAGE_COLOURS = {INK: "var(--ink)", PAPER: "var(--paper)", FAINT: "var(--faint)"}
 
@@ -66,12 +66,13 @@ def page(folder: RunFolder, numbers: Summary, panels: list[Panel]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "difference": difference, "milliseconds": milliseconds, "volume": volume}
+    environment.filters |= {each.__name__: each for each in (number, difference, milliseconds, volume, quantity)}
     return environment.get_template("report.html.j2").render(
         summary=numbers,
         headline=headline(numbers),
         reasons=reasons(numbers),
         panels=panels,
+        happened=[(trial, event) for trial in numbers.trials for event in trial.events],
         manifest=flat(folder.manifest),
         command=_command(folder, numbers),
     )

@@ -10,6 +10,7 @@ from analysis.checks.verdict import Level, Verdict, worst
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.centre import Floats, olympic_mean
 from analysis.metrics.final import final_metrics
+from analysis.metrics.happened import Happened, happened
 from analysis.metrics.phase_seconds import phase_seconds
 from analysis.metrics.progress import samples_done, samples_per_second, steps_done
 from analysis.metrics.samples_to_target import samples_to_target
@@ -58,6 +59,7 @@ class TrialResult:
     declared_samples_per_second: float | None  # sum over the workers
     target: str | None
     status_reason: str
+    events: list[Happened]
 
     @property
     def finished(self) -> bool:
@@ -107,6 +109,7 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         declared_samples_per_second=planned.samples_per_second,
         target=str(planned.target) if planned.target else None,
         status_reason=reason,
+        events=happened(trial),
     )
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis import fidelity
+from analysis.checks.rungs import declared, rung_of
 from analysis.checks.verdict import Level, Verdict, worst_level
 from analysis.folder import RunFolder, write_json
 from analysis.metrics.balance import Balance, balance
+from analysis.metrics.proof import Proof, proofs
 from analysis.metrics.speedup import Curve, curves
 from analysis.result import Group, Status, TrialResult, groups, measure
 from analysis.table import RunTable
@@ -33,6 +35,8 @@ class Summary:
     balance: list[Balance]
     run: str  # addition to the contract, like the next
     question: str
+    rungs: dict[str, list[str]]  # property of links -> what enforced it, over all trials
+    proofs: list[Proof]
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -78,7 +82,19 @@ def summarise(run: RunTable, verdicts: Mapping[str, Mapping[str, Verdict]]) -> S
         balance=[pick for curve in found for pick in balance(curve)],
         run=run.folder.path.resolve().name,
         question=run.folder.question,
+        rungs=_rungs(run),
+        proofs=list(proofs(run.trials)),
     )
+
+
+def _rungs(run: RunTable) -> dict[str, list[str]]:
+    found: dict[str, set[str]] = {}
+    for trial in run.trials:
+        shaping = trial.status.get("shaping") or {}
+        for node in trial.plan.nodes:
+            for what in declared(trial.plan, node):
+                found.setdefault(what, set()).add(rung_of(shaping.get(node.name) or {}, what) or "unknown")
+    return {what: sorted(rungs) for what, rungs in found.items()}
 
 
 def judge(run: RunTable) -> dict[str, dict[str, Verdict]]:

@@ -6,12 +6,13 @@ Times are virtual seconds since `run_start`.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis import mllog, plan
-from analysis.folder import RunFolder, TrialFolder, read_json
+from analysis.folder import RunFolder, TrialFolder, read_json, read_object
 from analysis.mllog import Log
 from analysis.plan import PlanView
 from analysis.waiting import part_waiting
@@ -23,6 +24,7 @@ STEP_COLUMNS = (
     *("samples", "loss", "bytes_sent", "messages_sent", "staleness"),
 )
 UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "time_s")
+EVENT_COLUMNS = ("number", "kind", "phase", "nodes", "planned_s", "applied_s", "lateness_s", "by")
 EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
 
 
@@ -32,7 +34,9 @@ class TrialTable:
 
     `steps`: node, rank and STEP_COLUMNS, a row per worker and step. `evals`: EVAL_COLUMNS, a row per metric of an
     evaluation. `updates`: UPDATE_COLUMNS, a row per gradient applied by server-0. `hashes`: node, step, sha256.
-    `nodes`: a row per node with what its `node_stop` counted. `stop`: metadata of `run_stop`; empty when there is none.
+    `nodes`: a row per node with the facts of its `node_start` and what its `node_stop` counted. `events`:
+    EVENT_COLUMNS, a row per applied change and whoever applied it; its `nodes` are tuples. `stop`: metadata of
+    `run_stop`; empty when there is none. `admission`: what was decided about the run before it started, if anything.
     """
 
     plan: PlanView
@@ -42,10 +46,12 @@ class TrialTable:
     updates: pd.DataFrame
     hashes: pd.DataFrame
     nodes: pd.DataFrame
+    events: pd.DataFrame
     seconds: float | None  # run_start to run_stop
     stop: dict[str, Any]
     params_sha256: str | None
     skipped_lines: int
+    admission: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -92,10 +98,12 @@ def read_trial(folder: TrialFolder) -> TrialTable:
         updates=_updates(logs.get("server-0", Log(())), zero_s or 0.0),
         hashes=_hashes(logs),
         nodes=_nodes(logs),
+        events=_events(logs, folder.events),
         seconds=end_s - zero_s if zero_s is not None and end_s is not None else None,
         stop=dict(stop.metadata) if stop else {},
         params_sha256=str(sha256.value) if sha256 else None,
         skipped_lines=sum(log.skipped for log in logs.values()),
+        admission=folder.run.manifest.get("admission") or {},
     )
 
 
@@ -156,10 +164,25 @@ def _hashes(logs: dict[str, Log]) -> pd.DataFrame:
 
 
 def _nodes(logs: dict[str, Log]) -> pd.DataFrame:
-    stops = {node: log.last("node_stop") for node, log in logs.items()}
-    rows = [{"node": node, **stop.value} for node, stop in stops.items() if stop]
+    rows = [
+        {"node": node, **(start.value if (start := log.last("node_start")) else {}), **stop.value}
+        for node, log in logs.items()
+        if (stop := log.last("node_stop"))
+    ]
     columns = ["node", "payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines"]
     return pd.DataFrame(rows, columns=list(dict.fromkeys([*columns, *(key for row in rows for key in row)])))
+
+
+def _events(logs: dict[str, Log], by_engine: Path) -> pd.DataFrame:
+    """What nodes applied to themselves, then what the engine applied to links."""
+    own = [{"nodes": (node,), **event.value} for node, log in logs.items() for event in log.of("event_applied")]
+    told = [read_object(line) for line in _lines(by_engine)]
+    rows = [*own, *({**row, "nodes": tuple(row.get("nodes", ()))} for row in told if row)]
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*EVENT_COLUMNS, *(key for row in rows for key in row)])))
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
 
 
 def _concat(frames: list[pd.DataFrame], columns: tuple[str, ...]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 NONE = "\N{EN DASH}"
 DIGITS = 3
+PREFIXES = {-2: "\N{MICRO SIGN}", -1: "m", 0: "", 1: "k", 2: "M", 3: "G"}  # power of 1000 -> prefix
 
 
 def number(value: float | None) -> str:
@@ -37,6 +38,14 @@ def volume(counts: Mapping[str, int]) -> str:
     value, units = float(sum(counts.values())), ["B", "kB", "MB", "GB", "TB"]
     power = min(len(units) - 1, int(math.log10(value) // DIGITS)) if value >= 1 else 0
     return f"{number(value / 1000**power)} {units[power]}" if power else f"{value:.0f} B"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """With the unit's prefix: 1e8 bit/s is "100 Mbit/s", 0.005 s is "5.00 ms"."""
+    if not value or not math.isfinite(value):
+        return f"0 {unit}" if value == 0 else NONE
+    power = min(max(math.floor(math.log10(abs(value)) / DIGITS), min(PREFIXES)), max(PREFIXES))
+    return f"{number(value / 1000**power)} {PREFIXES[power]}{unit}"
 
 
 def workers(count: int) -> str:

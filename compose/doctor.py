@@ -3,45 +3,34 @@
 A kernel module may be built in, may be loaded on first use or may be forbidden: only doing it tells.
 """
 
-import os
+import json
 import platform
-import shutil
-import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 
 import docker
 from docker.errors import DockerException
 
+from compose.engines.docker import DockerEngine
+from compose.evidence import Canary
+from compose.features import FEATURES, Feature, said, scratch
 from compose.host import cores
-from compose.marks import RUN_LABEL
+from services.errors import HostError
 
-IMAGE = "ensayo-node:cpu"
 OLDEST_PYTHON = (3, 11)
 OLDEST_COMPOSE = (2, 0)
 FEWEST_CORES = 2
-PROBE_S = 20.0
-
-# What each rung of the ladder of link shaping needs, tried on a network namespace that nobody else sees.
-RUNGS = {
-    "htb": (
-        "tc qdisc add dev lo root handle 1: htb",
-        "rate limits",
-        "links can't be shaped in containers: use --engine local",
-    ),
-    "ifb": ("ip link add ifb9 type ifb", "downlinks", "only uplinks can be shaped: a server's incast doesn't show"),
-    "mirred": (
-        (
-            "tc qdisc add dev lo ingress && ip link add ifb9 type ifb && "
-            "tc filter add dev lo parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev ifb9"
-        ),
-        "downlinks",
-        "only uplinks can be shaped: a server's incast doesn't show",
-    ),
-    "netem": ("tc qdisc add dev lo root netem delay 1ms", "delay and loss", "no delay, jitter or loss by the kernel"),
+TIMER_S, LATEST_MS = 0.5, 1.0
+LIMITS = {"CpuCfsQuota": "CPU quotas", "MemoryLimit": "memory limits", "SwapLimit": "swap limits"}  # of `docker info`
+LIMIT_COSTS = {
+    "CPU quotas": "devices that are slow by a share of a core are as fast as the host",
+    "memory limits": "a node may take the memory of others",
+    "swap limits": "a node swaps where it should end",
 }
 
 
@@ -66,6 +55,11 @@ def findings() -> Iterator[Finding]:
     for probe in PROBES:
         yield probe()
     yield from rungs()
+
+
+def as_json() -> str:
+    """All findings for programs: a list of objects."""
+    return json.dumps([asdict(finding) for finding in findings()], indent=2)
 
 
 def python() -> Finding:
@@ -100,7 +94,7 @@ def engine() -> Finding:
 
 def compose() -> Finding:
     """Is Compose there, as the plug-in?"""
-    version = _said("docker", "compose", "version", "--short") or ""
+    version = said("docker", "compose", "version", "--short") or ""
     parts = tuple(int(part) for part in version.lstrip("v").split("-")[0].split(".") if part.isdigit())
     if parts >= OLDEST_COMPOSE:
         return Finding("compose", version)
@@ -122,7 +116,7 @@ def cgroup() -> Finding:
 
 def gpu() -> Finding:
     """Is there a GPU, and can containers get it?"""
-    name = _said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    name = said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     if not name:
         costs = "device cuda can't be asked for; paced workers on the CPU emulate any accelerator's speed"
         return Finding(
@@ -140,49 +134,73 @@ def gpu() -> Finding:
     )
 
 
+def limits() -> Finding:
+    """Does the engine hold containers to their share of a core, and to their memory without swap?"""
+    told = json.loads(said("docker", "info", "--format", "{{json .}}") or "{}")
+    if not told:
+        costs = "nodes that are slow by a CPU quota are as fast as the host"
+        return Finding("limits", "no engine to ask", ok=False, costs=costs, remedy="install and start Docker Engine")
+    lacking = [what for key, what in LIMITS.items() if not told.get(key)]
+    if not lacking:
+        return Finding("limits", "CPU quotas, memory and swap")
+    costs = "nodes get more than declared: " + "; ".join(LIMIT_COSTS[what] for what in lacking)
+    remedy = "a kernel with CONFIG_CFS_BANDWIDTH and CONFIG_MEMCG, and swapaccount=1 on its command line"
+    return Finding("limits", f"without {' and '.join(lacking)}", ok=False, costs=costs, remedy=remedy)
+
+
+def timers() -> Finding:
+    """How late does a thread wake that sleeps for a millisecond?"""
+    canary = Canary()
+    canary.start()
+    time.sleep(TIMER_S)
+    late = canary.stop()
+    found = f"a sleep ends {late['p50']:.2g} ms late at the median, {late['p99']:.2g} ms at the 99th percentile"
+    if late["p99"] <= LATEST_MS:
+        return Finding("timers", found)
+    costs = "paced workers miss deadlines and delays are too long by as much"
+    remedy = "leave the host to itself, raise dilation, or take a kernel with high-resolution timers"
+    return Finding("timers", found, ok=False, costs=costs, remedy=remedy)
+
+
+def capacity() -> Finding:
+    """How much do links of this host carry? As calibrated, since measuring takes a while."""
+    costs, remedy = "what fits on this host is assumed, and assumed low", "run `ensayo calibrate`"
+    try:
+        calibrated = import_module("compose.capacity")
+    except ImportError:
+        return Finding("capacity", "not measured", ok=False, costs=costs, remedy=remedy)
+    with suppress(DockerException, HostError):
+        found = calibrated.capacity(DockerEngine())
+        told = f"links up to {found.shaped_bps / 1e9:g} Gbit/s, {found.total_bps / 1e9:.3g} Gbit/s in all; {found.told}"
+        return Finding("capacity", told, ok=bool(found.calibrated), costs=costs, remedy=remedy)
+    return Finding("capacity", "no engine to carry anything", ok=False, costs=costs, remedy=remedy)
+
+
 def rungs() -> Iterator[Finding]:
-    """What the kernel can do to a link, tried in a scratch container, else in a namespace of our own."""
-    run = _scratch()
+    """What the kernel can do to packets, each operation tried where nobody else sees it."""
+    run = scratch()
     if run is None:
         costs = "which links the kernel can shape is unknown"
         yield Finding(
             "links", "not tried", ok=False, costs=costs, remedy="`make images`, or run as root with iproute2 installed"
         )
         return
-    for name, (command, what, costs) in RUNGS.items():
-        if run(command):
-            yield Finding(name, f"{what}: yes")
-        else:
-            remedy = f"a kernel with sch_{name}" if name in ("htb", "netem") else f"a kernel with {name}"
-            yield Finding(
-                name, f"{what}: no", ok=False, costs=costs, remedy=f"{remedy} (modules may be in linux-modules-extra)"
-            )
+    yield from (_of(feature, works=run(feature.command)) for feature in FEATURES)
 
 
-PROBES: tuple[Callable[[], Finding], ...] = (python, host_cores, engine, compose, cgroup, gpu)
+def _of(feature: Feature, *, works: bool) -> Finding:
+    if works:
+        return Finding(feature.name, f"{feature.what}: yes")
+    remedy = f"{feature.remedy} (modules may be in a package of extra modules)"
+    return Finding(feature.name, f"{feature.what}: no", ok=False, costs=feature.costs, remedy=remedy)
 
-Trial = Callable[[str], bool]
 
-
-def _scratch() -> Trial | None:
-    """How to try a command on a network namespace that is thrown away."""
-    if _said("docker", "image", "inspect", "--format", "{{.Id}}", IMAGE):
-        isolated = ["docker", "run", "--rm", "--network", "none", "--label", f"{RUN_LABEL}=doctor", "--user", "0:0"]
-        rights = ["--cap-drop", "ALL", "--cap-add", "NET_ADMIN", "--security-opt", "no-new-privileges", "--read-only"]
-        return lambda command: _said(*isolated, *rights, "--entrypoint", "/bin/sh", IMAGE, "-c", command) is not None
-    if os.geteuid() == 0 and shutil.which("tc") and shutil.which("unshare"):
-        return lambda command: _said("unshare", "--net", "/bin/sh", "-c", command) is not None
-    return None
+PROBES: tuple[Callable[[], Finding], ...] = (
+    *(python, host_cores, timers),
+    *(engine, compose, cgroup, limits),
+    *(gpu, capacity),
+)
 
 
 def _engine_hands_out_gpus() -> bool:
-    return "nvidia" in (_said("docker", "info", "--format", "{{json .Runtimes}}") or "")
-
-
-def _said(*command: str) -> str | None:
-    """What a command prints; None when it can't be run, fails or takes too long."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PROBE_S)  # noqa: S603 - our own
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    return "nvidia" in (said("docker", "info", "--format", "{{json .Runtimes}}") or "")

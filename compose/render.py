@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.marks import RUN_LABEL, TRIAL_LABEL, labels
+from compose.shaping import switch
 from services.identity import AUTHORITY, CERTIFICATE, KEY
 from services.plan import NodePlan, Plan
 
@@ -19,7 +20,17 @@ SYSCTLS = {
     # By default Linux answers ARP for any address on any interface: a peer's data address could be reached over
     # the control network, which nothing shapes.
     "net.ipv4.conf.all.arp_ignore": "1",
+    # Nobody tells a node a shorter way to a peer than the one that is shaped.
+    "net.ipv4.conf.all.accept_redirects": "0",
+    "net.ipv4.conf.default.accept_redirects": "0",
 }
+FORWARDING = {
+    "net.ipv4.ip_forward": "1",
+    "net.ipv4.conf.all.send_redirects": "0",
+    "net.ipv4.conf.default.send_redirects": "0",
+    "net.ipv4.conf.all.arp_ignore": "1",
+}
+SWITCH_PIDS, SWITCH_MEMORY_BYTES = 8, 32 << 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ def render(plan: Plan, host: Host) -> dict[str, Any]:
     """The document; it names no image tag or path that is not in `host`."""
     return {
         "name": project(plan),
-        "services": {node.name: _service(plan, node, host) for node in plan.nodes},
+        "services": {node.name: _service(plan, node, host) for node in plan.nodes} | _switch(plan, host),
         "networks": {
             "data": _network(plan, plan.nodes[0].place.data.host),
             "control": _network(plan, plan.nodes[0].place.control.host),
@@ -54,6 +65,37 @@ def render(plan: Plan, host: Host) -> dict[str, Any]:
             for file in (AUTHORITY, CERTIFICATE, KEY)
         },
     }
+
+
+def _switch(plan: Plan, host: Host) -> dict[str, Any]:
+    """What forwards between racks or regions where nodes share a limit: it sleeps, its kernel forwards."""
+    if not switch.shared(plan):
+        return {}
+    service = {
+        "image": host.images["cpu"],
+        "entrypoint": ["sleep", "infinity"],
+        "command": [],
+        "hostname": switch.SWITCH,
+        "user": host.user,
+        "init": True,
+        "read_only": True,
+        "tmpfs": ["/tmp:size=1m,mode=1777"],  # noqa: S108 - the container's own, in memory
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "pids_limit": SWITCH_PIDS,
+        "mem_limit": SWITCH_MEMORY_BYTES,
+        "memswap_limit": SWITCH_MEMORY_BYTES,
+        "cpu_period": CPU_PERIOD_US,
+        "cpu_quota": SMALLEST_QUOTA_US,
+        "sysctls": FORWARDING,
+        "restart": "no",
+        "stop_grace_period": "1s",
+        "healthcheck": {"test": ["CMD", "true"], "interval": f"{HEALTH_INTERVAL_S}s"},
+        "labels": labels(plan, switch.SWITCH, switch.SWITCH),
+        "logging": {"driver": "json-file", "options": {"max-size": "1m"}},
+        "networks": {"data": {"ipv4_address": switch.address(plan)}},
+    }
+    return {switch.SWITCH: service}
 
 
 def uses_gpu(node: NodePlan, host: Host) -> bool:

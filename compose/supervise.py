@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.engines.base import Shaped, Status, Watcher
-from compose.host import busy_share, cpu_times
+from compose.engines.base import Shaped, Status, Throttling, Watcher
+from compose.evidence import Evidence
 from compose.interrupt import held_back
 from services.errors import EnsayoError
 from services.plan import COORDINATOR, Plan
@@ -36,6 +36,18 @@ class Nodes(ABC):
     def shape(self) -> dict[str, Shaped]:
         """Make the links what the plan says, and read back what they are."""
 
+    def prove(self) -> dict[str, Shaped]:
+        """Measure the links while all nodes wait for the gate; the entries of `shape` with what was found.
+
+        Raises:
+            TrialFailed: a link is not what the plan says.
+        """
+        return {}
+
+    def account(self) -> dict[str, Shaped]:
+        """What links have counted during the run, while they are still there; the entries with it."""
+        return {}
+
     @abstractmethod
     def open_gate(self) -> None:
         """Tell the coordinator that the network is as the plan wants it."""
@@ -47,6 +59,10 @@ class Nodes(ABC):
     @abstractmethod
     def complaint(self, node: str) -> str:
         """The last words of a node on its standard error."""
+
+    def throttling(self) -> dict[str, Throttling]:
+        """How often the kernel has held each node back since it was started; nodes without a quota are absent."""
+        return {}
 
     @abstractmethod
     def stop(self) -> None:
@@ -86,6 +102,7 @@ class Supervisor:
     timings_s: dict[str, float] = field(default_factory=dict)
     shaping: dict[str, Shaped] = field(default_factory=dict)
     host: dict[str, Any] = field(default_factory=dict)
+    throttling: dict[str, Throttling] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)
     _over: bool = False
@@ -113,6 +130,7 @@ class Supervisor:
             timings_s=self.timings_s,
             exit_codes=exit_codes,
             shaping=self.shaping,
+            throttling=self.throttling,
             host=self.host,
         )
 
@@ -123,11 +141,12 @@ class Supervisor:
             with held_back():
                 self.shaping = self.nodes.shape()
             self._await(self._everybody_joined, self.plan.timeouts.start, "not all nodes joined")
+            with held_back():
+                self.shaping |= self.nodes.prove()
             self.nodes.open_gate()
-        before = cpu_times()
-        with self._stage("run"):
+        with self._stage("run"), self._witnessed():
             self._await(lambda: self._over, self.plan.timeouts.run, "the run did not end")
-        self.host["cpu_busy"] = busy_share(before, cpu_times())
+        self.shaping |= self.nodes.account()
         self._await(self._everybody_left, LEAVE_S / self.plan.dilation, "not all nodes left")
 
     @contextmanager
@@ -137,6 +156,17 @@ class Supervisor:
             yield
         finally:
             self.timings_s[name] = round(time.monotonic() - started, 3)
+
+    @contextmanager
+    def _witnessed(self) -> Iterator[None]:
+        """Keep what happens on the host meanwhile, however it ends."""
+        evidence = Evidence(self.nodes.throttling)
+        evidence.start()
+        try:
+            yield
+        finally:
+            self.host |= evidence.stop()
+            self.throttling = evidence.throttling
 
     def _everybody_joined(self) -> bool:
         return self._joined >= {node.name for node in self.plan.nodes} - {COORDINATOR}

@@ -122,10 +122,15 @@ def compare(before: Folder, after: Folder) -> None:
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="for programs: a list of objects")] = False,
+) -> None:
     """Show what this host has for each engine, and what it lacks."""
-    from compose.doctor import findings
+    from compose.doctor import as_json, findings
 
+    if json:
+        typer.echo(as_json())
+        return
     for finding in findings():
         typer.echo(finding)
 

@@ -2,6 +2,7 @@
 
 node NAME     live as the node NAME of the plan until the run is over
 health NAME   exit with 0 when the node NAME answers that it is serving
+pace …        keep a pace and say how well: rank, workers, steps, seconds of mathematics, seconds of a step
 measure NAME  be one of two nodes that measure what a message costs on this host
 simulate      run trials in virtual time: a folder per line in, with plan.json; `done` or a complaint per line out
 """
@@ -32,7 +33,7 @@ def main() -> int:
 def _node(arguments: argparse.Namespace) -> int:
     from services.service import live  # noqa: PLC0415 - a simulated trial needs no gRPC
 
-    return live(_plan(arguments.plan), arguments.name, arguments.secrets)
+    return live(_plan(arguments.plan), arguments.name, arguments.secrets, arguments.pipes)
 
 
 def _health(arguments: argparse.Namespace) -> int:
@@ -74,6 +75,14 @@ def _simulate(_: argparse.Namespace) -> int:
     return 0
 
 
+def _pace(arguments: argparse.Namespace) -> int:
+    from services.pacing_probe import Beat, beat  # noqa: PLC0415 - for measurements of a host alone
+
+    what = Beat(arguments.rank, arguments.workers, arguments.steps, arguments.work_s, arguments.step_s)
+    sys.stdout.write(f"{beat(what)}\n")
+    return 0
+
+
 def _plan(path: Path) -> Plan:
     try:
         return Plan.model_validate_json(path.read_bytes())
@@ -92,6 +101,13 @@ def _arguments() -> argparse.Namespace:
         command.add_argument("--plan", type=Path, default=PLAN)
         command.add_argument("--secrets", type=Path, default=SECRETS)
         command.set_defaults(start=start)
+        command.add_argument("--pipes", type=Path)
+    pace = commands.add_parser("pace")
+    for name in ("rank", "workers", "steps"):
+        pace.add_argument(name, type=int)
+    for name in ("work_s", "step_s"):
+        pace.add_argument(name, type=float)
+    pace.set_defaults(start=_pace)
     command = commands.add_parser("measure")
     command.add_argument("name", choices=("asks", "answers"))
     command.add_argument("addresses", nargs=2, help="HOST:PORT of the two, in this order")

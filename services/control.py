@@ -34,8 +34,16 @@ class Control(ABC):
     """What a node says to the coordinator; every answer may take as long as the run needs."""
 
     @abstractmethod
-    async def join(self) -> None:
-        """Return when the run starts."""
+    async def join(self) -> float:
+        """Return when the run starts: when that is, on the clock that all nodes share."""
+
+    @abstractmethod
+    async def reached(self, step: int) -> None:
+        """A worker begins a step that links wait for."""
+
+    @abstractmethod
+    async def due(self, event: int) -> float:
+        """Return when the event of this number begins, which waits for a step: when that is, on the shared clock."""
 
     @abstractmethod
     async def end_epoch(self, epoch: Epoch) -> str:

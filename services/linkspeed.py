@@ -18,9 +18,11 @@ from services.component import Record
 from services.control import OPEN_GATE
 from services.identity import Identity
 from services.links import Port, goodput
+from services.network import Network
 from services.plan import Address
 from services.transport.base import Message, Stage, Tag
-from services.transport.grpc.data import GrpcTransport, Link
+from services.transport.grpc.data import GrpcTransport
+from services.transport.shaping import FluidLink, Ports
 
 ASKS, ANSWERS = "asks", "answers"  # the two nodes
 WARM_UPS, ROUND_TRIPS = 50, 400
@@ -67,7 +69,8 @@ def measure(task: Task) -> Measured | None:
 
 async def _measure(task: Task) -> Measured | None:
     clock = WallClock()
-    link = Link(Port(goodput(task.rate_bps)), Port(goodput(task.rate_bps))) if task.by_transport else None
+    ports = Ports(Port(goodput(task.rate_bps)), Port(goodput(task.rate_bps)))
+    link = FluidLink(task.name, ports, Network(), 0, clock) if task.by_transport else None
     identity = Identity.read(task.name, task.secrets)
     transport = GrpcTransport(task.addresses, identity, clock, PATIENCE_S, PATIENCE_S, link)
     await transport.start()

@@ -4,23 +4,30 @@ import platform
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from services.clock import Clock
+from services.conditions import Conditions
 from services.control import Control, Final
 from services.coordinator.desk import Desk
 from services.coordinator.machine import Run
 from services.device import Device, select
 from services.errors import ProtocolError
-from services.pacing import HostSpeed, Paced
+from services.hindrances import Hindrances
+from services.kernel import Share
+from services.pacing import HostSpeed, Pace, Paced, as_declared
 from services.plan import COORDINATOR, NodePlan, Plan
+from services.playing import Timeline
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
 from services.runlog import Batch, RunLog
 from services.scheduling import slice_ns
 from services.strategies import ParameterServer, Peer
+from services.timeline import Pause
 from services.transport.base import Transport
+from services.transport.pausing import PausingTransport
 from services.worker.loop import Worker
 
 
@@ -33,18 +40,23 @@ class Seams:
     clock: Clock
     log: RunLog
     interface_bytes: Callable[[], int | None]  # that the shaped network's interface has sent; None: can't be known
+    core_share: Callable[[], Share | None]  # of the host that this process gets; None: it shares everything
+    conditions: Conditions | None = None  # of links, where the transport enforces them
 
 
 async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
     """A worker's life."""
     device = select(me.device)
-    worker = _worker(plan, me, device, seams)
-    _log_start(seams.log, device=device.name, device_model=device.description, device_reason=device.reason)
+    timeline = _timeline(plan, me, seams)
+    worker = _worker(plan, me, device, seams, timeline)
+    facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
+    _log_start(seams.log, **facts, **_core(seams.core_share()))
     await worker.warm_up()
     await seams.transport.connect(plan.strategy.partners(worker.peer))
-    await seams.control.join()
+    zero = await seams.control.join()
     before = seams.interface_bytes()
-    await worker.train()
+    async with timeline.since(zero):
+        await worker.train()
     _log_stop(seams, before, deadlines=worker.tally.deadlines, missed_deadlines=worker.tally.missed)
 
 
@@ -53,9 +65,10 @@ async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
     server = _server(plan, me, seams)
     _log_start(seams.log, device="cpu", device_reason="servers sum in host memory")
     await seams.transport.connect(server.workers)
-    await seams.control.join()
+    zero = await seams.control.join()
     before = seams.interface_bytes()
-    await server.serve()
+    async with _timeline(plan, me, seams).since(zero):
+        await server.serve()
     _log_stop(seams, before, deadlines=0, missed_deadlines=0)
     await seams.control.leave(Final(server.params.tobytes(), server.machine.version, server.machine.samples))
 
@@ -74,7 +87,11 @@ def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
     return Desk(plan, machine, plan.dataset.load(plan.dtype), clock, log)
 
 
-def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams) -> Worker:
+def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
+    return Timeline(plan, me, seams.control, seams.clock, seams.log, seams.conditions)
+
+
+def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Timeline) -> Worker:
     peer = Peer(
         rank=me.rank,
         workers=tuple(node.name for node in plan.of_role("worker")),
@@ -83,11 +100,24 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams) -> Worker:
         routes=plan.routes,
         optimiser=plan.optimiser,
         device=device,
-        transport=seams.transport,
+        transport=_transport(plan, me, seams, timeline.hindrances),
         batch_size=lambda step: len(plan.order.indices(step)),
     )
-    pace = Paced(seams.clock, me.throughput, me.slot) if me.throughput else HostSpeed(seams.clock)
-    return Worker(plan, me, peer, plan.dataset.load(plan.dtype), pace, seams.control, seams.clock, seams.log)
+    data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
+    return Worker(plan, me, peer, data, pace, seams.control, seams.clock, seams.log, timeline.step_begins)
+
+
+def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Transport:
+    """Of a worker that is paused now and then, the network gets to see it."""
+    pauses = any(isinstance(event.what, Pause) and me.name in event.what.nodes for event in plan.events)
+    return PausingTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
+
+
+def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pace:
+    if me.throughput is None:
+        return HostSpeed(clock, hindrances)
+    factor = partial(me.variation.factor, plan.seed, me.rank) if me.variation else as_declared
+    return Paced(clock, me.throughput, me.slot, factor, hindrances)
 
 
 def _server(plan: Plan, me: NodePlan, seams: Seams) -> Server:
@@ -106,6 +136,11 @@ def _server(plan: Plan, me: NodePlan, seams: Seams) -> Server:
         clock=seams.clock,
         updates=Batch(seams.log, "shard_updates", UPDATE_COLUMNS),
     )
+
+
+def _core(share: Share | None) -> dict[str, float | None]:
+    """What a node says of its share of a core; a quota is judged by it."""
+    return share._asdict() if share else dict.fromkeys(Share._fields)
 
 
 def _log_start(log: RunLog, **facts: object) -> None:

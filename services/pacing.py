@@ -7,9 +7,11 @@ phase, so the step takes what the declared device would take, however busy the h
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import accumulate
+from typing import Generic, NamedTuple, TypeVar
 
 from services.clock import Clock
+from services.hindrances import Hindrances
 
 Result = TypeVar("Result")
 
@@ -19,14 +21,33 @@ Result = TypeVar("Result")
 GUARD_WALL_S = 0.002
 GUARD_SHARE = 0.25  # of a short step
 MEMORY = 0.8  # weight of the past in the running mean of the mathematics' time
+# A backward pass multiplies by weights and by activations where a forward pass does by weights alone: twice the work.
+FORWARD_SHARE = 1 / 3
+ONE_BUCKET = (1.0,)
+
+
+class Computed(NamedTuple, Generic[Result]):
+    """What some mathematics gave, and when; virtual seconds."""
+
+    result: Result
+    late_s: float | None = None  # after the device that was declared; None: none was
+    forward_s: float | None = None  # None: not known apart
+    backward_s: float | None = None
+
+
+class Deadlines(NamedTuple):
+    """When the phases of a paced step end."""
+
+    forward: float
+    buckets: tuple[float, ...]  # when the gradient of each bucket is there, the last layers' first
 
 
 class Pace(ABC):
     """How fast a worker is."""
 
     @abstractmethod
-    async def compute(self, samples: int, work: Callable[[], Result]) -> tuple[Result, float | None]:
-        """Do the mathematics of `samples` samples; its result, and how late it was (None when nothing was declared)."""
+    async def compute(self, step: int, samples: int, work: Callable[[], Result]) -> Computed[Result]:
+        """Do the mathematics of `samples` samples, for the step of this number."""
 
     @abstractmethod
     async def learn(self, work: Callable[[], Result]) -> None:
@@ -35,37 +56,61 @@ class Pace(ABC):
 
 @dataclass(frozen=True)
 class HostSpeed(Pace):
-    """As fast as this host."""
+    """As fast as this host; hindrances stretch what the mathematics took."""
 
     clock: Clock
+    hindrances: Hindrances = field(default_factory=Hindrances)
 
-    async def compute(self, samples: int, work: Callable[[], Result]) -> tuple[Result, float | None]:  # noqa: ARG002
-        return await self.clock.run(work), None
+    async def compute(self, step: int, samples: int, work: Callable[[], Result]) -> Computed[Result]:  # noqa: ARG002
+        started = self.clock.now()
+        result = await self.clock.run(work)
+        await self.clock.sleep_until(self.hindrances.ends(started, self.clock.now() - started))
+        return Computed(result)
 
     async def learn(self, work: Callable[[], Result]) -> None:
         await self.clock.run(work)
 
 
+def as_declared(step: int) -> float:  # noqa: ARG001 - every step is like any other
+    """The factor of a device whose speed does not vary."""
+    return 1.0
+
+
 @dataclass
 class Paced(Pace):
-    """A device that does `throughput` samples per virtual second."""
+    """A device that does `throughput` samples per virtual second, in a step that nothing varies or hinders."""
 
     clock: Clock
     throughput: float
     slot: float  # of this worker among those of the host, in [0, 1)
+    factor: Callable[[int], float] = as_declared  # of the duration of a step
+    hindrances: Hindrances = field(default_factory=Hindrances)
     _work_s: float = field(default=0.0)  # what the mathematics takes, running mean
 
-    async def compute(self, samples: int, work: Callable[[], Result]) -> tuple[Result, float | None]:
+    async def compute(self, step: int, samples: int, work: Callable[[], Result]) -> Computed[Result]:
         started = self.clock.now()
-        duration = samples / self.throughput
-        await self.clock.sleep_until(started + self._offset(duration))
+        forward, buckets = self.deadlines(started, self.factor(step) * samples / self.throughput)
+        await self.clock.sleep_until(started + self._offset(buckets[-1] - started))
         result = await self._timed(work)
-        deadline = started + duration
-        await self.clock.sleep_until(deadline)
-        return result, max(0.0, self.clock.now() - deadline)
+        await self.clock.sleep_until(buckets[-1])
+        now = self.clock.now()
+        return Computed(result, max(0.0, now - buckets[-1]), forward - started, now - forward)
 
     async def learn(self, work: Callable[[], Result]) -> None:
         await self._timed(work)
+
+    def deadlines(self, started: float, duration: float, shares: tuple[float, ...] = ONE_BUCKET) -> Deadlines:
+        """When the device would be done with each part of the step.
+
+        Args:
+            started: when the step begins.
+            duration: of its mathematics without hindrance.
+            shares: of the backward pass' operations per bucket, in the order in which buckets become ready; sum to 1.
+        """
+        backward = duration * (1 - FORWARD_SHARE)
+        done = [*(duration - backward + backward * share for share in accumulate(shares[:-1])), duration]
+        ends = self.hindrances.ends
+        return Deadlines(ends(started, duration - backward), tuple(ends(started, work_s) for work_s in done))
 
     def _offset(self, duration: float) -> float:
         """When in a phase of `duration` the mathematics starts: after the guard, in this worker's slot."""

@@ -122,6 +122,7 @@ class Plan(Record):
     timeouts: Timeouts
     fidelity: Fidelity
     strict: bool = False
+    delay_rung: Literal["kernel", "transport"] = "kernel"  # who delays messages where the engine is `docker`
     hash_every_step: bool = False  # a check of replicas that costs time; epochs are always checked
 
     bytes_per_step: dict[str, int]

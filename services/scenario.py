@@ -161,7 +161,7 @@ class Scenario(Record):
         document = self.encode()
         for name, axis in self.sweep.items():
             yield from (Conflict(("sweep", name), why) for path in axis.sets(name) if (why := missing(path, document)))
-            if WORKERS in axis.sets(name) and not all(is_count(value) for value in axis.values):
+            if not all(is_count(value) for value in axis.tries(name, WORKERS)):
                 yield Conflict(("sweep", name), "workers are whole numbers from 1")
 
     def _strangers(self) -> Iterator[Conflict]:
@@ -174,7 +174,7 @@ class Scenario(Record):
 
     def _swept(self, path: str) -> Iterator[int]:
         """The counts that the sweep tries for `path`."""
-        values = (value for name, axis in self.sweep.items() if path in axis.sets(name) for value in axis.values)
+        values = (value for name, axis in self.sweep.items() for value in axis.tries(name, path))
         return (value for value in values if is_count(value))
 
     def _swept_servers(self) -> Iterator[int]:

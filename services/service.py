@@ -11,18 +11,21 @@ from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
 from services.clock import WallClock, precise_loop
+from services.conditions import Conditions
 from services.control import OPEN_GATE
 from services.coordinator.service import ControlService
 from services.errors import DeadlineExceeded, EnsayoError
 from services.host import bytes_sent, interface_of
 from services.identity import Identity
-from services.links import Port, goodput
+from services.kernel import share_of_a_core
+from services.links import Own, Port, SharedCells, goodput
 from services.node import Seams, coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runlog import RunLog
 from services.transport.grpc.channels import OPTIONS, channel, listen
 from services.transport.grpc.control import GrpcControl
-from services.transport.grpc.data import GrpcTransport, Link
+from services.transport.grpc.data import GrpcTransport
+from services.transport.shaping import DelayLine, FluidLink, Ports, Shaping
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 PROBE_S = 2.0
@@ -30,12 +33,19 @@ GOODBYE_S = 2.0  # wall seconds for the last answers to reach their nodes
 FAILED = 4
 
 
-def live(plan: Plan, name: str, secrets: Path) -> int:
-    """Live as one node; the exit code."""
+def live(plan: Plan, name: str, secrets: Path, pipes: Path | None = None) -> int:
+    """Live as one node; the exit code.
+
+    Args:
+        plan: of the trial.
+        name: of the node.
+        secrets: folder with its certificate and key.
+        pipes: file with the state of the pipes that processes share; None when the kernel has them.
+    """
     failures: list[Exception] = []
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         try:
-            runner.run(_live(plan, plan.node(name), Identity.read(name, secrets)))
+            runner.run(_live(plan, plan.node(name), Identity.read(name, secrets), pipes))
         except* EnsayoError as errors:
             failures.extend(leaf for leaf in leaves(errors) if isinstance(leaf, EnsayoError))
     for failure in failures:
@@ -57,7 +67,7 @@ def probe(plan: Plan, name: str, secrets: Path) -> int:
     return asyncio.run(_probe(plan, name, Identity.read(name, secrets)))
 
 
-async def _live(plan: Plan, me: NodePlan, identity: Identity) -> None:
+async def _live(plan: Plan, me: NodePlan, identity: Identity, pipes: Path | None) -> None:
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if me.name == COORDINATOR else me.name, clock, sys.stdout.write)
@@ -69,7 +79,7 @@ async def _live(plan: Plan, me: NodePlan, identity: Identity) -> None:
         await _coordinate(plan, clock, log, server, serving)
     else:
         await server.start()
-        await _take_part(plan, me, identity, clock, log, serving)
+        await _take_part(plan, me, identity, clock, log, serving, pipes)
     await server.stop(GOODBYE_S)
 
 
@@ -102,32 +112,49 @@ async def _within(clock: WallClock, timeout_s: float, event: asyncio.Event, what
 
 
 async def _take_part(
-    plan: Plan, me: NodePlan, identity: Identity, clock: WallClock, log: RunLog, serving: health.HealthServicer
+    plan: Plan,
+    me: NodePlan,
+    identity: Identity,
+    clock: WallClock,
+    log: RunLog,
+    serving: health.HealthServicer,
+    pipes: Path | None,
 ) -> None:
     """Serve the data port and live as a worker or a server."""
+    conditions = Conditions() if plan.engine == "local" else None
     transport = GrpcTransport(
         addresses={node.name: node.place.data for node in plan.nodes},
         identity=identity,
         clock=clock,
         timeout_s=clock.wall(plan.timeouts.step),
         run_s=clock.wall(plan.timeouts.run),
-        link=_link(me) if plan.engine == "local" else None,
+        shaping=_shaping(plan, me, clock, conditions, pipes),
         encrypt=plan.security.data == "tls",
     )
     await transport.start()
     await serving.set("", health_pb2.HealthCheckResponse.SERVING)
     control = GrpcControl(plan, identity)
     interface = interface_of(me.place.data.host)
-    seams = Seams(transport, control, clock, log, lambda: bytes_sent(interface))
+    seams = Seams(transport, control, clock, log, lambda: bytes_sent(interface), share_of_a_core, conditions)
     life = run_worker if me.role == "worker" else run_server
     await life(plan, me, seams)
     await transport.stop()
     await control.close()
 
 
-def _link(me: NodePlan) -> Link:
-    """Without a kernel that shapes the link, the transport does; rates are virtual, like its clock."""
-    return Link(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)))
+def _shaping(
+    plan: Plan, me: NodePlan, clock: WallClock, conditions: Conditions | None, pipes: Path | None
+) -> Shaping | None:
+    """What the kernel leaves to the transport: everything without containers; rates are virtual, like the clock."""
+    if conditions is not None:
+        cells = SharedCells(pipes) if pipes else None
+        shared = [
+            Port(goodput(pipe.rate_bps), cells.cell(number) if cells else Own())
+            for number, pipe in enumerate(plan.network.pipes)
+        ]
+        ports = Ports(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)), shared)
+        return FluidLink(me.name, ports, plan.network, plan.seed, clock, conditions)
+    return DelayLine(me.name, plan.network, plan.seed, clock) if plan.delay_rung == "transport" else None
 
 
 async def _probe(plan: Plan, name: str, identity: Identity) -> int:

@@ -27,8 +27,14 @@ class DirectControl(Control):
     desk: Desk
     node: str
 
-    async def join(self) -> None:
-        await self.desk.join(self.node, self.desk.plan.sha256)
+    async def join(self) -> float:
+        return await self.desk.join(self.node, self.desk.plan.sha256)
+
+    async def reached(self, step: int) -> None:
+        self.desk.reached(step)
+
+    async def due(self, event: int) -> float:
+        return await self.desk.due(event)
 
     async def end_epoch(self, epoch: Epoch) -> str:
         return await self.desk.end_epoch(epoch)
@@ -77,7 +83,7 @@ async def _trial(plan: Plan, sink: Callable[[str], Callable[[str], object]]) -> 
 def _fabric(plan: Plan) -> Fabric:
     uplinks = {node.name: Port(goodput(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: Port(goodput(node.downlink_bps)) for node in plan.nodes}
-    return Fabric(uplinks, downlinks, plan.timeouts.step)
+    return Fabric(uplinks, downlinks, plan.timeouts.step, plan.network, plan.seed)
 
 
 def _seams(name: str, fabric: Fabric, desk: Desk, clock: Clock, write: Callable[[str], object]) -> Seams:
@@ -87,4 +93,6 @@ def _seams(name: str, fabric: Fabric, desk: Desk, clock: Clock, write: Callable[
         clock=clock,
         log=RunLog(name, clock, write),
         interface_bytes=lambda: None,
+        core_share=lambda: None,
+        conditions=fabric.conditions[name],
     )

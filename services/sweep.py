@@ -22,20 +22,25 @@ FIXED = {"name", "strategies", "sweep", "baseline", "repeats"}  # what shapes th
 
 
 class Axis(Record):
-    """Values to try, one after the other; a plain list is an axis whose name is the path that it sets."""
+    """What to try, one after the other; a plain list is an axis whose name is the path that it sets."""
 
     paths: list[str] = Field([], description="dotted paths set to the same value; the axis' own name when absent")
-    values: list[JsonValue] = Field(min_length=1, description="what they are set to")
+    values: list[JsonValue] = Field([], description="what they are set to")
+    cases: dict[str, dict[str, JsonValue]] = Field(
+        {}, description="instead: name -> dotted paths and what each is set to; null takes a key away"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, given: Any) -> Any:
         if not isinstance(given, list | dict | cls):
-            raise ValueError("should be a list of values, or a section of paths and values")  # noqa: TRY004 - pydantic collects ValueErrors
+            raise ValueError("should be a list of values, or a section of paths and values, or of cases")  # noqa: TRY004 - pydantic collects ValueErrors
         return {"values": given} if isinstance(given, list) else given
 
     @model_validator(mode="after")
     def _values_differ(self) -> Self:
+        if bool(self.values) == bool(self.cases):
+            refuse([Conflict((), "write one of values and cases, with something to try")])
         twice = [value for k, value in enumerate(self.values) if value in self.values[:k]]
         refuse(Conflict((), f"{value} is listed twice; each value is tried once") for value in twice)
         return self
@@ -45,9 +50,25 @@ class Axis(Record):
         """Editors learn of both ways to write it."""
         return {"anyOf": [handler(core), {"type": "array", "minItems": 1}]}
 
+    @property
+    def choices(self) -> list[JsonValue]:
+        """Values, or names of cases."""
+        return self.values or list(self.cases)
+
     def sets(self, name: str) -> tuple[str, ...]:
         """The dotted paths that this axis sets when it stands under `name`."""
+        if self.cases:
+            return tuple(dict.fromkeys(path for case in self.cases.values() for path in case))
         return tuple(self.paths) or (SHORT.get(name, name),)
+
+    def assigns(self, name: str, choice: Any) -> Mapping[str, Any]:
+        """Dotted path -> what it is set to under one of the choices."""
+        return self.cases[choice] if self.cases else dict.fromkeys(self.sets(name), choice)
+
+    def tries(self, name: str, path: str) -> list[Any]:
+        """Everything that this axis sets one path to."""
+        assigned = (self.assigns(name, choice) for choice in self.choices)
+        return [values[path] for values in assigned if path in values]
 
     def concerns(self, name: str, label: str | None) -> bool:
         """Does it change anything for the strategy under `label`? The baseline (None) has one worker and no label."""
@@ -61,15 +82,15 @@ Sweep: TypeAlias = Mapping[str, Axis]
 
 
 def combinations(sweep: Sweep) -> Iterator[Setting]:
-    """Every choice of one value per axis; the last axis changes fastest."""
-    return (dict(zip(sweep, values, strict=True)) for values in product(*(axis.values for axis in sweep.values())))
+    """Every choice of one value or case per axis; the last axis changes fastest."""
+    return (dict(zip(sweep, values, strict=True)) for values in product(*(axis.choices for axis in sweep.values())))
 
 
 def apply(sweep: Sweep, setting: Setting, document: Document) -> Document:
     """A copy of `document` with the paths of every axis set to the value chosen there."""
     changed = deepcopy(document)
-    for name, value in setting.items():
-        for path in sweep[name].sets(name):
+    for name, choice in setting.items():
+        for path, value in sweep[name].assigns(name, choice).items():
             *parents, last = path.split(".")
             section = reduce(_enter, parents, changed)
             section[_key(section, last)] = deepcopy(value)

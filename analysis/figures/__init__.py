@@ -6,6 +6,7 @@
 from collections.abc import Callable
 
 from analysis.figures.base import Drawing, Run
+from analysis.figures.conditions import conditions
 from analysis.figures.efficiency import efficiency
 from analysis.figures.learning import learning
 from analysis.figures.predicted import predicted
@@ -13,9 +14,20 @@ from analysis.figures.speedup import speedup
 from analysis.figures.staleness import staleness
 from analysis.figures.step_breakdown import step_breakdown
 from analysis.figures.time_to_target import time_to_target
+from analysis.figures.timeline import timeline
 
 Draw = Callable[[Run], Drawing | None]
 
-FIGURES: tuple[Draw, ...] = (time_to_target, speedup, efficiency, step_breakdown, predicted, learning, staleness)
+FIGURES: tuple[Draw, ...] = (
+    time_to_target,
+    conditions,
+    timeline,
+    speedup,
+    efficiency,
+    step_breakdown,
+    predicted,
+    learning,
+    staleness,
+)
 
 __all__ = ["FIGURES", "Draw", "Drawing", "Run"]

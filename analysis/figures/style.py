@@ -111,11 +111,17 @@ def frame(figure: Figure, summary: Summary, title: str, key: Mapping[str, str] |
         _place_key(figure, key, lines=finding.count("\n") + 1)
 
 
+# What enforces links where nothing better is needed: a footer that names none of it has nothing to explain.
+FIRST_RUNGS = {"tc-htb", "netem", "virtual", "fluid"}
+
+
 def footer(summary: Summary) -> str:
-    """Verdict, engine, dilation and run."""
+    """Verdict, engine, what enforced links where it is not the first choice, dilation and run."""
+    usual = FIRST_RUNGS if summary.engine == "docker" else FIRST_RUNGS | {"transport"}
     parts = (
         f"verdict: {summary.verdict}",
         f"{summary.engine} engine",
+        *(f"{what} by {' and '.join(rungs)}" for what, rungs in summary.rungs.items() if not usual.issuperset(rungs)),
         f"dilation {summary.dilation:g}",
         f"{summary.scenario} {summary.run}",
         "MLPerf-style; not an MLPerf result",

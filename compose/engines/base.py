@@ -19,15 +19,38 @@ class Watcher(Protocol):
         """The coordinator has logged something."""
 
 
-class Shaped(Record):
-    """What is known of one node's link."""
+class Measured(Record):
+    """Something that was declared, and what a probe before the run has found; virtual units."""
 
-    rung: str  # of the ladder: tc-htb, transport, virtual, none
+    declared: float
+    achieved: float
+
+
+class Shaped(Record):
+    """What is known of one node's link; the switch between racks or regions has an entry, too."""
+
+    rung: str  # of the ladder, for rates: tc-htb, transport, fluid, none
+    rungs: dict[str, str] = Field(default={})  # property (rate, delay, loss, partition) -> rung, where it is declared
     uplink_bps: float | None = None  # declared, virtual
     downlink_bps: float | None = None
     read_back_uplink_bps: float | None = None  # what the kernel says it enforces, virtual
     read_back_downlink_bps: float | None = None
+    pipes_bps: dict[str, Measured] = Field(default={})  # limits of pairs and groups; achieved: as read back
+    achieved_pipes_bps: dict[str, float] = Field(default={})  # of floods before the run, as for links
+    achieved_uplink_bps: float | None = None  # of a flood before the run, in frames as tc counts, virtual
+    achieved_downlink_bps: float | None = None
+    round_trip_s: dict[str, Measured] = Field(default={})  # peer -> echoes before the run
+    message_s: dict[str, Measured] = Field(default={})  # peer -> one message of the workload's size
+    queues: dict[str, dict[str, int]] = Field(default={})  # device -> what its queue has counted during the run
     details: dict[str, Any] = Field(default={})
+
+
+class Throttling(Record):
+    """How often the kernel held a node back for its CPU quota, while the trial ran."""
+
+    periods: int  # scheduling periods in which it wanted to run
+    throttled_periods: int
+    throttled_s: float  # wall seconds
 
 
 class Status(Record):
@@ -40,7 +63,8 @@ class Status(Record):
     timings_s: dict[str, float] = Field(default={})  # wall seconds: up, gate, run, down
     exit_codes: dict[str, int] = Field(default={})
     shaping: dict[str, Shaped] = Field(default={})
-    host: dict[str, Any] = Field(default={})
+    throttling: dict[str, Throttling] = Field(default={})  # nodes in containers
+    host: dict[str, Any] = Field(default={})  # what compose.evidence has seen
 
 
 class Engine(ABC):

@@ -1,5 +1,6 @@
 """The containers of one trial: Compose starts and removes them, helpers shape their links, events tell who ends."""
 
+import json
 import subprocess
 import threading
 import time
@@ -13,35 +14,43 @@ import yaml
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
-from compose import shaping
-from compose.engines.base import Shaped
-from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL, labels
+from compose.engines.base import Shaped, Throttling
+from compose.engines.enforcement import Enforcement
+from compose.engines.helpers import HELPER
+from compose.engines.proof import prove
+from compose.engines.throttled import throttling
+from compose.engines.timeline import Timeline
+from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
 from compose.render import Host, project, render
+from compose.shaping.rungs import Rungs
+from compose.shaping.switch import SWITCH
 from compose.supervise import Nodes, TrialFailed
 from services.control import OPEN_GATE
-from services.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, Plan
+from services.runlog import TOKEN
 
 AT_ONCE = 8  # requests to the engine
 COMPOSE_S = 180.0  # for an engine that has stopped answering
 DOWN_AGAIN, DOWN_AGAIN_S = 5, 0.5
 LAST_LINES = 20
-HELPER = "shaper"
-HELPER_PIDS, HELPER_MEMORY = 32, "64m"  # a shell and one tc at a time
 
 
 class Containers(Nodes):
     """The nodes of one trial, a container each."""
 
-    def __init__(self, plan: Plan, folder: Path, host: Host) -> None:
+    def __init__(self, plan: Plan, folder: Path, host: Host, rungs: Rungs) -> None:
         self._plan = plan
         self._folder = folder
         self._host = host
         self._client = docker.from_env(max_pool_size=len(plan.nodes) + AT_ONCE)
         self._file = folder / "compose.yaml"
-        self._linked = tuple(node for node in plan.nodes if node.name != COORDINATOR)
-        self._ids: dict[str, Future[str]] = {node.name: Future() for node in plan.nodes}  # once they run
-        self._exits: dict[str, int] = {}
         self._helpers = ThreadPoolExecutor(AT_ONCE)
+        self.links = Enforcement(plan, self._client, host.images["cpu"], rungs, self._identifier)
+        self.timeline = Timeline(plan, self.links, folder / "events.jsonl")
+        self._nodes = {node.name for node in plan.nodes}
+        names = self._nodes | set(self.links.names)
+        self._ids: dict[str, Future[str]] = {name: Future() for name in names}  # once they run
+        self._exits: dict[str, int] = {}
         self._shapings: dict[str, Future[Shaped]] = {}
         self._events: Any = None
         self._deaf = False  # whether the stream of events has ended before its time
@@ -53,12 +62,21 @@ class Containers(Nodes):
         wanted = {"label": self._labels, "event": ["start", "die"]}
         self._events = self._client.events(decode=True, filters=wanted, since=int(time.time()))
         threading.Thread(target=self._heed, daemon=True).start()
-        self._shapings = {node.name: self._helpers.submit(self._shape, node) for node in self._linked}
+        self._shapings = {name: self._helpers.submit(self._shape, name) for name in self.links.names}
         self._compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
         threading.Thread(target=self._follow, args=(COORDINATOR,), daemon=True).start()
 
     def shape(self) -> dict[str, Shaped]:
         return {name: shaping.result(COMPOSE_S) for name, shaping in self._shapings.items()}
+
+    def prove(self) -> dict[str, Shaped]:
+        found = prove(self.links, self._helpers)
+        self.links.begin_counting(self._helpers)
+        return found
+
+    def account(self) -> dict[str, Shaped]:
+        self.timeline.close()
+        return self.links.account(self._helpers)
 
     def open_gate(self) -> None:
         self._container(COORDINATOR).kill(signal=OPEN_GATE.name)
@@ -66,14 +84,23 @@ class Containers(Nodes):
     def exit_codes(self) -> dict[str, int]:
         if self._deaf:
             self._look()
+        if not self._exits:  # a node that has died takes its helper's work with it, and is the better reason
+            self.links.check()
         return dict(self._exits)
 
     def complaint(self, node: str) -> str:
         said: bytes = self._container(node).logs(stdout=False, stderr=True, tail=LAST_LINES)
         return (said.decode(errors="replace").strip().splitlines() or [""])[-1]
 
+    def throttling(self) -> dict[str, Throttling]:
+        running = [node.name for node in self._plan.nodes if node.name not in self._exits]
+        counted = {node: throttling(self._known(node)) for node in running if self._ids[node].done()}
+        return {node: counters for node, counters in counted.items() if counters is not None}
+
     def stop(self) -> None:
         self._stopping = True
+        self.timeline.close()
+        self.links.close()
         for awaited in self._ids.values():
             awaited.cancel()
         self._helpers.shutdown(cancel_futures=True)
@@ -94,8 +121,15 @@ class Containers(Nodes):
         """What containers of this trial carry, and no others."""
         return [f"{RUN_LABEL}={self._plan.run}", f"{TRIAL_LABEL}={self._plan.trial}"]
 
+    def _identifier(self, node: str) -> str:
+        return self._ids[node].result(COMPOSE_S)
+
     def _container(self, node: str) -> Container:
-        return self._client.containers.get(self._ids[node].result(COMPOSE_S))
+        return self._client.containers.get(self._identifier(node))
+
+    def _known(self, node: str) -> Container:
+        """A container that was started, without asking the engine what it is like now."""
+        return Container({"Id": self._ids[node].result()}, self._client, self._client.containers)
 
     def _heed(self) -> None:
         """Remember who runs and how they end, until the stream of events is closed."""
@@ -105,7 +139,7 @@ class Containers(Nodes):
                 node = attributes[NODE_LABEL]
                 if node in self._ids and event["Action"] == "start":
                     self._runs(node, event["Actor"]["ID"])
-                elif node in self._ids:
+                elif node in self._nodes:
                     self._exits[node] = int(attributes["exitCode"])
         self._deaf = not self._stopping
 
@@ -115,7 +149,7 @@ class Containers(Nodes):
             node, state = container.labels[NODE_LABEL], container.attrs["State"]
             if node in self._ids and state["Status"] in ("running", "exited", "dead"):
                 self._runs(node, str(container.id))
-                if state["Status"] != "running":
+                if state["Status"] != "running" and node in self._nodes:
                     self._exits[node] = int(state["ExitCode"])
 
     def _runs(self, node: str, identifier: str) -> None:
@@ -125,64 +159,37 @@ class Containers(Nodes):
     def _follow(self, node: str) -> None:
         """Write a node's log as it comes."""
         with suppress(DockerException, CancelledError, TimeoutError), self._log(node).open("wb") as log:
+            line = b""
             for chunk in self._container(node).logs(stream=True, follow=True, stdout=True, stderr=False):
                 log.write(chunk)
                 log.flush()
+                *lines, line = (line + chunk).split(b"\n")
+                self._tell(lines)
 
-    def _shape(self, node: NodePlan) -> Shaped:
-        """Shape a node's link once it runs, and read back what the kernel made of it."""
-        if node.uplink_bps is None and node.downlink_bps is None:
-            return Shaped(rung="none")
-        uplink, downlink = shaping.read_back(node, self._plan.dilation, self._help(node))
-        return Shaped(
-            rung="tc-htb",
-            uplink_bps=node.uplink_bps,
-            downlink_bps=node.downlink_bps,
-            read_back_uplink_bps=uplink,
-            read_back_downlink_bps=downlink,
-            details=shaping.details(node, self._plan.dilation),
-        )
+    def _tell(self, lines: list[bytes]) -> None:
+        """Events of links hang on what the coordinator says, at once and not when somebody reads the file."""
+        for line in lines:
+            _, token, event = line.decode(errors="replace").partition(TOKEN)
+            if token:
+                self.timeline.heed(json.loads(event))
 
-    def _help(self, node: NodePlan) -> str:
-        """What a helper prints; it shares the node's network namespace and holds NET_ADMIN while tc runs."""
+    def _shape(self, name: str) -> Shaped:
+        """Shape one link; a node that has died has no network namespace to be shaped."""
         try:
-            helper = self._client.containers.create(
-                self._host.images["cpu"],
-                [shaping.script(node, self._plan.dilation)],
-                entrypoint=["/bin/sh", "-c"],
-                network_mode=f"container:{self._ids[node.name].result(COMPOSE_S)}",
-                user="0:0",
-                cap_drop=["ALL"],
-                cap_add=["NET_ADMIN"],
-                security_opt=["no-new-privileges:true"],
-                read_only=True,
-                pids_limit=HELPER_PIDS,
-                mem_limit=HELPER_MEMORY,
-                labels=labels(self._plan, HELPER, f"{HELPER}-{node.name}"),
-            )
-            helper.start()
-            code = helper.wait(timeout=COMPOSE_S)["StatusCode"]
-            printed: str = helper.logs().decode(errors="replace")
-        except DockerException as error:
-            raise self._unshaped(node, str(error)) from error
-        if code:
-            raise self._unshaped(node, printed)
-        return printed
-
-    def _unshaped(self, node: NodePlan, said: str) -> TrialFailed:
-        """Why a link has no shape: a node that has died has no network namespace to be shaped."""
-        self._look()
-        if node.name in self._exits:
-            code, complaint = self._exits[node.name], self.complaint(node.name)
-            return TrialFailed(f"{node.name} ended with exit code {code}: {complaint or 'no message'}")
-        return TrialFailed(f"{node.name}: its link could not be shaped: {_last_line(said)}")
+            return self.links.shape(name)
+        except TrialFailed as error:
+            self._look()
+            if name in self._exits:
+                complaint = self.complaint(name) or "no message"
+                raise TrialFailed(f"{name} ended with exit code {self._exits[name]}: {complaint}") from error
+            raise TrialFailed(f"{name}: its link could not be shaped: {error}") from error
 
     def _remove(self, container: Container) -> None:
         """Kill a container and keep what a node has printed; what can't be kept must not keep the container."""
         with suppress(DockerException):
             container.kill()
         try:
-            if container.labels[ROLE_LABEL] != HELPER:
+            if container.labels[ROLE_LABEL] not in (HELPER, SWITCH):
                 log = self._log(container.labels[NODE_LABEL])
                 log.write_bytes(container.logs(stdout=True, stderr=False))
                 if complaints := container.logs(stdout=False, stderr=True):

@@ -16,8 +16,10 @@ from docker.errors import DockerException
 from compose.authority import issue
 from compose.engines.base import Engine, Preparing, Status, Watcher
 from compose.engines.containers import Containers
-from compose.marks import secrets_prefix
+from compose.engines.helpers import HELPER, capabilities
+from compose.marks import labels, secrets_prefix
 from compose.render import Host
+from compose.shaping.rungs import TRIALS, Capability, Rungs, choose, needs_kernel
 from compose.supervise import Supervisor, Tail
 from services.component import Record
 from services.errors import HostError
@@ -50,6 +52,7 @@ class DockerEngine(Engine):
     name: ClassVar[EngineName] = "docker"
 
     def __init__(self) -> None:
+        self._kernel: set[Capability] | None = None  # what it can do to links, once it was tried
         self.images = dict(IMAGES)  # device -> tag; the one that names the content once it is built
 
     def missing(self) -> str | None:
@@ -88,13 +91,29 @@ class DockerEngine(Engine):
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
         if any(node.device == "cuda" for node in plan.nodes):
             self.images["cuda"] = _build("cuda")  # takes no time once it is there
+        rungs = self.rungs(plan)
+        if "transport" in (rungs.delay, rungs.loss):
+            plan = plan.model_copy(update={"delay_rung": "transport"})
+            (folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads it
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:
                 host = host_for(client, self.images, Path(secrets))
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
             hand_over(Path(secrets), host.user)
-            nodes = Containers(plan, folder, host)
+            nodes = Containers(plan, folder, host, rungs)
             return Supervisor(plan, nodes, Tail(folder / "logs" / f"{COORDINATOR}.log"), watch).run()
+
+    def rungs(self, plan: Plan) -> Rungs:
+        """What serves each property of a plan on this kernel, which is tried out once.
+
+        Raises:
+            HostError: something declared can't be enforced here, or not as `strict` wants it.
+        """
+        if self._kernel is None and needs_kernel(plan):
+            with closing(docker.from_env()) as client:
+                marks = labels(plan, HELPER, "kernel")
+                self._kernel = capabilities(client, self.images["cpu"], TRIALS, marks)
+        return choose(plan, self._kernel or ())
 
 
 def _build(target: str) -> str:

@@ -12,14 +12,17 @@ from typing import IO, ClassVar
 
 from compose.authority import issue
 from compose.engines.base import Engine, Shaped, Status, Watcher
+from compose.engines.fluid import refusal, shaped
 from compose.marks import RUN_VARIABLE, secrets_prefix
 from compose.supervise import Nodes, Supervisor, Tail
 from services.component import Record
 from services.control import OPEN_GATE
+from services.links import SharedCells
 from services.plan import COORDINATOR, Address, Addressing, Place, Plan
 from services.scenario import EngineName
 
 KILL_S = 2.0
+PIPES = "pipes"  # what nodes know together of the pipes that they share, beside their secrets
 # One BLAS thread per node, so that sums have the same bits everywhere; buffers that go back to the allocator and not to
 # the kernel, since page faults cost several times more than copies.
 ENVIRONMENT: Mapping[str, str] = {
@@ -59,7 +62,11 @@ class LocalEngine(Engine):
             return Loopback(ports=tuple(each.getsockname()[1] for each in sockets))
 
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+        shaping = shaped(plan, "transport")
+        if reason := refusal(plan, shaping):
+            return Status(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
+            SharedCells.create(Path(secrets) / PIPES, len(plan.network.pipes))
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = Processes(plan, folder, Path(secrets))
             return Supervisor(plan, nodes, Tail(folder / "logs" / f"{COORDINATOR}.log"), watch).run()
@@ -81,11 +88,7 @@ class Processes(Nodes):
 
     def shape(self) -> dict[str, Shaped]:
         """The transport of every node does it, from the plan; there is nothing in the kernel to read back."""
-        linked = (node for node in self._plan.nodes if node.name != COORDINATOR)
-        return {
-            node.name: Shaped(rung="transport", uplink_bps=node.uplink_bps, downlink_bps=node.downlink_bps)
-            for node in linked
-        }
+        return shaped(self._plan, "transport")
 
     def open_gate(self) -> None:
         self._processes[COORDINATOR].send_signal(OPEN_GATE)
@@ -114,7 +117,9 @@ class Processes(Nodes):
 
     def _popen(self, name: str, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
         plan, secrets = self._folder / "plan.json", self._secrets / name
-        command = [sys.executable, "-m", "services", "node", name, "--plan", str(plan), "--secrets", str(secrets)]
+        files = {"--plan": plan, "--secrets": secrets, "--pipes": self._secrets / PIPES}
+        options = [word for option, path in files.items() for word in (option, str(path))]
+        command = [sys.executable, "-m", "services", "node", name, *options]
         marks = {RUN_VARIABLE: self._plan.run}
         # A session of its own: Ctrl-C reaches the runner alone, which then stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments

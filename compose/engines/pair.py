@@ -22,7 +22,8 @@ from compose.engines.docker import DockerEngine, hand_over, host_for
 from compose.engines.local import ENVIRONMENT
 from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX, TRIAL_LABEL
 from compose.render import SYSCTLS
-from compose.shaping import FEWEST_SEGMENTS, LEAF_PACKETS, MTU_BYTES, burst_bytes
+from compose.shaping import tree
+from compose.shaping.credit import segments
 from services.control import OPEN_GATE
 from services.errors import HostError
 from services.linkspeed import ANSWERS, ASKS, Measured
@@ -135,13 +136,10 @@ def pair(engine: Engine) -> Pair:
 
 def _shape(client: Any, image: str, run: str, node: Container, rate_bps: float) -> None:
     """One class for all that a node sends, from outside the node."""
-    rate, burst = round(rate_bps), burst_bytes(rate_bps)
     script = (
         "set -e; dev=$(ip -o -4 route show scope link | awk '{print $3; exit}'); "
-        "tc qdisc add dev $dev root handle 1: htb default 1; "
-        f"tc class add dev $dev parent 1: classid 1:1 htb rate {rate}bit burst {burst} cburst {burst} quantum 65536; "
-        f"tc qdisc add dev $dev parent 1:1 handle 10: pfifo limit {LEAF_PACKETS}; "
-        f"ip link set dev $dev gso_max_segs {max(FEWEST_SEGMENTS, burst // MTU_BYTES)}"
+        f"tc -batch - <<END\n{chr(10).join(tree.link('$dev', rate_bps, {}))}\nEND\n"
+        f"ip link set dev $dev gso_max_segs {segments(rate_bps)}"
     )
     client.containers.run(
         image,

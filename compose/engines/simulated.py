@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from compose.engines.base import Engine, Preparing, Shaped, Status, Watcher
+from compose.engines.base import Engine, Preparing, Status, Watcher
+from compose.engines.fluid import refusal, shaped
 from compose.engines.local import ENVIRONMENT
 from compose.marks import RUN_VARIABLE
 from compose.supervise import Tail
@@ -18,6 +19,7 @@ from services.plan import COORDINATOR, Addressing, Nowhere, Plan
 from services.scenario import EngineName
 
 POLL_S = 0.02
+RUNG = "fluid"
 DONE = "done"  # what the simulator answers to a trial that went well; anything else is its complaint
 
 
@@ -41,6 +43,8 @@ class SimulatedEngine(Engine):
 
     def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
         started = time.monotonic()
+        if reason := refusal(plan, shaped(plan, RUNG)):
+            return _status(plan, reason, 0.0)
         tail = Tail(folder / "logs" / f"{COORDINATOR}.log")
         answer = self._ask(folder)
         while not (ended := answer()):
@@ -90,7 +94,6 @@ def _simulator() -> "subprocess.Popen[str]":
 
 def _status(plan: Plan, answer: str, wall_s: float) -> Status:
     failed = answer != DONE
-    linked = [node for node in plan.nodes if node.name != COORDINATOR]
     return Status(
         trial=plan.trial,
         engine=plan.engine,
@@ -98,8 +101,5 @@ def _status(plan: Plan, answer: str, wall_s: float) -> Status:
         reason=answer if failed else "",
         timings_s={"run": round(wall_s, 3)},
         exit_codes=dict.fromkeys((node.name for node in plan.nodes), int(failed)),
-        shaping={
-            node.name: Shaped(rung="virtual", uplink_bps=node.uplink_bps, downlink_bps=node.downlink_bps)
-            for node in linked
-        },
+        shaping=shaped(plan, RUNG),
     )

@@ -28,18 +28,33 @@ class Desk:
     log: RunLog
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     _released: asyncio.Event = field(default_factory=asyncio.Event)
+    _released_at: float = 0.0
+    _due: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number of an event that awaits a step
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _answers: dict[tuple[str, int], asyncio.Future[str]] = field(default_factory=dict)
     _finals: dict[str, Final] = field(default_factory=dict)
     _last: Epoch | None = None  # whose parameters were evaluated last
     _best_reached: bool = False
 
-    async def join(self, node: str, plan_sha256: str) -> None:
-        """A node is up; returns when the run starts."""
+    async def join(self, node: str, plan_sha256: str) -> float:
+        """A node is up; returns when the run starts, and when that is."""
         actions = self.machine.joined(node, plan_sha256)
         self.log.point("membership", {"node": node, "event": "joined"})
         await self._act(actions)
         await self._released.wait()
+        return self._released_at
+
+    def reached(self, step: int) -> None:
+        """A worker begins a step; the events of links that wait for it begin, unless another worker was first."""
+        for event in self.plan.events:
+            due = self._moment(event.number)
+            if event.is_of_links and event.step == step and not due.done():
+                due.set_result(self.clock.now())
+                self.log.point("event_due", {"number": event.number, "step": step})
+
+    async def due(self, event: int) -> float:
+        """Returns when an event begins that waits for a step, and when that is."""
+        return await asyncio.shield(self._moment(event))  # who waits may hang up, others go on waiting
 
     async def open_gate(self) -> None:
         """The network is as the plan wants it."""
@@ -61,6 +76,9 @@ class Desk:
         self._finals[node] = final
         self.log.point("membership", {"node": node, "event": "left"})
         await self._act(self.machine.left(node))
+
+    def _moment(self, event: int) -> asyncio.Future[float]:
+        return self._due.setdefault(event, asyncio.get_running_loop().create_future())
 
     def _answer(self, node: str, epoch: int) -> asyncio.Future[str]:
         """What will be answered to a node; the same future when it asks again."""
@@ -84,6 +102,7 @@ class Desk:
 
     def _release(self) -> None:
         self.log.end("init_stop")
+        self._released_at = self.clock.now()
         self.log.start("run_start")
         self.log.start("epoch_start", epoch_num=1, samples_count=0)
         self._released.set()

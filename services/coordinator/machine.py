@@ -1,6 +1,8 @@
 """How does a run begin, go on and end? Membership, the gate, epochs, the stop rule; no clock, socket or model."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TypeAlias
 
 from services.control import Epoch
@@ -24,7 +26,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Report:
-    """All workers have finished the epoch: its mean training loss is known."""
+    """All samples of an epoch, or as many, have been used: their mean training loss is known."""
 
     epoch: Epoch
     loss: float
@@ -75,6 +77,8 @@ class Run:
     _released: bool = False
     _finished: dict[int, dict[str, Epoch]] = field(default_factory=dict)
     _evaluated: int = 0
+    _pass: list[Epoch] = field(default_factory=list)  # reports since the last pass over the data
+    _passes: int = 0
 
     def joined(self, node: str, plan_sha256: str) -> list[Action]:
         """A node is up; a node may say so again.
@@ -100,7 +104,8 @@ class Run:
         Raises:
             ProtocolError: there is no such worker or no such epoch.
         """
-        if epoch.node not in self.workers or not 1 <= epoch.number <= self.epochs:
+        most = self.epochs if self.lockstep else inf  # a fast worker does more than its share of the budget
+        if epoch.node not in self.workers or not 1 <= epoch.number <= most:
             raise ProtocolError(f"{epoch.node} can't finish epoch {epoch.number}")
         reports = self._finished.setdefault(epoch.number, {})
         if epoch.node in reports:
@@ -111,9 +116,19 @@ class Run:
             actions.append(Evaluate(epoch))
         elif not self.lockstep or epoch.number <= self._evaluated:
             actions.append(Answer(epoch.node, epoch.number, self.reason))
-        if len(reports) == len(self.workers):
-            actions.append(Report(reports[self.workers[0]], _mean_loss(reports)))
+        if self.lockstep and len(reports) == len(self.workers):
+            actions.append(Report(reports[self.workers[0]], _mean_loss(reports.values())))
+        if not self.lockstep:
+            actions.extend(self._pass_over(replace(epoch, parameters=b"")))
         return actions
+
+    def _pass_over(self, epoch: Epoch) -> list[Action]:
+        """Out of lockstep fast workers do more epochs: as many reports as there are workers make one pass."""
+        self._pass.append(epoch)
+        if len(self._pass) < len(self.workers):
+            return []
+        done, self._pass, self._passes = self._pass, [], self._passes + 1
+        return [Report(replace(epoch, number=self._passes), _mean_loss(done))]
 
     def evaluated(self, epoch: Epoch, metrics: dict[str, float]) -> list[Action]:
         """The quality after an epoch is known."""
@@ -147,6 +162,6 @@ class Run:
         return [Release()]
 
 
-def _mean_loss(reports: dict[str, Epoch]) -> float:
+def _mean_loss(reports: Collection[Epoch]) -> float:
     """Mean over all samples of an epoch."""
-    return sum(report.loss_sum for report in reports.values()) / sum(report.loss_samples for report in reports.values())
+    return sum(report.loss_sum for report in reports) / sum(report.loss_samples for report in reports)

@@ -22,10 +22,19 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
     async def Join(self, request: wire.Joined, context: Any) -> wire.Released:  # noqa: N802 - named by the .proto
         await self._admit(request.node, context)
         try:
-            await self._desk.join(request.node, request.plan_sha256)
+            at = await self._desk.join(request.node, request.plan_sha256)
         except Refused as refusal:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refusal))
-        return wire.Released()
+        return wire.Released(at=at)
+
+    async def Reached(self, request: wire.StepReached, context: Any) -> wire.Noted:  # noqa: N802
+        await self._admit(request.node, context)
+        self._desk.reached(request.step)
+        return wire.Noted()
+
+    async def Due(self, request: wire.Awaited, context: Any) -> wire.Begun:  # noqa: N802
+        await self._admit(request.node, context)
+        return wire.Begun(at=await self._desk.due(request.event))
 
     async def EndEpoch(self, request: wire.EpochEnded, context: Any) -> wire.Decision:  # noqa: N802
         await self._admit(request.node, context)

@@ -4,22 +4,57 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from services.links import QUANTUM_BYTES, Port
+from services.clock import VirtualClock
+from services.conditions import Conditions
+from services.links import QUANTUM_BYTES, Passage, Port, goodput
+from services.network import Network
 from services.transport.base import Message, Tag, Traffic, Transport
 from services.transport.mailbox import Mailbox
+from services.transport.shaping import FluidLink, Ports
+
+NO_NETWORK = Network()
 
 
 class Fabric:
-    """The links and mailboxes of all nodes of one run."""
+    """The links and mailboxes of all nodes of one run, and the pipes between them."""
 
-    def __init__(self, uplinks: Mapping[str, Port], downlinks: Mapping[str, Port], timeout_s: float) -> None:
-        self.uplinks = uplinks
-        self.downlinks = downlinks
+    def __init__(
+        self,
+        uplinks: Mapping[str, Port],
+        downlinks: Mapping[str, Port],
+        timeout_s: float,
+        network: Network = NO_NETWORK,
+        seed: int = 0,
+    ) -> None:
+        pipes = [Port(goodput(pipe.rate_bps)) for pipe in network.pipes]
+        self.conditions = {name: Conditions() for name in uplinks}
+        self.links = {
+            name: FluidLink(
+                name,
+                Ports(uplinks[name], downlinks[name], pipes),
+                network,
+                seed,
+                VirtualClock(),
+                self.conditions[name],
+            )
+            for name in uplinks
+        }
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
+        self._entering: set[asyncio.Task[None]] = set()
 
     def transport(self, node: str) -> "VirtualTransport":
         """The seam as `node` sees it."""
         return VirtualTransport(self, node)
+
+    def carry(self, source: str, to: str, message: Message) -> None:
+        """Let a message that is on its way come in at its receiver, behind those of this sender before it."""
+        task = asyncio.get_running_loop().create_task(self._enter(source, to, message))
+        self._entering.add(task)
+        task.add_done_callback(self._entering.discard)
+
+    async def _enter(self, source: str, to: str, message: Message) -> None:
+        due = await self.links[to].entering(source, Passage(message.sent_at, message.passed_at), message.size)
+        asyncio.get_running_loop().call_at(due, self.mailboxes[to].deliver, source, message)
 
 
 class VirtualTransport(Transport):
@@ -35,13 +70,10 @@ class VirtualTransport(Transport):
         """Everybody is in this process."""
 
     async def send(self, to: str, message: Message) -> None:
-        loop = asyncio.get_running_loop()
-        sent_at, passed_at = self._fabric.uplinks[self._node].take(loop.time(), message.size)
         self.traffic.count(to, message.size, framing_bytes=0)
-        await asyncio.sleep(max(0.0, sent_at - loop.time()))
-        due = self._fabric.downlinks[to].give(sent_at, passed_at, message.size)
-        sent = replace(message, data=bytes(message.data), sent_at=sent_at, passed_at=passed_at)
-        loop.call_at(due, self._fabric.mailboxes[to].deliver, self._node, sent)
+        message = replace(message, data=bytes(message.data))  # the sender may go on to change it
+        async with self._fabric.links[self._node].leaving(to, message.size) as passage:
+            self._fabric.carry(self._node, to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
 
     async def recv(self, source: str, *tags: Tag) -> Message:
         return await self._fabric.mailboxes[self._node].take(source, *tags)

@@ -13,8 +13,36 @@ class Joined(_message.Message):
     def __init__(self, node: _Optional[str] = ..., plan_sha256: _Optional[str] = ...) -> None: ...
 
 class Released(_message.Message):
+    __slots__ = ("at",)
+    AT_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    def __init__(self, at: _Optional[float] = ...) -> None: ...
+
+class StepReached(_message.Message):
+    __slots__ = ("node", "step")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    step: int
+    def __init__(self, node: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Noted(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Awaited(_message.Message):
+    __slots__ = ("node", "event")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    event: int
+    def __init__(self, node: _Optional[str] = ..., event: _Optional[int] = ...) -> None: ...
+
+class Begun(_message.Message):
+    __slots__ = ("at",)
+    AT_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    def __init__(self, at: _Optional[float] = ...) -> None: ...
 
 class EpochEnded(_message.Message):
     __slots__ = ("node", "epoch", "steps", "samples", "loss_sum", "loss_samples", "parameters", "parameters_sha256")

@@ -41,6 +41,16 @@ class ControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.Joined.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.Released.FromString,
                 _registered_method=True)
+        self.Reached = channel.unary_unary(
+                '/ensayo.wire.Control/Reached',
+                request_serializer=services_dot_wire_dot_control__pb2.StepReached.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.Noted.FromString,
+                _registered_method=True)
+        self.Due = channel.unary_unary(
+                '/ensayo.wire.Control/Due',
+                request_serializer=services_dot_wire_dot_control__pb2.Awaited.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.Begun.FromString,
+                _registered_method=True)
         self.EndEpoch = channel.unary_unary(
                 '/ensayo.wire.Control/EndEpoch',
                 request_serializer=services_dot_wire_dot_control__pb2.EpochEnded.SerializeToString,
@@ -65,6 +75,20 @@ class ControlServicer:
 
     def Join(self, request, context):
         """The node is up and serves its data port. Answered when every node has joined and the network has been applied.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reached(self, request, context):
+        """A worker begins a step that an event of links waits for. The first to say so lets it begin.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Due(self, request, context):
+        """Answered when such an event begins, however long that takes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -98,6 +122,16 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Join,
                     request_deserializer=services_dot_wire_dot_control__pb2.Joined.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.Released.SerializeToString,
+            ),
+            'Reached': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reached,
+                    request_deserializer=services_dot_wire_dot_control__pb2.StepReached.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.Noted.SerializeToString,
+            ),
+            'Due': grpc.unary_unary_rpc_method_handler(
+                    servicer.Due,
+                    request_deserializer=services_dot_wire_dot_control__pb2.Awaited.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.Begun.SerializeToString,
             ),
             'EndEpoch': grpc.unary_unary_rpc_method_handler(
                     servicer.EndEpoch,
@@ -144,6 +178,60 @@ class Control:
             '/ensayo.wire.Control/Join',
             services_dot_wire_dot_control__pb2.Joined.SerializeToString,
             services_dot_wire_dot_control__pb2.Released.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reached(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/Reached',
+            services_dot_wire_dot_control__pb2.StepReached.SerializeToString,
+            services_dot_wire_dot_control__pb2.Noted.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Due(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/Due',
+            services_dot_wire_dot_control__pb2.Awaited.SerializeToString,
+            services_dot_wire_dot_control__pb2.Begun.FromString,
             options,
             channel_credentials,
             insecure,

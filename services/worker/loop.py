@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from services.clock import Clock
 from services.control import Control, Epoch, Final
 from services.datasets import Data
 from services.device import HostArray, Vector
-from services.pacing import Pace
+from services.pacing import Computed, Pace
 from services.plan import NodePlan, Plan
 from services.runlog import Batch, Phases, RunLog
 from services.strategies import Gradient, Outcome, Peer
@@ -30,6 +31,8 @@ STEP_COLUMNS = (
     "bytes_sent",
     "messages_sent",
     "staleness",
+    "forward_s",
+    "backward_s",
 )
 WARM_UPS = 3
 # A deadline is missed when it is passed by more than all of these: a share of the phase, what no timer of a busy host
@@ -69,6 +72,7 @@ class Worker:
     control: Control
     clock: Clock
     log: RunLog
+    step_begins: Callable[[int], Awaitable[None]]  # what waits for a step happens then
     tally: Tally = field(default_factory=Tally)
 
     async def warm_up(self) -> None:
@@ -92,7 +96,7 @@ class Worker:
         steps = Batch(self.log, "node_steps", STEP_COLUMNS)
         stopped = asyncio.create_task(self._stopped())
         step = 0
-        while step < self.plan.steps and not stopped.done():
+        while self._goes_on(step, outcome) and not stopped.done():
             outcome = await self._step(step, outcome.params, outcome.state, steps)
             step += 1
             if step % self.plan.steps_per_epoch == 0 and await self._end_epoch(step, outcome):
@@ -104,6 +108,19 @@ class Worker:
             await stopped
         await self.control.leave(Final())
 
+    def _goes_on(self, step: int, outcome: Outcome) -> bool:
+        """Whether the budget has a step left for this worker.
+
+        In lockstep everybody does as many. Otherwise fast workers do more: the budget is spent when all that is left of
+        its samples is being computed by the others, taken to have as many each as in this worker's last step.
+        """
+        if self.plan.strategy.synchronous or not step:
+            return step < self.plan.steps
+        order, workers = self.plan.order, self.plan.workers
+        own = len(order.share(step - 1, self.peer.rank, (1,) * workers))
+        others = len(order.indices(step - 1)) - own
+        return outcome.samples + others < self.plan.epochs * self.plan.train_samples
+
     async def _stopped(self) -> None:
         """Returns when the run is decided, for workers that don't wait for each other; never in lockstep."""
         if self.plan.strategy.synchronous:
@@ -112,16 +129,17 @@ class Worker:
 
     async def _step(self, step: int, params: Vector, state: State, steps: Batch) -> Outcome:
         """One step, timed by phase and logged."""
+        await self.step_begins(step)
         traffic = self.peer.transport.traffic
         sent = traffic.payload_bytes, traffic.messages
         started_ms, started = self.clock.epoch_ms(), self.clock.now()
         phases = Phases(self.clock)
-        loss, gradient, late_s = await self._gradient(step, params, phases)
+        loss, gradient, computed = await self._gradient(step, params, phases)
         outcome = await self.plan.strategy.step(self.peer, step, params, gradient, state, phases)
         self.tally.lost(loss, gradient.samples)
         spent, step_s = phases.seconds, self.clock.now() - started
-        if late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
-            self.tally.met(late_s, spent["compute"], step_s)
+        if computed.late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
+            self.tally.met(computed.late_s, spent["compute"], step_s)
         steps.add(
             (
                 step,
@@ -129,27 +147,32 @@ class Worker:
                 round(started_ms / 1e3, 6),
                 round(step_s, 6),
                 *(round(spent.get(phase, 0.0), 6) for phase in ("data", "compute", "exchange", "update")),
-                None if late_s is None else round(late_s, 6),
+                _rounded(computed.late_s),
                 gradient.samples,
                 loss,
                 traffic.payload_bytes - sent[0],
                 traffic.messages - sent[1],
                 outcome.staleness,
+                _rounded(computed.forward_s),
+                _rounded(computed.backward_s),
             )
         )
         if self.plan.hash_every_step:
             self.log.point("node_hash", _sha256(self.peer.device.to_host(outcome.params)), step=step + 1)
         return outcome
 
-    async def _gradient(self, step: int, params: Vector, phases: Phases) -> tuple[float, Gradient, float | None]:
-        """Mean loss and gradient of this worker's share of the batch, and how late they came."""
+    async def _gradient(
+        self, step: int, params: Vector, phases: Phases
+    ) -> tuple[float, Gradient, Computed[tuple[float, Vector]]]:
+        """Mean loss and gradient of this worker's share of the batch, and when they came."""
         with phases.span("data"):
             share = self.plan.order.share(step, self.peer.rank, (1,) * self.plan.workers)
             x = self.peer.device.to_device(self.data.train_x[share])
             y = self.peer.device.to_device(self.data.train_y[share])
         with phases.span("compute"):
-            (loss, mean), late_s = await self.pace.compute(len(share), lambda: self._mathematics(params, x, y))
-        return loss, Gradient(mean, len(share)), late_s
+            computed = await self.pace.compute(step, len(share), lambda: self._mathematics(params, x, y))
+        loss, mean = computed.result
+        return loss, Gradient(mean, len(share)), computed
 
     def _mathematics(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
         result = self.plan.model.loss_and_grad(self.data.task, params, x, y)
@@ -176,6 +199,10 @@ class Worker:
                 sha256=digest,
             )
         )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
 
 
 def _sha256(vector: HostArray) -> str:

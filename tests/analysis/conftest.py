@@ -71,7 +71,7 @@ def make_trial(tmp_path: Path) -> Callable[..., TrialTable]:
     """Writes plan, status and logs of one trial and reads them back: make_trial({"worker-0": [...]}, workers=2)."""
 
     def make(logs: dict[str, list[str]], status: dict[str, Any] | None = None, **planned: Any) -> TrialTable:
-        folder = TrialFolder(tmp_path / "trial")
+        folder = TrialFolder(tmp_path / "trials" / "000-t")
         (folder.path / "logs").mkdir(parents=True, exist_ok=True)
         plan = {"trial": "000-t", "label": "t", "workers": 1, "strategy": {"kind": "all_reduce"}} | planned
         folder.plan.write_text(json.dumps(plan))
@@ -252,7 +252,7 @@ class Rehearsal:
 def status_of(plan: dict[str, Any]) -> dict[str, Any]:
     """status.json of a trial that went well."""
     rates = {"uplink_bps": RATE_BPS, "downlink_bps": RATE_BPS}
-    shaped = {"rung": "virtual", **rates, **{f"read_back_{name}": rate for name, rate in rates.items()}}
+    shaped = {"rung": "fluid", **rates, **{f"read_back_{name}": rate for name, rate in rates.items()}}
     return {
         "trial": plan["trial"], "engine": "simulated", "status": "success", "reason": "",
         "timings_s": {"up": 0.1, "gate": 0.0, "run": 2.0, "down": 0.0},

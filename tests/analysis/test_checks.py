@@ -53,7 +53,7 @@ def test_unpaced_nodes_miss_nothing(make_trial: MakeTrial, stop_line: Line) -> N
         ({"rung": "tc-htb", "read_back_uplink_bps": 99e6}, Level.VALID),
         ({"rung": "tc-htb", "read_back_uplink_bps": 90e6}, Level.INVALID),
         ({"rung": "tc-htb", "read_back_uplink_bps": None}, Level.DEGRADED),
-        ({"rung": "virtual"}, Level.VALID),
+        ({"rung": "fluid"}, Level.VALID),
         ({"rung": "none"}, Level.INVALID),
     ],
 )

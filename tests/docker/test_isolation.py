@@ -16,8 +16,9 @@ import pytest
 from compose.authority import issue
 from compose.engines.base import Shaped
 from compose.engines.docker import Containers, DockerEngine, hand_over, host_for
+from compose.engines.helpers import HELPER
 from compose.load import load
-from compose.marks import NODE_LABEL, TRIAL_LABEL, labels, secrets_prefix
+from compose.marks import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, labels, secrets_prefix
 from compose.render import project
 from services import identity
 from services.identity import AUTHORITY, Identity
@@ -128,13 +129,13 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
         hand_over(Path(secrets), host.user)
         Path(folder, "logs").mkdir()
         Path(folder, "plan.json").write_text(plan.model_dump_json())
-        nodes = Containers(plan, Path(folder), host)
+        nodes = Containers(plan, Path(folder), host, docker_engine.rungs(plan))
         try:
             nodes.start()
             shaped = nodes.shape()
             wanted = {"label": f"{TRIAL_LABEL}={plan.trial}"}
             found = [each for each in client.containers.list(filters=wanted) if each.labels["ensayo.run"] == run]
-            containers = {each.labels[NODE_LABEL]: each for each in found}
+            containers = {each.labels[NODE_LABEL]: each for each in found if each.labels[ROLE_LABEL] != HELPER}
             _await_start([each for name, each in containers.items() if name != "coordinator"])
             yield Waiting(plan, Path(folder), Path(secrets), client, host.images["cpu"], containers, shaped)
         finally:

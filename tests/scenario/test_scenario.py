@@ -142,6 +142,21 @@ def test_an_axis_with_paths_sets_them_together() -> None:
     assert all(t.scenario.worker(0).uplink == t.scenario.cluster.server.uplink for t in trials)
 
 
+def test_a_case_sets_several_keys_and_takes_others_away() -> None:
+    """Strong and weak scaling differ in two keys; a sweep over each of them would try combinations without sense."""
+    strong: dict[str, object] = {"workload.batch": 64}
+    weak = {"workload.batch": None, "workload.batch_per_worker": 16}
+    trials = small(
+        sweep={"scaling": {"cases": {"strong": strong, "weak": weak}}, "workers": [4]}, baseline=False
+    ).trials()
+
+    found = [
+        (t.label, t.labels["scaling"], t.scenario.workload.batch, t.scenario.workload.batch_per_worker) for t in trials
+    ]
+    assert found == [(label, *case) for label in ("ring", "ps") for case in (("strong", 64, None), ("weak", None, 16))]
+    assert trials[1].id == "001-ring-w4-weak-r0"
+
+
 def test_groups_shrink_with_the_cluster() -> None:
     """A sweep over workers starts below the ranks that a group names."""
     by_workers = {trial.labels["workers"]: trial.scenario for trial in swept().trials()}

@@ -1,13 +1,17 @@
-"""The fluid model of a link: nothing is faster than it, nothing is lost, senders share a receiver."""
+"""The fluid model of a link: nothing is faster than it, nothing is lost, whoever shares a port shares its rate."""
+
+from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.links import Port, goodput
+from services.links import Own, Passage, Port, SharedCells, goodput
 
 sizes = st.lists(st.integers(1, 10**6), min_size=1, max_size=12)
 rates = st.floats(1e3, 1e9)
+AT_ONCE = Passage(0.0, 0.0)
 
 
 @given(sizes=sizes, rate=rates)
@@ -15,10 +19,10 @@ def test_messages_handed_over_at_once_leave_one_after_the_other(sizes: list[int]
     """A link is a queue: all together take the sum of the bytes over the rate."""
     port = Port(rate)
 
-    passed = [port.take(0.0, size) for size in sizes]
+    passed = [port.carry(AT_ONCE, size) for size in sizes]
 
-    assert passed[-1][1] == pytest.approx(sum(sizes) / rate)
-    assert [start for start, _ in passed] == [0.0, *(end for _, end in passed[:-1])]
+    assert passed[-1].ends == pytest.approx(sum(sizes) / rate)
+    assert [each.begins for each in passed] == [0.0, *(each.ends for each in passed[:-1])]
 
 
 @given(sizes=sizes, rate=rates, gaps=st.lists(st.floats(0, 10), min_size=12, max_size=12))
@@ -28,10 +32,10 @@ def test_no_message_is_faster_than_the_link(sizes: list[int], rate: float, gaps:
 
     for size, gap in zip(sizes, gaps, strict=False):
         now += gap
-        start, end = port.take(now, size)
-        assert start >= max(now, last)
-        assert end - start == pytest.approx(size / rate, rel=1e-6, abs=1e-9)
-        last = end
+        begins, ends = port.carry(Passage(now, now), size)
+        assert begins >= max(now, last)
+        assert ends - begins == pytest.approx(size / rate, rel=1e-6, abs=1e-9)
+        last = ends
 
 
 @given(sizes=sizes, rate=rates)
@@ -39,27 +43,90 @@ def test_senders_share_the_downlink_of_their_receiver(sizes: list[int], rate: fl
     """n workers push to one server: that its downlink is shared is what limits a parameter server."""
     downlink = Port(rate)
 
-    arrived = [downlink.give(*Port(rate).take(0.0, size), size) for size in sizes]
+    arrived = [downlink.carry(Port(rate).carry(AT_ONCE, size), size).ends for size in sizes]
 
     assert arrived[-1] == pytest.approx(sum(sizes) / rate)
     assert arrived == sorted(arrived)
 
 
-@given(size=st.integers(1, 10**6), up=rates, down=rates)
-def test_between_two_links_the_slower_one_counts(size: int, up: float, down: float) -> None:
+@given(size=st.integers(1, 10**6), chain=st.lists(rates, min_size=1, max_size=4))
+def test_along_a_chain_of_links_the_slowest_counts(size: int, chain: list[float]) -> None:
     """A message leaves one link while it enters the other; it is not stored in between."""
-    start, passed = Port(up).take(1.0, size)
+    passage = Passage(1.0, 1.0)
 
-    arrived = Port(down).give(start, passed, size)
+    for rate in chain:
+        passage = Port(rate).carry(passage, size)
 
-    assert arrived - 1.0 == pytest.approx(size / min(up, down), rel=1e-6)
+    assert passage.begins == 1.0
+    assert passage.ends - 1.0 == pytest.approx(size / min(chain), rel=1e-6)
+
+
+@given(sizes=sizes, chain=st.lists(rates, min_size=2, max_size=4))
+def test_a_flow_alone_is_as_fast_as_its_slowest_link_and_keeps_its_order(sizes: list[int], chain: list[float]) -> None:
+    """The bytes of all messages over the slowest rate, and what the largest message may wait at each other port."""
+    ports, ends = [Port(rate) for rate in chain], []
+
+    for size in sizes:
+        passage = AT_ONCE
+        for port in ports:
+            passage = port.carry(passage, size)
+        ends.append(passage.ends)
+
+    least_s = sum(sizes) / min(chain)
+    assert ends == sorted(ends)
+    assert least_s * (1 - 1e-9) <= ends[-1] <= least_s + max(sizes) * sum(1 / rate for rate in chain)
+
+
+@given(slow=st.floats(1e3, 1e5), share=st.floats(10, 1000))
+def test_a_slow_sender_leaves_the_rest_of_a_port_to_others(slow: float, share: float) -> None:
+    """A port is charged the bytes that pass it: a message that trickles in must not keep a fast one out."""
+    port, size = Port(slow * share), 10_000
+
+    trickle = port.carry(Port(slow).carry(AT_ONCE, size), size)
+    fast = port.carry(Port(slow * share).carry(AT_ONCE, size), size)
+
+    assert trickle.ends == pytest.approx(size / slow)
+    assert fast.ends == pytest.approx(2 * size / (slow * share))
 
 
 def test_an_unshaped_link_takes_no_time() -> None:
     """Absent means as fast as the host."""
-    assert Port(goodput(None)).take(2.0, 10**9) == (2.0, 2.0)
+    assert Port(goodput(None)).carry(Passage(2.0, 2.0), 10**9) == (2.0, 2.0)
 
 
 def test_a_rate_counts_whole_frames_as_the_kernel_does() -> None:
     """1448 of 1514 bytes of a full Ethernet frame are payload; 8 bits make a byte."""
     assert goodput(1514 * 8) == pytest.approx(1448)
+
+
+def test_a_port_in_a_file_does_what_a_port_in_memory_does(tmp_path: Path) -> None:
+    """Processes that share a pipe see one port, whoever has opened the file."""
+    SharedCells.create(tmp_path / "ports", 3)
+    shared = [Port(1e6, SharedCells(tmp_path / "ports").cell(1)) for _ in range(2)]
+    alone = Port(1e6, Own())
+
+    found = [shared[k % 2].carry(Passage(k * 0.1, k * 0.1), 200_000) for k in range(10)]
+
+    assert found == [alone.carry(Passage(k * 0.1, k * 0.1), 200_000) for k in range(10)]
+    assert SharedCells(tmp_path / "ports").cell(0).replace(lambda value: value) == (0.0, 0.0)
+
+
+def pass_many(path: Path, messages: int) -> None:
+    """What one of several processes does."""
+    port = Port(1.0, SharedCells(path).cell(0))
+    for _ in range(messages):
+        port.carry(AT_ONCE, 1)
+
+
+def test_no_message_is_lost_when_processes_pass_one_pipe_at_once(tmp_path: Path) -> None:
+    """Read, change and write are one: two processes that read the same number would pass two messages as one."""
+    path, context = tmp_path / "ports", get_context("fork")
+    SharedCells.create(path, 1)
+    processes = [context.Process(target=pass_many, args=(path, 5000)) for _ in range(3)]
+
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+    assert Port(1.0, SharedCells(path).cell(0)).free_at == 15000

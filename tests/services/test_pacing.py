@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.clock import VirtualClock
-from services.pacing import HostSpeed, Paced
+from services.pacing import Computed, HostSpeed, Paced
 
 Run = Callable[[Any], Any]
 
@@ -30,16 +30,17 @@ def test_in_virtual_time_a_phase_takes_exactly_samples_over_throughput(
 ) -> None:
     """Whatever the slot: it only says when within the phase the host works."""
 
-    async def phase() -> tuple[tuple[str, float | None], float]:
+    async def phase() -> tuple[Computed[str], float]:
         clock = VirtualClock()
-        done = await Paced(clock, throughput, slot).compute(samples, lambda: "done")
+        done = await Paced(clock, throughput, slot).compute(0, samples, lambda: "done")
         return done, clock.now()
 
-    (result, late_s), seconds = in_virtual_time(phase())
+    done, seconds = in_virtual_time(phase())
 
-    assert result == "done"
+    assert done.result == "done"
     assert seconds == pytest.approx(samples / throughput, rel=1e-9, abs=1e-9)
-    assert late_s == pytest.approx(0.0, abs=1e-9)
+    assert done.late_s == pytest.approx(0.0, abs=1e-9)
+    assert 2 * done.forward_s == pytest.approx(done.backward_s, rel=1e-6, abs=1e-9)
 
 
 def test_many_phases_end_where_their_sum_does(in_virtual_time: Run) -> None:
@@ -49,7 +50,7 @@ def test_many_phases_end_where_their_sum_does(in_virtual_time: Run) -> None:
         clock = Laborious(0.03)
         pace = Paced(clock, throughput=100.0, slot=0.0)
         for _ in range(50):
-            await pace.compute(10, lambda: None)
+            await pace.compute(0, 10, lambda: None)
         return clock.now()
 
     assert in_virtual_time(phases()) == pytest.approx(50 * 0.1)
@@ -61,7 +62,7 @@ def test_the_mathematics_of_the_last_slot_still_ends_in_time(slot: float, in_vir
 
     async def phases() -> list[float | None]:
         pace = Paced(Laborious(0.03), throughput=100.0, slot=slot)
-        return [(await pace.compute(10, lambda: None))[1] for _ in range(20)]
+        return [(await pace.compute(0, 10, lambda: None)).late_s for _ in range(20)]
 
     late = in_virtual_time(phases())
 
@@ -72,11 +73,11 @@ def test_what_ends_late_is_told(in_virtual_time: Run) -> None:
     """A host that is too slow must not pass for a slow cluster: the lateness decides whether a run is believed."""
 
     async def phase() -> float | None:
-        return (await Paced(Laborious(0.25), throughput=100.0, slot=0.0).compute(10, lambda: None))[1]
+        return (await Paced(Laborious(0.25), throughput=100.0, slot=0.0).compute(0, 10, lambda: None)).late_s
 
     assert in_virtual_time(phase()) == pytest.approx(0.25 + 0.002 - 0.1)
 
 
 def test_an_unpaced_worker_has_no_deadline(in_virtual_time: Run) -> None:
     """Nothing was declared, so nothing can be missed."""
-    assert in_virtual_time(HostSpeed(Laborious(0.25)).compute(10, lambda: 7)) == (7, None)
+    assert in_virtual_time(HostSpeed(Laborious(0.25)).compute(0, 10, lambda: 7)) == Computed(7)

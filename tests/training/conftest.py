@@ -97,6 +97,7 @@ def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
         cluster: Document | None = None,
         hash_every_step: bool = False,
         timeouts: Document | None = None,
+        events: list[Document] | None = None,
         seed: int = 1,
         **workload: Any,
     ) -> Rehearsal:
@@ -114,6 +115,7 @@ def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
             "strategies": {"it": strategy},
             "baseline": False,
             "timeouts": timeouts or {},
+            "events": events or [],
             "seed": seed,
         }
         rehearsal = Rehearsal(plan_of(document, hash_every_step=hash_every_step))

@@ -36,7 +36,9 @@ def test_every_node_sends_the_bytes_that_the_plan_promised(
     done = rehearse(strategy, workers, precision=precision)
 
     for node, per_step in done.plan.bytes_per_step.items():
-        assert done.value(node, "node_stop")["payload_bytes_sent"] == per_step * done.plan.steps
+        rank = done.plan.node(node).rank
+        steps = [len(done.steps(each)) for each in ([rank] if node.startswith("worker") else range(workers))]
+        assert done.value(node, "node_stop")["payload_bytes_sent"] * len(steps) == per_step * sum(steps)
     assert done.plan.bytes_per_step.keys() == {node.name for node in done.plan.nodes} - {"coordinator"}
 
 
@@ -65,10 +67,15 @@ def test_samples_processed_equal_the_budget(
 
     (stop,) = done.events("coordinator", "run_stop")
     budget = done.plan.epochs * done.plan.train_samples
-    assert stop["metadata"]["samples_count"] == budget
-    assert sum(row["samples"] for rank in range(workers) for row in done.steps(rank)) == budget
+    over = 0 if done.plan.strategy.synchronous else batch  # who computes when the rest is given out finishes its step
+    assert budget <= stop["metadata"]["samples_count"] <= budget + over
+    assert (
+        sum(row["samples"] for rank in range(workers) for row in done.steps(rank)) == stop["metadata"]["samples_count"]
+    )
     losses = done.events("coordinator", "train_loss")
-    assert [event["metadata"]["epoch_num"] for event in losses] == [1, 2, 3]
+    passes = [event["metadata"]["epoch_num"] for event in losses]
+    assert passes == [1, 2, 3][: len(passes)]
+    assert len(passes) >= (3 if done.plan.strategy.synchronous else 2)  # out of lockstep the last one may be cut short
 
 
 @every_strategy

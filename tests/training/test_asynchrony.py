@@ -91,6 +91,16 @@ def test_the_order_of_arrival_replays_to_the_same_parameters(
     assert hashlib.sha256(params.tobytes()).hexdigest() == done.value("coordinator", "params_sha256")
 
 
+def test_a_fast_worker_takes_over_what_a_slow_one_leaves(rehearse: Callable[..., Any]) -> None:
+    """Nobody waits for anybody, so a budget that was dealt out in equal parts would make all wait for the slowest."""
+    done = rehearse(ASP, 3, cluster=SLOW, epochs=40)
+
+    steps = [len(done.steps(rank)) for rank in range(3)]
+    ends = [row["start_s"] + row["step_s"] for rank in range(3) for row in done.steps(rank)[-1:]]
+    assert steps[1] / steps[0] == pytest.approx(4, rel=0.05)
+    assert max(ends) - min(ends) <= 1.01 * done.steps(0)[-1]["step_s"]
+
+
 def test_a_version_counts_the_pushes_received(rehearse: Callable[..., Any]) -> None:
     """No push is lost and none is applied twice."""
     done = rehearse(ASP | {"servers": 2}, 3, cluster=SLOW)

@@ -19,9 +19,17 @@ class GrpcControl(Control):
         self._channel = channel(plan.node(COORDINATOR).place.control, COORDINATOR, identity)
         self._stub = ControlStub(self._channel)
 
-    async def join(self) -> None:
+    async def join(self) -> float:
         hello = wire.Joined(node=self._node, plan_sha256=self._plan.sha256)
-        await self._call(self._stub.Join, hello, self._plan.timeouts.start)
+        return float((await self._call(self._stub.Join, hello, self._plan.timeouts.start)).at)
+
+    async def reached(self, step: int) -> None:
+        told = wire.StepReached(node=self._node, step=step)
+        await self._call(self._stub.Reached, told, self._plan.timeouts.step)
+
+    async def due(self, event: int) -> float:
+        awaited = wire.Awaited(node=self._node, event=event)
+        return float((await self._call(self._stub.Due, awaited, self._plan.timeouts.run)).at)
 
     async def end_epoch(self, epoch: Epoch) -> str:
         told = wire.EpochEnded(

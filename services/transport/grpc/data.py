@@ -11,25 +11,18 @@ import grpc
 from services.clock import Clock
 from services.errors import DeadlineExceeded, Refused, Unreachable
 from services.identity import Identity
-from services.links import QUANTUM_BYTES, Port
+from services.links import Passage
 from services.plan import Address
 from services.transport.base import Message, Stage, Tag, Traffic, Transport
 from services.transport.grpc.channels import OPTIONS, channel, listen, ours
 from services.transport.mailbox import Mailbox
+from services.transport.shaping import Shaping
 from services.wire.codec import decode, encode
 from services.wire.data_pb2 import Delivered
 
 METHOD = "/ensayo.wire.Data/Push"
 IDENTITY_KEY = "ensayo-identity-bin"
 PIECE_BYTES = 1 << 20  # larger messages leave the cache, smaller ones cost more per byte: gRPC is fastest at 1-2 MiB
-
-
-@dataclass(frozen=True)
-class Link:
-    """A link that this process has to shape itself, because the kernel does not."""
-
-    uplink: Port
-    downlink: Port
 
 
 @dataclass
@@ -52,7 +45,7 @@ class GrpcTransport(Transport):
         clock: Clock,
         timeout_s: float,
         run_s: float,
-        link: Link | None = None,
+        shaping: Shaping | None = None,
         encrypt: bool = False,
     ) -> None:
         """Nothing is opened yet.
@@ -61,17 +54,17 @@ class GrpcTransport(Transport):
             addresses: of all nodes, by name.
             timeout_s: wall seconds for one message.
             run_s: wall seconds that a stream may live.
-            link: how fast messages may leave and arrive; None when the kernel shapes the link.
+            shaping: what the kernel does not do to messages; None when it does everything.
             encrypt: TLS on the streams as well.
         """
         self.traffic = Traffic()
-        self.piece_bytes = PIECE_BYTES if link is None else QUANTUM_BYTES
+        self.piece_bytes = (shaping and shaping.piece_bytes) or PIECE_BYTES
         self._addresses = addresses
         self._identity = identity
         self._clock = clock
         self._timeout_s = timeout_s
         self._run_s = run_s
-        self._link = link
+        self._shaping = shaping
         self._tls = identity if encrypt else None
         self._mailbox = Mailbox(timeout_s)
         self._streams: dict[str, _Stream] = {}
@@ -116,11 +109,13 @@ class GrpcTransport(Transport):
         await stream.channel.close()
 
     async def send(self, to: str, message: Message) -> None:
+        if self._shaping is None:
+            return await self._write(to, message)
+        async with self._shaping.leaving(to, message.size) as passage:
+            return await self._write(to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
+
+    async def _write(self, to: str, message: Message) -> None:
         stream = self._streams.get(to) or self._open(to)
-        if self._link is not None:
-            sent_at, passed_at = self._link.uplink.take(self._clock.now(), message.size)
-            message = replace(message, sent_at=sent_at, passed_at=passed_at)
-            await self._clock.sleep_until(sent_at)
         part = encode(message)
         self.traffic.count(to, message.size, len(part) - message.size)
         try:
@@ -156,18 +151,19 @@ class GrpcTransport(Transport):
                 message = decode(part)
                 ended = message.tag.stage == Stage.END
                 if not ended:
-                    self._arrive(source, message)
+                    await self._arrive(source, message)
                     count += 1
         finally:
             if not ended:  # gRPC ends the iteration as if all were well when the other side is gone
                 self._mailbox.fail(source, Unreachable(f"{source} broke off its stream"))
         return Delivered(parts=count)
 
-    def _arrive(self, source: str, message: Message) -> None:
+    async def _arrive(self, source: str, message: Message) -> None:
         """Deliver a message when its link has carried it."""
-        if self._link is None:
+        if self._shaping is None:
             self._mailbox.deliver(source, message)
             return
-        due = self._link.downlink.give(message.sent_at, message.passed_at, message.size)
+        passage = Passage(message.sent_at, message.passed_at)
+        due = await self._shaping.entering(source, passage, message.size)
         wait_s = self._clock.wall(max(0.0, due - self._clock.now()))
         asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

@@ -14,10 +14,12 @@ from services.clock import WallClock, precise_loop
 from services.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
 from services.identity import Identity
 from services.links import Port, goodput
+from services.network import Network, Path
 from services.plan import Address
 from services.transport.base import Message, Stage, Tag
 from services.transport.grpc.channels import channel
-from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport, Link
+from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport
+from services.transport.shaping import DelayLine, FluidLink, Ports
 from services.transport.vectors import recv_rest, send_vector
 from services.wire.data_pb2 import Delivered
 
@@ -51,19 +53,27 @@ def addresses() -> dict[str, Address]:
     return {name: Address(host="127.0.0.1", port=port) for name, port in zip("abc", ports, strict=True)}
 
 
+def link(name: str, rate_bps: float, clock: WallClock) -> FluidLink:
+    """As fast in both directions."""
+    return FluidLink(name, Ports(Port(goodput(rate_bps)), Port(goodput(rate_bps))), Network(), 0, clock)
+
+
 @pytest.fixture
 def meet(identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet:
     """Lets `talk` use the transports of nodes a and b (c is never there); what it returns."""
 
-    def run(talk: Talk, *, rate_bps: float | None = None, timeout_s: float = 5.0, **options: Any) -> Any:
+    def run(
+        talk: Talk, *, rate_bps: float | None = None, far: Network | None = None, timeout_s: float = 5.0, **options: Any
+    ) -> Any:
         async def main() -> Any:
-            links = {
-                name: None if rate_bps is None else Link(Port(goodput(rate_bps)), Port(goodput(rate_bps)))
-                for name in ("a", "b")
+            clock = WallClock()
+            links: dict[str, Any] = {
+                name: None if rate_bps is None else link(name, rate_bps, clock) for name in ("a", "b")
             }
+            links |= {name: DelayLine(name, far, 0, clock) for name in "ab" if far}
             transports = {
-                name: GrpcTransport(addresses, identities[name], WallClock(), timeout_s, 30.0, link, **options)
-                for name, link in links.items()
+                name: GrpcTransport(addresses, identities[name], clock, timeout_s, 30.0, shaping, **options)
+                for name, shaping in links.items()
             }
             for transport in transports.values():
                 await transport.start()
@@ -284,3 +294,22 @@ def test_a_shaped_link_takes_as_long_as_its_rate_says(meet: Meet) -> None:
     seconds = min(meet(talk, rate_bps=1e8) for _ in range(2))  # whatever else this host does
 
     assert seconds == pytest.approx(8e6 / (1e8 * 1448 / 1514), rel=0.05)
+
+
+def test_delays_are_added_where_the_kernel_has_none(meet: Meet) -> None:
+    """The last rung of the ladder: each direction as late as its own path, messages in their order, nothing slower."""
+    far = Network(paths=(Path(source="a", target="b", delay_s=0.1), Path(source="b", target="a", delay_s=0.2)))
+
+    async def talk(nodes: Transports) -> list[float]:
+        clock, times = WallClock(), []
+        for one, other in ("ab", "ba", "ab"):
+            tags = [Tag(len(times), Stage.PUSH, 0, piece) for piece in range(20)]
+            started = clock.now()
+            for tag in tags:
+                await nodes[one].send(other, Message(tag, bytes(100_000)))
+            for tag in tags:
+                await nodes[other].recv(one, tag)
+            times.append(clock.now() - started)
+        return times
+
+    assert meet(talk, far=far) == pytest.approx([0.1, 0.2, 0.1], abs=0.05)

@@ -1,0 +1,16 @@
+"""Could the host carry what was declared?"""
+
+from analysis.checks.verdict import Verdict, invalid, valid
+from analysis.table import TrialTable
+
+
+def admission(trial: TrialTable) -> Verdict:
+    """Invalid when a trial ran at a lower dilation than the host's measured capacity admits."""
+    demands = trial.admission.get("demands") or []
+    needs: dict[str, float] = next((each["needs"] for each in demands if each["trial"] == trial.plan.trial), {})
+    if not needs:
+        return valid("nothing is declared that this host could lack")
+    needed = max(needs.values())
+    if trial.plan.dilation < needed:
+        return invalid(f"this host carries it at dilation {needed:g}, not at {trial.plan.dilation:g}")
+    return valid(f"dilation {trial.plan.dilation:g}; this host carries it from {needed:g} on")

@@ -1,0 +1,115 @@
+"""How close did the emulation come to what was declared? One row per property and class of nodes."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from analysis.checks.achieved_rates import DIRECTIONS
+from analysis.checks.achieved_rates import error as flow_error
+from analysis.checks.pipes import pipe_rates
+from analysis.checks.rates import SHAPED_IN_CODE
+from analysis.checks.round_trips import measured
+from analysis.checks.rungs import rung_of
+from analysis.plan import Node
+from analysis.table import TrialTable
+
+ROLES = {"worker": "workers", "ps_shard": "servers"}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One declared property of a node or path, or of alike ones together, and what was found."""
+
+    what: str  # uplink, downlink, round trip, step, event lateness
+    of: str  # which nodes
+    declared: float
+    achieved: float | None  # median; None where nothing was measured
+    error: float | None  # the worst, relative to what is declared; where nothing is declared, None
+    unit: str  # bit/s, s
+    by: str  # what enforced it
+    how: str  # how it is known: probed, read back, by construction, not at all
+
+
+def proofs(trials: Iterable[TrialTable]) -> tuple[Proof, ...]:
+    """The rows of all trials together, alike ones in one, in the order in which they first appear."""
+    rows: dict[tuple[str, str, float, str, str], list[Proof]] = {}
+    for trial in trials:
+        for found in (*_rates(trial), *_pipes(trial), *_round_trips(trial), *_devices(trial), *_events(trial)):
+            rows.setdefault((found.what, found.of, found.declared, found.by, found.how), []).append(found)
+    return tuple(_row(found) for found in rows.values())
+
+
+def _row(found: list[Proof]) -> Proof:
+    achieved = [each.achieved for each in found if each.achieved is not None]
+    errors = [each.error for each in found if each.error is not None]
+    worst = max(errors, key=abs, default=None)
+    return replace(found[0], achieved=median(achieved) if achieved else None, error=worst)
+
+
+def _rates(trial: TrialTable) -> Iterator[Proof]:
+    shaping = trial.status.get("shaping") or {}
+    for node in trial.plan.nodes:
+        for way in DIRECTIONS:
+            declared = getattr(node, f"{way}_bps")
+            if declared:
+                shaped = shaping.get(node.name) or {}
+                achieved, error, how = _rate(trial, node, way, shaped)
+                of, by = ROLES.get(node.role, node.role), rung_of(shaped, "rate") or "unknown"
+                yield Proof(way, of, declared, achieved, error, "bit/s", by, how)
+
+
+def _rate(trial: TrialTable, node: Node, way: str, shaped: dict[str, Any]) -> tuple[float | None, float | None, str]:
+    """What a link's rate was, its relative error, and how that is known; the strongest evidence there is."""
+    if (error := flow_error(trial, node, way)) is not None:
+        return float(shaped[f"achieved_{way}_bps"]), error, "probed with a flow"
+    declared = float(getattr(node, f"{way}_bps"))
+    if (told := shaped.get(f"read_back_{way}_bps")) is not None:
+        return float(told), float(told) / declared - 1, "read back"
+    by_us = shaped.get("rung") in SHAPED_IN_CODE
+    return (declared, 0.0, "by construction") if by_us else (None, None, "not at all")
+
+
+def _pipes(trial: TrialTable) -> Iterator[Proof]:
+    """Shared limits; what shapes them is recorded with the nodes on their ways."""
+    shaping = (trial.status.get("shaping") or {}).values()
+    by = next((rung for shaped in shaping if (rung := rung_of(shaped, "pipes")) not in (None, "none")), None)
+    for pipe in pipe_rates(trial):
+        yield Proof(
+            "shared link",
+            "groups",
+            pipe.declared_bps,
+            pipe.achieved_bps,
+            pipe.error,
+            "bit/s",
+            by or "unknown",
+            pipe.how,
+        )
+
+
+def _round_trips(trial: TrialTable) -> Iterator[Proof]:
+    shaping = trial.status.get("shaping") or {}
+    for trip in measured(trial):
+        by = rung_of(shaping.get(trip.node) or {}, "delay") or "unknown"
+        error = trip.error_s / trip.declared_s if trip.declared_s else None
+        by = by if trip.declared_s else "nothing"
+        yield Proof("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
+
+
+def _devices(trial: TrialTable) -> Iterator[Proof]:
+    """Mean duration of a paced worker's mathematics; jitter and slow-downs are declared too, so those are left out."""
+    changed = {name for event in trial.plan.events for name in event.what.nodes}
+    for node in trial.plan.nodes:
+        steps = trial.steps[trial.steps["node"] == node.name]
+        if node.throughput and node.variation is None and node.name not in changed and len(steps):
+            declared_s = round(float((steps["samples"] / node.throughput).mean()), 9)
+            achieved_s = float(steps["compute_s"].mean())
+            error = achieved_s / declared_s - 1 if declared_s else None
+            yield Proof("step", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
+
+
+def _events(trial: TrialTable) -> Iterator[Proof]:
+    own = {node.name for node in trial.plan.nodes}
+    for _, row in trial.events.dropna(subset=["lateness_s"]).iterrows():
+        late_s, by = abs(float(row["lateness_s"])), "the nodes" if row["by"] in own else str(row["by"])
+        yield Proof("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")

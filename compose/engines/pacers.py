@@ -1,0 +1,69 @@
+"""Containers that do nothing but keep a pace, as nodes of a trial would: one CPU group each, one network for all."""
+
+import json
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from typing import Any
+
+import docker
+from docker.errors import DockerException
+from docker.models.containers import Container
+
+from compose.engines.local import ENVIRONMENT
+from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL
+from compose.render import CPU_PERIOD_US
+from services.errors import HostError
+from services.pacing_probe import Beat
+
+PATIENCE_S = 300.0
+ROLE = "pacer"
+
+
+def pace(image: str, beats: list[Beat]) -> list[Mapping[str, Any]]:
+    """What `services.pacing_probe` says of each; nothing is left running.
+
+    Args:
+        image: of nodes.
+        beats: by rank.
+
+    Raises:
+        HostError: the engine does not do it, or a worker fails.
+    """
+    started: list[Container] = []
+    with closing(docker.from_env()) as client:
+        try:
+            for beat in beats:
+                started.append(_start(client, image, beat, started[0].id if started else None))
+            return [_result(container) for container in started]
+        except DockerException as error:
+            raise HostError(f"containers that keep a pace: {error}") from error
+        finally:
+            for container in started:
+                with suppress(DockerException):
+                    container.remove(force=True)
+
+
+def _start(client: docker.DockerClient, image: str, beat: Beat, first: str | None) -> Container:
+    words = (beat.rank, beat.workers, beat.steps, beat.work_s, beat.step_s)
+    container: Container = client.containers.run(
+        image,
+        ["pace", *map(str, words)],
+        detach=True,
+        network_mode="none" if first is None else f"container:{first}",
+        environment=dict(ENVIRONMENT),
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges:true"],
+        read_only=True,
+        cpu_period=CPU_PERIOD_US,
+        cpu_quota=CPU_PERIOD_US,
+        labels={RUN_LABEL: ROLE, ROLE_LABEL: ROLE, NODE_LABEL: f"{ROLE}-{beat.rank}"},
+    )
+    return container
+
+
+def _result(container: Container) -> Mapping[str, Any]:
+    code = container.wait(timeout=PATIENCE_S)["StatusCode"]
+    if code:
+        raise HostError(f"a container that keeps a pace ended with {code}: {container.logs().decode()[-500:]}")
+    told: dict[str, Any] = json.loads(container.logs(stdout=True, stderr=False))
+    return told

@@ -1,0 +1,5 @@
+"""How close does this host come to what a scenario declares? `make bench-fidelity` answers, row by row.
+
+`lab` holds real nodes at their gate: started, shaped and probed as for a run. Measuring programs (`services.measure`)
+run in their containers. A row (`rows`) asks one question and returns lines (`line`): declared, achieved, gate.
+"""

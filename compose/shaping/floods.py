@@ -1,0 +1,259 @@
+"""Which packets would show that links are what the plan says? Floods, echoes and a message, sent by helpers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf, sqrt
+
+from compose.shaping.state import members, state_of
+from services.component import Record
+from services.links import PAYLOAD_SHARE
+from services.network import Path, Pipe
+from services.plan import NodePlan, Plan
+
+FRAME_BITS = 1514 * 8
+SHORTEST_S, LONGEST_S, FEWEST_FRAMES = 0.15, 1.0, 40
+HOST_BPS = 1.5e9  # of floods at once on this host; above, its cores would be measured
+MOST_PEERS = 4  # to fill one link
+EAGER = 1.5  # how much more is sent than should arrive
+LONGEST_MESSAGE_S = 0.3
+SHORTEST_MESSAGE_BYTES = 64 << 10  # of smaller ones, credits let too much through at once
+ROUND_TRIP_SHARE = 0.05
+SPREADS = 4.0  # standard errors that a mean of few echoes may be off
+
+
+class Flood(Record):
+    """Datagrams from some nodes to others that together should arrive at a certain rate."""
+
+    name: str
+    tests: tuple[tuple[str, str], ...]  # (uplink | downlink | pipe, of whom)
+    flows: tuple[tuple[str, str], ...]  # (source, target)
+    rate_bps: float  # wall
+    delay_s: float = 0.0  # wall, the longest on its ways
+
+    @property
+    def seconds(self) -> float:
+        """For how long arrivals are counted."""
+        return min(LONGEST_S, max(SHORTEST_S, FEWEST_FRAMES * FRAME_BITS / self.rate_bps))
+
+    @property
+    def most_bps(self) -> float:
+        """What one source sends to one target at most."""
+        return self.rate_bps * EAGER
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Everybody who takes part."""
+        return frozenset(name for flow in self.flows for name in flow)
+
+    def by_source(self) -> dict[str, tuple[str, ...]]:
+        """Source -> targets."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for source, target in self.flows:
+            found[source].append(target)
+        return {source: tuple(targets) for source, targets in found.items()}
+
+    def by_target(self) -> dict[str, tuple[str, ...]]:
+        """Target -> sources."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for source, target in self.flows:
+            found[target].append(source)
+        return {target: tuple(sources) for target, sources in found.items()}
+
+    def complaint(self, achieved_bps: float, dilation: float) -> str:
+        """What is wrong, in virtual units."""
+        declared, found = self.rate_bps * dilation / 1e6, achieved_bps * dilation / 1e6
+        error = found / declared - 1
+        return f"declared {declared:.4g} Mbit/s, {found:.4g} arrived in the probe before the run ({error:+.1%})"
+
+
+class RoundTrip(Record):
+    """What echoes between two nodes should take; virtual seconds."""
+
+    mean_s: float
+    deviation_s: float = 0.0  # of one echo
+
+    def judged_by(self, echoes_s: Sequence[float], dilation: float) -> float | None:
+        """The round trip that echoes show; None when none came back.
+
+        It is their mean where it varies, else the least, since waiting for this host's cores only adds to it.
+        """
+        if not echoes_s:
+            return None
+        found = sum(echoes_s) / len(echoes_s) if self.deviation_s else min(echoes_s)
+        return found / dilation
+
+    def allows(self, achieved_s: float, tolerance_s: float, echoes: int = 6) -> bool:
+        """Whether what was found may be what was declared."""
+        spread = SPREADS * self.deviation_s / sqrt(echoes)
+        return abs(achieved_s - self.mean_s) <= max(tolerance_s, ROUND_TRIP_SHARE * self.mean_s) + spread
+
+    def complaint(self, source: str, target: str, achieved_s: float | None) -> str:
+        """What is wrong."""
+        found = "no echo came back" if achieved_s is None else f"echoes took {achieved_s * 1e3:.2f} ms"
+        return f"{source} to {target} and back: declared {self.mean_s * 1e3:.2f} ms, {found}"
+
+
+class Message(Record):
+    """One message and the time that it should take."""
+
+    source: str
+    target: str
+    size: int
+    seconds: float  # wall
+
+
+def round_trips(plan: Plan) -> dict[str, dict[str, RoundTrip]]:
+    """Node -> peer -> what echoes between them take, for every pair with a delay, once."""
+    names = [node.name for node in members(plan)]
+    found: dict[str, dict[str, RoundTrip]] = {}
+    for k, one in enumerate(names):
+        for other in names[k + 1 :]:
+            there, back = plan.network.path(one, other), plan.network.path(other, one)
+            if there.delay_s + back.delay_s:
+                deviation = sqrt(sum(jitter.deviation**2 for path in (there, back) for jitter in path.jitters))
+                found.setdefault(one, {})[other] = RoundTrip(mean_s=there.delay_s + back.delay_s, deviation_s=deviation)
+    return found
+
+
+def plan_floods(plan: Plan) -> tuple[Flood, ...]:
+    """Floods that test every uplink, downlink and limit that can be filled; one may test an uplink and a downlink."""
+    ways = _Ways(plan)
+    tested: set[tuple[str, str]] = set()
+    floods = [*_between_equals(ways, tested), *_of_links(ways, tested), *_of_pipes(ways)]
+    return tuple(floods)
+
+
+def rounds(floods: Iterable[Flood]) -> tuple[tuple[Flood, ...], ...]:
+    """Floods that may go on at once: of different nodes, and no more than the host carries."""
+    packed: list[list[Flood]] = []
+    for flood in sorted(floods, key=lambda flood: -flood.seconds):
+        for together in packed:
+            free = all(flood.nodes.isdisjoint(other.nodes) for other in together)
+            if free and sum(other.rate_bps for other in (*together, flood)) <= HOST_BPS:
+                together.append(flood)
+                break
+        else:
+            packed.append([flood])
+    return tuple(map(tuple, packed))
+
+
+def message_of(plan: Plan) -> Message | None:
+    """A message of the size that the workload sends, where a stream to send it on loses nothing; None elsewhere."""
+    ways = _Ways(plan)
+    size = plan.vector_bytes // max(1, plan.servers or plan.workers)
+    for source, target in ways.pairs():
+        rate = ways.rate(source.name, target.name)
+        there, back = plan.network.path(source.name, target.name), plan.network.path(target.name, source.name)
+        if rate == inf or there.losses or back.losses or there.delay_s or back.delay_s:
+            continue
+        fits = min(size, int(rate / 8 * PAYLOAD_SHARE * LONGEST_MESSAGE_S))
+        if fits < SHORTEST_MESSAGE_BYTES:
+            return None
+        return Message(source=source.name, target=target.name, size=fits, seconds=fits * 8 / (rate * PAYLOAD_SHARE))
+    return None
+
+
+class _Ways:
+    """Rates between nodes on the wall."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.nodes = members(plan)
+        self._states = {node.name: state_of(plan, node) for node in self.nodes}
+
+    def pairs(self) -> Iterator[tuple[NodePlan, NodePlan]]:
+        """All ordered pairs; a node's successor comes first, so that everybody gets another partner."""
+        for distance in range(1, len(self.nodes)):
+            for k, node in enumerate(self.nodes):
+                yield node, self.nodes[(k + distance) % len(self.nodes)]
+
+    def uplink(self, name: str) -> float:
+        return self._states[name].uplink_bps or inf
+
+    def downlink(self, name: str) -> float:
+        return self._states[name].downlink_bps or inf
+
+    def pipes(self, source: str, target: str) -> tuple[Pipe, ...]:
+        return self.plan.network.through(source, target)
+
+    def between(self, source: str, target: str) -> float:
+        """The least rate of what lies between two ports."""
+        return min((pipe.rate_bps / self.plan.dilation for pipe in self.pipes(source, target)), default=inf)
+
+    def rate(self, source: str, target: str) -> float:
+        """What one flow gets."""
+        return min(self.uplink(source), self.between(source, target), self.downlink(target))
+
+    def delay(self, flows: Iterable[tuple[str, str]]) -> float:
+        """The longest delay of some flows."""
+        paths: list[Path] = [self.plan.network.path(*flow) for flow in flows]
+        return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
+
+    def lossy(self, flows: Iterable[tuple[str, str]]) -> bool:
+        """Whether a flood would lose what it is to count."""
+        return any(self.plan.network.path(*flow).losses for flow in flows)
+
+    def flood(
+        self, name: str, tests: tuple[tuple[str, str], ...], flows: tuple[tuple[str, str], ...], rate: float
+    ) -> Flood:
+        return Flood(name=name, tests=tests, flows=flows, rate_bps=rate, delay_s=self.delay(flows))
+
+
+def _between_equals(ways: _Ways, tested: set[tuple[str, str]]) -> Iterator[Flood]:
+    """An uplink and a downlink of the same rate with nothing slower between them: one flood shows both."""
+    for source, target in ways.pairs():
+        tests, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
+        rate = ways.uplink(source.name)
+        equal = rate == ways.downlink(target.name) < inf and ways.between(source.name, target.name) > rate
+        if equal and not tested & set(tests) and not ways.lossy(flows):
+            tested |= set(tests)
+            yield ways.flood(f"{source.name} to {target.name}", tests, flows, rate)
+
+
+def _of_links(ways: _Ways, tested: set[tuple[str, str]]) -> Iterator[Flood]:
+    """The others: as many peers as it takes to fill a link, without a shared limit on the way."""
+    for node in ways.nodes:
+        for kind, rate in (("uplink", ways.uplink(node.name)), ("downlink", ways.downlink(node.name))):
+            if rate == inf or (kind, node.name) in tested:
+                continue
+            flows = _filling(ways, node.name, kind, rate)
+            if flows and not ways.lossy(flows):
+                yield ways.flood(f"{node.name} {kind}", ((kind, node.name),), flows, rate)
+
+
+def _filling(ways: _Ways, name: str, kind: str, rate: float) -> tuple[tuple[str, str], ...]:
+    """Flows that fill a link; none when too few peers could."""
+    others = [node.name for node in ways.nodes if node.name != name]
+    flows = [(name, other) if kind == "uplink" else (other, name) for other in others]
+
+    def brings(flow: tuple[str, str]) -> float:
+        source, target = flow
+        shared = any(pipe.shared for pipe in ways.pipes(source, target))
+        beside = ways.downlink(target) if kind == "uplink" else ways.uplink(source)
+        return 0.0 if shared else min(ways.between(source, target), beside)
+
+    chosen: list[tuple[str, str]] = []
+    for flow in sorted(flows, key=brings, reverse=True)[:MOST_PEERS]:
+        chosen.append(flow)
+        if sum(map(brings, chosen)) >= rate:
+            return tuple(chosen)
+    return ()
+
+
+def _of_pipes(ways: _Ways) -> Iterator[Flood]:
+    """Limits of pairs and groups, by disjoint pairs of nodes that together could send more."""
+    for pipe in ways.plan.network.pipes:
+        rate, free = pipe.rate_bps / ways.plan.dilation, set(pipe.sources) | set(pipe.targets)
+        chosen: list[tuple[str, str]] = []
+        could = 0.0
+        for source in pipe.sources:
+            target = next((name for name in pipe.targets if name in free and name != source), None)
+            if source in free and target and could < rate and len(chosen) < MOST_PEERS:
+                rest = [p.rate_bps / ways.plan.dilation for p in ways.pipes(source, target) if p != pipe]
+                could += min(ways.uplink(source), ways.downlink(target), *rest, inf)
+                chosen.append((source, target))
+                free -= {source, target}
+        others = {p.name: p.rate_bps for flow in chosen for p in ways.pipes(*flow) if p != pipe}
+        filled = could >= rate and all(least >= pipe.rate_bps for least in others.values())
+        if filled and not ways.lossy(chosen):
+            yield ways.flood(pipe.name, (("pipe", pipe.name),), tuple(chosen), rate)

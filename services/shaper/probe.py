@@ -1,0 +1,202 @@
+"""Is a shaped link what it should be? Echoes, floods and one message, sent between helpers before training begins.
+
+Floods are UDP: a rate shows at once, however long the path's delay is, while TCP would need many round trips to find
+it. They are told as rates of Ethernet frames, as tc counts.
+"""
+
+import socket
+import struct
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
+DATAGRAM_BYTES, FRAME_BYTES = 1472, 1514
+_UDP_SEGMENT, _UDP_GRO, _SOL_UDP = 103, 104, 17
+MOST_SEGMENTS = 11  # as in `compose.shaping`: what TCP hands over at most, on a slow link
+ECHO_TIMEOUT_S = 1.0
+RECEIVE_BUFFER_BYTES = 4 << 20
+PIECE_BYTES = 64 << 10
+MESSAGE_TIMEOUT_S = 20.0
+_ECHO = struct.Struct("=Id")
+
+
+@dataclass
+class Ear:
+    """What listens beside a node while its links are probed; it answers echoes and counts what floods it."""
+
+    address: str
+    _frames: list[tuple[float, str, int]] = field(default_factory=list)
+    _sockets: list[socket.socket] = field(default_factory=list)
+
+    def open(self) -> None:
+        """Listen, in threads that end when it closes."""
+        echo, flood = (_udp(self.address, port) for port in (ECHO_PORT, FLOOD_PORT))
+        flood.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        flood.setsockopt(_SOL_UDP, _UDP_GRO, 1)
+        message = socket.create_server((self.address, MESSAGE_PORT))
+        self._sockets += [echo, flood, message]
+        for work, link in ((_answer, echo), (self._count, flood), (_swallow, message)):
+            threading.Thread(target=work, args=(link,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening; the ports are free again."""
+        for link in self._sockets:
+            link.close()
+
+    def rates(self, since: float, until: float) -> dict[str, float]:
+        """Bit/s that came from each address between two moments of the monotonic clock."""
+        inside = [frame for frame in self._frames if since <= frame[0] <= until]
+        by_source: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+        for moment, source, size in inside:
+            by_source[source].append((moment, size))
+        return {source: _rate(frames) for source, frames in by_source.items()}
+
+    def total(self, since: float, until: float) -> float:
+        """Bit/s that came from all together."""
+        return _rate([(moment, size) for moment, _, size in self._frames if since <= moment <= until])
+
+    def _count(self, link: socket.socket) -> None:
+        while (got := _received(link)) is not None:
+            size, source = got
+            datagrams = -(-size // DATAGRAM_BYTES)
+            self._frames.append((time.monotonic(), source, datagrams * FRAME_BYTES))
+
+
+def echoes(peers: Mapping[str, str], count: int, gap_s: float) -> dict[str, list[float]]:
+    """Round trips to every peer, seconds; a lost echo is missing.
+
+    Args:
+        peers: name -> address.
+        count: echoes to each.
+        gap_s: between two rounds.
+    """
+    names = {address: name for name, address in peers.items()}
+    found: dict[str, list[float]] = {name: [] for name in peers}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+        link.settimeout(0.001)
+        started, sent = time.monotonic(), 0
+        deadline = started + count * gap_s + ECHO_TIMEOUT_S
+        while time.monotonic() < deadline and sum(map(len, found.values())) < count * len(peers):
+            if sent < count and time.monotonic() >= started + sent * gap_s:
+                for address in names:
+                    link.sendto(_ECHO.pack(sent, time.monotonic()), (address, ECHO_PORT))
+                sent += 1
+            try:
+                data, (address, _) = link.recvfrom(64)
+            except TimeoutError:
+                continue
+            found[names[address]].append(time.monotonic() - _ECHO.unpack(data)[1])
+    return found
+
+
+def flood(targets: Mapping[str, float], since: float, until: float) -> None:
+    """Send datagrams to some addresses between two moments, as fast as the link takes them.
+
+    Args:
+        targets: address -> bit/s of frames not to exceed, so that what no link limits doesn't take the whole host.
+        since: moment of the monotonic clock at which to begin.
+        until: when to end.
+    """
+    threads = [threading.Thread(target=_flood, args=(*item, since, until)) for item in targets.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def message_s(address: str, size: int) -> float:
+    """Seconds from the first byte of a message to its acknowledgement, on a stream that has sent one before."""
+    with socket.create_connection((address, MESSAGE_PORT), timeout=MESSAGE_TIMEOUT_S) as stream:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(2):
+            started = time.monotonic()
+            stream.sendall(struct.pack(">Q", size))
+            for sent in range(0, size, PIECE_BYTES):
+                stream.sendall(bytes(min(PIECE_BYTES, size - sent)))
+            stream.recv(1)
+            taken = time.monotonic() - started
+        return taken
+
+
+def _flood(address: str, most_bps: float, since: float, until: float) -> None:
+    """In bunches that the kernel cuts; a socket's buffer is what holds it back."""
+    segments = max(1, min(MOST_SEGMENTS, int(most_bps / 8 * 0.002 / FRAME_BYTES)))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+        link.setsockopt(_SOL_UDP, _UDP_SEGMENT, DATAGRAM_BYTES)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * segments * FRAME_BYTES)  # little is left at the end
+        link.settimeout(0.05)
+        bunch, gap_s = bytes(segments * DATAGRAM_BYTES), segments * FRAME_BYTES * 8 / most_bps
+        next_at = since
+        while (now := time.monotonic()) < until:
+            if now < next_at:
+                time.sleep(min(next_at, until) - now)
+                continue
+            try:
+                link.sendto(bunch, (address, FLOOD_PORT))
+            except (TimeoutError, OSError):  # full, or the peer does not listen yet
+                continue
+            next_at = max(next_at + gap_s, time.monotonic() - 10 * gap_s)
+
+
+def _answer(link: socket.socket) -> None:
+    try:
+        while True:
+            data, sender = link.recvfrom(64)
+            link.sendto(data, sender)
+    except OSError:  # closed
+        return
+
+
+def _swallow(server: socket.socket) -> None:
+    """Read messages, and answer each with one byte."""
+    try:
+        while True:
+            stream, _ = server.accept()
+            threading.Thread(target=_swallow_stream, args=(stream,), daemon=True).start()
+    except OSError:  # closed
+        return
+
+
+def _swallow_stream(stream: socket.socket) -> None:
+    with stream:
+        while header := stream.recv(8, socket.MSG_WAITALL):
+            (left,) = struct.unpack(">Q", header)
+            while left > 0:
+                left -= len(stream.recv(min(left, PIECE_BYTES)))
+            stream.sendall(b"+")
+
+
+def _received(link: socket.socket) -> tuple[int, str] | None:
+    """Bytes and sender of what came; None once the socket is closed."""
+    try:
+        size, (source, _) = link.recvfrom_into(_BUFFERS.buffer)
+    except OSError:
+        return None
+    return size, source
+
+
+class _Buffers(threading.local):
+    """A buffer per thread: datagrams are counted, not kept."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(1 << 16)
+
+
+_BUFFERS = _Buffers()
+
+
+def _rate(frames: list[tuple[float, int]]) -> float:
+    """Bit/s of what came after the first, over the time from the first to the last."""
+    if len(frames) < 2 or frames[-1][0] == frames[0][0]:  # noqa: PLR2004
+        return 0.0
+    return sum(size for _, size in frames[1:]) * 8 / (frames[-1][0] - frames[0][0])
+
+
+def _udp(address: str, port: int) -> socket.socket:
+    link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    link.bind((address, port))
+    return link

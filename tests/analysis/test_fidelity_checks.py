@@ -1,0 +1,289 @@
+"""Checks of the emulation itself: made-up records of a good host and of every kind of bad one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.checks import Check
+from analysis.checks.achieved_rates import achieved_rates
+from analysis.checks.admission import admission
+from analysis.checks.canary import canary
+from analysis.checks.drops import drops
+from analysis.checks.event_lateness import event_lateness
+from analysis.checks.pipes import pipes
+from analysis.checks.round_trips import round_trips
+from analysis.checks.rungs import rungs
+from analysis.checks.speed_ratio import speed_ratio
+from analysis.checks.throttled import throttled
+from analysis.checks.verdict import Level
+from analysis.table import TrialTable
+
+MakeTrial = Callable[..., TrialTable]
+Line = Callable[..., str]
+
+VALID, DEGRADED, INVALID = Level
+PACED = {"role": "worker", "throughput": 100.0, "uplink_bps": 1e8, "downlink_bps": 1e8}
+NODES = [{"name": f"worker-{rank}", "rank": rank, **PACED} for rank in range(2)]
+FAR = {"paths": [{"source": f"worker-{a}", "target": f"worker-{1 - a}", "delay_s": 0.005} for a in range(2)]}
+LOSSY = {"paths": [{"source": "worker-0", "target": "worker-1", "losses": [{"kind": "independent", "share": 0.01}]}]}
+PAUSE = {"kind": "pause", "at": {"time": "1s"}, "of": ["worker-0"], "lasts": "500ms"}
+
+
+def shaping(**each: Any) -> dict[str, Any]:
+    """The same record of both workers' links, on containers."""
+    return {"engine": "docker", "shaping": {node["name"]: {"rung": "tc-htb", **each} for node in NODES}}
+
+
+def probed(seconds: float) -> dict[str, float]:
+    """A round trip as the engine records it."""
+    return {"declared": 0.01, "achieved": seconds}
+
+
+def held_back(periods: int, throttled_periods: int) -> dict[str, Any]:
+    """Counters of both workers."""
+    counted = {"periods": periods, "throttled_periods": throttled_periods, "throttled_s": 0.1}
+    return {"engine": "docker", "throttling": {node["name"]: counted for node in NODES}}
+
+
+@pytest.mark.parametrize(
+    ("status", "level"),
+    [
+        ({"host": {"canary_late_ms": {"p50": 0.1, "p99": 4.9, "max": 30.0}}}, VALID),
+        ({"host": {"canary_late_ms": {"p50": 0.1, "p99": 5.1, "max": 30.0}}}, DEGRADED),
+        ({"host": {"cpu_busy": 0.2}}, DEGRADED),
+        ({"engine": "simulated"}, VALID),
+    ],
+)
+def test_a_host_that_wakes_threads_late_is_not_trusted(
+    make_trial: MakeTrial, status: dict[str, Any], level: Level
+) -> None:
+    assert canary(make_trial({}, status=status)).level == level
+
+
+@pytest.mark.parametrize(
+    ("status", "level"),
+    [
+        (held_back(1000, 10), VALID),
+        (held_back(1000, 11), DEGRADED),
+        (held_back(2, 1), VALID),  # few periods prove nothing
+        ({"engine": "docker"}, DEGRADED),
+        ({"engine": "local"}, VALID),
+    ],
+)
+def test_paced_nodes_must_not_be_held_back_by_their_quota(
+    make_trial: MakeTrial, status: dict[str, Any], level: Level
+) -> None:
+    assert throttled(make_trial({}, status=status, nodes=NODES)).level == level
+
+
+def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial: MakeTrial) -> None:
+    slow = [NODES[0], {"name": "worker-1", "role": "worker", "rank": 1, "cpus": 0.5}]
+    status = held_back(1000, 0)
+    status["throttling"]["worker-1"] = {"periods": 1000, "throttled_periods": 900, "throttled_s": 4.0}
+
+    assert throttled(make_trial({}, status=status, nodes=slow)).level == VALID
+
+
+@pytest.mark.parametrize(
+    ("planned", "status", "level"),
+    [
+        ({}, shaping(), VALID),
+        ({}, shaping(rung="none"), INVALID),
+        ({}, shaping(rung="transport"), DEGRADED),
+        ({}, shaping(rung="transport") | {"engine": "local"}, VALID),
+        ({"network": FAR}, shaping(rungs={"delay": "nfqueue"}), VALID),
+        ({"network": FAR}, shaping(rungs={"delay": "transport"}), DEGRADED),
+        ({"network": FAR}, shaping(rungs={"delay": "none"}), INVALID),
+        ({"network": LOSSY}, shaping(rung="fluid", rungs={"loss": "none"}) | {"engine": "local"}, INVALID),
+        ({"network": FAR}, shaping(rungs={"delay": "netem", "buffer": "none"}), DEGRADED),
+        ({"network": FAR}, shaping(), DEGRADED),  # nobody says what delayed it
+        ({"network": LOSSY}, shaping(rungs={"loss": "netem"}), VALID),
+    ],
+)
+def test_what_is_declared_is_enforced_by_the_kernel_or_the_verdict_says_by_what(
+    make_trial: MakeTrial, planned: dict[str, Any], status: dict[str, Any], level: Level
+) -> None:
+    assert rungs(make_trial({}, status=status, nodes=NODES, **planned)).level == level
+
+
+def test_the_reason_names_property_rung_and_nodes(make_trial: MakeTrial) -> None:
+    found = rungs(make_trial({}, status=shaping(rungs={"delay": "transport"}), nodes=NODES, network=FAR))
+
+    assert found.reason == "enforced below the kernel: delay by transport (worker-0, worker-1)"
+
+
+@pytest.mark.parametrize(
+    ("achieved", "level"),
+    [
+        ({"achieved_uplink_bps": 0.96e8, "achieved_downlink_bps": 1.04e8}, VALID),
+        ({"achieved_uplink_bps": 0.94e8, "achieved_downlink_bps": 1.0e8}, INVALID),
+        ({"achieved_uplink_bps": 1.0e8}, DEGRADED),
+        ({}, DEGRADED),
+    ],
+)
+def test_a_long_flow_gets_through_as_fast_as_declared(
+    make_trial: MakeTrial, achieved: dict[str, float], level: Level
+) -> None:
+    assert achieved_rates(make_trial({}, status=shaping(**achieved), nodes=NODES)).level == level
+
+
+def test_a_flow_through_a_narrow_pipe_is_as_fast_as_the_pipe(make_trial: MakeTrial) -> None:
+    """No pair of nodes can show more than the pipe between them lets through."""
+    ends = [("worker-0", "worker-1"), ("worker-1", "worker-0")]
+    limits = [{"name": f"{a} to {b}", "rate_bps": 2e7, "sources": [a], "targets": [b]} for a, b in ends]
+    status = shaping(achieved_uplink_bps=2e7, achieved_downlink_bps=2e7)
+
+    assert achieved_rates(make_trial({}, status=status, nodes=NODES, network={"pipes": limits})).level == VALID
+
+
+UP = {"name": "rack-0 up", "rate_bps": 2e8, "sources": ["worker-0"], "targets": ["worker-1"]}
+
+
+@pytest.mark.parametrize(
+    ("record", "level"),
+    [
+        ({"achieved_pipes_bps": {"rack-0 up": 2.05e8}}, VALID),
+        ({"achieved_pipes_bps": {"rack-0 up": 1.8e8}}, INVALID),
+        ({"pipes_bps": {"rack-0 up": {"declared": 2e8, "achieved": 2e8}}}, VALID),
+        ({}, DEGRADED),
+    ],
+)
+def test_a_shared_link_is_as_fast_as_declared(make_trial: MakeTrial, record: dict[str, Any], level: Level) -> None:
+    """Its rate is in the record of whoever shapes it, the switch between racks or a node."""
+    status = shaping()
+    status["shaping"]["switch"] = {"rung": "tc-htb", **record}
+
+    assert pipes(make_trial({}, status=status, nodes=NODES, network={"pipes": [UP]})).level == level
+
+
+@pytest.mark.parametrize(
+    ("measured", "level"),
+    [
+        ({"worker-0": {"worker-1": 0.0109}}, VALID),
+        ({"worker-0": {"worker-1": 0.0111}}, INVALID),
+        ({"worker-0": {"worker-1": 0.0004}}, INVALID),
+        ({}, DEGRADED),
+    ],
+)
+def test_nodes_are_as_far_apart_as_declared(
+    make_trial: MakeTrial, measured: dict[str, dict[str, float]], level: Level
+) -> None:
+    status = shaping()
+    for node, trips in measured.items():
+        status["shaping"][node]["round_trip_s"] = {peer: probed(seconds) for peer, seconds in trips.items()}
+
+    assert round_trips(make_trial({}, status=status, nodes=NODES, network=FAR)).level == level
+
+
+def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
+    status = shaping(round_trip_s={"worker-0": probed(0.004)})
+
+    assert round_trips(make_trial({}, status=status, nodes=NODES)).level == INVALID
+
+
+@pytest.mark.parametrize(
+    ("counted", "level"),
+    [
+        (1, VALID),
+        (2, DEGRADED),
+        (None, DEGRADED),
+    ],
+)
+def test_queues_drop_nothing_where_no_loss_is_declared(
+    make_trial: MakeTrial, counted: int | None, level: Level
+) -> None:
+    queues = (
+        {} if counted is None else {"eth0": {"packets": 1000, "drops": counted}, "ifb0": {"packets": 9, "drops": 0}}
+    )
+
+    assert drops(make_trial({}, status=shaping(queues=queues), nodes=NODES)).level == level
+
+
+def test_a_lossy_path_may_drop(make_trial: MakeTrial) -> None:
+    queues = {"eth0": {"packets": 1000, "drops": 500}}
+    trial = make_trial({}, status=shaping(queues=queues), nodes=NODES, network=LOSSY)
+
+    assert drops(trial).level == VALID
+
+
+def applied(line: Line, phase: str, at_s: float, late_s: float) -> str:
+    """A worker says that it has applied the pause to itself."""
+    value = {"number": 0, "kind": "pause", "planned_s": at_s, "applied_s": at_s + late_s, "lateness_s": late_s}
+    return line("event_applied", value | {"phase": phase, "by": "worker-0"}, 10 + at_s, "worker-0")
+
+
+@pytest.mark.parametrize(
+    ("late_s", "dilation", "level"), [(0.04, 1.0, VALID), (0.06, 1.0, INVALID), (0.04, 2.0, INVALID)]
+)
+def test_events_are_on_time_by_the_clock_of_the_host(
+    make_trial: MakeTrial, line: Line, late_s: float, dilation: float, level: Level
+) -> None:
+    logs = {
+        "coordinator": [line("run_start", time_s=10), line("run_stop", time_s=20)],
+        "worker-0": [applied(line, "begin", 1.0, late_s), applied(line, "end", 1.5, 0.0)],
+    }
+    event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
+
+    assert event_lateness(make_trial(logs, events=[event], dilation=dilation)).level == level
+
+
+@pytest.mark.parametrize(
+    ("phases", "seconds", "level"),
+    [
+        (("begin", "end"), 10, VALID),
+        (("begin",), 10, INVALID),
+        ((), 10, INVALID),
+        ((), 0.9, VALID),  # over before the event's time
+        (("begin",), 1.4, VALID),  # over before the event's end
+    ],
+)
+def test_an_event_that_was_due_must_have_happened(
+    make_trial: MakeTrial, line: Line, phases: tuple[str, ...], seconds: float, level: Level
+) -> None:
+    when = {"begin": 1.0, "end": 1.5}
+    logs = {
+        "coordinator": [line("run_start", time_s=10), line("run_stop", time_s=10 + seconds)],
+        "worker-0": [applied(line, phase, when[phase], 0.0) for phase in phases],
+    }
+    event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
+
+    assert event_lateness(make_trial(logs, events=[event])).level == level
+
+
+def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, line: Line) -> None:
+    """Whoever applies events logs a failure without a lateness."""
+    value = {"number": 0, "kind": "pause", "planned_s": 1.0, "applied_s": 1.0, "lateness_s": None, "phase": "begin"}
+    logs = {"worker-0": [line("event_applied", value | {"by": "worker-0"}, 11.0, "worker-0")]}
+    event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
+
+    assert event_lateness(make_trial(logs, events=[event])).level == INVALID
+
+
+@pytest.mark.parametrize(("ratio", "level"), [(0.46, VALID), (0.44, INVALID), (None, DEGRADED)])
+def test_a_quota_device_computes_at_its_share_of_a_core(
+    make_trial: MakeTrial, line: Line, stop_line: Line, ratio: float | None, level: Level
+) -> None:
+    slow = [{"name": "worker-0", "role": "worker", "rank": 0, "cpus": 0.5}]
+    facts = {} if ratio is None else {"speed_ratio": ratio}
+    logs = {"worker-0": [line("node_start", facts, node="worker-0"), stop_line("worker-0")]}
+
+    assert speed_ratio(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
+
+
+@pytest.mark.parametrize(("dilation", "level"), [(25.0, VALID), (10.0, INVALID)])
+def test_a_host_that_is_too_small_is_found_out(
+    make_trial: MakeTrial, tmp_path: Path, dilation: float, level: Level
+) -> None:
+    """The manifest keeps what was measured and decided before the run."""
+    demand = {"trial": "000-t", "needs": {"rates of links": 25.0, "mathematics": 3.0}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"admission": {"demands": [demand]}}))
+
+    assert admission(make_trial({}, dilation=dilation)).level == level
+
+
+@pytest.mark.parametrize("check", [throttled, rungs, achieved_rates, round_trips, drops, event_lateness, speed_ratio])
+def test_a_trial_that_declares_nothing_has_nothing_to_prove(make_trial: MakeTrial, check: Check) -> None:
+    assert check(make_trial({}, status={"engine": "simulated"})).level == VALID

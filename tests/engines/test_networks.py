@@ -1,0 +1,148 @@
+"""One network on every engine: processes whose transport shapes it agree with virtual time and with the closed form."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
+
+import pytest
+
+from compose.engines.local import LocalEngine
+from compose.engines.simulated import SimulatedEngine
+from services.plan import make_plan
+from services.scenario import Scenario
+
+RunTrial: TypeAlias = Callable[..., Any]
+
+# 301,066 parameters: 1.2 MB; 32 samples per worker in 32 ms, 10 steps.
+SCENARIO = """
+name: networks
+workload:
+  dataset: {{kind: synthetic_regression, samples: 1600, features: 64, outputs: 10}}
+  model: {{kind: mlp, hidden: [512, 512]}}
+  optimiser: {{kind: sgd, rate: 0.01}}
+  batch_per_worker: 32
+  epochs: 1
+cluster:
+  workers: 4
+  worker: {{throughput: 1000/s, uplink: 100mbit, downlink: 100mbit}}
+  server: {{uplink: 100mbit, downlink: 100mbit}}
+  network: {network}
+strategies:
+  ring: {{kind: all_reduce}}
+  across: {{kind: all_reduce, collective: {{kind: ring, stride: 2}}}}
+  ps: {{kind: parameter_server}}
+events: {events}
+"""
+SWITCH = "{kind: switch}"
+RACKS = "{kind: racks, size: 2, uplink: 50mbit}"
+REGIONS = (
+    "{kind: regions, regions: {east: {}, west: {workers: [0, 1, 2, 3]}}, "
+    "between: [{regions: [east, west], rate: 200mbit, delay: 20ms}]}"
+)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Callable[..., Path]:
+    """The scenario with a network, and with events."""
+
+    def write(network: str, events: str = "[]") -> Path:
+        path = tmp_path / "networks.yaml"
+        path.write_text(SCENARIO.format(network=network, events=events))
+        return path
+
+    return write
+
+
+def step_s(trial: Any) -> float:
+    """Median of settled steps over all workers."""
+    return median(row["step_s"] for rank in range(4) for row in trial.rows(f"worker-{rank}", "node_steps")[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("network", "strategy"),
+    [(RACKS, "ring"), (RACKS, "across"), (SWITCH, "ps"), (REGIONS, "ps")],
+    ids=["one flow leaves a rack", "two flows leave a rack", "incast", "two regions"],
+)
+def test_processes_take_the_time_that_is_simulated_and_computed(
+    run_trial: RunTrial, scenario: Callable[..., Path], network: str, strategy: str
+) -> None:
+    """Pipes are shared between processes, delays come on top, and this host's own time does not show."""
+    path = scenario(network)
+    local, simulated = (run_trial(engine, path, strategy) for engine in ("local", "simulated"))
+
+    predicted_s = local.plan.predicted.step_s
+    assert step_s(simulated) == pytest.approx(predicted_s, rel=0.1)  # messages are large beside a vector of 1 MB
+    assert step_s(local) == pytest.approx(step_s(simulated), rel=0.1)
+    assert step_s(local) == pytest.approx(predicted_s, rel=0.1)
+    assert local.params_sha256 == simulated.params_sha256
+
+
+def test_events_take_effect_in_processes_as_they_do_in_virtual_time(
+    run_trial: RunTrial, scenario: Callable[..., Path]
+) -> None:
+    """Every process plays the timeline on the clock that all share; steps get longer and shorter together."""
+    events = """
+  - {kind: link, of: [server-0], downlink: 50mbit, at: {step: 3}, lasts: 2s}
+  - {kind: slowdown, of: [worker-2], factor: 20, at: {step: 8}, lasts: 300ms}
+"""
+    path = scenario(SWITCH, events)
+    local, simulated = (run_trial(engine, path, "ps") for engine in ("local", "simulated"))
+
+    rows = [trial.rows("worker-0", "node_steps") for trial in (local, simulated)]
+    for mine, expected in list(zip(*rows, strict=True))[1:]:
+        assert mine["step_s"] == pytest.approx(expected["step_s"], rel=0.15)
+    longest = max(row["step_s"] for row in rows[1])
+    assert longest > 1.3 * step_s(simulated)
+    found = {
+        node: [event["value"] for event in local.events(node, "event_applied")] for node in ("server-0", "worker-2")
+    }
+    assert [(value["kind"], value["phase"]) for value in found["server-0"]] == [("link", "begin"), ("link", "end")]
+    assert [value["kind"] for value in found["worker-2"]] == ["slowdown", "slowdown"]
+    assert all(0 <= value["lateness_s"] < 0.05 for values in found.values() for value in values)
+
+
+@pytest.mark.parametrize("engine", [LocalEngine, SimulatedEngine])
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_is_not_emulated_is_refused_where_nothing_may_be_missing_and_else_told(
+    engine: Any, strict: bool, tmp_path: Path
+) -> None:
+    """These engines lose no packets: a scenario that declares losses gets no numbers that look as if they did."""
+    document = {
+        "name": "lossy",
+        "workload": {
+            "dataset": {"kind": "synthetic_regression", "samples": 40, "features": 4, "outputs": 2},
+            "model": {"kind": "linear"},
+            "optimiser": {"kind": "sgd", "rate": 0.01},
+            "batch": 8,
+            "epochs": 1,
+        },
+        "cluster": {
+            "workers": 2,
+            "worker": {"uplink": "100mbit", "delay": "1ms", "loss": {"kind": "independent", "share": 0.01}},
+        },
+        "strategies": {"ring": {"kind": "all_reduce"}},
+        "baseline": False,
+        "strict": strict,
+    }
+    (trial,) = Scenario.decode(document).trials()
+    chosen = engine()
+    plan = make_plan(trial, f"lossy-{tmp_path.name}", chosen.name, chosen.addressing("lossy", 3))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "plan.json").write_text(plan.model_dump_json())
+
+    status = chosen.run(plan, tmp_path, Onlooker())
+    chosen.close()
+
+    rung = status.shaping["worker-0"].rung
+    assert status.shaping["worker-0"].rungs == {"rate": rung, "delay": rung, "loss": "none"}
+    assert status.status == ("failed" if strict else "success")
+    assert ("does not emulate loss" in status.reason) is strict
+    assert bool(list((tmp_path / "logs").iterdir())) is not strict, "refused before anything was started"
+
+
+class Onlooker:
+    """Looks on and says nothing."""
+
+    def event(self, plan: Any, event: Any) -> None:
+        """The coordinator has logged something."""

@@ -1,0 +1,31 @@
+set -e
+dev=$(ip -o -4 addr show to 10.64.0.11 | awk '{print $2}')
+ip link set dev $dev gso_max_segs 11
+ip route add 10.64.0.13/32 via 10.64.0.2 dev $dev
+ip route add 10.64.0.14/32 via 10.64.0.2 dev $dev
+ip link add ifb0 type ifb
+ip link set ifb0 up txqueuelen 1000
+tc qdisc add dev $dev handle ffff: ingress
+tc filter add dev $dev parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev ifb0
+tc -batch - <<END
+qdisc add dev $dev root handle 1: htb default 1
+class add dev $dev parent 1: classid 1:1 htb rate 100000000bit ceil 100000000bit burst 2048 cburst 2048 quantum 65536
+qdisc add dev $dev parent 1:1 handle 2001: pfifo limit 1000
+qdisc add dev ifb0 root handle 1: htb default 1
+class add dev ifb0 parent 1: classid 1:1 htb rate 100000000bit ceil 100000000bit burst 2048 cburst 2048 quantum 65536
+qdisc add dev ifb0 parent 1:1 handle 2001: pfifo limit 1000
+END
+iptables-nft-restore --noflush <<END
+*filter
+:ensayo-apart - [0:0]
+:ensayo-delay - [0:0]
+-A INPUT -i $dev -j ensayo-apart
+-A INPUT -i $dev -j ensayo-delay
+COMMIT
+END
+echo interface $dev
+echo device up
+tc class show dev $dev
+echo device down
+tc class show dev ifb0
+ip route show

@@ -1,0 +1,108 @@
+"""Flows on the fluid network: they share what they meet in, they keep their order, and nobody waits for nothing."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.links import QUANTUM_BYTES, Port
+from services.network import Network, Path, Pipe
+from services.network.impairments import LognormalJitter
+from services.transport.base import Message, Stage, Tag
+from services.transport.virtual import Fabric
+
+Run = Callable[[Any], Any]
+
+RATE_BPS = 8e6 * 1514 / 1448  # a megabyte of payload per second
+MB_S = 1e6
+
+
+def fabric(uplinks: dict[str, float], downlinks: dict[str, float], *pipes: Pipe, **network: Any) -> Fabric:
+    """Nodes with links of so many bytes per second."""
+    ports = [{name: Port(rate) for name, rate in rates.items()} for rates in (uplinks, downlinks)]
+    return Fabric(*ports, timeout_s=1e6, network=Network(pipes=pipes, **network))
+
+
+async def send_all(net: Fabric, flows: dict[tuple[str, str], int]) -> dict[tuple[str, str], float]:
+    """Send so many messages from node to node, all flows at once; when the last of each has arrived."""
+
+    async def send(source: str, target: str, count: int) -> None:
+        for number in range(count):
+            await net.transport(source).send(target, Message(Tag(0, Stage.PUSH, 0, number), bytes(QUANTUM_BYTES)))
+
+    async def receive(source: str, target: str, count: int) -> tuple[tuple[str, str], float]:
+        times = []
+        for number in range(count):
+            await net.transport(target).recv(source, Tag(0, Stage.PUSH, 0, number))
+            times.append(asyncio.get_running_loop().time())
+        assert times == sorted(times)
+        return (source, target), times[-1]
+
+    sending = asyncio.gather(*(send(*pair, count) for pair, count in flows.items()))
+    arrived = dict(await asyncio.gather(*(receive(*pair, count) for pair, count in flows.items())))
+    await sending
+    return arrived
+
+
+@given(counts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
+@settings(max_examples=25)
+def test_flows_share_a_pipe_and_fill_it(counts: list[int], in_virtual_time: Run) -> None:
+    """All bytes over the rate, no more and no less; a flow that is shorter is done earlier."""
+    sources, targets = [[f"{end}{k}" for k in range(len(counts))] for end in "st"]
+    fast = dict.fromkeys([*sources, *targets], 20 * MB_S)
+    pipe = Pipe(name="pipe", rate_bps=RATE_BPS, sources=tuple(sources), targets=tuple(targets))
+    flows = dict(zip(zip(sources, targets, strict=True), counts, strict=True))
+
+    arrived = in_virtual_time(send_all(fabric(fast, fast, pipe), flows))
+
+    message_s = QUANTUM_BYTES / MB_S
+    assert max(arrived.values()) == pytest.approx(sum(counts) * message_s, rel=1e-9)
+    for pair, count in flows.items():
+        fair = sum(min(count, other) for other in counts) * message_s
+        assert arrived[pair] == pytest.approx(fair, abs=len(counts) * message_s)
+
+
+def test_a_flow_with_a_slow_link_of_its_own_leaves_the_rest_of_a_pipe_to_others(in_virtual_time: Run) -> None:
+    """Shares are fair as TCP's are: who can't use its half doesn't get it, and the other gets what is left."""
+    up, down = {"slow": 0.1 * MB_S, "fast": 10 * MB_S}, {"here": 10 * MB_S, "there": 10 * MB_S}
+    pipe = Pipe(name="pipe", rate_bps=RATE_BPS, sources=("slow", "fast"), targets=("here", "there"))
+
+    net = fabric(up | down, up | down, pipe)
+    arrived = in_virtual_time(send_all(net, {("slow", "here"): 5, ("fast", "there"): 45}))
+
+    seconds = 50 * QUANTUM_BYTES / MB_S
+    assert arrived["slow", "here"] == pytest.approx(5 * QUANTUM_BYTES / (0.1 * MB_S), rel=0.03)
+    assert arrived["fast", "there"] == pytest.approx(seconds, rel=0.03)
+
+
+def test_a_full_pipe_does_not_hold_up_a_neighbour_that_does_not_pass_it(in_virtual_time: Run) -> None:
+    """Sender and receiver are shared with a flow that waits elsewhere: their links are free meanwhile."""
+    nodes = dict.fromkeys(["a", "b", "c"], MB_S)
+    pipe = Pipe(name="thin", rate_bps=RATE_BPS / 10, sources=("a",), targets=("b",))
+
+    arrived = in_virtual_time(send_all(fabric(nodes, nodes, pipe), {("a", "b"): 9, ("a", "c"): 30, ("c", "b"): 30}))
+
+    assert arrived["a", "b"] == pytest.approx(9 * QUANTUM_BYTES / (0.1 * MB_S), rel=0.02)
+    # Of the thin flow, four messages pass meanwhile and a fifth waits: it has left the uplink for the pipe.
+    assert arrived["a", "c"] == pytest.approx(35 * QUANTUM_BYTES / MB_S, rel=0.01)
+    assert arrived["c", "b"] == pytest.approx(34 * QUANTUM_BYTES / MB_S, rel=0.02)
+
+
+def test_a_delay_is_added_once_and_keeps_the_order(in_virtual_time: Run) -> None:
+    """Messages follow each other on a long way; one that is drawn a short delay waits for those before it."""
+    nodes = dict.fromkeys(["a", "b"], MB_S)
+    jitter = LognormalJitter(deviation="200ms")
+
+    times = [
+        in_virtual_time(send_all(fabric(nodes, nodes, paths=(path,)), {("a", "b"): 50}))["a", "b"]
+        for path in (
+            Path(source="a", target="b", delay_s=0.5),
+            Path(source="a", target="b", delay_s=0.5, jitters=(jitter,)),
+        )
+    ]
+
+    assert times[0] == pytest.approx(50 * QUANTUM_BYTES / MB_S + 0.5, rel=1e-9)
+    assert times[1] > 50 * QUANTUM_BYTES / MB_S
