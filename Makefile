@@ -5,7 +5,7 @@ bin    := .venv/bin
 ready  := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report doctor images test test-docker test-gpu check bench bench-fidelity proto clean
+.PHONY: help scenario list report doctor calibrate images test test-docker test-gpu check bench bench-fidelity proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
@@ -22,6 +22,9 @@ report: $(ready) ## draw a finished run again: RUN=runs/latest
 
 doctor: $(ready) ## say what this machine can emulate
 	$(bin)/ensayo doctor
+
+calibrate: $(ready) ## measure what messages cost here and which rates links keep
+	$(bin)/ensayo calibrate $(if $(ENGINE),--engine $(ENGINE))
 
 images: $(ready) ## build the node image
 	PYTHON=$(bin)/python images/build

@@ -89,6 +89,17 @@ def test_replicas_hold_the_same_bits_after_every_step(
 
 
 @every_synchronous
+def test_fewer_parameters_than_workers_still_train(rehearse: Callable[..., Any], strategy: dict[str, Any]) -> None:
+    """Chunks of a ring may be empty, and a server may hold one number; nobody may wait for what has no entries."""
+    work = {"dataset": {"kind": "synthetic_regression", "samples": 20, "features": 1, "outputs": 1}, "batch": 8}
+    many = strategy if strategy == RING else strategy | {"servers": 2}
+
+    alone, together = (rehearse(kind, n, model={"kind": "linear"}, **work) for kind, n in ((NONE, 1), (many, 5)))
+
+    np.testing.assert_allclose(together.params, alone.params, rtol=1e-4)
+
+
+@every_synchronous
 def test_the_same_scenario_and_seed_write_the_same_logs(rehearse: Callable[..., Any], strategy: dict[str, Any]) -> None:
     """A simulated run is a computation: repeating it repeats every line, so that a surprise can be looked at again."""
     once, again, other = (rehearse(strategy, 3, seed=seed) for seed in (7, 7, 8))
