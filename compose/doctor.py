@@ -18,6 +18,7 @@ from docker.errors import DockerException
 
 from compose.host import cores
 from compose.marks import RUN_LABEL
+from compose.shaping.rungs import TRIALS
 
 IMAGE = "ensayo-node:cpu"
 OLDEST_PYTHON = (3, 11)
@@ -41,8 +42,20 @@ RUNGS = {
         "downlinks",
         "only uplinks can be shaped: a server's incast doesn't show",
     ),
-    "netem": ("tc qdisc add dev lo root netem delay 1ms", "delay and loss", "no delay, jitter or loss by the kernel"),
+    "netem": (
+        TRIALS["netem"],
+        "delay and loss",
+        "a process of ours delays and drops packets instead, where nfqueue works: a quarter of a core per Gbit/s",
+    ),
+    "nfqueue": (
+        TRIALS["nfqueue"],
+        "jitter; delay and loss without netem; partitions",
+        "jitter, and delay without netem, only in the transport, where nothing is lost; no partitions, and strict refuses",
+    ),
 }
+
+
+MODULES = {"htb": "sch_htb", "netem": "sch_netem", "nfqueue": "nfnetlink_queue, xt_NFQUEUE and nft_compat"}
 
 
 @dataclass(frozen=True)
@@ -153,7 +166,7 @@ def rungs() -> Iterator[Finding]:
         if run(command):
             yield Finding(name, f"{what}: yes")
         else:
-            remedy = f"a kernel with sch_{name}" if name in ("htb", "netem") else f"a kernel with {name}"
+            remedy = f"a kernel with {MODULES.get(name, name)}"
             yield Finding(
                 name, f"{what}: no", ok=False, costs=costs, remedy=f"{remedy} (modules may be in linux-modules-extra)"
             )
