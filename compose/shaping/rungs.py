@@ -22,7 +22,7 @@ TRIALS: dict[Capability, str] = {
     ),
     "netem": "tc qdisc add dev lo root netem delay 1ms",
     "nfqueue": (
-        "iptables-nft -A INPUT -s 192.0.2.1 -j NFQUEUE --queue-num 0 && "
+        "ip link set lo up && iptables-nft -A INPUT -s 192.0.2.1 -j NFQUEUE --queue-num 0 && "
         """echo '{"0": {"path": {"delay_s": 0, "jitters": [], "losses": []}}}' | python -m services.shaper.delay_line"""
     ),
 }

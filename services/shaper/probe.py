@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -71,18 +71,17 @@ def echoes(peers: Mapping[str, str], count: int, gap_s: float) -> dict[str, list
     Args:
         peers: name -> address.
         count: echoes to each.
-        gap_s: between two rounds.
+        gap_s: between two echoes to the same peer; those to others are spread over it.
     """
     names = {address: name for name, address in peers.items()}
     found: dict[str, list[float]] = {name: [] for name in peers}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         link.settimeout(0.001)
-        started, sent = time.monotonic(), 0
-        deadline = started + count * gap_s + ECHO_TIMEOUT_S
+        started, waiting = time.monotonic(), deque(address for _ in range(count) for address in names)
+        deadline, each_s, sent = started + count * gap_s + ECHO_TIMEOUT_S, gap_s / len(peers), 0
         while time.monotonic() < deadline and sum(map(len, found.values())) < count * len(peers):
-            if sent < count and time.monotonic() >= started + sent * gap_s:
-                for address in names:
-                    link.sendto(_ECHO.pack(sent, time.monotonic()), (address, ECHO_PORT))
+            if waiting and time.monotonic() >= started + sent * each_s:
+                link.sendto(_ECHO.pack(sent, time.monotonic()), (waiting.popleft(), ECHO_PORT))
                 sent += 1
             try:
                 data, (address, _) = link.recvfrom(64)

@@ -189,14 +189,6 @@ def test_an_event_changes_a_class_and_leaves_every_queue() -> None:
     assert "qdisc" not in lines
 
 
-def test_a_link_that_only_an_event_limits_has_its_class_from_the_start() -> None:
-    """To add a tree in the middle of a run would drop what is under way."""
-    change = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "downlink": "10mbit"}
-    link = link_of(plan_of(worker={}, events=[change]))
-
-    assert link.wanted() == {("down", "1:1"): tree.UNLIMITED_BPS}
-
-
 def test_a_partition_drops_what_comes_from_the_other_side_on_both_sides() -> None:
     """Each side's packets are dropped where they arrive: a sender that sees the drop would not wait for its timer."""
     plan = plan_of(events=[{"kind": "partition", "at": {"time": "1s"}, "apart": ["worker-0"], "lasts": "1s"}])
