@@ -29,7 +29,7 @@ def drops(trial: TrialTable) -> Verdict:
     worst = max(counted, key=lambda link: counted[link])
     limit = trial.plan.fidelity.drops
     found = f"the queue of {worst} dropped {counted[worst]:.2%} of its packets"
-    return degraded(f"{found} (limit {limit:.2%})") if counted[worst] > limit else valid(f"{found}, others less")
+    return degraded(f"{found} (limit {limit:.2%})") if counted[worst] > limit else valid(f"{found}, no other more")
 
 
 def _shaped(node: Node) -> bool:

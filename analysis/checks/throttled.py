@@ -22,7 +22,7 @@ def throttled(trial: TrialTable) -> Verdict:
     worst = max(shares, key=lambda name: shares[name])
     limit = trial.plan.fidelity.throttled
     found = f"{worst} was held back in {shares[worst]:.1%} of its scheduling periods"
-    return degraded(f"{found} (limit {limit:.1%})") if shares[worst] > limit else valid(f"{found}, others less")
+    return degraded(f"{found} (limit {limit:.1%})") if shares[worst] > limit else valid(f"{found}, no other more")
 
 
 def _share(counted: dict[str, float]) -> float:

@@ -21,7 +21,7 @@ ROLES = {"worker": "workers", "ps_shard": "servers"}
 class Proof:
     """One declared property of a node or path, or of alike ones together, and what was found."""
 
-    what: str  # uplink, downlink, round trip, step, event lateness
+    what: str  # uplink, downlink, round trip, compute phase, event lateness
     of: str  # which nodes
     declared: float
     achieved: float | None  # median; None where nothing was measured
@@ -105,7 +105,7 @@ def _devices(trial: TrialTable) -> Iterator[Proof]:
             declared_s = round(float((steps["samples"] / node.throughput).mean()), 9)
             achieved_s = float(steps["compute_s"].mean())
             error = achieved_s / declared_s - 1 if declared_s else None
-            yield Proof("step", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
+            yield Proof("compute phase", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
 
 
 def _events(trial: TrialTable) -> Iterator[Proof]:

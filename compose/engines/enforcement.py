@@ -72,7 +72,8 @@ class Enforcement:
         self._counted = self._count(pool)
 
     def account(self, pool: ThreadPoolExecutor) -> dict[str, Shaped]:
-        """What queues have counted since then."""
+        """What queues have counted since then, and which rates the kernel has now: somebody may have changed them."""
+        self._read_again(pool)
         for name, devices in self._count(pool).items():
             before = self._counted.get(name, {})
             queues = {
@@ -81,6 +82,24 @@ class Enforcement:
             }
             self.record(name, queues=queues)
         return dict(self._shaped)
+
+    def _read_again(self, pool: ThreadPoolExecutor) -> None:
+        """Record rates that are not those of the beginning; events change rates, so their nodes are left out."""
+        changed = {name for event in self.plan.events if event.is_of_links for name in event.what.nodes}
+        same = {name: link for name, link in self.links.items() if name not in changed and link.wanted()}
+        asked = {name: pool.submit(self.helpers[name].do, "script", script=same[name].shown()) for name in same}
+        for name, answer in asked.items():
+            printed = answer.result()["said"]
+            if wrong := reading.differences(same[name].wanted(), printed):
+                now = self._directions(self.plan.node(name), printed)
+                self.record(name, **now, details=self._shaped[name].details | {"changed_meanwhile": wrong})
+
+    def _directions(self, node: NodePlan, printed: str) -> dict[str, float | None]:
+        """What the kernel enforces of a node's own rates, virtual, as fields of the record."""
+        found = reading.ceilings(printed)
+        declared = {"up": node.uplink_bps, "down": node.downlink_bps}
+        now = {way: found[way, "1:1"] * self.plan.dilation for way in declared if (way, "1:1") in found}
+        return {f"read_back_{way}link_bps": now.get(way) if rate else None for way, rate in declared.items()}
 
     def check(self) -> None:
         """Raises TrialFailed when a helper has ended: nobody would delay packets, change links or count any more."""
@@ -118,14 +137,12 @@ class Enforcement:
         if wrong := [*reading.differences(link.wanted(), printed), *link.missing_routes(printed)]:
             raise TrialFailed("; ".join(wrong))
         found = reading.ceilings(printed)
-        direction = {way: found[way, "1:1"] * dilation for way in ("up", "down") if (way, "1:1") in found}
         return Shaped(
             rung=self.rungs.rate if node.uplink_bps or node.downlink_bps else "none",
             rungs=self._rungs_of(node),
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
-            read_back_uplink_bps=direction.get("up") if node.uplink_bps else None,
-            read_back_downlink_bps=direction.get("down") if node.downlink_bps else None,
+            **self._directions(node, printed),
             pipes_bps={
                 name: Measured(declared=declared, achieved=found["up", classid] * dilation)
                 for name, (classid, declared) in link.pipes().items()

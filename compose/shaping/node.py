@@ -87,6 +87,10 @@ class NodeLink:
             ["set -e", self._find(), *(f'echo "{name} $(tc -s -j qdisc show dev {name})"' for name in self._devices)]
         )
 
+    def shown(self) -> str:
+        """A script that prints which rates the kernel has now."""
+        return "\n".join(["set -e", self._find(), *self._show()])
+
     def wanted(self) -> dict[tuple[str, str], float]:
         """(direction, class) -> bit/s that the kernel should have."""
         wanted = {("up", tree.LINK): self._up_bps} if self._up_bps else {}

@@ -97,7 +97,7 @@ def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: Mak
     proofs = json.loads(folder.summary.read_text())["proofs"]
 
     assert "Declared and achieved" in page
-    assert {proof["what"] for proof in proofs} == {"uplink", "downlink", "step"}
+    assert {proof["what"] for proof in proofs} == {"uplink", "downlink", "compute phase"}
     assert all(abs(proof["error"]) < 0.1 for proof in proofs)
 
 

@@ -1,0 +1,136 @@
+"""What is done to a host or to a link behind our back must show in the verdict, with the right reason."""
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+import yaml
+
+from analysis.fidelity import judge
+from analysis.folder import TrialFolder
+from analysis.table import TrialTable, read_trial
+from compose.engines.docker import DockerEngine
+from compose.engines.helpers import HELPER
+from compose.host import cores
+from compose.load import load
+from compose.marks import NODE_LABEL, RUN_LABEL
+from services.plan import Plan, make_plan
+
+pytestmark = pytest.mark.docker
+
+SCENARIO = {
+    "name": "sabotage",
+    "workload": {
+        "dataset": {"kind": "synthetic_regression", "samples": 3200, "features": 64, "outputs": 1},
+        "model": {"kind": "linear"},
+        "optimiser": {"kind": "sgd", "rate": 0.01},
+        "batch_per_worker": 16,
+        "epochs": 1,
+    },
+    "cluster": {"workers": 2, "worker": {"throughput": "800/s", "uplink": "100mbit", "downlink": "100mbit"}},
+    "strategies": {"ring": {"kind": "all_reduce"}},
+    "baseline": False,
+}
+BEGUN_S = 0.3  # after the gate has opened
+CHANGE = "tc class change dev {device} classid 1:1 htb rate 50mbit ceil 50mbit"
+RunSabotaged = Callable[[Callable[[Plan], None]], TrialTable]
+
+
+class Saboteur:
+    """Looks on, and acts once training has begun."""
+
+    def __init__(self, act: Callable[[Plan], None]) -> None:
+        self._act = act
+
+    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+        """Training begins."""
+        if event["key"] == "run_start":
+            threading.Timer(BEGUN_S, self._act, [plan]).start()
+
+
+@pytest.fixture
+def sabotaged(docker_engine: DockerEngine, tmp_path: Path) -> RunSabotaged:
+    """`sabotaged(act)`: runs a trial of two seconds during which `act(plan)` is called; what its folder tells."""
+
+    def run(act: Callable[[Plan], None]) -> TrialTable:
+        (tmp_path / "sabotage.yaml").write_text(yaml.safe_dump(SCENARIO))
+        (trial,) = load(tmp_path / "sabotage.yaml").trials()
+        name = f"sabotage-{time.time_ns():x}"
+        plan = make_plan(trial, name, "docker", docker_engine.addressing(name, 3))
+        folder = TrialFolder(tmp_path / "trials" / plan.trial)
+        (folder.path / "logs").mkdir(parents=True)
+        folder.plan.write_text(plan.model_dump_json())
+        status = docker_engine.run(plan, folder.path, Saboteur(act))
+        folder.status.write_text(status.model_dump_json())
+        return read_trial(folder)
+
+    return run
+
+
+def test_a_rate_that_was_changed_during_training_is_invalid(sabotaged: RunSabotaged) -> None:
+    """The probe before the gate has seen the declared rate; only who reads it again can know."""
+
+    def halve(plan: Plan) -> None:
+        with closing(docker.from_env()) as client:
+            helper = _helper(client, plan, "worker-0")
+            device = helper.exec_run(["sh", "-c", "ip -o -4 addr show to " + plan.node("worker-0").place.data.host])
+            helper.exec_run(["sh", "-c", CHANGE.format(device=device.output.decode().split()[1])])
+
+    found = judge(sabotaged(halve))
+
+    assert found["rates"].level == "invalid"
+    assert "worker-0 uplink is -50.0% off its declared rate" in found["rates"].reason
+
+
+def test_a_helper_that_dies_during_training_fails_the_trial(sabotaged: RunSabotaged) -> None:
+    def kill(plan: Plan) -> None:
+        with closing(docker.from_env()) as client:
+            _helper(client, plan, "worker-1").kill()
+
+    trial = sabotaged(kill)
+
+    assert trial.status["status"] == "failed"
+    assert "worker-1" in trial.status["reason"]
+    assert "helper" in trial.status["reason"]
+    assert judge(trial)["exit_codes"].level == "invalid"
+
+
+@pytest.fixture
+def hogs() -> Iterator[Callable[[Plan], None]]:
+    """Starts processes that take all cores several times over; ends them after the test."""
+    running: list[Any] = []
+
+    def start(_: Plan) -> None:
+        running.extend(multiprocessing.get_context("spawn").Process(target=_burn) for _ in range(4 * cores()))
+        for hog in running:
+            hog.start()
+
+    yield start
+    for hog in running:
+        hog.kill()
+        hog.join()
+
+
+def test_a_host_that_has_other_work_is_not_believed(sabotaged: RunSabotaged, hogs: Callable[[Plan], None]) -> None:
+    """Deadlines, the canary or the load: at least one of them must tell."""
+    found = judge(sabotaged(hogs))
+
+    doubts = {name for name, verdict in found.items() if verdict.level != "valid"}
+    assert doubts & {"missed_deadlines", "host_cpu", "canary"}, found
+
+
+def _burn() -> None:
+    while True:
+        pass
+
+
+def _helper(client: docker.DockerClient, plan: Plan, node: str) -> Any:
+    labels = [f"{RUN_LABEL}={plan.run}", f"{NODE_LABEL}={HELPER}-{node}"]
+    (helper,) = client.containers.list(filters={"label": labels})
+    return helper
