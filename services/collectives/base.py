@@ -6,7 +6,7 @@ counted before a run starts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from services.component import Component, Record
@@ -45,9 +45,24 @@ class Route(Record):
         """Ranks to which `rank` sends anything."""
         return self.passes_to(rank) + self.spreads_to(rank)
 
+    def latency_s(self, waits_s: Mapping[Edge, float]) -> float:
+        """Seconds that the chunk spends waiting on its longest way to the root and on to the last rank.
+
+        `waits_s` is what each edge takes beside moving bytes.
+        """
+        return _longest(self.sums, waits_s) + _longest(self.spreads, waits_s)
+
     def sends(self, rank: int) -> int:
         """Messages that `rank` sends for this chunk, before it is cut into pieces."""
         return len(self.partners(rank))
+
+
+def _longest(edges: Iterable[Edge], waits_s: Mapping[Edge, float]) -> float:
+    """The longest chain of edges that follow each other; edges come in the order in which they are used."""
+    arrived: dict[int, float] = {}
+    for source, target in edges:
+        arrived[target] = max(arrived.get(target, 0.0), arrived.get(source, 0.0) + waits_s[source, target])
+    return max(arrived.values(), default=0.0)
 
 
 class Collective(Component, ABC):

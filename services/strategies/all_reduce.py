@@ -48,9 +48,12 @@ class AllReduce(Strategy):
 
     def predict(self, cost: Cost) -> Predicted:
         size_bytes, ranks = self.compress.nbytes(cost.entries, cost.dtype), len(cost.workers)
-        edges = {edge for route in self.routes(ranks) for edge in (*route.sums, *route.spreads)}
-        flows = [(cost.workers[source], cost.workers[target]) for source, target in edges]
-        exchange_s = self.collective.seconds(ranks, size_bytes, cost.latency_s(flows), cost.together_s(flows, 1.0))
+        routes = self.routes(ranks)
+        edges = {edge for route in routes for edge in (*route.sums, *route.spreads)}
+        flows = {edge: (cost.workers[edge[0]], cost.workers[edge[1]]) for edge in edges}
+        moving_s = self.collective.seconds(ranks, size_bytes, 0.0, cost.together_s(list(flows.values()), 1.0))
+        waits_s = {edge: cost.latency_s([flow]) for edge, flow in flows.items()}
+        exchange_s = moving_s + max((route.latency_s(waits_s) for route in routes), default=0.0)
         return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula=f"t_c + {self.collective.formula}")
 
     def init(self, peer: Peer, params: Vector) -> State:
