@@ -50,7 +50,7 @@ RUNGS = {
     "nfqueue": (
         TRIALS["nfqueue"],
         "jitter; delay and loss without netem; partitions",
-        "jitter, and delay without netem, only in the transport, where nothing is lost; no partitions, and strict refuses",
+        "jitter, and delay without netem, only in the transport, which loses nothing; no partitions, nothing strict",
     ),
 }
 
