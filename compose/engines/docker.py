@@ -17,6 +17,7 @@ from compose.authority import issue
 from compose.engines.base import Engine, Preparing, Status, Watcher
 from compose.engines.containers import Containers
 from compose.engines.helpers import HELPER, capabilities
+from compose.interrupt import held_back
 from compose.marks import labels, secrets_prefix
 from compose.render import Host
 from compose.shaping.rungs import TRIALS, Capability, Rungs, choose, needs_kernel
@@ -110,7 +111,7 @@ class DockerEngine(Engine):
             HostError: something declared can't be enforced here, or not as `strict` wants it.
         """
         if self._kernel is None and needs_kernel(plan):
-            with closing(docker.from_env()) as client:
+            with held_back(), closing(docker.from_env()) as client:  # a stop in between would leave the container
                 marks = labels(plan, HELPER, "kernel")
                 self._kernel = capabilities(client, self.images["cpu"], TRIALS, marks)
         return choose(plan, self._kernel or ())

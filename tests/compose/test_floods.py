@@ -66,6 +66,12 @@ def test_what_nobody_can_fill_is_not_tested() -> None:
     assert not [flood for flood in plan_floods(plan_of(4, LINKED, racks)) if flood.name.startswith("rack")]
 
 
+def test_what_no_host_could_prove_is_not_tested() -> None:
+    """A scenario without a bottleneck declares links that its host could never fill, and never has to."""
+    assert plan_floods(plan_of(4, {"uplink": "10gbit", "downlink": "10gbit"})) == ()
+    assert plan_floods(plan_of(4, {"uplink": "10gbit", "downlink": "10gbit"}, dilation=10.0))
+
+
 def test_floods_at_the_same_time_meet_nowhere_and_fit_the_host() -> None:
     plan = plan_of(8, {"uplink": "600mbit", "downlink": "600mbit"})
 
