@@ -14,7 +14,7 @@ from compose.supervise import TrialFailed
 ECHOES, ECHO_GAP_S = 6, 0.02
 LEAD_S, WARM_S = 0.08, 0.05  # until all helpers have heard of a flood; until credits are spent
 WORST = 3  # of complaints that a reason quotes
-TRIES = 3  # a host that was busy for a moment is not a wrong link
+TRIES = 5  # a host that was busy for a moment is not a wrong link
 HURRIED = 0.75  # a message that takes less than this share of its time was not shaped
 
 

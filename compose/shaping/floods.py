@@ -119,7 +119,7 @@ def round_trips(plan: Plan) -> dict[str, dict[str, RoundTrip]]:
 
 
 def plan_floods(plan: Plan) -> tuple[Flood, ...]:
-    """Floods that test every uplink, downlink and limit that nodes can fill and this host can carry, some two at once."""
+    """Floods that test every uplink, downlink and limit that nodes can fill and this host carries."""
     ways = _Ways(plan)
     tested: set[tuple[str, str]] = set()
     floods = [*_between_equals(ways, tested), *_of_links(ways, tested), *_of_pipes(ways)]

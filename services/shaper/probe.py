@@ -12,10 +12,13 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from services.scheduling import wake_soon
+
 ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
 DATAGRAM_BYTES, FRAME_BYTES = 1472, 1514
-_UDP_SEGMENT, _UDP_GRO, _SOL_UDP = 103, 104, 17
+_UDP_SEGMENT, _UDP_GRO, _SOL_UDP, _SO_SNDBUFFORCE = 103, 104, 17, 32
 MOST_SEGMENTS = 11  # as in `compose.shaping`: what TCP hands over at most, on a slow link
+HELD_S = 0.02  # of a flood that a socket holds
 ECHO_TIMEOUT_S = 1.0
 RECEIVE_BUFFER_BYTES = 4 << 20
 PIECE_BYTES = 64 << 10
@@ -122,10 +125,11 @@ def message_s(address: str, size: int) -> float:
 
 def _flood(address: str, most_bps: float, since: float, until: float) -> None:
     """In bunches that the kernel cuts; a socket's buffer is what holds it back."""
+    wake_soon()
     segments = max(1, min(MOST_SEGMENTS, int(most_bps / 8 * 0.002 / FRAME_BYTES)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         link.setsockopt(_SOL_UDP, _UDP_SEGMENT, DATAGRAM_BYTES)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * segments * FRAME_BYTES)  # little is left at the end
+        _hold(link, max(4 * segments * FRAME_BYTES, int(most_bps / 8 * HELD_S)))
         link.settimeout(0.05)
         bunch, gap_s = bytes(segments * DATAGRAM_BYTES), segments * FRAME_BYTES * 8 / most_bps
         next_at = since
@@ -137,7 +141,15 @@ def _flood(address: str, most_bps: float, since: float, until: float) -> None:
                 link.sendto(bunch, (address, FLOOD_PORT))
             except (TimeoutError, OSError):  # full, or the peer does not listen yet
                 continue
-            next_at = max(next_at + gap_s, time.monotonic() - 10 * gap_s)
+            next_at = max(next_at + gap_s, time.monotonic() - HELD_S)
+
+
+def _hold(link: socket.socket, size: int) -> None:
+    """What waits in the kernel keeps a link busy while a busy host keeps us from sending more."""
+    try:
+        link.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 2 * size)
+    except PermissionError:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * size)
 
 
 def _answer(link: socket.socket) -> None:
