@@ -130,6 +130,11 @@ def test_a_long_flow_gets_through_as_fast_as_declared(
     assert achieved_rates(make_trial({}, status=shaping(**achieved), nodes=NODES)).level == level
 
 
+def test_a_node_alone_has_nobody_to_prove_its_link_to(make_trial: MakeTrial) -> None:
+    """The baseline of every sweep: one worker that exchanges nothing."""
+    assert achieved_rates(make_trial({}, status=shaping(), nodes=NODES[:1])).level == VALID
+
+
 def test_a_flow_through_a_narrow_pipe_is_as_fast_as_the_pipe(make_trial: MakeTrial) -> None:
     """No pair of nodes can show more than the pipe between them lets through."""
     ends = [("worker-0", "worker-1"), ("worker-1", "worker-0")]
