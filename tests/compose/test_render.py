@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from compose.engines.docker import Subnets
 from compose.load import load, shipped
 from compose.render import Host, render
+from services.network import Network, Pipe
 from services.plan import Plan, make_plan
 from services.scenario import Scenario
 
@@ -177,6 +178,26 @@ def test_an_old_engine_is_not_asked_for_what_it_does_not_know(pytestconfig: pyte
     old = Host(HOST.images, HOST.secrets, HOST.user, gpu=False, fast_health=False)
 
     assert all("start_interval" not in node["healthcheck"] for node in render(plan, old)["services"].values())
+
+
+def test_the_switch_is_as_small_a_target_as_a_node(pytestconfig: pytest.Config) -> None:
+    """It forwards what passes and holds nothing: no capability, secret, plan, or address on the control network."""
+    plan = plan_of(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
+    names = tuple(node.name for node in plan.nodes if node.role == "worker")
+    pipe = Pipe(name="rack-0 up", rate_bps=1e8, sources=names, targets=names)
+
+    services = render(plan.model_copy(update={"network": Network(pipes=(pipe,))}), HOST)["services"]
+
+    assert "switch" not in render(plan, HOST)["services"]
+    switch, worker = services["switch"], services["worker-0"]
+    alike = ("user", "read_only", "cap_drop", "security_opt", "init", "restart", "cpu_period")
+    assert {key: switch[key] for key in alike} == {key: worker[key] for key in alike}
+    assert not {"cap_add", "secrets", "configs", "volumes", "ports", "privileged", "network_mode"} & switch.keys()
+    assert switch["mem_limit"] == switch["memswap_limit"]
+    assert switch["pids_limit"] <= worker["pids_limit"]
+    assert set(switch["networks"]) == {"data"}
+    assert switch["labels"]["ensayo.role"] == switch["labels"]["ensayo.node"] == "switch"
+    assert switch["sysctls"]["net.ipv4.conf.all.send_redirects"] == "0"
 
 
 @given(workers=st.integers(1, 12), servers=st.integers(1, 3), cpus=st.floats(0.01, 8), dilation=st.floats(1, 100))
