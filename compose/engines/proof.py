@@ -13,6 +13,7 @@ from compose.supervise import TrialFailed
 
 ECHOES, ECHO_GAP_S = 6, 0.02
 LEAD_S, WARM_S = 0.08, 0.05  # until all helpers have heard of a flood; until credits are spent
+DRAIN_S = 0.1  # until what still waits in queues has left: training must not count it as its own
 WORST = 3  # of complaints that a reason quotes
 TRIES = 5  # a host that was busy for a moment is not a wrong link
 HURRIED = 0.75  # a message that takes less than this share of its time was not shaped
@@ -34,6 +35,7 @@ def prove(links: Enforcement, pool: ThreadPoolExecutor) -> dict[str, Shaped]:
         _prove_message(links, nodes)
     finally:
         _all(pool.submit(links.helpers[name].do, "hush") for name in nodes)
+    time.sleep(DRAIN_S)
     return {name: links.record(name) for name in links.names}
 
 
