@@ -11,6 +11,9 @@ LINK, REST = "1:1", "1:2"  # a link's class; what in it is bound for no limited 
 # A class inside another gets next to nothing of its own and borrows up to its limit: what classes own, they send even
 # when the sum of it exceeds what their parent may.
 OWN_SHARE = 1e-3
+# Classes that borrow take turns. A long turn of one makes another, which may send a packet now and then, lose time
+# for which it has no credit: with turns of 64 KiB and the credit of its rate, 20 Mbit/s inside 100 were 11.
+TURN_BYTES, INNER_TURN_BYTES, INNER_CREDIT_BYTES = 64 << 10, 16 << 10, 32 << 10
 UNLIMITED_BPS = 100e9  # for a link that an event will limit
 
 
@@ -70,7 +73,8 @@ def root(device: str, default: str = "") -> str:
 def limit(device: str, parent: str, classid: str, rate_bps: float, share: float = 1.0, verb: str = "add") -> str:
     """A class; `share` of its rate is its own, the rest is borrowed from its parent."""
     rate, own, burst = round(rate_bps), max(1000, round(rate_bps * share)), burst_bytes(rate_bps)
-    limits = f"rate {own}bit ceil {rate}bit burst {burst} cburst {burst} quantum 65536"
+    turn, credit = (TURN_BYTES, burst) if share == 1.0 else (INNER_TURN_BYTES, max(burst, INNER_CREDIT_BYTES))
+    limits = f"rate {own}bit ceil {rate}bit burst {burst} cburst {credit} quantum {turn}"
     return f"class {verb} dev {device} parent {parent} classid {classid} htb {limits}"
 
 

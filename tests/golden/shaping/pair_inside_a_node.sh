@@ -8,9 +8,9 @@ tc filter add dev $dev parent ffff: protocol all u32 match u32 0 0 action mirred
 tc -batch - <<END
 qdisc add dev $dev root handle 1: htb default 2
 class add dev $dev parent 1: classid 1:1 htb rate 100000000bit ceil 100000000bit burst 2048 cburst 2048 quantum 65536
-class add dev $dev parent 1:1 classid 1:2 htb rate 100000bit ceil 100000000bit burst 2048 cburst 2048 quantum 65536
+class add dev $dev parent 1:1 classid 1:2 htb rate 100000bit ceil 100000000bit burst 2048 cburst 32768 quantum 16384
 qdisc add dev $dev parent 1:2 handle 2002: pfifo limit 1000
-class add dev $dev parent 1:1 classid 1:10c htb rate 20000bit ceil 20000000bit burst 2048 cburst 2048 quantum 65536
+class add dev $dev parent 1:1 classid 1:10c htb rate 20000bit ceil 20000000bit burst 2048 cburst 32768 quantum 16384
 qdisc add dev $dev parent 1:10c handle 210c: pfifo limit 1000
 filter add dev $dev parent 1: protocol ip prio 1 handle 10: u32 divisor 256
 filter add dev $dev parent 1: protocol ip prio 1 u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at 16 link 10:
