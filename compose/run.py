@@ -100,11 +100,14 @@ def _run(source: Source, choice: Choice, admission: Admission, runs: Path, obser
     observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
     statuses: list[Status] = []
     try:
-        for number, plan in enumerate(plans, 1):
-            observer.trial_started(plan, number, len(plans))
-            started = time.monotonic()
+        for k in range(len(plans)):
+            plan, started = plans[k], time.monotonic()
+            observer.trial_started(plan, k + 1, len(plans))
             statuses.append(_trial(plan, engine, folder, observer))
             observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
+            if kept := statuses[-1].kept:  # and their addresses with them
+                observer.preparing(f"until it is restarted, the engine keeps {', '.join(kept)}: other addresses now")
+                plans = plan_all(source, engine, admission, name)
     except KeyboardInterrupt:
         return Run(folder, tuple(statuses), interrupted=True)
     return Run(folder, tuple(statuses), interrupted=False)

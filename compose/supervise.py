@@ -65,8 +65,12 @@ class Nodes(ABC):
         return {}
 
     @abstractmethod
-    def stop(self) -> None:
-        """Remove whatever is left; all logs are in the trial folder afterwards."""
+    def stop(self) -> tuple[str, ...]:
+        """Remove whatever is left; all logs are in the trial folder afterwards.
+
+        Returns:
+            What an engine does not let go of although nothing runs in it: no fault of the trial.
+        """
 
 
 @dataclass
@@ -114,6 +118,7 @@ class Supervisor:
         """
         reasons: list[str] = []
         exit_codes: dict[str, int] = {}
+        kept: tuple[str, ...] = ()
         try:
             with _noted(reasons):
                 self._lead()
@@ -121,7 +126,7 @@ class Supervisor:
             with _noted(reasons):
                 exit_codes = self.nodes.exit_codes()
             with self._stage("down"), held_back(), _noted(reasons):
-                self.nodes.stop()
+                kept = self.nodes.stop()
         return Status(
             trial=self.plan.trial,
             engine=self.plan.engine,
@@ -131,6 +136,7 @@ class Supervisor:
             exit_codes=exit_codes,
             shaping=self.shaping,
             throttling=self.throttling,
+            kept=kept,
             host=self.host,
         )
 

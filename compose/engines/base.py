@@ -64,6 +64,7 @@ class Status(Record):
     exit_codes: dict[str, int] = Field(default={})
     shaping: dict[str, Shaped] = Field(default={})
     throttling: dict[str, Throttling] = Field(default={})  # nodes in containers
+    kept: tuple[str, ...] = ()  # networks that the engine does not let go of, though nothing is in them
     host: dict[str, Any] = Field(default={})  # what compose.evidence has seen
 
 

@@ -31,7 +31,7 @@ from services.runlog import TOKEN
 
 AT_ONCE = 8  # requests to the engine
 COMPOSE_S = 180.0  # for an engine that has stopped answering
-DOWN_AGAIN, DOWN_AGAIN_S = 5, 0.5
+DOWN_TRIES, DOWN_AGAIN_S = 6, 0.5
 LAST_LINES = 20
 
 
@@ -97,7 +97,7 @@ class Containers(Nodes):
         counted = {node: throttling(self._known(node)) for node in running if self._ids[node].done()}
         return {node: counters for node, counters in counted.items() if counters is not None}
 
-    def stop(self) -> None:
+    def stop(self) -> tuple[str, ...]:
         self._stopping = True
         self.timeline.close()
         self.links.close()
@@ -111,10 +111,13 @@ class Containers(Nodes):
             for removal in removals:
                 removal.result()
         finally:
-            self._down()
-            if self._events is not None:
-                self._events.close()
-            self._client.close()
+            try:
+                kept = self._down()
+            finally:
+                if self._events is not None:
+                    self._events.close()
+                self._client.close()
+        return kept
 
     @property
     def _labels(self) -> list[str]:
@@ -198,13 +201,19 @@ class Containers(Nodes):
             with suppress(NotFound):
                 container.remove(force=True)
 
-    def _down(self) -> None:
-        """A busy engine lets go of a network's endpoints some time after their containers are gone."""
-        for _ in range(DOWN_AGAIN):
-            with suppress(TrialFailed):
-                return self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
-            time.sleep(DOWN_AGAIN_S)
-        return self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+    def _down(self) -> tuple[str, ...]:
+        """A busy engine lets go of a network's endpoints some time after their containers are gone, or never."""
+        for _ in range(DOWN_TRIES):
+            try:
+                self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+            except TrialFailed:
+                time.sleep(DOWN_AGAIN_S)
+            else:
+                return ()
+        filters = {"label": self._labels}
+        if standing := self._client.containers.list(all=True, filters=filters, ignore_removed=True):
+            raise TrialFailed(f"the engine does not remove {', '.join(str(each.name) for each in standing)}")
+        return tuple(f"network {network.name}" for network in self._client.networks.list(filters=filters))
 
     def _compose(self, *arguments: str) -> None:
         command = ["docker", "compose", "--project-name", project(self._plan), "--file", str(self._file)]

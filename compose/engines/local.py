@@ -101,7 +101,7 @@ class Processes(Nodes):
         lines = self._errors(node).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
-    def stop(self) -> None:
+    def stop(self) -> tuple[str, ...]:
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
@@ -114,6 +114,7 @@ class Processes(Nodes):
         for name in self._processes:
             if not self._errors(name).stat().st_size:
                 self._errors(name).unlink()
+        return ()
 
     def _popen(self, name: str, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
         plan, secrets = self._folder / "plan.json", self._secrets / name

@@ -12,6 +12,9 @@ from services.plan import NodePlan, Plan
 
 IFB = "ifb0"
 RESTORE = ("iptables-nft-restore", "--noflush")
+# Of a port towards a node, where none is declared: about what a port of a rack's switch may hold of its memory. With
+# 16 MB the queue of eight senders at 100 Mbit/s grew past a second, and they sent again what had only waited.
+PORT_BUFFER_BYTES = 512 << 10
 SINGLE = 1  # packets that TCP hands over at once where single ones may be lost
 
 
@@ -181,8 +184,8 @@ class NodeLink:
             return []
         if self._netem_paths:
             return self._netem_tree(self._down_bps)
-        buffer = self._node.buffer_bytes
-        leaf = f"bfifo limit {max(buffer, MTU_BYTES * (self._segments or 1))}" if buffer else ""
+        buffer = self._node.buffer_bytes or PORT_BUFFER_BYTES
+        leaf = f"bfifo limit {max(buffer, MTU_BYTES * (self._segments or 1))}"
         return tree.link(IFB, self._down_bps, {}, leaf)
 
     def _netem_tree(self, rate_bps: float) -> list[str]:

@@ -53,8 +53,9 @@ class Obedient(Nodes):
     def complaint(self, node: str) -> str:
         return ""
 
-    def stop(self) -> None:
+    def stop(self) -> tuple[str, ...]:
         self._may("stop")
+        return ()
 
     def _may(self, call: str) -> None:
         if call in self.fails:
@@ -163,6 +164,29 @@ def test_only_a_request_to_stop_ends_a_run(tmp_path: Path) -> None:
     assert done.interrupted
     last = json.loads(max(done.folder.glob("trials/*/status.json")).read_text())
     assert (last["status"], last["reason"]) == ("aborted", "interrupted")
+
+
+def test_a_network_that_the_engine_keeps_costs_no_trial_but_its_addresses(tmp_path: Path) -> None:
+    """Docker may count endpoints of a network that has none, and refuse to remove it until it is restarted."""
+
+    class Keeping(Rehearsed):
+        asked = 0
+
+        def addressing(self, run: str, nodes: int) -> Addressing:
+            self.asked += 1
+            return super().addressing(run, nodes)
+
+        def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+            kept = ("network of the first",) if self.count == 0 else ()
+            return super().run(plan, folder, watch).model_copy(update={"kept": kept})
+
+    engine = Keeping({})
+    done = rehearse(engine, tmp_path)
+
+    assert {status.status for status in done.statuses} == {"success"}
+    assert engine.asked == 2  # for the run, and once more for what is left of it
+    written = json.loads(min(done.folder.glob("trials/*/status.json")).read_text())
+    assert written["kept"] == ["network of the first"]
 
 
 def test_a_simulator_that_has_died_is_started_again(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ filter add dev $dev parent 1: protocol ip prio 1 u32 ht 800:: match u32 0 0 hash
 filter add dev $dev parent 1: protocol ip prio 1 u32 ht 10:c: match ip dst 10.64.0.12/32 flowid 1:10c
 qdisc add dev ifb0 root handle 1: htb default 1
 class add dev ifb0 parent 1: classid 1:1 htb rate 100000000bit ceil 100000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:1 handle 2001: pfifo limit 1000
+qdisc add dev ifb0 parent 1:1 handle 2001: bfifo limit 524288
 END
 iptables-nft-restore --noflush <<END
 *filter
