@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 # 2 % with it).
 GUARD_WALL_S = 0.002
 GUARD_SHARE = 0.25  # of a short step
+MOST_OWED = 0.25  # of a step
 MEMORY = 0.8  # weight of the past in the running mean of the mathematics' time
 # A backward pass multiplies by weights and by activations where a forward pass does by weights alone: twice the work.
 FORWARD_SHARE = 1 / 3
@@ -86,15 +87,19 @@ class Paced(Pace):
     factor: Callable[[int], float] = as_declared  # of the duration of a step
     hindrances: Hindrances = field(default_factory=Hindrances)
     _work_s: float = field(default=0.0)  # what the mathematics takes, running mean
+    _late_s: float = field(default=0.0)  # how long after the device the phase before ended
 
     async def compute(self, step: int, samples: int, work: Callable[[], Result]) -> Computed[Result]:
-        started = self.clock.now()
+        # What followed the phase before began late by that much, and so did this one: the device would be ahead. Of an
+        # exchange with others that waited for somebody later still, this is the part that is known here.
+        started = self.clock.now() - min(self._late_s, MOST_OWED * samples / self.throughput)
         forward, buckets = self.deadlines(started, self.factor(step) * samples / self.throughput)
         await self.clock.sleep_until(started + self._offset(buckets[-1] - started))
         result = await self._timed(work)
         await self.clock.sleep_until(buckets[-1])
         now = self.clock.now()
-        return Computed(result, max(0.0, now - buckets[-1]), forward - started, now - forward)
+        self._late_s = max(0.0, now - buckets[-1])
+        return Computed(result, self._late_s, forward - started, now - forward)
 
     async def learn(self, work: Callable[[], Result]) -> None:
         await self._timed(work)

@@ -81,3 +81,36 @@ def test_what_ends_late_is_told(in_virtual_time: Run) -> None:
 def test_an_unpaced_worker_has_no_deadline(in_virtual_time: Run) -> None:
     """Nothing was declared, so nothing can be missed."""
     assert in_virtual_time(HostSpeed(Laborious(0.25)).compute(0, 10, lambda: 7)) == Computed(7)
+
+
+def test_the_next_phase_makes_up_for_a_late_one(in_virtual_time: Run) -> None:
+    """The device would have begun it earlier; a busy host must not slow a cluster down by a little in every step."""
+
+    async def phases() -> tuple[float, list[float | None]]:
+        clock = Laborious(0.11)
+        pace = Paced(clock, throughput=100.0, slot=0.0)
+        late = []
+        for seconds in (0.11, 0.01, 0.01):
+            clock.seconds = seconds
+            late.append((await pace.compute(0, 10, lambda: None)).late_s)
+        return clock.now(), late
+
+    ended, late = in_virtual_time(phases())
+
+    assert late == pytest.approx([0.012, 0.0, 0.0], abs=1e-9)
+    assert ended == pytest.approx(3 * 0.1)
+
+
+def test_no_more_is_made_up_for_than_a_part_of_a_phase(in_virtual_time: Run) -> None:
+    """A host that is too slow altogether stays too slow, and is told so."""
+
+    async def phases() -> float:
+        clock = Laborious(0.3)
+        pace = Paced(clock, throughput=100.0, slot=0.0)
+        await pace.compute(0, 10, lambda: None)
+        begun = clock.now()
+        clock.seconds = 0.01
+        await pace.compute(0, 10, lambda: None)
+        return clock.now() - begun
+
+    assert in_virtual_time(phases()) == pytest.approx(0.75 * 0.1)
