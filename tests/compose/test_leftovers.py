@@ -25,9 +25,9 @@ LONG = "workload.epochs=2000"
 class Runner:
     """A runner in a process group of its own, as a shell starts one."""
 
-    def __init__(self, rootpath: Path, runs: Path, engine: str, *settings: str) -> None:
+    def __init__(self, rootpath: Path, runs: Path, engine: str, *settings: str, scenario: str = "smoke") -> None:
         script = rootpath / "tests" / "compose" / "runner.py"
-        command = [sys.executable, str(script), "smoke", engine, str(runs), *settings]
+        command = [sys.executable, str(script), scenario, engine, str(runs), *settings]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=rootpath, process_group=0)
         self.said: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
@@ -67,10 +67,10 @@ def start(pytestconfig: pytest.Config, tmp_path: Path, request: pytest.FixtureRe
     """Starts runners; whatever a test does, nothing of them outlives it."""
     started: list[Runner] = []
 
-    def start_runner(engine: str, *settings: str) -> Runner:
+    def start_runner(engine: str, *settings: str, scenario: str = "smoke") -> Runner:
         if engine == "docker":
             request.getfixturevalue("docker_engine")
-        started.append(Runner(pytestconfig.rootpath, tmp_path, engine, *settings))
+        started.append(Runner(pytestconfig.rootpath, tmp_path, engine, *settings, scenario=scenario))
         return started[-1]
 
     yield start_runner
@@ -184,6 +184,48 @@ def test_clean_removes_what_a_killed_runner_left(start: Start, engine: str) -> N
     assert before
     assert left(runner.run) == []
     assert len(removed) >= len(before)
+
+
+WIDE = """
+name: wide
+workload:
+  dataset: {kind: digits}
+  model: {kind: mlp, hidden: [16]}
+  optimiser: {kind: sgd, rate: 0.1}
+  batch: 64
+  epochs: 2000
+  stop: budget
+cluster:
+  workers: 4
+  worker: {throughput: 800/s, uplink: 100mbit, downlink: 100mbit, delay: 1ms}
+  network: {kind: racks, size: 2, uplink: 100mbit}
+strategies:
+  ring: {kind: all_reduce}
+baseline: false
+events:
+  - {kind: link, at: {step: 5}, lasts: 10s, of: [worker-0], uplink: 20mbit}
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("how", ["ctrl-c", "kill -9"])
+def test_a_switch_its_helpers_and_events_are_not_left_behind(start: Start, tmp_path: Path, how: str) -> None:
+    """Racks, delays and changes of links need containers of their own, and threads that outlive a trial."""
+    (tmp_path / "wide.yaml").write_text(WIDE)
+    runner = start("docker", scenario=str(tmp_path / "wide.yaml"))
+    runner.wait_for("event 000-ring-w4-r0 event_due")
+    names = labelled(runner.run)
+
+    if how == "ctrl-c":
+        runner.press_ctrl_c()
+        assert runner.process.wait(60) == 130
+    else:
+        runner.kill()
+        clean(runner.run)
+
+    assert any("switch" in name for name in names), names
+    assert len(names) == 6 + 5 + 2, names  # five nodes and the switch, a helper for each with links, two networks
+    assert left(runner.run) == []
 
 
 def test_clean_leaves_other_runs_and_their_runner_alone() -> None:
