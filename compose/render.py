@@ -1,5 +1,6 @@
 """The compose document of a trial: a pure function of the plan. Every container is as small a target as it can be."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,8 @@ class Host:
 
 
 def project(plan: Plan) -> str:
-    """The name under which Compose keeps the containers and networks of a trial."""
-    return f"ensayo-{plan.run}-{plan.trial}".lower()
+    """The name under which Compose keeps the containers and networks of a trial; it takes few characters."""
+    return re.sub("[^a-z0-9_-]", "-", f"ensayo-{plan.run}-{plan.trial}".lower())
 
 
 def render(plan: Plan, host: Host) -> dict[str, Any]:

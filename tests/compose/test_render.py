@@ -1,6 +1,7 @@
 """The compose document: every container is as small a target as it can be; the same plan gives the same document."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from compose.engines.docker import Subnets
 from compose.load import load, shipped
-from compose.render import Host, render
+from compose.render import Host, project, render
 from services.network import Network, Pipe
 from services.plan import Plan, make_plan
 from services.scenario import Scenario
@@ -43,6 +44,14 @@ def document(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Doc
 def every(document: Document) -> list[dict[str, Any]]:
     """Every container of a document."""
     return list(document["services"].values())
+
+
+def test_compose_takes_the_name_of_every_trial_of_every_shipped_scenario() -> None:
+    """A value of a sweep may be 0.5 or 100mbit/s; Compose refuses a project for a dot in its name."""
+    for path in shipped():
+        for trial in load(path).trials():
+            name = project(make_plan(trial, "20261121t084942z-5a51", "docker", ADDRESSES))
+            assert re.fullmatch("[a-z0-9][a-z0-9_-]*", name), name
 
 
 def test_nobody_is_root(every: list[dict[str, Any]]) -> None:
