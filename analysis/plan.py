@@ -76,6 +76,7 @@ class Thresholds(View):
     missed_deadlines: float = 0.01
     rate_error: float = 0.05
     host_cpu: float = 0.95
+    host_share: float = 0.10
     canary: Duration = Duration("5ms")  # of wall time
     throttled: float = 0.01
     event_lateness: Duration = Duration("50ms")  # of wall time

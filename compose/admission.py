@@ -3,6 +3,9 @@
 A trial fits under a dilation D when every shaped rate over D is one that this host keeps, all links together stay
 below what it moves, and the CPU time of a step is at most 40 % of what the cores have meanwhile. Up to there, paced
 workers keep their deadlines within 2 to 3 % (16 workers of 1 ms in steps of 20 ms on two cores); beyond, they don't.
+
+Where the dilation is left to this host, it is also large enough for messages to cost next to nothing: what the cores
+need for them must hide behind the time that links take, but for a tenth of the step.
 """
 
 import time
@@ -11,6 +14,7 @@ from functools import cache
 from math import ceil, inf
 from statistics import median
 
+from pydantic import Field
 from threadpoolctl import threadpool_limits
 
 from compose.capacity import Capacity
@@ -27,7 +31,7 @@ from services.timeline import LinkChange
 from services.transport.grpc.data import PIECE_BYTES
 
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-CPU_SHARE = 0.4
+CPU_SHARE, HOST_SHARE = 0.4, 0.1
 REPEATS, WARM_UPS = 5, 2
 SLACK = 1e-9  # rounding
 
@@ -40,19 +44,27 @@ class Demand(Record):
     trial: str
     declared: float | None  # dilation; None: auto
     needs: dict[str, float]  # what is wanted, in words -> the dilation from which on this host can give it
+    wishes: dict[str, float] = Field(
+        default={}
+    )  # the same of what makes steps precise: for auto, no reason to refuse a dilation
     mathematics_s: float  # measured CPU time of one gradient, wall
     cpu_s: float  # of a step, all nodes together, wall
     messages: int  # per step
 
     @property
+    def wants(self) -> dict[str, float]:
+        """All that decides on the dilation."""
+        return self.needs | (self.wishes if self.declared is None else {})
+
+    @property
     def binding(self) -> str:
         """The want that needs the most."""
-        return max(self.needs, key=self.needs.__getitem__, default="nothing that this host lacks")
+        return max(self.wants, key=self.wants.__getitem__, default="nothing that this host lacks")
 
     @property
     def dilation(self) -> float:
         """The least of the usual dilations that fits."""
-        least = max(self.needs.values(), default=1.0)
+        least = max(self.wants.values(), default=1.0)
         return next((float(step) for step in LADDER if step >= least - SLACK), inf)
 
     @property
@@ -76,7 +88,7 @@ class Admission(Record):
     @property
     def binding(self) -> Demand | None:
         """The demand that sets the dilation."""
-        return max(self.demands, key=lambda demand: max(demand.needs.values(), default=0.0), default=None)
+        return max(self.demands, key=lambda demand: max(demand.wants.values(), default=0.0), default=None)
 
 
 def admit(scenario: Scenario, plans: Sequence[Plan], capacity: Capacity, mathematics: Mathematics) -> Admission:
@@ -110,7 +122,11 @@ def demand(plan: Plan, capacity: Capacity, mathematics: Mathematics, declared: f
     needs = {what: rate_bps / capacity.shaped_bps for what, rate_bps in _shaped(plan)}
     if total_bps := _total_bps(plan):
         needs[f"all links together, {_gbit(total_bps)}"] = total_bps / capacity.total_bps
+    wishes = {}
     if paced:
+        messages_s = (cpu_s - on_cpu * mathematics_s) / capacity.fingerprint.cores
+        room_s = plan.predicted.exchange_s + HOST_SHARE * plan.predicted.step_s
+        wishes[f"{messages} messages in a step of {1e3 * plan.predicted.step_s:.3g} ms"] = messages_s / room_s
         cores_s = CPU_SHARE * capacity.fingerprint.cores * plan.predicted.step_s
         step = f"a step of {1e3 * plan.predicted.step_s:.3g} ms with {1e3 * cpu_s:.3g} ms of CPU on"
         needs[f"{step} {capacity.fingerprint.cores} cores"] = cpu_s / cores_s
@@ -118,6 +134,7 @@ def demand(plan: Plan, capacity: Capacity, mathematics: Mathematics, declared: f
         trial=plan.trial,
         declared=declared,
         needs=needs,
+        wishes=wishes,
         mathematics_s=mathematics_s,
         cpu_s=cpu_s,
         messages=messages,

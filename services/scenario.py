@@ -51,6 +51,7 @@ class Fidelity(Record):
     missed_deadlines: Share = Field(0.01, description="share of paced phases that end late")
     rate_error: Share = Field(0.05, description="relative error of a link's achieved rate")
     host_cpu: Share = Field(0.95, description="share of the host's cores that is busy")
+    host_share: Share = Field(0.10, description="share by which steps are longer than links and devices make them")
     canary: Duration = Field(
         Duration("5ms"), description="lateness of a thread that only sleeps, at its 99th percentile"
     )

@@ -10,6 +10,7 @@ from analysis.checks.drops import drops
 from analysis.checks.event_lateness import event_lateness
 from analysis.checks.exit_codes import exit_codes
 from analysis.checks.host_cpu import host_cpu
+from analysis.checks.host_share import host_share
 from analysis.checks.missed_deadlines import missed_deadlines
 from analysis.checks.pipes import pipes
 from analysis.checks.rates import rates
@@ -30,7 +31,7 @@ CHECKS: tuple[Check, ...] = (
     *(rungs, rates, achieved_rates, pipes, round_trips, drops),  # links
     event_lateness,
     *(bytes_on_wire, replicas, staleness_law),  # protocols
-    *(host_cpu, canary),
+    *(host_share, host_cpu, canary),
 )
 
 __all__ = ["CHECKS", "Check", "Level", "Verdict", "worst"]

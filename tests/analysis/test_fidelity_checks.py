@@ -13,6 +13,7 @@ from analysis.checks.admission import admission
 from analysis.checks.canary import canary
 from analysis.checks.drops import drops
 from analysis.checks.event_lateness import event_lateness
+from analysis.checks.host_share import host_share
 from analysis.checks.pipes import pipes
 from analysis.checks.round_trips import round_trips
 from analysis.checks.rungs import rungs
@@ -23,6 +24,7 @@ from analysis.table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]
+StepsLine = Callable[..., str]
 
 VALID, DEGRADED, INVALID = Level
 PACED = {"role": "worker", "throughput": 100.0, "uplink_bps": 1e8, "downlink_bps": 1e8}
@@ -292,3 +294,32 @@ def test_a_host_that_is_too_small_is_found_out(
 @pytest.mark.parametrize("check", [throttled, rungs, achieved_rates, round_trips, drops, event_lateness, speed_ratio])
 def test_a_trial_that_declares_nothing_has_nothing_to_prove(make_trial: MakeTrial, check: Check) -> None:
     assert check(make_trial({}, status={"engine": "simulated"})).level == VALID
+
+
+ASP = {"strategy": {"kind": "parameter_server", "synchrony": {"kind": "asp"}}}
+VARIED = [node | {"variation": {"kind": "normal"}} for node in NODES]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "planned", "level"),
+    [
+        (1.09, {}, VALID),
+        (0.5, {}, VALID),  # an upper bound
+        (1.11, {}, DEGRADED),
+        (1.11, {"fidelity": {"host_share": 0.2}}, VALID),
+        (2.0, {"engine": "simulated"}, VALID),
+        (2.0, ASP, VALID),
+        (2.0, {"events": [{"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}]}, VALID),
+        (2.0, {"network": LOSSY}, VALID),
+        (2.0, {"nodes": VARIED}, VALID),
+        (2.0, {"nodes": [{"name": "worker-0", "role": "worker", "rank": 0}]}, VALID),
+    ],
+)
+def test_steps_must_be_those_of_the_cluster_and_not_of_this_host(
+    make_trial: MakeTrial, steps_line: StepsLine, step_s: float, planned: dict[str, Any], level: Level
+) -> None:
+    """Where a closed form knows what a step takes; on a ring of 32 with short messages the host added a half."""
+    logs = {f"worker-{rank}": [steps_line([{"step_s": step_s}] * 10, f"worker-{rank}")] for rank in range(2)}
+    predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4}, "nodes": NODES, "workers": 2}
+
+    assert host_share(make_trial(logs, **(predicted | planned))).level == level

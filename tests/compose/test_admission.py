@@ -122,11 +122,23 @@ def test_racks_are_shaped_too() -> None:
 
 def test_the_mathematics_of_all_workers_must_fit_into_forty_percent_of_the_cores() -> None:
     """Eight workers, 112 messages of a ring, 120 ms of CPU; a step of 16 ms on two cores has 12.8 ms for it."""
-    (wanted,) = decided(scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
+    (wanted,) = decided(scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
 
     assert (wanted.messages, wanted.cpu_s) == (112, pytest.approx(0.120))
     assert max(wanted.needs.values()) == pytest.approx(0.120 / (0.4 * 2 * 0.016))
     assert wanted.dilation == 12
+
+
+def test_auto_hides_what_messages_cost_the_host_behind_links_and_a_tenth_of_the_step() -> None:
+    """112 ms of CPU on two cores where no link takes any time: the step of 16 ms must hold them ten times."""
+    (wanted,) = decided(scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
+    (declared,) = decided(scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
+    (slow,) = decided(scenario(workers=8, dilation="auto", worker={"throughput": "1000/s", "link": "1gbe"})).demands
+
+    assert max(wanted.wants.values()) == pytest.approx(0.056 / 0.0016)
+    assert wanted.dilation == 48
+    assert declared.dilation == 12  # whoever declares one may find it precise enough
+    assert max(slow.wishes.values()) < max(wanted.wishes.values())
 
 
 def test_bytes_cost_cpu_time_too() -> None:
@@ -174,8 +186,8 @@ def test_all_trials_of_a_run_share_the_dilation_of_the_most_demanding() -> None:
 
     admission = decided(swept)
 
-    assert [each.dilation for each in admission.demands] == [1, 1, 12]
-    assert admission.dilation == 12
+    assert [each.dilation for each in admission.demands] == [1, 2, 48]
+    assert admission.dilation == 48
 
 
 def test_a_measured_gradient_takes_some_time_and_is_measured_once() -> None:
