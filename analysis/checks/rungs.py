@@ -10,7 +10,7 @@ from analysis.table import TrialTable
 KERNEL = ("tc-htb", "netem", "nfqueue")  # all packets of a node pass these, whatever sends them
 
 BESIDE = ("buffer",)  # recorded where declared; without it no queue overflows, which few results feel
-EVERYTHING = ("virtual", "fluid", "transport", "none")  # rungs that an engine without a kernel has for all properties
+EVERYTHING = ("fluid", "transport", "none")  # rungs that an engine without a kernel has for all properties
 NAMED = 4  # nodes in a reason; of more, one and how many others
 
 
