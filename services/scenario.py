@@ -50,8 +50,7 @@ class Fidelity(Record):
 
     missed_deadlines: Share = Field(
         0.01,
-        description="share of paced phases that end late: by more than 1 ms of wall time, 5 % of the phase and 1 % of the "
-        "step",
+        description="share of paced phases that end late: by 1 ms of wall time, 5 % of the phase and 1 % of the step",
     )
     rate_error: Share = Field(0.05, description="relative error of a link's achieved rate")
     host_cpu: Share = Field(0.95, description="share of the host's cores that is busy")
@@ -65,8 +64,12 @@ class Fidelity(Record):
     drops: Share = Field(0.01, description="share of packets dropped by queues where no buffer or loss is declared")
     round_trip: Duration = Field(
         Duration("1ms"),
-        description="wall time by which a path's round trip may be off, or 5 % of it where that is more",
+        description="wall time by which a round trip may be off, or 5 % of it where that is more",
     )
+
+    def message_tolerance_s(self, declared_s: float, dilation: float) -> float:
+        """How far off one message may be, virtual: by its link's rate, and by this host's timers as a round trip."""
+        return self.rate_error * declared_s + self.round_trip / dilation
 
 
 class Scenario(Record):
