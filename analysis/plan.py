@@ -6,8 +6,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from services.network import Network
+from services.scenario import Fidelity
 from services.timeline import Event
-from services.units import Duration
 
 
 class View(BaseModel):
@@ -70,20 +70,6 @@ class Predicted(View):
         return (self.compute_s + self.exchange_s) or None
 
 
-class Thresholds(View):
-    """From where on a trial may not be believed (shares of one)."""
-
-    missed_deadlines: float = 0.01
-    rate_error: float = 0.05
-    host_cpu: float = 0.95
-    host_share: float = 0.10
-    canary: Duration = Duration("5ms")  # of wall time
-    throttled: float = 0.01
-    event_lateness: Duration = Duration("50ms")  # of wall time
-    drops: float = 0.001
-    round_trip: Duration = Duration("1ms")  # of virtual time
-
-
 class PlanView(View):
     """The plan of one trial, as far as the analysis looks at it."""
 
@@ -109,7 +95,7 @@ class PlanView(View):
     network: Network = Network()
     events: tuple[Event, ...] = ()
     strict: bool = False
-    fidelity: Thresholds = Thresholds()
+    fidelity: Fidelity = Fidelity()
 
     @property
     def synchrony(self) -> Literal["synchronous", "asynchronous"]:
@@ -121,10 +107,6 @@ class PlanView(View):
     def condition(self) -> tuple[tuple[str, str | int | float], ...]:
         """The swept keys other than the number of workers: trials are compared only where these agree."""
         return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
-
-    def round_trip_s(self, node: str, peer: str) -> float:
-        """Declared time to a peer and back, beside the time that messages take on links."""
-        return self.network.path(node, peer).delay_s + self.network.path(peer, node).delay_s
 
     @property
     def samples_per_second(self) -> float | None:

@@ -151,7 +151,9 @@ def _take(stream: socket.socket, arrivals: list[Arrival], until: float) -> None:
 def _swallow(stream: socket.socket, size: int) -> None:
     buffer = bytearray(PIECE_BYTES)
     while size > 0:
-        size -= stream.recv_into(buffer, min(size, PIECE_BYTES))
+        if not (got := stream.recv_into(buffer, min(size, PIECE_BYTES))):
+            raise ConnectionError(f"a stream has ended {size} bytes too early")
+        size -= got
 
 
 def _listening(address: str, port: int, buffer: int) -> socket.socket:

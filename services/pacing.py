@@ -25,6 +25,14 @@ MEMORY = 0.8  # weight of the past in the running mean of the mathematics' time
 # A backward pass multiplies by weights and by activations where a forward pass does by weights alone: twice the work.
 FORWARD_SHARE = 1 / 3
 ONE_BUCKET = (1.0,)
+# A deadline is missed when it is passed by more than all of these: what no timer of a busy host can promise, a share of
+# the phase, and a share of the step, below which nobody could see it in a result.
+LATE_WALL_S, LATE_SHARE, LATE_STEP_SHARE = 0.001, 0.05, 0.01
+
+
+def is_missed(clock: Clock, late_s: float, phase_s: float, step_s: float) -> bool:
+    """Whether a phase that ended `late_s` after the device missed its deadline; virtual seconds."""
+    return late_s > max(LATE_WALL_S / clock.wall(1.0), LATE_SHARE * phase_s, LATE_STEP_SHARE * step_s)
 
 
 class Computed(NamedTuple, Generic[Result]):

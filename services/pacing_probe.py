@@ -16,13 +16,12 @@ from typing import Self
 import numpy as np
 
 from services.clock import WallClock, precise_loop
-from services.pacing import Paced
+from services.pacing import Paced, is_missed
 
 SIZE = 64  # of the matrices whose products are the mathematics
 COUNTED = 1000  # products that show how long one takes
 DROPPED = 5  # steps until everything has settled
 PORT = 7002
-LATE_S, LATE_SHARE = 0.001, 0.05  # as in training: later than both is a missed deadline
 
 
 @dataclass(frozen=True)
@@ -43,19 +42,14 @@ class Kept:
     barrier_s: float = 0.0  # of a step without mathematics, mean
     steps_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
-
-    @property
-    def missed(self) -> int:
-        """Deadlines passed by more than a timer of a busy host can promise."""
-        least = max(LATE_S, LATE_SHARE * (sum(self.steps_s) / max(1, len(self.steps_s))))
-        return sum(late > least for late in self.late_s)
+    missed: int = 0  # deadlines, counted as in training
 
 
 def beat(what: Beat) -> str:
-    """Live as one such worker; JSON of `Kept`, and how many deadlines it missed."""
+    """Live as one such worker; JSON of `Kept`."""
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         kept = runner.run(_beat(what))
-    return json.dumps(asdict(kept) | {"missed": kept.missed})
+    return json.dumps(asdict(kept))
 
 
 async def _beat(what: Beat) -> Kept:
@@ -75,10 +69,13 @@ async def _beat(what: Beat) -> Kept:
     for step in range(DROPPED + what.steps):
         started = clock.now()
         computed = await pace.compute(step, 1, work)
+        phase_s, late_s = clock.now() - started, computed.late_s or 0.0
         await barrier.wait()
+        step_s = clock.now() - started
         if step >= DROPPED:
-            kept.steps_s.append(clock.now() - started)
-            kept.late_s.append(computed.late_s or 0.0)
+            kept.steps_s.append(step_s)
+            kept.late_s.append(late_s)
+            kept.missed += is_missed(clock, late_s, phase_s, step_s)
     await barrier.leave()
     if what.rank == 0:
         await holder.close()

@@ -48,12 +48,15 @@ class Timeouts(Record):
 class Fidelity(Record):
     """How far the emulation may be from what was declared before its numbers are not believed."""
 
-    missed_deadlines: Share = Field(0.01, description="share of paced phases that end late")
+    missed_deadlines: Share = Field(
+        0.01,
+        description="share of paced phases that end late: by 1 ms of wall time, 5 % of the phase and 1 % of the step",
+    )
     rate_error: Share = Field(0.05, description="relative error of a link's achieved rate")
     host_cpu: Share = Field(0.95, description="share of the host's cores that is busy")
     host_share: Share = Field(0.10, description="share by which steps are longer than links and devices make them")
     canary: Duration = Field(
-        Duration("5ms"), description="lateness of a thread that only sleeps, at its 99th percentile"
+        Duration("5ms"), description="wall time by which a thread that only sleeps wakes late, at its 99th percentile"
     )
     throttled: Share = Field(
         0.01, description="share of scheduling periods in which a node without a quota was held back"
@@ -61,8 +64,13 @@ class Fidelity(Record):
     event_lateness: Duration = Field(Duration("50ms"), description="wall time between an event's moment and its effect")
     drops: Share = Field(0.01, description="share of packets dropped by queues where no buffer or loss is declared")
     round_trip: Duration = Field(
-        Duration("1ms"), description="error of a path's round-trip time, or 5 % where that is more"
+        Duration("1ms"),
+        description="wall time by which a round trip may be off, or 5 % of it where that is more",
     )
+
+    def message_tolerance_s(self, declared_s: float, dilation: float) -> float:
+        """How far off one message may be, virtual: by its link's rate, and by this host's timers as a round trip."""
+        return self.rate_error * declared_s + self.round_trip / dilation
 
 
 class Scenario(Record):

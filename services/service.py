@@ -126,8 +126,8 @@ async def _take_part(
         addresses={node.name: node.place.data for node in plan.nodes},
         identity=identity,
         clock=clock,
-        timeout_s=clock.wall(plan.timeouts.step),
-        run_s=clock.wall(plan.timeouts.run),
+        timeout_s=plan.timeouts.step,
+        run_s=plan.timeouts.run,
         shaping=_shaping(plan, me, clock, conditions, pipes),
         encrypt=plan.security.data == "tls",
     )

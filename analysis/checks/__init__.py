@@ -10,7 +10,9 @@ from analysis.checks.drops import drops
 from analysis.checks.event_lateness import event_lateness
 from analysis.checks.exit_codes import exit_codes
 from analysis.checks.host_cpu import host_cpu
+from analysis.checks.host_pressure import host_pressure
 from analysis.checks.host_share import host_share
+from analysis.checks.message_times import message_times
 from analysis.checks.missed_deadlines import missed_deadlines
 from analysis.checks.pipes import pipes
 from analysis.checks.rates import rates
@@ -28,10 +30,10 @@ Check = Callable[[TrialTable], Verdict]
 CHECKS: tuple[Check, ...] = (
     *(exit_codes, admission),
     *(missed_deadlines, speed_ratio, throttled),  # devices
-    *(rungs, rates, achieved_rates, pipes, round_trips, drops),  # links
+    *(rungs, rates, achieved_rates, message_times, pipes, round_trips, drops),  # links
     event_lateness,
     *(bytes_on_wire, replicas, staleness_law),  # protocols
-    *(host_share, host_cpu, canary),
+    *(host_share, host_cpu, host_pressure, canary),
 )
 
 __all__ = ["CHECKS", "Check", "Level", "Verdict", "worst"]

@@ -3,6 +3,8 @@
 from analysis.checks.verdict import Verdict, invalid, valid
 from analysis.table import TrialTable
 
+SLACK = 1e-9  # rounding, as admission allows itself
+
 
 def admission(trial: TrialTable) -> Verdict:
     """Invalid when a trial ran at a lower dilation than the host's measured capacity admits."""
@@ -11,6 +13,6 @@ def admission(trial: TrialTable) -> Verdict:
     if not needs:
         return valid("nothing is declared that this host could lack")
     needed = max(needs.values())
-    if trial.plan.dilation < needed:
+    if trial.plan.dilation < needed - SLACK:
         return invalid(f"this host carries it at dilation {needed:g}, not at {trial.plan.dilation:g}")
     return valid(f"dilation {trial.plan.dilation:g}; this host carries it from {needed:g} on")

@@ -1,5 +1,6 @@
 """Did the host let threads run when their time had come?"""
 
+from analysis.checks.evidence import in_virtual_time
 from analysis.checks.verdict import Verdict, degraded, valid
 from analysis.table import TrialTable
 
@@ -9,7 +10,7 @@ def canary(trial: TrialTable) -> Verdict:
 
     Only degraded, as for a busy host: what it did to declared speeds shows in missed deadlines.
     """
-    if trial.status.get("engine") == "simulated":
+    if in_virtual_time(trial):
         return valid("virtual time does not depend on the host")
     late = (trial.status.get("host") or {}).get("canary_late_ms") or {}
     if "p99" not in late:

@@ -1,5 +1,6 @@
 """Did queues drop packets that nobody declared lost?"""
 
+from analysis.checks.evidence import shaped_by_kernel
 from analysis.checks.verdict import Verdict, degraded, valid
 from analysis.plan import Node
 from analysis.table import TrialTable
@@ -10,10 +11,10 @@ FEWEST_PACKETS = 1000  # one drop of ten says nothing about a run
 def drops(trial: TrialTable) -> Verdict:
     """Degraded when the queues of a link dropped more than the threshold's share of its packets.
 
-    Nodes with a declared loss, a declared buffer or an event of their link are not looked at: theirs should drop. Only
-    degraded, since a port that overflows is no wrong network, but one whose buffer nobody chose.
+    Nodes with a declared loss, a declared buffer or an event of their own link are not looked at: theirs should drop.
+    Only degraded, since a port that overflows is no wrong network, but one whose buffer nobody chose.
     """
-    if trial.status.get("engine") != "docker":
+    if not shaped_by_kernel(trial):
         return valid("our own code drops nothing but what is declared lost")
     looked_at = [node.name for node in trial.plan.nodes if _shaped(node) and not _may_drop(trial, node)]
     queues = {name: (shaped or {}).get("queues") or {} for name, shaped in (trial.status.get("shaping") or {}).items()}
@@ -39,5 +40,5 @@ def _shaped(node: Node) -> bool:
 def _may_drop(trial: TrialTable, node: Node) -> bool:
     plan = trial.plan
     lossy = any(path.losses and node.name in (path.source, path.target) for path in plan.network.paths)
-    changed = any(event.is_of_links for event in plan.events)
+    changed = any(event.is_of_links and node.name in event.what.nodes for event in plan.events)
     return lossy or changed or node.buffer_bytes is not None

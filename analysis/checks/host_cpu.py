@@ -1,5 +1,6 @@
 """Did the host have cores to spare?"""
 
+from analysis.checks.evidence import in_virtual_time
 from analysis.checks.verdict import Verdict, degraded, valid
 from analysis.table import TrialTable
 
@@ -9,7 +10,7 @@ def host_cpu(trial: TrialTable) -> Verdict:
 
     Only degraded, since a busy host that still met every deadline emulated what it was asked to.
     """
-    if trial.status.get("engine") == "simulated":
+    if in_virtual_time(trial):
         return valid("virtual time does not depend on the host")
     busy = (trial.status.get("host") or {}).get("cpu_busy")
     if busy is None:

@@ -1,5 +1,6 @@
 """Did steps take what links and devices say, or is it this host that they show?"""
 
+from analysis.checks.evidence import in_virtual_time
 from analysis.checks.verdict import Verdict, degraded, valid
 from analysis.metrics.step_seconds import step_seconds
 from analysis.table import TrialTable
@@ -28,7 +29,7 @@ def _unknown(trial: TrialTable) -> str:
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]
     reasons = {
-        "virtual time has no host": plan.engine == "simulated",
+        "virtual time has no host": in_virtual_time(trial),
         "workers do not wait for each other": plan.synchrony == "asynchronous",
         "a worker is not paced": any(node.throughput is None for node in workers),
         "speeds vary": any(node.variation for node in workers),

@@ -7,8 +7,8 @@ from analysis.table import TrialTable
 def missed_deadlines(trial: TrialTable) -> Verdict:
     """Invalid when the workers together missed more than the threshold's share of their deadlines.
 
-    A deadline is missed when it is met later than 1 ms, than 5 % of the phase and than 1 % of the step: the host was
-    too slow for this cluster.
+    A deadline is missed when it is met later than 1 ms on the wall, than 5 % of the phase and than 1 % of the step: the
+    host was too slow for this cluster.
     """
     paced = trial.nodes[trial.nodes["deadlines"].fillna(0) > 0]
     if paced.empty:

@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from analysis.checks.evidence import shaped_by_kernel
 from analysis.checks.verdict import Verdict, degraded, invalid, valid
 from analysis.table import TrialTable
+
+READ_BACK = "read back"
 
 
 class PipeRate(NamedTuple):
@@ -26,7 +29,7 @@ def pipes(trial: TrialTable) -> Verdict:
 
     Invalid beyond the threshold, degraded where neither is known.
     """
-    if trial.status.get("engine") != "docker" or not trial.plan.network.pipes:
+    if not shaped_by_kernel(trial) or not trial.plan.network.pipes:
         return valid("no link is shared, or our own code shares it")
     found = list(pipe_rates(trial))
     errors = {pipe.name: pipe.error for pipe in found if pipe.error is not None}
@@ -36,7 +39,9 @@ def pipes(trial: TrialTable) -> Verdict:
         return invalid(f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})")
     if unknown := [pipe.name for pipe in found if pipe.error is None]:
         return degraded(f"{', '.join(unknown)}: the shared rate was not verified")
-    return valid(f"{len(found)} shared links within {max(map(abs, errors.values())):.1%} of what is declared")
+    told = f"{len(found)} shared links within {max(map(abs, errors.values())):.1%} of what is declared"
+    told_only = sum(pipe.how == READ_BACK for pipe in found)
+    return valid(f"{told}, {told_only} of them only as the kernel tells it" if told_only else told)
 
 
 def pipe_rates(trial: TrialTable) -> Iterator[PipeRate]:
@@ -46,5 +51,5 @@ def pipe_rates(trial: TrialTable) -> Iterator[PipeRate]:
     read_back = {name: rate["achieved"] for shaped in shaping for name, rate in (shaped.get("pipes_bps") or {}).items()}
     for pipe in trial.plan.network.pipes:
         achieved = probed.get(pipe.name, read_back.get(pipe.name))
-        how = "probed with flows" if pipe.name in probed else "read back" if pipe.name in read_back else "not at all"
+        how = "probed with flows" if pipe.name in probed else READ_BACK if pipe.name in read_back else "not at all"
         yield PipeRate(pipe.name, pipe.rate_bps, achieved, how)

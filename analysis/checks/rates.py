@@ -9,7 +9,7 @@ from analysis.table import TrialTable
 Shaped = Mapping[str, Any]  # a node's entry under `shaping` in status.json
 
 DIRECTIONS = ("uplink_bps", "downlink_bps")
-SHAPED_IN_CODE = ("virtual", "fluid", "transport")  # rungs that the kernel knows nothing of: nothing to read back
+SHAPED_IN_CODE = ("fluid", "transport")  # rungs that the kernel knows nothing of: nothing to read back
 
 
 def rates(trial: TrialTable) -> Verdict:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from analysis.checks.evidence import in_containers
 from analysis.checks.verdict import Verdict, degraded, invalid, valid
 from analysis.plan import Node, PlanView
 from analysis.table import TrialTable
@@ -10,7 +11,7 @@ from analysis.table import TrialTable
 KERNEL = ("tc-htb", "netem", "nfqueue")  # all packets of a node pass these, whatever sends them
 
 BESIDE = ("buffer",)  # recorded where declared; without it no queue overflows, which few results feel
-EVERYTHING = ("virtual", "fluid", "transport", "none")  # rungs that an engine without a kernel has for all properties
+EVERYTHING = ("fluid", "transport", "none")  # rungs that an engine without a kernel has for all properties
 NAMED = 4  # nodes in a reason; of more, one and how many others
 
 
@@ -33,7 +34,7 @@ def rungs(trial: TrialTable) -> Verdict:
     if nobody := _told(harmless, lambda rung: rung == "none"):
         return degraded(f"declared, and nothing enforced it: {nobody}")
     lower = _told(found, lambda rung: rung not in KERNEL)
-    if trial.status.get("engine") == "docker" and lower:
+    if in_containers(trial) and lower:
         return degraded(f"enforced below the kernel: {lower}")
     return valid(", ".join(sorted({f"{what} by {rung}" for (_, what), rung in found.items()})))
 

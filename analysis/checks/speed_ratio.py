@@ -1,5 +1,6 @@
 """Were devices that are slow by their CPU quota as slow as declared?"""
 
+from analysis.checks.evidence import in_containers
 from analysis.checks.verdict import Verdict, degraded, invalid, valid
 from analysis.table import TrialTable
 
@@ -12,7 +13,7 @@ def speed_ratio(trial: TrialTable) -> Verdict:
     Looks at workers in containers without a paced speed and with less than a core; degraded when one timed nothing.
     """
     slow = {node.name: node.cpus for node in trial.plan.nodes if node.is_quota_device}
-    if trial.status.get("engine") != "docker" or not slow:
+    if not in_containers(trial) or not slow:
         return valid("no device is slow by its CPU quota")
     told = trial.nodes.set_index("node").get("speed_ratio")
     found = {name: told.get(name) for name in slow} if told is not None else {}

@@ -1,5 +1,6 @@
 """Were nodes held back that nobody declared slow?"""
 
+from analysis.checks.evidence import in_containers
 from analysis.checks.verdict import Verdict, degraded, valid
 from analysis.table import TrialTable
 
@@ -12,7 +13,7 @@ def throttled(trial: TrialTable) -> Verdict:
     A worker without a paced speed whose share of a core is below one is meant to be held back and is not looked at.
     Only degraded: a paced worker that was held back and still met its deadlines was as fast as declared.
     """
-    if trial.status.get("engine") != "docker":
+    if not in_containers(trial):
         return valid("no node runs under a quota")
     free = [node.name for node in trial.plan.nodes if not node.is_quota_device]
     counted = trial.status.get("throttling") or {}

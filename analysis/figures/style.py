@@ -112,7 +112,7 @@ def frame(figure: Figure, summary: Summary, title: str, key: Mapping[str, str] |
 
 
 # What enforces links where nothing better is needed: a footer that names none of it has nothing to explain.
-FIRST_RUNGS = {"tc-htb", "netem", "virtual", "fluid"}
+FIRST_RUNGS = {"tc-htb", "netem", "fluid"}
 
 
 def footer(summary: Summary) -> str:

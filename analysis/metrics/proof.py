@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from analysis.checks.achieved_rates import DIRECTIONS
+from analysis.checks.achieved_rates import DIRECTIONS, is_filled
 from analysis.checks.achieved_rates import error as flow_error
 from analysis.checks.pipes import pipe_rates
 from analysis.checks.rates import SHAPED_IN_CODE
@@ -62,7 +62,8 @@ def _rates(trial: TrialTable) -> Iterator[Proof]:
 def _rate(trial: TrialTable, node: Node, way: str, shaped: dict[str, Any]) -> tuple[float | None, float | None, str]:
     """What a link's rate was, its relative error, and how that is known; the strongest evidence there is."""
     if (error := flow_error(trial, node, way)) is not None:
-        return float(shaped[f"achieved_{way}_bps"]), error, "probed with a flow"
+        how = "probed with a flow" if is_filled(trial, node, way) else "probed by all peers, who can't fill it"
+        return float(shaped[f"achieved_{way}_bps"]), error, how
     declared = float(getattr(node, f"{way}_bps"))
     if (told := shaped.get(f"read_back_{way}_bps")) is not None:
         return float(told), float(told) / declared - 1, "read back"

@@ -24,6 +24,7 @@ class Measured(Record):
 
     declared: float
     achieved: float
+    tries: tuple[float, ...] = ()  # all that were made, in their order; of round trips, all echoes of all tries
 
 
 class Shaped(Record):
@@ -41,6 +42,8 @@ class Shaped(Record):
     achieved_downlink_bps: float | None = None
     round_trip_s: dict[str, Measured] = Field(default={})  # peer -> echoes before the run
     message_s: dict[str, Measured] = Field(default={})  # peer -> one message of the workload's size
+    flooded: dict[str, Measured] = Field(default={})  # uplink, downlink, limit -> what senders could bring, what came
+    unproven: dict[str, str] = Field(default={})  # uplink, downlink, limit -> why no flood was sent through it
     queues: dict[str, dict[str, int]] = Field(default={})  # device -> what its queue has counted during the run
     details: dict[str, Any] = Field(default={})
 

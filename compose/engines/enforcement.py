@@ -60,12 +60,9 @@ class Enforcement:
         self._shaped[name] = self._shaped[name].model_copy(update=found)
         return self._shaped[name]
 
-    def record_pipe(self, pipe: str, achieved_bps: float) -> None:
-        """What arrived of a flood through a limit of pairs or groups, in the entry of whoever enforces it."""
-        for name, shaped in self._shaped.items():
-            if pipe in shaped.pipes_bps:
-                self.record(name, achieved_pipes_bps=shaped.achieved_pipes_bps | {pipe: achieved_bps})
-                return
+    def owner(self, pipe: str) -> str | None:
+        """Who enforces a limit of pairs or groups."""
+        return next((name for name, shaped in self._shaped.items() if pipe in shaped.pipes_bps), None)
 
     def begin_counting(self, pool: ThreadPoolExecutor) -> None:
         """Remember what was counted up to now; only what comes after belongs to the run."""

@@ -1,13 +1,14 @@
 """Which packets would show that links are what the plan says? Floods, echoes and a message, sent by helpers."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from math import inf, sqrt
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import TypeAlias
 
 from compose.shaping.state import members, state_of
 from services.component import Record
 from services.links import PAYLOAD_SHARE
-from services.network import Path, Pipe
+from services.network import Path, Pipe, RoundTrip, round_trip
 from services.plan import NodePlan, Plan
 
 FRAME_BITS = 1514 * 8
@@ -16,22 +17,25 @@ HOST_BPS = 1.5e9  # of floods at once on this host; above, its cores would be me
 # Above, a flood of ours would measure the host. Whether a run may ask for such rates, admission decides; what it then
 # achieves, its steps tell.
 PROVABLE_BPS = 2.5e9
-MOST_PEERS = 4  # to fill one link
+MOST_PAIRS = 4  # to fill a shared limit
+FEW_PAIRS = 4  # without a declared delay, that are echoed nevertheless
 EAGER = 1.5  # how much more is sent than should arrive
 LONGEST_MESSAGE_S = 0.3
 SHORTEST_MESSAGE_BYTES = 64 << 10  # of smaller ones, credits let too much through at once
-ROUND_TRIP_SHARE = 0.05
-SPREADS = 4.0  # standard errors that a mean of few echoes may be off
+
+Test: TypeAlias = tuple[str, str]  # uplink, downlink or pipe, of whom
+Flow: TypeAlias = tuple[str, str]  # source, target
 
 
 class Flood(Record):
     """Datagrams from some nodes to others that together should arrive at a certain rate."""
 
     name: str
-    tests: tuple[tuple[str, str], ...]  # (uplink | downlink | pipe, of whom)
-    flows: tuple[tuple[str, str], ...]  # (source, target)
-    rate_bps: float  # wall
+    tests: tuple[Test, ...]
+    flows: tuple[Flow, ...]
+    rate_bps: float  # wall; what should arrive
     delay_s: float = 0.0  # wall, the longest on its ways
+    fills: bool = True  # whether it is the rate of what is tested; else all that its senders can bring, which is less
 
     @property
     def seconds(self) -> float:
@@ -42,6 +46,15 @@ class Flood(Record):
     def most_bps(self) -> float:
         """What one source sends to one target at most."""
         return self.rate_bps * EAGER
+
+    @property
+    def why_not(self) -> str:
+        """Why it can't be sent; empty where it can."""
+        if not self.flows:
+            return "the ways that could fill it lose packets"
+        if self.rate_bps > (PROVABLE_BPS if self.fills else HOST_BPS):
+            return f"a flood of {self.rate_bps / 1e9:.3g} Gbit/s on the wall would measure this host"
+        return ""
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -66,34 +79,8 @@ class Flood(Record):
         """What is wrong, in virtual units."""
         declared, found = self.rate_bps * dilation / 1e6, achieved_bps * dilation / 1e6
         error = found / declared - 1
-        return f"declared {declared:.4g} Mbit/s, {found:.4g} arrived in the probe before the run ({error:+.1%})"
-
-
-class RoundTrip(Record):
-    """What echoes between two nodes should take; virtual seconds."""
-
-    mean_s: float
-    deviation_s: float = 0.0  # of one echo
-
-    def judged_by(self, echoes_s: Sequence[float], dilation: float) -> float | None:
-        """The round trip that echoes show; None when none came back.
-
-        It is their mean where it varies, else the least, since waiting for this host's cores only adds to it.
-        """
-        if not echoes_s:
-            return None
-        found = sum(echoes_s) / len(echoes_s) if self.deviation_s else min(echoes_s)
-        return found / dilation
-
-    def allows(self, achieved_s: float, tolerance_s: float, echoes: int = 6) -> bool:
-        """Whether what was found may be what was declared."""
-        spread = SPREADS * self.deviation_s / sqrt(echoes)
-        return abs(achieved_s - self.mean_s) <= max(tolerance_s, ROUND_TRIP_SHARE * self.mean_s) + spread
-
-    def complaint(self, source: str, target: str, achieved_s: float | None) -> str:
-        """What is wrong."""
-        found = "no echo came back" if achieved_s is None else f"echoes took {achieved_s * 1e3:.2f} ms"
-        return f"{source} to {target} and back: declared {self.mean_s * 1e3:.2f} ms, {found}"
+        told = "declared" if self.fills else "its peers together can bring"
+        return f"{told} {declared:.4g} Mbit/s, {found:.4g} arrived in the probe before the run ({error:+.1%})"
 
 
 class Message(Record):
@@ -105,25 +92,34 @@ class Message(Record):
     seconds: float  # wall
 
 
+class Planned(Record):
+    """What can be shown, and why the rest can't."""
+
+    floods: tuple[Flood, ...]
+    unproven: tuple[tuple[str, str, str], ...] = ()  # uplink, downlink or pipe, of whom, and why there is no flood
+
+
 def round_trips(plan: Plan) -> dict[str, dict[str, RoundTrip]]:
-    """Node -> peer -> what echoes between them take, for every pair with a delay, once."""
+    """Node -> peer -> what echoes between them take, for every pair with a delay, once, and for a few without one."""
     names = [node.name for node in members(plan)]
     found: dict[str, dict[str, RoundTrip]] = {}
+    near = list(zip(names[::2], names[1::2], strict=False))  # where there should be no delay, some are asked, too
+    asked = set(near[:: max(1, len(near) // FEW_PAIRS)][:FEW_PAIRS])
     for k, one in enumerate(names):
         for other in names[k + 1 :]:
-            there, back = plan.network.path(one, other), plan.network.path(other, one)
-            if there.delay_s + back.delay_s:
-                deviation = sqrt(sum(jitter.deviation**2 for path in (there, back) for jitter in path.jitters))
-                found.setdefault(one, {})[other] = RoundTrip(mean_s=there.delay_s + back.delay_s, deviation_s=deviation)
+            declared = round_trip(plan.network, one, other)
+            if declared.mean_s or (one, other) in asked:
+                found.setdefault(one, {})[other] = declared
     return found
 
 
-def plan_floods(plan: Plan) -> tuple[Flood, ...]:
+def plan_floods(plan: Plan) -> Planned:
     """Floods that test every uplink, downlink and limit that nodes can fill and this host carries."""
     ways = _Ways(plan)
-    tested: set[tuple[str, str]] = set()
-    floods = [*_between_equals(ways, tested), *_of_links(ways, tested), *_of_pipes(ways)]
-    return tuple(flood for flood in floods if flood.rate_bps <= PROVABLE_BPS)
+    tested: set[Test] = set()
+    tried = [*_between_equals(ways, tested), *_of_links(ways, tested), *_of_pipes(ways)]
+    why = [(*test, flood.why_not) for flood in tried for test in flood.tests if flood.why_not]
+    return Planned(floods=tuple(flood for flood in tried if not flood.why_not), unproven=tuple(why))
 
 
 def rounds(floods: Iterable[Flood]) -> tuple[tuple[Flood, ...], ...]:
@@ -187,22 +183,23 @@ class _Ways:
         """What one flow gets."""
         return min(self.uplink(source), self.between(source, target), self.downlink(target))
 
-    def delay(self, flows: Iterable[tuple[str, str]]) -> float:
+    def delay(self, flows: Iterable[Flow]) -> float:
         """The longest delay of some flows."""
         paths: list[Path] = [self.plan.network.path(*flow) for flow in flows]
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
-    def lossy(self, flows: Iterable[tuple[str, str]]) -> bool:
+    def lossy(self, flows: Iterable[Flow]) -> bool:
         """Whether a flood would lose what it is to count."""
         return any(self.plan.network.path(*flow).losses for flow in flows)
 
-    def flood(
-        self, name: str, tests: tuple[tuple[str, str], ...], flows: tuple[tuple[str, str], ...], rate: float
-    ) -> Flood:
-        return Flood(name=name, tests=tests, flows=flows, rate_bps=rate, delay_s=self.delay(flows))
+    def flood(self, name: str, tests: tuple[Test, ...], flows: tuple[Flow, ...], rate: float, full: float) -> Flood:
+        """A flood of what flows bring through something of the rate `full`."""
+        return Flood(
+            name=name, tests=tests, flows=flows, rate_bps=min(rate, full), delay_s=self.delay(flows), fills=rate >= full
+        )
 
 
-def _between_equals(ways: _Ways, tested: set[tuple[str, str]]) -> Iterator[Flood]:
+def _between_equals(ways: _Ways, tested: set[Test]) -> Iterator[Flood]:
     """An uplink and a downlink of the same rate with nothing slower between them: one flood shows both."""
     for source, target in ways.pairs():
         tests, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
@@ -210,53 +207,67 @@ def _between_equals(ways: _Ways, tested: set[tuple[str, str]]) -> Iterator[Flood
         equal = rate == ways.downlink(target.name) < inf and ways.between(source.name, target.name) > rate
         if equal and not tested & set(tests) and not ways.lossy(flows):
             tested |= set(tests)
-            yield ways.flood(f"{source.name} to {target.name}", tests, flows, rate)
+            yield ways.flood(f"{source.name} to {target.name}", tests, flows, rate, rate)
 
 
-def _of_links(ways: _Ways, tested: set[tuple[str, str]]) -> Iterator[Flood]:
-    """The others: as many peers as it takes to fill a link, without a shared limit on the way."""
+def _of_links(ways: _Ways, tested: set[Test]) -> Iterator[Flood]:
+    """The others: as many peers as it takes to fill a link, or all of them where they can't."""
     for node in ways.nodes:
         for kind, rate in (("uplink", ways.uplink(node.name)), ("downlink", ways.downlink(node.name))):
-            if rate == inf or (kind, node.name) in tested:
-                continue
-            flows = _filling(ways, node.name, kind, rate)
-            if flows and not ways.lossy(flows):
-                yield ways.flood(f"{node.name} {kind}", ((kind, node.name),), flows, rate)
+            if rate < inf and (kind, node.name) not in tested:
+                flows, brought = _filling(ways, node.name, kind, rate)
+                yield ways.flood(f"{node.name} {kind}", ((kind, node.name),), flows, brought, rate)
 
 
-def _filling(ways: _Ways, name: str, kind: str, rate: float) -> tuple[tuple[str, str], ...]:
-    """Flows that fill a link; none when too few peers could."""
+def _filling(ways: _Ways, name: str, kind: str, rate: float) -> tuple[tuple[Flow, ...], float]:
+    """Flows that bring the most to a link, and how much; no flows where only some that lose packets bring it."""
     others = [node.name for node in ways.nodes if node.name != name]
     flows = [(name, other) if kind == "uplink" else (other, name) for other in others]
+    whole = [flow for flow in flows if not ways.lossy([flow])]
+    alone = [flow for flow in whole if not any(pipe.shared for pipe in ways.pipes(*flow))]
+    for candidates in (alone, whole):
+        chosen, brought = _chosen(ways, candidates, kind, rate)
+        if brought >= rate:
+            return chosen, brought
+    _, most = _chosen(ways, flows, kind, rate)
+    return (chosen, brought) if most == brought else ((), most)
 
-    def brings(flow: tuple[str, str]) -> float:
-        source, target = flow
-        shared = any(pipe.shared for pipe in ways.pipes(source, target))
-        beside = ways.downlink(target) if kind == "uplink" else ways.uplink(source)
-        return 0.0 if shared else min(ways.between(source, target), beside)
 
-    chosen: list[tuple[str, str]] = []
-    for flow in sorted(flows, key=brings, reverse=True)[:MOST_PEERS]:
+def _chosen(ways: _Ways, flows: Iterable[Flow], kind: str, rate: float) -> tuple[tuple[Flow, ...], float]:
+    """The fastest of some flows, until they bring a rate; and what they bring, limits that they share counted once."""
+    left: dict[str, float] = {}
+
+    def beside(flow: Flow) -> float:
+        return ways.downlink(flow[1]) if kind == "uplink" else ways.uplink(flow[0])
+
+    chosen: list[Flow] = []
+    brought = 0.0
+    for flow in sorted(flows, key=lambda flow: min(beside(flow), ways.between(*flow)), reverse=True):
+        through = {pipe.name: left.get(pipe.name, pipe.rate_bps / ways.plan.dilation) for pipe in ways.pipes(*flow)}
+        part = min(beside(flow), rate, *through.values())
+        if brought >= rate or not part:
+            continue
+        left |= {name: rest - part for name, rest in through.items()}
         chosen.append(flow)
-        if sum(map(brings, chosen)) >= rate:
-            return tuple(chosen)
-    return ()
+        brought += part
+    return tuple(chosen), brought
 
 
 def _of_pipes(ways: _Ways) -> Iterator[Flood]:
     """Limits of pairs and groups, by disjoint pairs of nodes that together could send more."""
     for pipe in ways.plan.network.pipes:
         rate, free = pipe.rate_bps / ways.plan.dilation, set(pipe.sources) | set(pipe.targets)
-        chosen: list[tuple[str, str]] = []
+        chosen: list[Flow] = []
         could = 0.0
         for source in pipe.sources:
             target = next((name for name in pipe.targets if name in free and name != source), None)
-            if source in free and target and could < rate and len(chosen) < MOST_PEERS:
+            if source in free and target and could < rate and len(chosen) < MOST_PAIRS:
                 rest = [p.rate_bps / ways.plan.dilation for p in ways.pipes(source, target) if p != pipe]
                 could += min(ways.uplink(source), ways.downlink(target), *rest, inf)
                 chosen.append((source, target))
                 free -= {source, target}
         others = {p.name: p.rate_bps for flow in chosen for p in ways.pipes(*flow) if p != pipe}
         filled = could >= rate and all(least >= pipe.rate_bps for least in others.values())
-        if filled and not ways.lossy(chosen):
-            yield ways.flood(pipe.name, (("pipe", pipe.name),), tuple(chosen), rate)
+        if filled:
+            flows = () if ways.lossy(chosen) else tuple(chosen)
+            yield ways.flood(pipe.name, (("pipe", pipe.name),), flows, rate, rate)

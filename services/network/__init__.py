@@ -8,6 +8,7 @@ from services.network.impairments import AnyJitter, AnyLoss
 from services.network.model import Network, Path, Pipe
 from services.network.port import Port, PortOverride
 from services.network.resolve import resolve
+from services.network.round_trips import RoundTrip, round_trip
 from services.network.topologies import AnyTopology, Member, PairLink, Switch, Topology
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "Pipe",
     "Port",
     "PortOverride",
+    "RoundTrip",
     "Switch",
     "Topology",
     "resolve",
+    "round_trip",
 ]

@@ -10,6 +10,8 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from services.scheduling import wake_soon
@@ -23,7 +25,7 @@ ECHO_TIMEOUT_S = 1.0
 RECEIVE_BUFFER_BYTES = 4 << 20
 PIECE_BYTES = 64 << 10
 MESSAGE_TIMEOUT_S = 20.0
-_ECHO = struct.Struct("=Id")
+_ECHO, _SIZE = struct.Struct("=Id"), struct.Struct(">Q")
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Ear:
     address: str
     _frames: list[tuple[float, str, int]] = field(default_factory=list)
     _sockets: list[socket.socket] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     def open(self) -> None:
         """Listen, in threads that end when it closes."""
@@ -42,10 +45,16 @@ class Ear:
         message = socket.create_server((self.address, MESSAGE_PORT))
         self._sockets += [echo, flood, message]
         for work, link in ((_answer, echo), (self._count, flood), (_swallow, message)):
-            threading.Thread(target=work, args=(link,), daemon=True).start()
+            self._threads.append(threading.Thread(target=work, args=(link,), daemon=True))
+            self._threads[-1].start()
 
     def close(self) -> None:
-        """Stop listening; the ports are free again."""
+        """Stop listening; the ports are free again. A socket that is closed under its reader would live on in it."""
+        for link in self._sockets:
+            with suppress(OSError):  # nobody is connected, as always; readers wake up nevertheless
+                link.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
         for link in self._sockets:
             link.close()
 
@@ -101,24 +110,30 @@ def flood(targets: Mapping[str, float], since: float, until: float) -> None:
         targets: address -> bit/s of frames not to exceed, so that what no link limits doesn't take the whole host.
         since: moment of the monotonic clock at which to begin.
         until: when to end.
+
+    Raises:
+        ConnectionError: nothing could be sent to one of them.
     """
-    threads = [threading.Thread(target=_flood, args=(*item, since, until)) for item in targets.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(max(1, len(targets))) as pool:
+        for flow in [pool.submit(_flood, *item, since, until) for item in targets.items()]:
+            flow.result()
 
 
 def message_s(address: str, size: int) -> float:
-    """Seconds from the first byte of a message to its acknowledgement, on a stream that has sent one before."""
+    """Seconds from the first byte of a message to its acknowledgement, on a stream that has sent one before.
+
+    Raises:
+        ConnectionError: it was not acknowledged.
+    """
     with socket.create_connection((address, MESSAGE_PORT), timeout=MESSAGE_TIMEOUT_S) as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(2):
             started = time.monotonic()
-            stream.sendall(struct.pack(">Q", size))
+            stream.sendall(_SIZE.pack(size))
             for sent in range(0, size, PIECE_BYTES):
                 stream.sendall(bytes(min(PIECE_BYTES, size - sent)))
-            stream.recv(1)
+            if not stream.recv(1):
+                raise ConnectionError(f"{address} has not acknowledged a message")
             taken = time.monotonic() - started
         return taken
 
@@ -132,16 +147,20 @@ def _flood(address: str, most_bps: float, since: float, until: float) -> None:
         _hold(link, max(4 * segments * FRAME_BYTES, int(most_bps / 8 * HELD_S)))
         link.settimeout(0.05)
         bunch, gap_s = bytes(segments * DATAGRAM_BYTES), segments * FRAME_BYTES * 8 / most_bps
-        next_at = since
+        next_at, sent, why = since, False, "no time"
         while (now := time.monotonic()) < until:
             if now < next_at:
                 time.sleep(min(next_at, until) - now)
                 continue
             try:
                 link.sendto(bunch, (address, FLOOD_PORT))
-            except (TimeoutError, OSError):  # full, or the peer does not listen yet
+                sent = True
+            except OSError as error:  # full, or the peer does not listen yet
+                why = str(error)
                 continue
             next_at = max(next_at + gap_s, time.monotonic() - HELD_S)
+    if not sent:
+        raise ConnectionError(f"nothing could be sent to {address}: {why}")
 
 
 def _hold(link: socket.socket, size: int) -> None:
@@ -154,10 +173,9 @@ def _hold(link: socket.socket, size: int) -> None:
 
 def _answer(link: socket.socket) -> None:
     try:
-        while True:
-            data, sender = link.recvfrom(64)
-            link.sendto(data, sender)
-    except OSError:  # closed
+        while (got := link.recvfrom(64))[0]:
+            link.sendto(*got)
+    except OSError:  # shut down
         return
 
 
@@ -167,26 +185,36 @@ def _swallow(server: socket.socket) -> None:
         while True:
             stream, _ = server.accept()
             threading.Thread(target=_swallow_stream, args=(stream,), daemon=True).start()
-    except OSError:  # closed
+    except OSError:  # shut down
         return
 
 
 def _swallow_stream(stream: socket.socket) -> None:
-    with stream:
-        while header := stream.recv(8, socket.MSG_WAITALL):
-            (left,) = struct.unpack(">Q", header)
-            while left > 0:
-                left -= len(stream.recv(min(left, PIECE_BYTES)))
+    with stream, suppress(OSError):  # a sender that is gone has nobody to be told
+        while len(header := stream.recv(_SIZE.size, socket.MSG_WAITALL)) == _SIZE.size:
+            _swallow_message(stream, *_SIZE.unpack(header))
             stream.sendall(b"+")
 
 
+def _swallow_message(stream: socket.socket, left: int) -> None:
+    """Read so many bytes.
+
+    Raises:
+        ConnectionError: the stream ends before.
+    """
+    while left > 0:
+        if not (piece := stream.recv(min(left, PIECE_BYTES))):
+            raise ConnectionError(f"a message has ended {left} bytes too early")
+        left -= len(piece)
+
+
 def _received(link: socket.socket) -> tuple[int, str] | None:
-    """Bytes and sender of what came; None once the socket is closed."""
+    """Bytes and sender of what came; None once the socket is shut down."""
     try:
-        size, (source, _) = link.recvfrom_into(_BUFFERS.buffer)
+        size, sender = link.recvfrom_into(_BUFFERS.buffer)
     except OSError:
         return None
-    return size, source
+    return (size, sender[0]) if size else None
 
 
 class _Buffers(threading.local):

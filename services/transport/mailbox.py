@@ -14,9 +14,10 @@ class Mailbox:
     a copy that came late.
     """
 
-    def __init__(self, timeout_s: float) -> None:
-        """`timeout_s` is in seconds of the running event loop."""
+    def __init__(self, timeout_s: float, dilation: float = 1.0) -> None:
+        """`timeout_s` is virtual; the running event loop waits `dilation` times as long."""
         self._timeout_s = timeout_s
+        self._dilation = dilation
         self._waiting: dict[tuple[str, Tag], Message] = {}
         self._wanted: dict[tuple[str, Tag], asyncio.Future[Message]] = {}
         self._seen: dict[str, set[Tag]] = defaultdict(set)
@@ -56,7 +57,7 @@ class Mailbox:
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._wanted.update({(source, tag): future for tag in tags})
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s * self._dilation):
                 return await future
         except TimeoutError:
             names = ", ".join(str(tuple(tag)) for tag in tags)

@@ -10,7 +10,7 @@ from services.clock import Clock
 from services.control import Control, Epoch, Final
 from services.datasets import Data
 from services.device import HostArray, Vector
-from services.pacing import Computed, Pace
+from services.pacing import Computed, Pace, is_missed
 from services.plan import NodePlan, Plan
 from services.runlog import Batch, Phases, RunLog
 from services.strategies import Gradient, Outcome, Peer
@@ -35,9 +35,6 @@ STEP_COLUMNS = (
     "backward_s",
 )
 WARM_UPS = 3
-# A deadline is missed when it is passed by more than all of these: a share of the phase, what no timer of a busy host
-# can promise, and a share of the step, below which nobody could see it in a result.
-LATE_SHARE, LATE_S, LATE_STEP_SHARE = 0.05, 0.001, 0.01
 
 
 @dataclass
@@ -54,10 +51,10 @@ class Tally:
         self.loss_sum += loss * samples
         self.loss_samples += samples
 
-    def met(self, late_s: float, compute_s: float, step_s: float) -> None:
+    def met(self, *, missed: bool) -> None:
         """Add a deadline."""
         self.deadlines += 1
-        self.missed += late_s > max(LATE_S, LATE_SHARE * compute_s, LATE_STEP_SHARE * step_s)
+        self.missed += missed
 
 
 @dataclass
@@ -139,7 +136,7 @@ class Worker:
         self.tally.lost(loss, gradient.samples)
         spent, step_s = phases.seconds, self.clock.now() - started
         if computed.late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
-            self.tally.met(computed.late_s, spent["compute"], step_s)
+            self.tally.met(missed=is_missed(self.clock, computed.late_s, spent["compute"], step_s))
         steps.add(
             (
                 step,

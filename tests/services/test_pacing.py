@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.clock import VirtualClock
-from services.pacing import Computed, HostSpeed, Paced
+from services.clock import VirtualClock, WallClock
+from services.pacing import Computed, HostSpeed, Paced, is_missed
 
 Run = Callable[[Any], Any]
 
@@ -114,3 +114,22 @@ def test_no_more_is_made_up_for_than_a_part_of_a_phase(in_virtual_time: Run) -> 
         return clock.now() - begun
 
     assert in_virtual_time(phases()) == pytest.approx(0.75 * 0.1)
+
+
+@pytest.mark.parametrize(
+    ("late_s", "phase_s", "step_s", "dilation", "missed"),
+    [
+        (0.0009, 0.001, 0.001, 1.0, False),  # no timer promises that
+        (0.0011, 0.001, 0.001, 1.0, True),
+        (0.0009, 0.001, 0.001, 16.0, True),  # 14 ms of the host's time, which any timer promises
+        (0.00006, 0.001, 0.001, 16.0, False),
+        (0.04, 1.0, 1.0, 1.0, False),
+        (0.04, 0.1, 1.0, 1.0, True),
+        (0.009, 0.1, 1.0, 1.0, False),  # less than 1 % of the step
+    ],
+)
+def test_a_deadline_is_missed_by_more_than_timer_phase_and_step_allow(
+    late_s: float, phase_s: float, step_s: float, dilation: float, missed: bool
+) -> None:
+    """Timers are late by the host's clock, however slowly the scenario runs."""
+    assert is_missed(WallClock(dilation), late_s, phase_s, step_s) == missed

@@ -52,8 +52,8 @@ class GrpcTransport(Transport):
 
         Args:
             addresses: of all nodes, by name.
-            timeout_s: wall seconds for one message.
-            run_s: wall seconds that a stream may live.
+            timeout_s: virtual seconds for one message.
+            run_s: virtual seconds that a stream may live.
             shaping: what the kernel does not do to messages; None when it does everything.
             encrypt: TLS on the streams as well.
         """
@@ -63,10 +63,10 @@ class GrpcTransport(Transport):
         self._identity = identity
         self._clock = clock
         self._timeout_s = timeout_s
-        self._run_s = run_s
+        self._run_wall_s = clock.wall(run_s)
         self._shaping = shaping
         self._tls = identity if encrypt else None
-        self._mailbox = Mailbox(timeout_s)
+        self._mailbox = Mailbox(timeout_s, clock.wall(1.0))
         self._streams: dict[str, _Stream] = {}
         self._server = grpc.aio.server(options=OPTIONS)
 
@@ -93,11 +93,11 @@ class GrpcTransport(Transport):
         """
         for peer, stream in self._streams.items():
             await self._close(peer, stream)
-        await self._server.stop(self._run_s)  # others may have steps to go
+        await self._server.stop(self._run_wall_s)  # others may have steps to go
 
     async def _close(self, peer: str, stream: _Stream) -> None:
         try:
-            async with ours(peer), asyncio.timeout(self._timeout_s):
+            async with ours(peer), asyncio.timeout(self._clock.wall(self._timeout_s)):
                 with suppress(asyncio.InvalidStateError):  # the neighbour has ended; its answer tells
                     await stream.call.write(encode(Message(Tag(0, Stage.END))))
                     await stream.call.done_writing()
@@ -119,7 +119,7 @@ class GrpcTransport(Transport):
         part = encode(message)
         self.traffic.count(to, message.size, len(part) - message.size)
         try:
-            async with stream.lock, ours(to), asyncio.timeout(self._timeout_s):
+            async with stream.lock, ours(to), asyncio.timeout(self._clock.wall(self._timeout_s)):
                 await stream.call.write(part)
                 stream.sent += 1
         except TimeoutError:
@@ -136,7 +136,7 @@ class GrpcTransport(Transport):
         opened = channel(self._addresses[to], to, self._tls)
         method = opened.stream_unary(METHOD, None, Delivered.FromString)
         proof = ((IDENTITY_KEY, self._identity.prove(to)),)
-        self._streams[to] = _Stream(opened, method(metadata=proof, timeout=self._run_s, wait_for_ready=True))
+        self._streams[to] = _Stream(opened, method(metadata=proof, timeout=self._run_wall_s, wait_for_ready=True))
         return self._streams[to]
 
     async def _receive(self, parts: AsyncIterator[bytes], context: Any) -> Delivered:

@@ -111,6 +111,17 @@ def test_waiting_has_an_end(in_virtual_time: Run) -> None:
     assert in_virtual_time(wait()) == pytest.approx(2.5)
 
 
+def test_a_timeout_is_told_in_the_units_of_the_scenario(in_virtual_time: Run) -> None:
+    """60 s were declared; at dilation 16 the host waits 960, which nobody wrote anywhere."""
+
+    async def wait() -> float:
+        with pytest.raises(DeadlineExceeded, match="within 60 s"):
+            await Mailbox(timeout_s=60.0, dilation=16.0).take("a", PUSH)
+        return asyncio.get_running_loop().time()
+
+    assert in_virtual_time(wait()) == pytest.approx(960.0)
+
+
 def test_a_message_after_the_deadline_is_kept_for_the_next_who_asks(in_virtual_time: Run) -> None:
     """Giving up must leave nothing behind that swallows it."""
 
