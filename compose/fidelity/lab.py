@@ -62,9 +62,7 @@ class Lab:
     plan: Plan
     engine: DockerEngine
     proves: bool = False  # whether the engine's own probe of the links is run as well, as before training
-    ready_s: float = (
-        0.0  # wall seconds from the start to nodes that have joined, links shaped, and verified if asked to
-    )
+    ready_s: float = 0.0  # wall seconds until nodes have joined, links are shaped, and verified if asked to
     _stack: ExitStack = field(default_factory=ExitStack)
     _containers: dict[str, Container] = field(default_factory=dict)
     _port: int = FIRST_PORT

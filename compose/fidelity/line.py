@@ -32,7 +32,6 @@ class Line(Record):
     declared: float
     samples: tuple[float, ...]
     gate: Gate
-    note: str = ""
 
     @property
     def achieved(self) -> float:
