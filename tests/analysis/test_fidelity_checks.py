@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from analysis.checks.achieved_rates import achieved_rates
 from analysis.checks.admission import admission
 from analysis.checks.canary import canary
 from analysis.checks.drops import drops
+from analysis.checks.event_horizon import event_horizon
 from analysis.checks.event_lateness import event_lateness
 from analysis.checks.pipes import pipes
 from analysis.checks.round_trips import round_trips
@@ -292,3 +294,17 @@ def test_a_host_that_is_too_small_is_found_out(
 @pytest.mark.parametrize("check", [throttled, rungs, achieved_rates, round_trips, drops, event_lateness, speed_ratio])
 def test_a_trial_that_declares_nothing_has_nothing_to_prove(make_trial: MakeTrial, check: Check) -> None:
     assert check(make_trial({}, status={"engine": "simulated"})).level == VALID
+
+
+@pytest.mark.parametrize(
+    ("horizon_s", "seconds", "level"), [(None, 90.0, VALID), (10.0, 9.0, VALID), (10.0, 11.0, DEGRADED)]
+)
+def test_a_trial_that_outlives_its_random_events_is_told(
+    make_trial: MakeTrial, horizon_s: float | None, seconds: float, level: Level
+) -> None:
+    """From there on nothing happens any more, which looks like a calm cluster."""
+    trial = make_trial({})
+
+    found = event_horizon(replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds))
+
+    assert found.level is level
