@@ -174,7 +174,8 @@ def capacity() -> Finding:
     carried = f"veth links up to {found.shaped_bps / 1e9:g} Gbit/s, {found.total_bps / 1e9:.3g} Gbit/s in all"
     if found.calibrated:
         return Finding("capacity", f"{carried}; `ensayo calibrate` measured it on {found.calibrated}")
-    return Finding("capacity", f"none was measured ({found.note}); assumed: {carried}", ok=False, costs=costs, remedy=remedy)
+    told = f"none was measured ({found.note}); assumed: {carried}"
+    return Finding("capacity", told, ok=False, costs=costs, remedy=remedy)
 
 
 def rungs() -> Iterator[Finding]:

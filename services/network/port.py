@@ -25,7 +25,9 @@ class PortOverride(Record):
     )
     jitter: AnyJitter | None = Field(None, description="how the delay varies")
     loss: AnyLoss | None = Field(None, description="packets lost on its link, in each direction")
-    buffer: Bytes | None = Field(None, description="what the port towards it may hold; 512 KiB when absent, on containers")
+    buffer: Bytes | None = Field(
+        None, description="what the port towards it may hold; 512 KiB when absent, on containers"
+    )
 
 
 class Port(PortOverride):

@@ -74,7 +74,9 @@ def test_without_an_engine_nothing_of_the_kernel_is_guessed(monkeypatch: pytest.
     assert (finding.ok, finding.found) == (False, "not tried")
 
 
-@pytest.mark.parametrize(("calibrated", "told"), [("2026-01-01", "measured it on 2026-01-01"), ("", "none was measured")])
+@pytest.mark.parametrize(
+    ("calibrated", "told"), [("2026-01-01", "measured it on 2026-01-01"), ("", "none was measured")]
+)
 def test_the_capacity_of_veth_pairs_says_where_it_comes_from(
     monkeypatch: pytest.MonkeyPatch, calibrated: str, told: str
 ) -> None:
