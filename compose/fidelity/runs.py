@@ -31,7 +31,7 @@ ASP = {"ps_asp": {"kind": "parameter_server", "synchrony": {"kind": "asp"}}}
 # whether anything else depends on it: 340 KB at 100 Mbit/s.
 LARGER = WORKLOAD | {"model": {"kind": "mlp", "hidden": [256, 256]}}
 DILATIONS, SMALL_DILATIONS = (4, 8), (1, 2)
-PLAIN: Mapping[str, Any] = {"workers": NODES, "worker": LINK}
+PLAIN: dict[str, Any] = {"workers": NODES, "worker": LINK}
 FAR = PLAIN | {"worker": LINK | {"delay": "2ms"}, "network": {"kind": "racks", "size": 4, "uplink": "200mbit"}}
 
 

@@ -43,7 +43,7 @@ def trained(engine: Engine, plan: Plan) -> Iterator[Path]:
 
 def step_s(folder: Path, plan: Plan) -> float:
     """The median step of all workers in virtual seconds, without the first, which waits for everybody's start."""
-    return median(row["step_s"] for row in steps(folder, plan) if row["step"])
+    return median(float(row["step_s"]) for row in steps(folder, plan) if row["step"])
 
 
 def steps(folder: Path, plan: Plan) -> list[dict[str, Any]]:
