@@ -46,6 +46,12 @@ def step_s(folder: Path, plan: Plan) -> float:
     return median(float(row["step_s"]) for row in steps(folder, plan) if row["step"])
 
 
+def slowest_step_s(folder: Path, plan: Plan) -> float:
+    """The same of the worker whose median is the largest: closed forms tell of it, and others need not wait for it."""
+    each = ([row["step_s"] for row in _rows(folder, node.name) if row["step"]] for node in plan.of_role("worker"))
+    return max(map(median, each))
+
+
 def steps(folder: Path, plan: Plan) -> list[dict[str, Any]]:
     """A row per worker and step."""
     return [row for node in plan.of_role("worker") for row in _rows(folder, node.name)]
