@@ -48,7 +48,9 @@ def step_s(folder: Path, plan: Plan) -> float:
 
 def slowest_step_s(folder: Path, plan: Plan) -> float:
     """The same of the worker whose median is the largest: closed forms tell of it, and others need not wait for it."""
-    each = ([row["step_s"] for row in _rows(folder, node.name) if row["step"]] for node in plan.of_role("worker"))
+    each = (
+        [float(row["step_s"]) for row in _rows(folder, node.name) if row["step"]] for node in plan.of_role("worker")
+    )
     return max(map(median, each))
 
 
