@@ -5,7 +5,7 @@ bin    := .venv/bin
 ready  := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report doctor calibrate images test test-docker test-gpu check bench bench-fidelity proto clean
+.PHONY: help scenario list report doctor calibrate images test test-docker test-gpu check bench bench-fidelity bench-repeats proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
@@ -52,6 +52,9 @@ bench: $(ready) ## measure this machine: codec, predicted steps, start-up of eng
 
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m compose.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
+
+bench-repeats: $(ready) ## run one short trial in containers again and again, of which no verdict may flag any [COUNT=20]
+	PYTHON=$(bin)/python .ci/none-flagged $(or $(COUNT),20)
 
 proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto

@@ -94,6 +94,7 @@ class PlanView(View):
     strategy: dict[str, Any] = {}
     network: Network = Network()
     events: tuple[Event, ...] = ()
+    horizon_s: float | None = None  # virtual; random events were drawn up to here; None: there are none
     strict: bool = False
     fidelity: Fidelity = Fidelity()
 

@@ -9,7 +9,7 @@ from compose.engines.pair import Pair, pair
 from services.errors import HostError
 from services.links import goodput
 
-RATES_BPS = (1e9, 2.5e9, 5e9, 10e9)  # of one link, tried in this order until one fails
+RATES_BPS = (1e9, 2.5e9, 5e9, 10e9)  # of a link up and down, tried in this order until one fails
 TRIES = 2  # what else goes on here may disturb one
 ERROR = 0.03  # of the goodput that a rate should give
 
@@ -65,5 +65,5 @@ def _largest(nodes: Pair, total_bps: float, tell: Told) -> float:
 def _share(nodes: Pair, rate_bps: float, tell: Told) -> float:
     """Achieved goodput over what the rate should give."""
     share = nodes.measure(rate_bps).rate_bps / (8 * goodput(rate_bps))
-    tell(f"one link     {rate_bps / 1e9:g} Gbit/s: {share:.1%} of its goodput")
+    tell(f"up and down  {rate_bps / 1e9:g} Gbit/s: {share:.1%} of its goodput")
     return share

@@ -32,7 +32,7 @@ class Capacity(Record):
     calibrated: str = ""  # when, UTC; empty: assumed
     note: str = ""  # why it is assumed
     alpha_s: float  # from sending to receiving a message without payload
-    shaped_bps: float  # the largest rate of one shaped link whose goodput was within 3 % of what it should be
+    shaped_bps: float  # the largest rate, up and down at once, whose goodput was within 3 % of what it should be
     total_bps: float  # payload of all links together
     message_cpu_s: float  # CPU time of sending and receiving a message
     byte_cpu_s: float  # beside that, per payload byte

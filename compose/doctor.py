@@ -8,18 +8,20 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 
 import docker
 from docker.errors import DockerException
 
+from compose.capacity import capacity as known_capacity
 from compose.engines.docker import DockerEngine
 from compose.evidence import Canary
-from compose.features import FEATURES, Feature, said, scratch
+from compose.features import FEATURES, Feature, said
 from compose.host import cores
+from compose.marks import RUN_LABEL
+from compose.supervise import TrialFailed
 from services.errors import HostError
 
 OLDEST_PYTHON = (3, 11)
@@ -163,29 +165,28 @@ def timers() -> Finding:
 
 
 def capacity() -> Finding:
-    """How much do links of this host carry? As calibrated, since measuring takes a while."""
-    costs, remedy = "what fits on this host is assumed, and assumed low", "run `ensayo calibrate`"
+    """How much do the veth pairs of this host's containers carry? As calibrated, since measuring takes a while."""
+    costs, remedy = "what fits on this host is assumed, and assumed low", "run `ensayo calibrate`, which measures it"
     try:
-        calibrated = import_module("compose.capacity")
-    except ImportError:
-        return Finding("capacity", "not measured", ok=False, costs=costs, remedy=remedy)
-    with suppress(DockerException, HostError):
-        found = calibrated.capacity(DockerEngine())
-        told = f"links up to {found.shaped_bps / 1e9:g} Gbit/s, {found.total_bps / 1e9:.3g} Gbit/s in all; {found.told}"
-        return Finding("capacity", told, ok=bool(found.calibrated), costs=costs, remedy=remedy)
-    return Finding("capacity", "no engine to carry anything", ok=False, costs=costs, remedy=remedy)
+        found = known_capacity(DockerEngine())
+    except (DockerException, HostError):
+        return Finding("capacity", "no engine to carry anything", ok=False, costs=costs, remedy=remedy)
+    carried = f"veth links up to {found.shaped_bps / 1e9:g} Gbit/s, {found.total_bps / 1e9:.3g} Gbit/s in all"
+    if found.calibrated:
+        return Finding("capacity", f"{carried}; `ensayo calibrate` measured it on {found.calibrated}")
+    told = f"none was measured ({found.note}); assumed: {carried}"
+    return Finding("capacity", told, ok=False, costs=costs, remedy=remedy)
 
 
 def rungs() -> Iterator[Finding]:
-    """What the kernel can do to packets, each operation tried where nobody else sees it."""
-    run = scratch()
-    if run is None:
-        costs = "which links the kernel can shape is unknown"
-        yield Finding(
-            "links", "not tried", ok=False, costs=costs, remedy="`make images`, or run as root with iproute2 installed"
-        )
+    """What the kernel can do to packets: the trials of a run, where nobody else sees them."""
+    try:
+        works = DockerEngine().kernel({RUN_LABEL: "doctor"})
+    except (DockerException, TrialFailed):
+        costs = "which links the kernel can shape in containers is unknown"
+        yield Finding("links", "not tried", ok=False, costs=costs, remedy="an engine that answers, and `make images`")
         return
-    yield from (_of(feature, works=run(feature.command)) for feature in FEATURES)
+    yield from (_of(feature, works=feature.name in works) for feature in FEATURES)
 
 
 def _of(feature: Feature, *, works: bool) -> Finding:

@@ -106,7 +106,7 @@ def uses_gpu(node: NodePlan, host: Host) -> bool:
     return node.device == "cuda" or (node.device == "auto" and host.gpu)
 
 
-def _quota(cpus: float) -> dict[str, int]:
+def quota(cpus: float) -> dict[str, int]:
     """A share of a core, or some cores, in periods that suit it."""
     period_us = LARGE_SHARE_PERIOD_US if LARGE_SHARE <= cpus < 1 else CPU_PERIOD_US
     return {"cpu_period": period_us, "cpu_quota": max(SMALLEST_QUOTA_US, round(cpus * period_us))}
@@ -127,7 +127,7 @@ def _service(plan: Plan, node: NodePlan, host: Host) -> dict[str, Any]:
         "pids_limit": PIDS,
         "mem_limit": node.memory_bytes,
         "memswap_limit": node.memory_bytes,
-        **_quota(node.cpus),
+        **quota(node.cpus),
         "sysctls": SYSCTLS,
         "restart": "no",
         "stop_grace_period": "1s",

@@ -169,7 +169,7 @@ def _manifest(source: Source, choice: Choice, admission: Admission, name: str) -
         "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.facts()},
         "admission": admission.model_dump(mode="json"),
         "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
-        "commit": _commit(),
+        "commit": commit(),
         "host": {
             "system": platform.platform(),
             "kernel": platform.release(),
@@ -181,7 +181,7 @@ def _manifest(source: Source, choice: Choice, admission: Admission, name: str) -
     }
 
 
-def _commit() -> dict[str, Any]:
+def commit() -> dict[str, Any]:
     """The commit of the checkout that this runs from, and whether it was changed; nothing outside a checkout."""
     git, here = shutil.which("git"), Path(__file__).parent
     if git is None:

@@ -116,6 +116,7 @@ class Plan(Record):
     routes: tuple[Route, ...]
     network: Network = Network()
     events: tuple[Event, ...] = ()
+    horizon_s: float | None = None  # virtual; random events were drawn up to here; None: there are none
 
     dilation: float
     security: Security
@@ -199,6 +200,7 @@ def make_plan(
     slower = dilation if scenario.dilation == AUTO else scenario.dilation
     cost = _cost(nodes, network, layout.size, DTYPES[work.precision], batch, alpha_s / slower)
     predicted = strategy.predict(cost)
+    horizon_s = predicted.step_s * steps * HORIZON
     return Plan(
         run=run,
         trial=trial.id,
@@ -237,7 +239,8 @@ def make_plan(
         bytes_per_step=_bytes_per_step(strategy, workers, layout.size, DTYPES[work.precision]),
         predicted=predicted,
         network=network,
-        events=decide(scenario.events, steps, predicted.step_s * steps * HORIZON, trial.seed),
+        events=decide(scenario.events, steps, horizon_s, trial.seed),
+        horizon_s=horizon_s if any(what.at.random for what in scenario.events) else None,
         strict=scenario.strict,
     )
 

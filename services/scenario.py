@@ -203,6 +203,7 @@ class Scenario(Record):
             )
         yield from self._idle_servers()
         yield from self._unshaped()
+        yield from self._endless()
 
     def _idle_servers(self) -> Iterator[Conflict]:
         """Servers that would hold no parameter."""
@@ -221,6 +222,17 @@ class Scenario(Record):
                 if free := [name for name in what.of if getattr(self.cluster.port(name), key) is None]:
                     why = f"{free[0]} has no {key} that could change; declare one in cluster"
                     yield Conflict(("events", k, key), why)
+
+    def _endless(self) -> Iterator[Conflict]:
+        """Events at random moments, where nobody can say before the trial how long moments are wanted."""
+        free = [f"worker-{rank}" for rank in range(self.cluster.workers) if not self.worker(rank).samples_per_s]
+        for k, what in enumerate(self.events):
+            if free and what.at.random is not None:
+                why = (
+                    f"{free[0]} is not paced, so nobody knows how long moments have to be drawn for; "
+                    "declare a throughput for every worker, or write one of time, step and share"
+                )
+                yield Conflict(("events", k, "at", "random"), why)
 
 
 class Choice(Record):

@@ -7,6 +7,7 @@ from analysis.checks.admission import admission
 from analysis.checks.bytes_on_wire import bytes_on_wire
 from analysis.checks.canary import canary
 from analysis.checks.drops import drops
+from analysis.checks.event_horizon import event_horizon
 from analysis.checks.event_lateness import event_lateness
 from analysis.checks.exit_codes import exit_codes
 from analysis.checks.host_cpu import host_cpu
@@ -31,7 +32,7 @@ CHECKS: tuple[Check, ...] = (
     *(exit_codes, admission),
     *(missed_deadlines, speed_ratio, throttled),  # devices
     *(rungs, rates, achieved_rates, message_times, pipes, round_trips, drops),  # links
-    event_lateness,
+    *(event_horizon, event_lateness),
     *(bytes_on_wire, replicas, staleness_law),  # protocols
     *(host_share, host_cpu, host_pressure, canary),
 )

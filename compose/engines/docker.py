@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -110,11 +110,21 @@ class DockerEngine(Engine):
         Raises:
             HostError: something declared can't be enforced here, or not as `strict` wants it.
         """
-        if self._kernel is None and needs_kernel(plan):
+        return choose(plan, self.kernel(labels(plan, HELPER, "kernel")) if needs_kernel(plan) else ())
+
+    def kernel(self, marks: Mapping[str, str]) -> set[Capability]:
+        """What this kernel can do to links, tried out once, in the image of nodes and with what helpers may do.
+
+        Args:
+            marks: labels of the container, so that leftovers are found.
+
+        Raises:
+            TrialFailed: it can't be tried, as when there is no image.
+        """
+        if self._kernel is None:
             with held_back(), closing(docker.from_env()) as client:  # a stop in between would leave the container
-                marks = labels(plan, HELPER, "kernel")
                 self._kernel = capabilities(client, self.images["cpu"], TRIALS, marks)
-        return choose(plan, self._kernel or ())
+        return self._kernel
 
 
 def _build(target: str) -> str:

@@ -11,12 +11,13 @@ from docker.models.containers import Container
 
 from compose.engines.local import ENVIRONMENT
 from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL
-from compose.render import CPU_PERIOD_US
+from compose.render import quota
 from services.errors import HostError
 from services.pacing_probe import Beat
 
 PATIENCE_S = 300.0
 ROLE = "pacer"
+WHOLE_CORE = 1.0  # as every node has that declares nothing
 
 
 def pace(image: str, beats: list[Beat]) -> list[Mapping[str, Any]]:
@@ -54,8 +55,7 @@ def _start(client: docker.DockerClient, image: str, beat: Beat, first: str | Non
         cap_drop=["ALL"],
         security_opt=["no-new-privileges:true"],
         read_only=True,
-        cpu_period=CPU_PERIOD_US,
-        cpu_quota=CPU_PERIOD_US,
+        **quota(WHOLE_CORE),
         labels={RUN_LABEL: ROLE, ROLE_LABEL: ROLE, NODE_LABEL: f"{ROLE}-{beat.rank}"},
     )
     return container

@@ -1,4 +1,4 @@
-"""Two nodes that measure what this host adds to a message: as processes, or as containers behind a shaped link."""
+"""Two nodes that measure what this host adds to a message: as processes, or as containers behind shaped links."""
 
 import os
 import secrets
@@ -22,11 +22,15 @@ from compose.engines.docker import DockerEngine, hand_over, host_for
 from compose.engines.local import ENVIRONMENT
 from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX, TRIAL_LABEL
 from compose.render import SYSCTLS
-from compose.shaping import tree
-from compose.shaping.credit import segments
+from compose.shaping import reading
+from compose.shaping.node import NodeLink
+from compose.shaping.rungs import Rungs
+from services.component import Record
 from services.control import OPEN_GATE
 from services.errors import HostError
 from services.linkspeed import ANSWERS, ASKS, Measured
+from services.plan import Address, Place, Plan, make_plan
+from services.scenario import Scenario
 
 PAIR = (ASKS, ANSWERS)
 PORT = 7000
@@ -69,7 +73,7 @@ class Processes(Pair):
 
 
 class Boxes(Pair):
-    """Two containers on a bridge of their own; the kernel shapes what the one that asks sends."""
+    """Two containers on a bridge of their own; the kernel shapes their links up and down, as those of nodes."""
 
     def __init__(self, images: dict[str, str]) -> None:
         """`images` are the engine's, by device."""
@@ -115,14 +119,15 @@ class Boxes(Pair):
             stack.callback(_remove, box)
             box.start()
             boxes.append(box)
-        return self._lead(client, run, boxes[0], rate_bps)
+        return self._lead(client, run, boxes, rate_bps)
 
-    def _lead(self, client: Any, run: str, asks: Container, rate_bps: float | None) -> Measured:
-        """Wait until they are connected, shape the link, let them go, read what they found."""
+    def _lead(self, client: Any, run: str, boxes: list[Container], rate_bps: float | None) -> Measured:
+        """Wait until they are connected, shape their links, let them go, read what they found."""
+        asks = boxes[0]
         lines = asks.logs(stream=True, follow=True, stdout=True, stderr=False)
         if next(lines, b"").decode().strip() == READY:
             if rate_bps is not None:
-                _shape(client, self._images["cpu"], run, asks, rate_bps)
+                _shape(client, self._images["cpu"], run, boxes, rate_bps)
             asks.kill(signal=OPEN_GATE.name)
         asks.wait(timeout=PATIENCE_S)
         said, complaint = (asks.logs(stdout=out, stderr=not out).decode(errors="replace") for out in (True, False))
@@ -134,26 +139,67 @@ def pair(engine: Engine) -> Pair:
     return Boxes(engine.images) if isinstance(engine, DockerEngine) else Processes()
 
 
-def _shape(client: Any, image: str, run: str, node: Container, rate_bps: float) -> None:
-    """One class for all that a node sends, from outside the node."""
-    script = (
-        "set -e; dev=$(ip -o -4 route show scope link | awk '{print $3; exit}'); "
-        f"tc -batch - <<END\n{chr(10).join(tree.link('$dev', rate_bps, {}))}\nEND\n"
-        f"ip link set dev $dev gso_max_segs {segments(rate_bps)}"
-    )
-    client.containers.run(
-        image,
-        [script],
-        entrypoint=["/bin/sh", "-c"],
-        network_mode=f"container:{node.id}",
-        user="0:0",
-        cap_drop=["ALL"],
-        cap_add=["NET_ADMIN"],
-        security_opt=["no-new-privileges:true"],
-        read_only=True,
-        remove=True,
-        labels=_labels(run, "shaper"),
-    )
+class Found(Record):
+    """The addresses that the engine has given to the two."""
+
+    hosts: tuple[str, ...]
+
+    def place(self, number: int) -> Place:
+        """Of a node of the plan; its coordinator is nobody here."""
+        address = Address(host=self.hosts[max(0, number - 1)], port=PORT)
+        return Place(data=address, control=address)
+
+
+def _shape(client: Any, image: str, run: str, boxes: list[Container], rate_bps: float) -> None:
+    """Both links in both directions, from outside the nodes: what arrives has passed an uplink and a downlink.
+
+    Raises:
+        HostError: the kernel has something else.
+    """
+    plan = _plan(run, Found(hosts=tuple(_address(box) for box in boxes)), rate_bps)
+    for node, box in zip(plan.of_role("worker"), boxes, strict=True):
+        link = NodeLink(plan, node, Rungs(rate="tc-htb"), None)
+        printed = client.containers.run(
+            image,
+            [link.setup()],
+            entrypoint=["/bin/sh", "-c"],
+            network_mode=f"container:{box.id}",
+            user="0:0",
+            cap_drop=["ALL"],
+            cap_add=["NET_ADMIN"],
+            security_opt=["no-new-privileges:true"],
+            read_only=True,
+            remove=True,
+            labels=_labels(run, "shaper"),
+        )
+        if wrong := reading.differences(link.wanted(), printed.decode()):
+            raise HostError(f"a link to measure could not be shaped: {wrong[0]}")
+
+
+def _plan(run: str, addresses: Found, rate_bps: float) -> Plan:
+    """Two workers whose links have this rate; what they would train is never begun."""
+    rate = f"{rate_bps:.0f}bit"
+    document = {
+        "name": "calibrate",
+        "workload": {
+            "dataset": {"kind": "synthetic_regression"},
+            "model": {"kind": "linear"},
+            "optimiser": {"kind": "sgd", "rate": 0.1},
+            "batch_per_worker": 1,
+            "epochs": 1,
+        },
+        "cluster": {"workers": len(PAIR), "worker": {"uplink": rate, "downlink": rate}},
+        "strategies": {"ring": {"kind": "all_reduce"}},
+        "baseline": False,
+    }
+    (trial,) = Scenario.decode(document).trials()
+    return make_plan(trial, run, "docker", addresses)
+
+
+def _address(box: Container) -> str:
+    box.reload()
+    (network,) = box.attrs["NetworkSettings"]["Networks"].values()
+    return str(network["IPAddress"])
 
 
 def _name() -> str:

@@ -1,6 +1,7 @@
 """`make bench-fidelity`: measure the rows, keep what was measured, print the table.
 
-ROWS=uplinks,incast names some rows; all when absent. Rows that the state file has already are not measured again.
+ROWS=uplinks,incast names some rows; all when absent. What was measured on this host is kept. A row that raised is
+measured again; one that missed its gate, or that other code has measured, when it is named or with --again.
 """
 
 import argparse
@@ -8,14 +9,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from compose.capacity import Fingerprint
 from compose.engines.docker import DockerEngine
-from compose.fidelity import devices, links, runs
+from compose.fidelity import devices, links, paced, runs, scenarios
 from compose.fidelity.line import Line, Outcome
+from compose.fidelity.origin import Origin, origin
 from compose.interrupt import stoppable
 
 ROUNDS, FEWEST_ROUNDS = 5, 5
@@ -26,37 +27,46 @@ ROWS: Mapping[str, links.Row] = {
     for each in (
         *(links.uplinks, links.downlinks, links.messages, links.incast, links.racks, links.pairs),
         *(links.round_trips, links.loss),
-        devices.quotas,
+        *(devices.quotas, paced.paced),
         *(runs.events, runs.start, runs.dilation, runs.staleness),
+        *(scenarios.engines, scenarios.fast_ring),
     )
 }
-HEAD = ("", "what", "declared", "achieved, median (range)", "error", "gate")
+HEAD = ("", "what", "declared", "achieved, median (range)", "error", "gate", "measured")
 
 
 def main() -> int:
     """Measure, print, and write when asked to; 1 when a gate does not hold."""
     asked = _arguments()
-    known = rows()
-    wanted = [name for name in asked.rows.split(",") if name] or list(known)
-    if unknown := [name for name in wanted if name not in known]:
-        sys.stderr.write(f"there is no row {unknown[0]}; rows are {', '.join(known)}\n")
+    named = [name for name in asked.rows.split(",") if name]
+    wanted = named or list(ROWS)
+    if unknown := [name for name in wanted if name not in ROWS]:
+        sys.stderr.write(f"there is no row {unknown[0]}; rows are {', '.join(ROWS)}\n")
         return 2
-    outcomes = {} if asked.again else _load(asked.state)
     engine = DockerEngine()
     with stoppable():
         engine.prepare(Telling())
+        here = origin(engine)
+        outcomes = _load(asked.state, here.host)
         for name in wanted:
-            if name not in outcomes or outcomes[name].failed:
-                outcomes[name] = _measure(name, known[name], engine, max(asked.rounds, FEWEST_ROUNDS))
+            if asked.again or _is_due(outcomes.get(name), here, named=bool(named)):
+                outcomes[name] = _measure(name, ROWS[name], engine, max(asked.rounds, FEWEST_ROUNDS))
                 _save(asked.state, outcomes.values())
-    found = [outcomes[name] for name in known if name in outcomes]
-    text = "\n".join(table(found))
+    found = [outcomes[name] for name in ROWS if name in outcomes]
+    text = "\n".join((*table(found), *remarks(found, here)))
     sys.stdout.write(f"{text}\n")
     if asked.write:
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(f"# What `make bench-fidelity` printed\n\nMachine: {asked.write}.\n\n{text}\n")
+        RESULTS.write_text(f"# What `make bench-fidelity` printed\n\n{_head(asked.write, found, here)}\n\n{text}\n")
         _save(RESULTS.with_suffix(".json"), found)
     return int(not all(outcomes[name].ok for name in wanted))
+
+
+def _is_due(known: Outcome | None, here: Origin, *, named: bool) -> bool:
+    """Whether a row has to be measured, given what is known of it."""
+    if known is None or known.failed:
+        return True
+    return named and not (known.ok and known.origin.is_code_of(here))
 
 
 class Telling:
@@ -67,50 +77,61 @@ class Telling:
         sys.stderr.write(f"{what}\n")
 
 
-def rows() -> dict[str, links.Row]:
-    """All rows by name; paced devices have a bench of their own, whose rows are taken in where it is installed."""
-    with suppress(ImportError):
-        return {**ROWS, **import_module("compose.fidelity.paced").ROWS}
-    return dict(ROWS)
-
-
 def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """Lines of Markdown."""
     yield f"| {' | '.join(HEAD)} |"
     yield f"|{'---|' * len(HEAD)}"
     for outcome in outcomes:
         if outcome.failed:
-            yield f"| FAILED | {outcome.row} |  | {outcome.failed} |  |  |"
-        yield from (f"| {' | '.join(_cells(line))} |" for line in outcome.lines)
+            yield f"| FAILED | {outcome.row} |  | {outcome.failed} |  |  | {outcome.origin} |"
+        yield from (f"| {' | '.join((*_cells(line), str(outcome.origin)))} |" for line in outcome.lines)
+
+
+def remarks(outcomes: Iterable[Outcome], here: Origin) -> Iterator[str]:
+    """What a reader has to know of rows that are not of this commit."""
+    if others := [outcome.row for outcome in outcomes if not outcome.origin.is_code_of(here)]:
+        yield ""
+        yield f"Not measured by the code of {here.commit}: {', '.join(others)}; `ROWS=...` or `--again` measures anew."
+
+
+def _head(machine: str, outcomes: Sequence[Outcome], here: Origin) -> str:
+    """The machine, the days and the commits of a page."""
+    host, dates = here.host, sorted({outcome.origin.date[:10] for outcome in outcomes})
+    commits = ", ".join(dict.fromkeys(outcome.origin.commit for outcome in outcomes))
+    facts = f"{host.cpu}, {host.cores} cores, Linux {host.kernel}, Docker {host.engine}"
+    return f"Machine: {machine} ({facts}). Measured from {dates[0]} to {dates[-1]}; commits: {commits}."
 
 
 def _cells(line: Line) -> tuple[str, ...]:
     spread = f"{line.achieved:.4g} ({min(line.samples):.4g} - {max(line.samples):.4g}) {line.unit}"
     declared = f"{line.declared:.4g} {line.unit}" if line.declared else "–"
     error = "–" if line.error is None else f"{line.error:+.2%}"
-    return "ok" if line.ok else "NOT OK", line.what, declared, spread, error, str(line.gate)
+    mark = ("ok" if line.ok else "NOT OK") if line.gate.asks else ""
+    return mark, line.what, declared, spread, error, str(line.gate)
 
 
 def _measure(name: str, row: links.Row, engine: DockerEngine, rounds: int) -> Outcome:
     """One row; whatever goes wrong with it must not take the others with it."""
-    started = time.monotonic()
+    started, measured_by = time.monotonic(), origin(engine)
     try:
         lines = tuple(row(engine, rounds))
     except Exception as error:  # noqa: BLE001 - see above; the table says why
         reason = " ".join(str(error).split()) or "no message"
-        outcome = Outcome(row=name, failed=f"{type(error).__name__}: {reason}")
+        outcome = Outcome(row=name, origin=measured_by, failed=f"{type(error).__name__}: {reason}")
     else:
-        outcome = Outcome(row=name, lines=lines)
+        outcome = Outcome(row=name, origin=measured_by, lines=lines)
     outcome = outcome.model_copy(update={"wall_s": round(time.monotonic() - started, 1)})
     sys.stderr.write(f"{name}: {outcome.failed or ('ok' if outcome.ok else 'not ok')} after {outcome.wall_s:g} s\n")
     return outcome
 
 
-def _load(state: Path) -> dict[str, Outcome]:
-    if not state.exists():
+def _load(state: Path, host: Fingerprint) -> dict[str, Outcome]:
+    """What was measured on this host before; nothing else counts, nor what says not where it was measured."""
+    try:
+        found = [Outcome.model_validate(each) for each in json.loads(state.read_text())]
+    except (OSError, ValueError):
         return {}
-    found = (Outcome.model_validate(each) for each in json.loads(state.read_text()))
-    return {outcome.row: outcome for outcome in found}
+    return {outcome.row: outcome for outcome in found if outcome.origin.host == host}
 
 
 def _save(path: Path, outcomes: Iterable[Outcome]) -> None:
@@ -123,7 +144,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", default=os.environ.get("ROWS", ""), help="names, with commas between them")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"at least {FEWEST_ROUNDS}")
     parser.add_argument("--state", type=Path, default=STATE, help="where finished rows are kept")
-    parser.add_argument("--again", action="store_true", help="forget what was measured before")
+    parser.add_argument("--again", action="store_true", help="whatever is known of them")
     parser.add_argument("--write", metavar="MACHINE", help=f"also into {RESULTS.name}, under this name of the machine")
     return parser.parse_args()
 

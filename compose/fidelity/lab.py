@@ -14,6 +14,7 @@ import docker
 from docker.models.containers import Container
 
 from compose.authority import issue
+from compose.engines.base import Engine
 from compose.engines.containers import Containers
 from compose.engines.docker import DockerEngine, hand_over, host_for
 from compose.marks import NODE_LABEL, RUN_LABEL, secrets_prefix
@@ -48,11 +49,12 @@ def trial_of(cluster: Mapping[str, Any], **keys: Any) -> Trial:
     return trial
 
 
-def plan_of(trial: Trial, engine: DockerEngine) -> Plan:
-    """Its plan, under a run's name that nobody else has."""
+def plan_of(trial: Trial, engine: Engine, dilation: float = 1.0, alpha_s: float = 0.0) -> Plan:
+    """Its plan, under a run's name that nobody else has; `make_plan` tells the rest."""
     name = f"fidelity-{time.time_ns():x}"
     nodes = 1 + trial.strategy.server_count + trial.scenario.cluster.workers
-    return make_plan(trial, name, engine.name, engine.addressing(name, nodes))
+    addressing = engine.addressing(name, nodes)
+    return make_plan(trial, name, engine.name, addressing, dilation=dilation, alpha_s=alpha_s)
 
 
 @dataclass
@@ -62,9 +64,6 @@ class Lab:
     plan: Plan
     engine: DockerEngine
     proves: bool = False  # whether the engine's own probe of the links is run as well, as before training
-    ready_s: float = (
-        0.0  # wall seconds from the start to nodes that have joined, links shaped, and verified if asked to
-    )
     _stack: ExitStack = field(default_factory=ExitStack)
     _containers: dict[str, Container] = field(default_factory=dict)
     _port: int = FIRST_PORT
@@ -81,7 +80,6 @@ class Lab:
         self._stack.close()
 
     def _start(self) -> None:
-        started = time.monotonic()
         client = self._stack.enter_context(closing(docker.from_env(max_pool_size=len(self.plan.nodes) + 4)))
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-fidelity-")))
         secrets = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=secrets_prefix(self.plan))))
@@ -97,7 +95,6 @@ class Lab:
         self._await_joined(Tail(folder / "logs" / f"{COORDINATOR}.log"))
         if self.proves:
             nodes.prove()
-        self.ready_s = time.monotonic() - started
         found = client.containers.list(filters={"label": f"{RUN_LABEL}={self.plan.run}"})
         self._containers = {container.labels[NODE_LABEL]: container for container in found}
 

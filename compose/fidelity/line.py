@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from compose.fidelity.origin import Origin
 from services.component import Record
 
 
@@ -13,6 +14,11 @@ class Gate(Record):
     median_off_by: float | None = None  # absolute error of the median, in the line's unit
     at_most: float | None = None  # the median, in the line's unit
 
+    @property
+    def asks(self) -> bool:
+        """Whether anything has to hold; other lines only show what is."""
+        return any(limit is not None for _, limit in self)
+
     def __str__(self) -> str:
         """As a reader wants it: `median ±1 %, each ±5 %`."""
         told = (
@@ -21,7 +27,7 @@ class Gate(Record):
             ("median ±{:g}", self.median_off_by),
             ("at most {:.4g}", self.at_most),
         )
-        return ", ".join(text.format(limit) for text, limit in told if limit is not None)
+        return ", ".join(text.format(limit) for text, limit in told if limit is not None) or "–"
 
 
 class Line(Record):
@@ -32,7 +38,6 @@ class Line(Record):
     declared: float
     samples: tuple[float, ...]
     gate: Gate
-    note: str = ""
 
     @property
     def achieved(self) -> float:
@@ -61,6 +66,7 @@ class Outcome(Record):
     """A row that was measured, or why it was not."""
 
     row: str
+    origin: Origin
     lines: tuple[Line, ...] = ()
     failed: str = ""  # reason
     wall_s: float = 0.0

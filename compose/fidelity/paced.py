@@ -1,14 +1,12 @@
 """The row about paced devices: do many workers on few cores take the time for their steps that was declared?"""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from statistics import fmean, quantiles
 from typing import NamedTuple
 
 from compose.engines.docker import DockerEngine
 from compose.engines.pacers import pace
 from compose.fidelity.line import Gate, Line
-from compose.fidelity.links import Row
 from services.pacing_probe import Beat
 
 WORKERS = (8, 16)
@@ -53,6 +51,3 @@ def _lines(workers: int, found: list[Steps]) -> list[Line]:
         ),
         Line(what=f"{who}, deadlines missed", unit="of all", declared=0.0, samples=missed, gate=Gate(at_most=0.01)),
     ]
-
-
-ROWS: Mapping[str, Row] = {"paced": paced}

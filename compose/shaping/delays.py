@@ -5,12 +5,12 @@ from typing import Any
 
 from compose.shaping.credit import MTU_BYTES
 from compose.shaping.state import LinkState
-from compose.shaping.tree import UNLIMITED_BPS
+from compose.shaping.tree import PORT_BUFFER_BYTES
 from services.network import Path
 from services.network.impairments import GilbertElliottLoss, IndependentLoss
 
 APART, DELAY = "ensayo-apart", "ensayo-delay"  # chains of a node's packet filter
-NETEM_PACKETS = 100_000  # that may be under way; netem's own 1000 would drop at 1 Gbit/s and 12 ms
+NETEM_PACKETS = 100_000  # under way where no rate says how many that can be; netem's own 1000 are 12 ms at 1 Gbit/s
 
 
 def firewall(device: str, state: LinkState, addresses: Mapping[str, str], *, first: bool) -> str:
@@ -49,8 +49,8 @@ def netem_can(path: Path) -> bool:
 
 
 def netem(path: Path, rate_bps: float | None, buffer_bytes: int | None) -> str:
-    """The queue of one source, as `tc` writes it; a port's buffer is counted in full packets on top of the delay's."""
-    packets = NETEM_PACKETS if buffer_bytes is None else _packets(path, rate_bps or UNLIMITED_BPS, buffer_bytes)
+    """The queue of one source, as `tc` writes it; a port's buffer is counted in full frames on top of the delay's."""
+    packets = _packets(path, rate_bps, buffer_bytes or PORT_BUFFER_BYTES) if rate_bps else NETEM_PACKETS
     delay = [f"delay {round(path.delay_s * 1e6)}us"] if path.delay_s else []
     return " ".join(["netem", f"limit {packets}", *delay, *_netem_loss(path)])
 

@@ -3,7 +3,7 @@
 from math import inf
 
 from compose.shaping import delays, filters, tree
-from compose.shaping.credit import MTU_BYTES, burst_bytes, segments
+from compose.shaping.credit import burst_bytes, segments
 from compose.shaping.rungs import Rungs
 from compose.shaping.state import LinkState, changes_of, loses, members, slowest_bps, state_of
 from compose.shaping.switch import pipes_between
@@ -12,9 +12,6 @@ from services.plan import NodePlan, Plan
 
 IFB = "ifb0"
 RESTORE = ("iptables-nft-restore", "--noflush")
-# Of a port towards a node, where none is declared: about what a port of a rack's switch may hold of its memory. With
-# 16 MB the queue of eight senders at 100 Mbit/s grew past a second, and they sent again what had only waited.
-PORT_BUFFER_BYTES = 512 << 10
 SINGLE = 1  # packets that TCP hands over at once where single ones may be lost
 
 
@@ -27,9 +24,6 @@ class NodeLink:
         self._addresses = {member.name: member.place.data.host for member in members(plan)}
         self.state = state_of(plan, node)  # before any event
         self.anything = state_of(plan, node, changes_of(plan))  # with all that events may do to delays and losses
-        mine = [change for change in changes_of(plan) if node.name in change.of]
-        self._shapes_up = bool(self.state.uplink_bps) or any(change.uplink for change in mine)
-        self._shapes_down = bool(self.state.downlink_bps) or any(change.downlink for change in mine)
         self._inside = {
             self._addresses[pipe.targets[0]]: self._inside_bps(pipe.targets[0]) / plan.dilation
             for pipe in plan.network.pipes
@@ -70,11 +64,11 @@ class NodeLink:
         Programs and not a script: they can be started ahead, and then wait for their input at no cost of time.
         """
         batch = []
-        if before.uplink_bps != after.uplink_bps:
-            batch += tree.limits(device, after.uplink_bps or tree.UNLIMITED_BPS, self._inside)
-        if before.downlink_bps != after.downlink_bps:
-            behind = {self._addresses[path.source]: tree.UNLIMITED_BPS for path in self._netem_paths}
-            batch += tree.limits(IFB, after.downlink_bps or tree.UNLIMITED_BPS, behind)
+        if after.uplink_bps and before.uplink_bps != after.uplink_bps:
+            batch += tree.limits(device, after.uplink_bps, self._inside)
+        if after.downlink_bps and before.downlink_bps != after.downlink_bps:
+            behind = {self._addresses[path.source]: after.downlink_bps for path in self._netem_paths}
+            batch += tree.limits(IFB, after.downlink_bps, behind)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
         if self._rules(device, before) != self._rules(device, after):
             programs += [([*RESTORE], self._rules(device, after))]
@@ -96,10 +90,9 @@ class NodeLink:
 
     def wanted(self) -> dict[tuple[str, str], float]:
         """(direction, class) -> bit/s that the kernel should have."""
-        wanted = {("up", tree.LINK): self._up_bps} if self._up_bps else {}
-        wanted |= {
-            ("up", tree.class_of(address)): min(rate, self._up_bps or rate) for address, rate in self._inside.items()
-        }
+        up_bps = self.state.uplink_bps
+        wanted = {("up", tree.LINK): up_bps} if up_bps else {}
+        wanted |= {("up", tree.class_of(address)): min(rate, up_bps or rate) for address, rate in self._inside.items()}
         return wanted | ({("down", tree.LINK): self._down_bps} if self._down_bps else {})
 
     def pipes(self) -> dict[str, tuple[str, float]]:
@@ -138,13 +131,9 @@ class NodeLink:
         return "nfqueue" in (self._rungs.delay, self._rungs.loss)
 
     @property
-    def _up_bps(self) -> float | None:
-        return (self.state.uplink_bps or tree.UNLIMITED_BPS) if self._shapes_up else None
-
-    @property
     def _down_bps(self) -> float | None:
-        wanted = self._shapes_down or bool(self._netem_paths)
-        return (self.state.downlink_bps or tree.UNLIMITED_BPS) if wanted else None
+        """Events change rates only where there are some, so nothing else needs classes: only netem's queues do."""
+        return self.state.downlink_bps or (tree.UNLIMITED_BPS if self._netem_paths else None)
 
     @property
     def _has_ifb(self) -> bool:
@@ -156,7 +145,7 @@ class NodeLink:
 
     @property
     def _devices(self) -> list[str]:
-        return (["$dev"] if self._shapes_up or self._inside else []) + ([IFB] if self._has_ifb else [])
+        return (["$dev"] if self.state.uplink_bps or self._inside else []) + ([IFB] if self._has_ifb else [])
 
     @property
     def _segments(self) -> int | None:
@@ -173,10 +162,10 @@ class NodeLink:
         return [f"ip link set dev $dev gso_max_segs {self._segments}"] if self._segments else []
 
     def _egress_tree(self) -> list[str]:
-        if not self._shapes_up and not self._inside:
+        if not self.state.uplink_bps and not self._inside:
             return []
         classes = {address: tree.class_of(address) for address in self._inside}
-        lines = tree.link("$dev", self._up_bps, self._inside)
+        lines = tree.link("$dev", self.state.uplink_bps, self._inside)
         return lines + (filters.by_address("$dev", filters.TARGET_AT, classes) if classes else [])
 
     def _ingress_tree(self) -> list[str]:
@@ -184,9 +173,11 @@ class NodeLink:
             return []
         if self._netem_paths:
             return self._netem_tree(self._down_bps)
-        buffer = self._node.buffer_bytes or PORT_BUFFER_BYTES
-        leaf = f"bfifo limit {max(buffer, MTU_BYTES * (self._segments or 1))}"
-        return tree.link(IFB, self._down_bps, {}, leaf)
+        return tree.link(IFB, self._down_bps, {}, self._port)
+
+    @property
+    def _port(self) -> str:
+        return tree.port(self._segments or 1, self._node.buffer_bytes)
 
     def _netem_tree(self, rate_bps: float) -> list[str]:
         """A class per source in the link, netem as its queue.
@@ -198,7 +189,7 @@ class NodeLink:
             tree.root(IFB, "2"),
             tree.limit(IFB, "1:", tree.LINK, rate_bps),
             tree.limit(IFB, tree.LINK, tree.REST, rate_bps, tree.OWN_SHARE),
-            *tree.queue(IFB, tree.REST),
+            *tree.queue(IFB, tree.REST, self._port),
         ]
         for address, path in sources.items():
             classid = tree.class_of(address)

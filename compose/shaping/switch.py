@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from compose.shaping import filters, tree
+from compose.shaping.credit import segments
 from compose.shaping.state import members
 from services.errors import HostError
 from services.network import Pipe
@@ -113,7 +114,9 @@ def _tree(device: str, plan: Plan, pipes: Sequence[Pipe]) -> list[str]:
     lines = [tree.root(device)]
     classes: dict[tuple[str, str], str] = {}
     for k, pipe in enumerate(pipes):
-        lines += [tree.limit(device, "1:", _class(k), pipe.rate_bps / plan.dilation), *tree.queue(device, _class(k))]
+        rate_bps = pipe.rate_bps / plan.dilation
+        lines += [tree.limit(device, "1:", _class(k), rate_bps)]
+        lines += tree.queue(device, _class(k), tree.port(segments(rate_bps)))
         classes |= {(addresses[a], addresses[b]): _class(k) for a in pipe.sources for b in pipe.targets if a != b}
     return lines + (filters.by_both(device, classes) if classes else [])
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 
-from compose.shaping.credit import burst_bytes
+from compose.shaping.credit import MTU_BYTES, burst_bytes, segments
 from compose.shaping.filters import octet
 
-# HTB's own leaf holds as many packets as the device's queue is long, 32 on an ifb: a leaf of our own instead.
+# HTB's own leaf holds as many packets as the device's queue is long, 32 on an ifb: a leaf of our own instead. This many
+# packets wait for a node's own uplink, where TCP limits what each of its sockets has waiting.
 LEAF_PACKETS = 1000
+# Of a port in a network, where none is declared: about what a port of a rack's switch may hold of its memory. With
+# 16 MB the queue of eight senders at 100 Mbit/s grew past a second, and they sent again what had only waited.
+PORT_BUFFER_BYTES = 512 << 10
 LINK, REST = "1:1", "1:2"  # a link's class; what in it is bound for no limited pair
 # A class inside another gets next to nothing of its own and borrows up to its limit: what classes own, they send even
 # when the sum of it exceeds what their parent may.
@@ -14,7 +18,7 @@ OWN_SHARE = 1e-3
 # Classes that borrow take turns. A long turn of one makes another, which may send a packet now and then, lose time
 # for which it has no credit: with turns of 64 KiB and the credit of its rate, 20 Mbit/s inside 100 were 11.
 TURN_BYTES, INNER_TURN_BYTES, INNER_CREDIT_BYTES = 64 << 10, 16 << 10, 32 << 10
-UNLIMITED_BPS = 100e9  # for a link that an event will limit
+UNLIMITED_BPS = 100e9  # for a downlink without a rate whose packets are delayed
 
 
 def link(device: str, rate_bps: float | None, inside: Mapping[str, float], leaf: str = "") -> list[str]:
@@ -57,7 +61,17 @@ def redirect(device: str, ifb: str) -> list[str]:
 def pair(device: str, parent: str, address: str, rate_bps: float, share: float = 1.0) -> list[str]:
     """The class of one peer and its queue."""
     classid = class_of(address)
-    return [limit(device, parent, classid, rate_bps, share), *queue(device, classid)]
+    return [limit(device, parent, classid, rate_bps, share), *queue(device, classid, port(segments(rate_bps)))]
+
+
+def port(most_segments: int, buffer_bytes: int | None = None) -> str:
+    """The queue of a port, as `tc` writes it: of bytes, so that large packets make it no longer than small ones.
+
+    Args:
+        most_segments: of a packet that passes; one has to fit.
+        buffer_bytes: as declared.
+    """
+    return f"bfifo limit {max(buffer_bytes or PORT_BUFFER_BYTES, MTU_BYTES * most_segments)}"
 
 
 def class_of(address: str) -> str:

@@ -89,9 +89,8 @@ class FluidLink(Shaping):
     async def leaving(self, to: str, size: int) -> AsyncIterator[Passage]:
         async with self._targets[to]:
             await self._conditions.together(self._node, to)
-            await asyncio.sleep(
-                0
-            )  # whoever sends to another node at this moment is not behind this node's next message
+            # Whoever sends to another node at this moment is not behind this node's next message.
+            await asyncio.sleep(0)
             now = self._clock.now()
             passage = await self._through(self._ports.uplink, self._out, Passage(now, now), size)
             await self._clock.sleep_until(passage.begins)

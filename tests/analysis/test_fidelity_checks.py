@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from analysis.checks.achieved_rates import achieved_rates
 from analysis.checks.admission import admission
 from analysis.checks.canary import canary
 from analysis.checks.drops import drops
+from analysis.checks.event_horizon import event_horizon
 from analysis.checks.event_lateness import event_lateness
 from analysis.checks.host_pressure import host_pressure
 from analysis.checks.host_share import host_share
@@ -397,3 +399,17 @@ def test_steps_must_be_those_of_the_cluster_and_not_of_this_host(
     predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4}, "nodes": NODES, "workers": 2}
 
     assert host_share(make_trial(logs, **(predicted | planned))).level == level
+
+
+@pytest.mark.parametrize(
+    ("horizon_s", "seconds", "level"), [(None, 90.0, VALID), (10.0, 9.0, VALID), (10.0, 11.0, DEGRADED)]
+)
+def test_a_trial_that_outlives_its_random_events_is_told(
+    make_trial: MakeTrial, horizon_s: float | None, seconds: float, level: Level
+) -> None:
+    """From there on nothing happens any more, which looks like a calm cluster."""
+    trial = make_trial({})
+
+    found = event_horizon(replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds))
+
+    assert found.level is level

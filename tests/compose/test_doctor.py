@@ -5,6 +5,9 @@ import json
 import pytest
 
 from compose import doctor
+from compose.capacity import ASSUMED, Capacity, Fingerprint
+from compose.features import FEATURES
+from compose.shaping.rungs import TRIALS
 
 
 def test_every_missing_thing_says_what_it_costs_and_how_to_get_it() -> None:
@@ -48,13 +51,44 @@ def test_an_engine_that_does_not_limit_swap_is_told(
 
 def test_what_a_kernel_lacks_names_its_cost_and_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host without netem is the common case, and it has another rung."""
-    monkeypatch.setattr(doctor, "scratch", lambda: lambda command: "netem" not in command)
+    monkeypatch.setattr(doctor.DockerEngine, "kernel", lambda *_: set(TRIALS) - {"netem"})
 
     (missing,) = (finding for finding in doctor.rungs() if not finding.ok)
 
     assert missing.topic == "netem"
     assert "NFQUEUE" in missing.costs
     assert "sch_netem" in missing.remedy
+
+
+def test_the_doctor_has_words_for_exactly_what_runs_try() -> None:
+    """Two lists of commands would answer differently."""
+    assert [feature.name for feature in FEATURES] == list(TRIALS)
+
+
+def test_without_an_engine_nothing_of_the_kernel_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the host's own tools can do is not what helpers can."""
+    monkeypatch.setattr("compose.engines.docker.docker.from_env", _absent)
+
+    (finding,) = doctor.rungs()
+
+    assert (finding.ok, finding.found) == (False, "not tried")
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "told"), [("2026-01-01", "measured it on 2026-01-01"), ("", "none was measured")]
+)
+def test_the_capacity_of_veth_pairs_says_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, calibrated: str, told: str
+) -> None:
+    here = Fingerprint(cpu="a", cores=2, kernel="b", engine="c")
+    known = Capacity(engine="docker", fingerprint=here, calibrated=calibrated, total_bps=8e9, **ASSUMED)
+    monkeypatch.setattr(doctor, "known_capacity", lambda _: known)
+
+    finding = doctor.capacity()
+
+    assert told in finding.found
+    assert "2.5 Gbit/s" in finding.found
+    assert finding.ok is bool(calibrated)
 
 
 def test_an_absent_engine_is_a_finding_and_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,13 +102,11 @@ def test_an_absent_engine_is_a_finding_and_not_an_error(monkeypatch: pytest.Monk
 
 
 @pytest.mark.docker
-def test_every_feature_is_tried_in_a_container(docker_engine: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_feature_is_tried_in_a_container(docker_engine: object) -> None:
     """Where containers run, nothing about the kernel has to be guessed, whoever asks."""
-    monkeypatch.setattr("compose.features.os.geteuid", lambda: 1000)
-
     found = list(doctor.rungs())
 
-    assert [finding.topic for finding in found] == [feature.name for feature in doctor.FEATURES]
+    assert [finding.topic for finding in found] == list(TRIALS)
     assert found[0].ok  # whoever runs these tests shapes links
 
 

@@ -2,13 +2,37 @@
 
 import json
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from compose.capacity import Fingerprint
 from compose.fidelity import __main__ as bench
 from compose.fidelity.line import Gate, Line, Outcome
+from compose.fidelity.origin import Origin
 from services.measure import burn, rate
+
+HERE = Origin(
+    commit="abcdef0", date="2026-01-01T00:00+00:00", host=Fingerprint(cpu="a", cores=2, kernel="b", engine="c")
+)
+
+
+@pytest.fixture
+def bench_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """Runs the bench with made-up rows on a made-up host, given what was known before."""
+
+    def run(rows: dict[str, Any], *words: str, known: Sequence[Outcome] = ()) -> int:
+        state = tmp_path / "state.json"
+        state.write_text(json.dumps([outcome.model_dump(mode="json") for outcome in known]))
+        monkeypatch.setattr(bench, "ROWS", rows)
+        monkeypatch.setattr(bench, "DockerEngine", Prepared)
+        monkeypatch.setattr(bench, "origin", lambda _: HERE)
+        monkeypatch.setattr("sys.argv", ["fidelity", "--rows", "", "--state", str(state), *words])
+        return bench.main()
+
+    return run
 
 
 def line(*samples: float, **gate: float) -> Line:
@@ -33,40 +57,78 @@ def test_a_gate_holds_or_does_not(found: Line, ok: bool) -> None:
 
 
 def test_a_row_that_fails_says_why_and_the_next_is_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bench_of: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An hour of measuring must not end for one broken row."""
 
     def broken(*_: object) -> list[Line]:
         raise RuntimeError("no such\nrung")
 
-    monkeypatch.setattr(bench, "rows", lambda: {"broken": broken, "good": lambda *_: [line(100.0, median_off=0.01)]})
-    monkeypatch.setattr(bench, "DockerEngine", Prepared)
-    monkeypatch.setattr("sys.argv", ["fidelity", "--rows", "", "--state", str(tmp_path / "state.json")])
-
-    code = bench.main()
+    code = bench_of({"broken": broken, "good": lambda *_: [line(100.0, median_off=0.01)]})
     printed = capsys.readouterr().out
 
     assert code == 1
-    assert "| FAILED | broken |  | RuntimeError: no such rung |" in printed
-    assert "| ok | a flow | 100 Mbit/s | 100 (100 - 100) Mbit/s | +0.00% | median ±1 % |" in printed.replace(
-        "1%", "1 %"
+    assert "| FAILED | broken |  | RuntimeError: no such rung |  |  | abcdef0, 2026-01-01 |" in printed
+    assert (
+        "| ok | a flow | 100 Mbit/s | 100 (100 - 100) Mbit/s | +0.00% | median ±1% | abcdef0, 2026-01-01 |" in printed
     )
 
 
-def test_rows_that_are_known_are_not_measured_again_and_failed_ones_are(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    state, measured = tmp_path / "state.json", []
-    known = [Outcome(row="done", lines=(line(100.0),)), Outcome(row="failed", failed="engine away")]
-    state.write_text(json.dumps([outcome.model_dump(mode="json") for outcome in known]))
-    table = {name: lambda *_, name=name: measured.append(name) or [line(100.0)] for name in ("done", "failed")}
-    monkeypatch.setattr(bench, "rows", lambda: table)
-    monkeypatch.setattr(bench, "DockerEngine", Prepared)
-    monkeypatch.setattr("sys.argv", ["fidelity", "--rows", "done,failed", "--state", str(state)])
+def outcome(row: str, found: float = 100.0, failed: str = "", **changes: Any) -> Outcome:
+    """What was known of a row."""
+    return Outcome(
+        row=row, origin=HERE.model_copy(update=changes), lines=(line(found, median_off=0.01),), failed=failed
+    )
 
-    assert bench.main() == 0
-    assert measured == ["failed"]
+
+KNOWN = (
+    *(outcome("done"), outcome("failed", failed="engine away"), outcome("missed", 150.0)),
+    *(outcome("older", commit="1234567"), outcome("dirty", commit="abcdef0+dirty")),
+    outcome("elsewhere", host=HERE.host.model_copy(update={"cores": 64})),
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "due"),
+    [
+        ((), ["failed", "elsewhere"]),
+        (("--rows", "done,failed,missed,older,dirty"), ["failed", "missed", "older", "dirty"]),
+        (("--rows", "done", "--again"), ["done"]),
+    ],
+)
+def test_rows_are_measured_again_when_asked_for_or_when_nothing_is_known(
+    bench_of: Callable[..., int], words: tuple[str, ...], due: list[str]
+) -> None:
+    """A table may be finished over days; rows of other hosts never count."""
+    measured: list[str] = []
+    rows = {
+        known.row: lambda *_, name=known.row: measured.append(name) or [line(100.0, median_off=0.01)] for known in KNOWN
+    }
+
+    bench_of(rows, *words, known=KNOWN)
+
+    assert measured == due
+
+
+def test_the_table_says_which_rows_are_of_other_code(
+    bench_of: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table of two commits is not a table of either."""
+    bench_of({"older": None}, known=[outcome("older", commit="1234567")])
+
+    printed = capsys.readouterr().out
+
+    assert "1234567, 2026-01-01 |" in printed
+    assert "Not measured by the code of abcdef0: older;" in printed
+
+
+def test_a_line_without_a_gate_says_neither_yes_nor_no(
+    bench_of: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It shows what is; a mark would look like a promise kept."""
+    bench_of({"shown": lambda *_: [line(200.0)]})
+
+    assert "|  | a flow | 100 Mbit/s | 200 (200 - 200) Mbit/s | +100.00% | – |" in capsys.readouterr().out
 
 
 def test_a_rate_is_what_came_after_the_first_arrival() -> None:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from compose.engines.docker import Subnets
-from compose.shaping import filters, reading, switch, tree
+from compose.shaping import delays, filters, reading, switch, tree
 from compose.shaping.credit import burst_bytes, segments
 from compose.shaping.node import NodeLink
 from compose.shaping.rungs import Rungs, choose
 from compose.shaping.state import members, state_of
 from services.errors import HostError
+from services.network import Path
 from services.plan import Plan, make_plan
 from services.scenario import Scenario
 
@@ -270,3 +271,22 @@ def test_what_the_kernel_has_is_compared_class_by_class() -> None:
 
 def _all(plan: Plan) -> list[Any]:
     return [event.what for event in plan.events]
+
+
+@pytest.mark.parametrize(
+    ("most_segments", "declared", "limit"),
+    [(11, None, 524288), (400, None, 605600), (11, 1 << 20, 1 << 20), (11, 99, 16654)],
+)
+def test_a_port_holds_its_buffer_in_bytes_and_never_less_than_a_packet(
+    most_segments: int, declared: int | None, limit: int
+) -> None:
+    """A limit in packets would be eleven times as long for large ones, which nobody declared."""
+    assert tree.port(most_segments, declared) == f"bfifo limit {limit}"
+
+
+def test_netem_holds_a_ports_buffer_beyond_what_its_delay_keeps_under_way() -> None:
+    """At 100 Mbit/s, 10 ms keep 83 frames under way; 512 KiB are 347 more."""
+    path = Path(source="a", target="b", delay_s=0.01)
+
+    assert "limit 429 " in delays.netem(path, 100e6, None)
+    assert "limit 100000 " in delays.netem(path, None, None)  # no rate says how many are under way

@@ -1,0 +1,74 @@
+"""Whole trials, run by an engine's own code into folders that need not stay, and what their logs say."""
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from compose.engines.base import Engine
+from compose.supervise import Tail
+from services.errors import HostError
+from services.plan import Plan
+
+
+class Nobody:
+    """Looks on and says nothing."""
+
+    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+        """The coordinator has logged something."""
+
+    def preparing(self, what: str) -> None:
+        """Something is being built."""
+
+
+@contextmanager
+def trained(engine: Engine, plan: Plan) -> Iterator[Path]:
+    """The folder of one trial that is over.
+
+    Raises:
+        HostError: it failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="ensayo-fidelity-") as name:
+        folder = Path(name)
+        (folder / "logs").mkdir()
+        (folder / "plan.json").write_text(plan.model_dump_json())
+        status = engine.run(plan, folder, Nobody())
+        if status.status != "success":
+            raise HostError(f"{plan.trial}: {status.reason}")
+        yield folder
+
+
+def step_s(folder: Path, plan: Plan) -> float:
+    """The median step of all workers in virtual seconds, without the first, which waits for everybody's start."""
+    return median(float(row["step_s"]) for row in steps(folder, plan) if row["step"])
+
+
+def slowest_step_s(folder: Path, plan: Plan) -> float:
+    """The same of the worker whose median is the largest: closed forms tell of it, and others need not wait for it."""
+    each = (
+        [float(row["step_s"]) for row in _rows(folder, node.name) if row["step"]] for node in plan.of_role("worker")
+    )
+    return max(map(median, each))
+
+
+def steps(folder: Path, plan: Plan) -> list[dict[str, Any]]:
+    """A row per worker and step."""
+    return [row for node in plan.of_role("worker") for row in _rows(folder, node.name)]
+
+
+def applied(folder: Path) -> Iterator[dict[str, Any]]:
+    """Changes, as the engine tells of links, in a file of its own, and as nodes tell of themselves."""
+    for path in folder.glob("logs/*.log"):
+        yield from (event["value"] for event in Tail(path).events() if event["key"] == "event_applied")
+    told = folder / "events.jsonl"
+    yield from map(json.loads, told.read_text().splitlines() if told.exists() else ())
+
+
+def _rows(folder: Path, node: str) -> Iterator[dict[str, Any]]:
+    for event in Tail(folder / "logs" / f"{node}.log").events():
+        if event["key"] == "node_steps":
+            batch = event["value"]
+            yield from (dict(zip(batch["columns"], row, strict=True)) for row in batch["rows"])
