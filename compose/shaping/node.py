@@ -39,7 +39,7 @@ class NodeLink:
     @property
     def filters_packets(self) -> bool:
         """Whether the packet filter is used, now or by an event."""
-        return "nfqueue" in (self._rungs.delay, self._rungs.loss, self._rungs.partition)
+        return self._uses_queues or self._rungs.partition == "iptables"
 
     @property
     def detours(self) -> tuple[str, ...]:

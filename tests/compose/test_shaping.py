@@ -16,7 +16,7 @@ from services.plan import Plan, make_plan
 from services.scenario import Scenario
 
 ADDRESSES = Subnets(data="10.64.0", control="10.64.1")
-KERNEL = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="nfqueue")
+KERNEL = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
 NETEM = Rungs(rate="tc-htb", delay="netem", loss="netem")
 LINKED = {"uplink": "100mbit", "downlink": "100mbit"}
 LOSS = {"kind": "independent", "share": 0.01}

@@ -22,7 +22,7 @@ class Helpers:
     """Do everything at once, at its moment; what they were told is kept."""
 
     def __init__(self, plan: Plan, fails: str = "") -> None:
-        self.rungs = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="nfqueue")
+        self.rungs = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
         self.links = {node.name: NodeLink(plan, node, self.rungs, None) for node in members(plan)}
         self.devices = dict.fromkeys(self.links, "eth0")
         self.told: list[tuple[str, float, list[Any]]] = []
