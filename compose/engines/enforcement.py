@@ -18,7 +18,7 @@ from compose.shaping.state import members
 from compose.supervise import TrialFailed
 from services.plan import NodePlan, Plan
 
-START_S = 180.0  # wall seconds for a node's container to run
+STOPPED = "the trial is being stopped"
 
 
 class Enforcement:
@@ -111,19 +111,25 @@ class Enforcement:
         """End all helpers."""
         with self._lock:
             self._closed = True
-        for helper in self.helpers.values():
+            helpers = list(self.helpers.values())
+        for helper in helpers:
             helper.close()
 
     def _helper(self, name: str) -> Helper:
         network = f"container:{self._running(name)}"
         with self._lock:
             if self._closed:
-                raise TrialFailed("the trial is being stopped")
+                raise TrialFailed(STOPPED)
         try:
             helper = Helper(self._client, self._image, network, labels(self.plan, HELPER, f"{HELPER}-{name}"))
         except DockerException as error:
             raise TrialFailed(str(error)) from error
-        self.helpers[name] = helper
+        with self._lock:
+            self.helpers[name] = helper
+            closed = self._closed
+        if closed:  # while it was being started: nobody else will
+            helper.close()
+            raise TrialFailed(STOPPED)
         return helper
 
     def _node(self, helper: Helper, node: NodePlan) -> Shaped:
