@@ -82,7 +82,7 @@ class Helper:
             self.container.remove(force=True)
 
     def ask(self, what: str, **given: Any) -> Future[dict[str, Any]]:
-        """Send a request; its answer comes later, and fails with TrialFailed: Refused when the helper itself says so."""
+        """Send a request; its answer comes later, and fails with TrialFailed; Refused is the helper's own word."""
         number = next(self._numbers)
         answer: Future[dict[str, Any]] = Future()
         self._asked[number] = answer

@@ -1,5 +1,6 @@
 """Which scripts shape a node's link, change it, and tell what it has counted? Run inside its network namespace."""
 
+from collections.abc import Sequence
 from math import inf
 
 from compose.shaping import delays, filters, tree
@@ -64,19 +65,19 @@ class NodeLink:
             lines += [f"{' '.join(RESTORE)} <<END", rules, "END"]
         return "\n".join([*lines, *self._show()])
 
-    def change(self, device: str, before: LinkState, after: LinkState) -> list[tuple[list[str], str]]:
-        """Programs and their inputs that turn one state into another without touching a queue.
+    def change(self, device: str, before: Sequence[LinkState], after: LinkState) -> list[tuple[list[str], str]]:
+        """Programs and their inputs that turn any of some states into another without touching a queue.
 
         Programs and not a script: they can be started ahead, and then wait for their input at no cost of time.
         """
         batch = []
-        if before.uplink_bps != after.uplink_bps:
+        if any(state.uplink_bps != after.uplink_bps for state in before):
             batch += tree.limits(device, after.uplink_bps or tree.UNLIMITED_BPS, self._inside)
-        if before.downlink_bps != after.downlink_bps:
+        if any(state.downlink_bps != after.downlink_bps for state in before):
             behind = {self._addresses[path.source]: tree.UNLIMITED_BPS for path in self._netem_paths}
             batch += tree.limits(IFB, after.downlink_bps or tree.UNLIMITED_BPS, behind)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
-        if self._rules(device, before) != self._rules(device, after):
+        if any(self._rules(device, state) != self._rules(device, after) for state in before):
             programs += [([*RESTORE], self._rules(device, after))]
         return programs
 
