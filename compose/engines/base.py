@@ -42,6 +42,8 @@ class Shaped(Record):
     round_trip_s: dict[str, Measured] = Field(default={})  # peer -> echoes before the run
     message_s: dict[str, Measured] = Field(default={})  # peer -> one message of the workload's size
     queues: dict[str, dict[str, int]] = Field(default={})  # device -> what its queue has counted during the run
+    changed_meanwhile: tuple[str, ...] = ()  # what the kernel had after the run that nobody had told it
+    unread: str = ""  # why nobody knows that
     details: dict[str, Any] = Field(default={})
 
 

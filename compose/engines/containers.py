@@ -71,12 +71,11 @@ class Containers(Nodes):
 
     def prove(self) -> dict[str, Shaped]:
         found = prove(self.links, self._helpers)
-        self.links.begin_counting(self._helpers)
+        self.links.begin_counting()
         return found
 
     def account(self) -> dict[str, Shaped]:
-        self.timeline.close()
-        return self.links.account(self._helpers)
+        return self.links.account(self.timeline.settle())
 
     def open_gate(self) -> None:
         self._container(COORDINATOR).kill(signal=OPEN_GATE.name)

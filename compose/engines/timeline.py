@@ -98,7 +98,7 @@ class Timeline:
         with self._changed:
             asked = {name: self._links.helpers[name].ask("forget") for name in self._after}
         last = {name: answer.result(APPLIED_S)["last"] for name, answer in asked.items()}
-        return {name: self._after.get(name, {}).get(last.get(name), known) for name, known in self._initial.items()}
+        return {name: self._after.get(name, {}).get(last.get(name, -1), known) for name, known in self._initial.items()}
 
     def _at(self, moment: float, event: Event, phase: str) -> None:
         with self._changed:

@@ -63,7 +63,7 @@ class Changes:
         self._tell = tell
         self._pending: dict[int, Change] = {}
         self._making = False
-        self._last: int | None = None
+        self._last = -1  # none yet
         self._news = threading.Condition()
         self._maker: threading.Thread | None = None
 
