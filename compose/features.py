@@ -31,10 +31,11 @@ FEATURES = (
         "delay and loss by a delay line on NFQUEUE: exact to 0.5 ms, a quarter of a core per Gbit/s",
         "a kernel with sch_netem",
     ),
+    Feature("iptables", "partitions", "partitions are refused", "a kernel with nf_tables"),
     Feature(
         "nfqueue",
-        "partitions, delays that events change, and delay and loss where there is no netem",
-        "partitions and such events are refused; without netem, the transport delays messages and loses nothing",
+        "delays that events change, and delay and loss where there is no netem",
+        "such events are refused; without netem, the transport delays messages and loses nothing",
         "a kernel with nfnetlink_queue, xt_NFQUEUE and nf_tables",
     ),
 )

@@ -1,8 +1,9 @@
 """How do events happen inside a node? At their moments it changes what they change, and logs how late that was.
 
-Slowdowns and pauses are applied by the workers that they are of. Events of links are applied by every node to its own
-view of the network where the transport shapes it, and logged by the nodes whose links they are; where a kernel shapes
-links, nodes have nothing to do with them.
+Slowdowns and pauses are applied by the workers that they are of, each when it begins the step itself where they wait
+for one. Mathematics heeds their times and no timer, so the lateness that is logged for them is that of the note. Events
+of links are applied by every node to its own view of the network where the transport shapes it, and logged by the nodes
+whose links they are; where a kernel shapes links, nodes have nothing to do with them.
 """
 
 import asyncio

@@ -16,9 +16,11 @@ class When(Record):
     """One moment; exactly one of the keys."""
 
     time: Duration | None = Field(None, description="virtual time since training began")
-    step: NonNegativeInt | None = Field(None, description="when the first worker begins this step, from 0")
-    share: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="when this share of the budget's steps is done"
+    step: NonNegativeInt | None = Field(
+        None, description="when the first worker begins this step, from 0; a worker's own event: when itself does"
+    )
+    share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        None, description="the step that begins when this share of the budget's steps is done; after all there is none"
     )
     random: Duration | None = Field(
         None, description="again and again, with exponential gaps of this mean, by the seed"
@@ -128,7 +130,7 @@ def _moments(
             yield now, None, what
             now += what.lasts or 0.0
     else:
-        yield None, when.step if when.step is not None else int((when.share or 0.0) * steps), what
+        yield None, when.step if when.step is not None else min(int((when.share or 0.0) * steps), steps - 1), what
 
 
 def present(happenings: Iterable[AnyHappening], nodes: Collection[str]) -> tuple[AnyHappening, ...]:

@@ -23,6 +23,7 @@ from analysis.checks.rungs import rungs
 from analysis.checks.speed_ratio import speed_ratio
 from analysis.checks.staleness_law import staleness_law
 from analysis.checks.throttled import throttled
+from analysis.checks.unchanged import unchanged
 from analysis.checks.verdict import Level, Verdict, worst
 from analysis.table import TrialTable
 
@@ -31,7 +32,7 @@ Check = Callable[[TrialTable], Verdict]
 CHECKS: tuple[Check, ...] = (
     *(exit_codes, admission),
     *(missed_deadlines, speed_ratio, throttled),  # devices
-    *(rungs, rates, achieved_rates, message_times, pipes, round_trips, drops),  # links
+    *(rungs, rates, achieved_rates, message_times, pipes, round_trips, drops, unchanged),  # links
     *(event_horizon, event_lateness),
     *(bytes_on_wire, replicas, staleness_law),  # protocols
     *(host_share, host_cpu, host_pressure, canary),

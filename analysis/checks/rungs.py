@@ -8,7 +8,7 @@ from analysis.checks.verdict import Verdict, degraded, invalid, valid
 from analysis.plan import Node, PlanView
 from analysis.table import TrialTable
 
-KERNEL = ("tc-htb", "netem", "nfqueue")  # all packets of a node pass these, whatever sends them
+KERNEL = ("tc-htb", "netem", "nfqueue", "iptables")  # all packets of a node pass these, whatever sends them
 
 BESIDE = ("buffer",)  # recorded where declared; without it no queue overflows, which few results feel
 EVERYTHING = ("fluid", "transport", "none")  # rungs that an engine without a kernel has for all properties

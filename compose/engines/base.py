@@ -45,6 +45,8 @@ class Shaped(Record):
     flooded: dict[str, Measured] = Field(default={})  # uplink, downlink, limit -> what senders could bring, what came
     unproven: dict[str, str] = Field(default={})  # uplink, downlink, limit -> why no flood was sent through it
     queues: dict[str, dict[str, int]] = Field(default={})  # device -> what its queue has counted during the run
+    changed_meanwhile: tuple[str, ...] = ()  # what the kernel had after the run that nobody had told it
+    unread: str = ""  # why nobody knows that
     details: dict[str, Any] = Field(default={})
 
 

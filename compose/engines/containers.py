@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,11 @@ class Containers(Nodes):
 
     def prove(self) -> dict[str, Shaped]:
         found = prove(self.links, self._helpers)
-        self.links.begin_counting(self._helpers)
+        self.links.begin_counting()
         return found
 
     def account(self) -> dict[str, Shaped]:
-        self.timeline.close()
-        return self.links.account(self._helpers)
+        return self.links.account(self.timeline.settle())
 
     def open_gate(self) -> None:
         self._container(COORDINATOR).kill(signal=OPEN_GATE.name)
@@ -99,25 +98,18 @@ class Containers(Nodes):
 
     def stop(self) -> tuple[str, ...]:
         self._stopping = True
-        self.timeline.close()
-        self.links.close()
-        for awaited in self._ids.values():
-            awaited.cancel()
-        self._helpers.shutdown(cancel_futures=True)
-        found = self._client.containers.list(all=True, filters={"label": self._labels}, ignore_removed=True)
-        try:
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                removals = [pool.submit(self._remove, container) for container in found]
-            for removal in removals:
-                removal.result()
-        finally:
-            try:
-                kept = self._down()
-            finally:
-                if self._events is not None:
-                    self._events.close()
-                self._client.close()
-        return kept
+        kept: list[str] = []
+        with ExitStack() as last:  # from below: whatever fails, the rest is done
+            last.callback(self._client.close)
+            if self._events is not None:
+                last.callback(self._events.close)
+            last.callback(lambda: kept.extend(self._down()))
+            last.callback(self._remove_all)
+            last.callback(lambda: self._helpers.shutdown(cancel_futures=True))
+            last.callback(self._stop_waiting)
+            last.callback(self.links.close)
+            last.callback(self.timeline.close)
+        return tuple(kept)
 
     @property
     def _labels(self) -> list[str]:
@@ -186,6 +178,18 @@ class Containers(Nodes):
                 complaint = self.complaint(name) or "no message"
                 raise TrialFailed(f"{name} ended with exit code {self._exits[name]}: {complaint}") from error
             raise TrialFailed(f"{name}: its link could not be shaped: {error}") from error
+
+    def _stop_waiting(self) -> None:
+        for awaited in self._ids.values():
+            awaited.cancel()
+
+    def _remove_all(self) -> None:
+        """Remove every container of this trial, also when some refuse."""
+        found = self._client.containers.list(all=True, filters={"label": self._labels}, ignore_removed=True)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            removals = [pool.submit(self._remove, container) for container in found]
+        for removal in removals:
+            removal.result()
 
     def _remove(self, container: Container) -> None:
         """Kill a container and keep what a node has printed; what can't be kept must not keep the container."""

@@ -2,23 +2,24 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import docker
 from docker.errors import DockerException
 
 from compose.engines.base import Measured, Shaped
-from compose.engines.helpers import HELPER, Helper
+from compose.engines.helpers import ANSWER_S, HELPER, Helper
 from compose.marks import labels
 from compose.shaping import reading, switch
 from compose.shaping.node import NodeLink
 from compose.shaping.rungs import Rungs
-from compose.shaping.state import members
+from compose.shaping.state import LinkState, members
 from compose.supervise import TrialFailed
 from services.plan import NodePlan, Plan
 
-START_S = 180.0  # wall seconds for a node's container to run
+STOPPED = "the trial is being stopped"
 
 
 class Enforcement:
@@ -35,6 +36,7 @@ class Enforcement:
         self.helpers: dict[str, Helper] = {}
         self.devices: dict[str, str] = {}  # node -> its interface on the data network
         self._shaped: dict[str, Shaped] = {}
+        self._printed: dict[str, str] = {}  # what the kernel had before the run
         self._counted: dict[str, dict[str, reading.Queue]] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -64,39 +66,76 @@ class Enforcement:
         """Who enforces a limit of pairs or groups."""
         return next((name for name, shaped in self._shaped.items() if pipe in shaped.pipes_bps), None)
 
-    def begin_counting(self, pool: ThreadPoolExecutor) -> None:
+    def begin_counting(self) -> None:
         """Remember what was counted up to now; only what comes after belongs to the run."""
-        self._counted = self._count(pool)
+        self._counted = self._count()
 
-    def account(self, pool: ThreadPoolExecutor) -> dict[str, Shaped]:
-        """What queues have counted since then, and which rates the kernel has now: somebody may have changed them."""
-        self._read_again(pool)
-        for name, devices in self._count(pool).items():
+    def account(self, states: Mapping[str, LinkState]) -> dict[str, Shaped]:
+        """What queues have counted since then, and what the kernel has now: somebody may have changed it.
+
+        A node may have left, and its interface with it: then nobody knows, and its entry says that.
+
+        Args:
+            states: what links should be now.
+        """
+        laws = {
+            name: self.helpers[name].ask("laws", queues=[*self.links[name].queues(states[name])])
+            for name in states
+            if self.links[name].queues(states[name])
+        }
+        shown = self._ask({name: link.shown(self.devices[name]) for name, link in self.links.items()})
+        if switch.SWITCH in self.helpers:
+            shown |= self._ask({switch.SWITCH: switch.shown(self.plan)})
+        for name, devices in self._count().items():
             before = self._counted.get(name, {})
             queues = {
                 device: queue.since(before.get(device, reading.Queue())).model_dump()
                 for device, queue in devices.items()
             }
             self.record(name, queues=queues)
+        for name, answer in shown.items():
+            try:
+                now = answer.result(ANSWER_S)["said"]
+                known = laws[name].result(ANSWER_S)["laws"] if name in laws else {}
+            except (TrialFailed, TimeoutError) as error:
+                self.record(name, unread=str(error) or "no answer from its helper")
+            else:
+                self._compare(name, now, states.get(name), known)
         return dict(self._shaped)
 
-    def _read_again(self, pool: ThreadPoolExecutor) -> None:
-        """Record rates that are not those of the beginning; events change rates, so their nodes are left out."""
-        changed = {name for event in self.plan.events if event.is_of_links for name in event.what.nodes}
-        same = {name: link for name, link in self.links.items() if name not in changed and link.wanted()}
-        asked = {name: pool.submit(self.helpers[name].do, "script", script=same[name].shown()) for name in same}
-        for name, answer in asked.items():
-            printed = answer.result()["said"]
-            if wrong := reading.differences(same[name].wanted(), printed):
-                now = self._directions(self.plan.node(name), printed)
-                self.record(name, **now, details=self._shaped[name].details | {"changed_meanwhile": wrong})
+    def _compare(self, name: str, now: str, state: LinkState | None, laws: Mapping[str, Any]) -> None:
+        """Record what somebody else has changed, and the rates that the kernel has instead."""
+        before = self._printed[name]
+        if state is None:
+            wanted = {key: rate for key, (_, rate) in switch.wanted(self.plan).items()}
+            wrong = reading.differences(wanted, now)
+            if reading.structure(before) != reading.structure(now):
+                wrong.append("queues or filters are not those of before the run")
+            pipes = {pipe.name: key for key, (pipe, _) in switch.wanted(self.plan).items()}
+        else:
+            wrong = self.links[name].changed(self.devices[name], state, before, now)
+            if laws != self.links[name].queues(state):
+                wrong.append("the delay line follows other laws")
+            pipes = {pipe: ("up", classid) for pipe, (classid, _) in self.links[name].pipes().items()}
+        if not wrong:
+            return
+        self.record(name, changed_meanwhile=tuple(wrong), pipes_bps=self._pipes_now(name, pipes, now))
+        if state is not None and state == self.links[name].state:  # events change rates, which says nothing of the rest
+            self.record(name, **self._directions(self.plan.node(name), now))
+
+    def _pipes_now(self, name: str, pipes: Mapping[str, tuple[str, str]], now: str) -> dict[str, Measured]:
+        found = reading.ceilings(now)
+        return {
+            pipe: known.model_copy(update={"achieved": found.get(pipes[pipe], 0.0) * self.plan.dilation})
+            for pipe, known in self._shaped[name].pipes_bps.items()
+        }
 
     def _directions(self, node: NodePlan, printed: str) -> dict[str, float | None]:
         """What the kernel enforces of a node's own rates, virtual, as fields of the record."""
         found = reading.ceilings(printed)
         declared = {"up": node.uplink_bps, "down": node.downlink_bps}
-        now = {way: found[way, "1:1"] * self.plan.dilation for way in declared if (way, "1:1") in found}
-        return {f"read_back_{way}link_bps": now.get(way) if rate else None for way, rate in declared.items()}
+        now = {way: found.get((way, "1:1"), 0.0) * self.plan.dilation for way in declared}
+        return {f"read_back_{way}link_bps": now[way] if rate else None for way, rate in declared.items()}
 
     def check(self) -> None:
         """Raises TrialFailed when a helper has ended: nobody would delay packets, change links or count any more."""
@@ -108,20 +147,28 @@ class Enforcement:
         """End all helpers."""
         with self._lock:
             self._closed = True
-        for helper in self.helpers.values():
+            helpers = list(self.helpers.values())
+        for helper in helpers:
             helper.close()
 
     def _helper(self, name: str) -> Helper:
         network = f"container:{self._running(name)}"
-        with self._lock:
-            if self._closed:
-                raise TrialFailed("the trial is being stopped")
+        if self._is_closed():
+            raise TrialFailed(STOPPED)
         try:
             helper = Helper(self._client, self._image, network, labels(self.plan, HELPER, f"{HELPER}-{name}"))
         except DockerException as error:
             raise TrialFailed(str(error)) from error
-        self.helpers[name] = helper
+        with self._lock:
+            self.helpers[name] = helper
+        if self._is_closed():  # while it was being started: nobody else will
+            helper.close()
+            raise TrialFailed(STOPPED)
         return helper
+
+    def _is_closed(self) -> bool:
+        with self._lock:
+            return self._closed
 
     def _node(self, helper: Helper, node: NodePlan) -> Shaped:
         link, dilation = self.links[node.name], self.plan.dilation
@@ -130,6 +177,7 @@ class Enforcement:
         if queues := link.queues(link.state):
             helper.do("delays", delays=queues)
         printed = helper.do("script", script=link.setup())["said"]
+        self._printed[node.name] = printed
         self.devices[node.name] = reading.interface(printed)
         if wrong := [*reading.differences(link.wanted(), printed), *link.missing_routes(printed)]:
             raise TrialFailed("; ".join(wrong))
@@ -163,7 +211,7 @@ class Enforcement:
 
     def _switch(self, helper: Helper) -> Shaped:
         wanted = switch.wanted(self.plan)
-        printed = helper.do("script", script=switch.script(self.plan))["said"]
+        printed = self._printed[switch.SWITCH] = helper.do("script", script=switch.script(self.plan))["said"]
         if wrong := reading.differences({key: rate for key, (_, rate) in wanted.items()}, printed):
             raise TrialFailed("; ".join(wrong))
         found = reading.ceilings(printed)
@@ -176,11 +224,17 @@ class Enforcement:
             },
         )
 
-    def _count(self, pool: ThreadPoolExecutor) -> dict[str, dict[str, reading.Queue]]:
-        scripts = {name: link.counters() for name, link in self.links.items()}
+    def _count(self) -> dict[str, dict[str, reading.Queue]]:
+        """Node -> device -> what it has counted; whoever can't be read is absent."""
+        scripts = {name: link.counters(self.devices[name]) for name, link in self.links.items()}
         if switch.SWITCH in self.helpers:
             scripts[switch.SWITCH] = switch.counters(self.plan)
-        asked: Mapping[str, Future[dict[str, Any]]] = {
-            name: pool.submit(self.helpers[name].do, "script", script=script) for name, script in scripts.items()
-        }
-        return {name: reading.queues(answer.result()["said"]) for name, answer in asked.items()}
+        counted = {}
+        for name, answer in self._ask(scripts).items():
+            with suppress(TrialFailed, TimeoutError, ValueError):
+                counted[name] = reading.queues(answer.result(ANSWER_S)["said"])
+        return counted
+
+    def _ask(self, scripts: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
+        """All at once: nodes that have nothing left to do are gone soon."""
+        return {name: self.helpers[name].ask("script", script=script) for name, script in scripts.items()}

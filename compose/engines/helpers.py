@@ -14,12 +14,17 @@ import docker
 from docker.errors import DockerException, NotFound
 
 from compose.supervise import TrialFailed
+from services.errors import HostError
 
 HELPER = "shaper"
 PIDS, MEMORY = 64, "192m"  # a shell and one tc at a time, threads of probes, a delay line with its laws
 ANSWER_S = 60.0
 _FRAME = struct.Struct(">BxxxI")
 _STDOUT = 1
+
+
+class Refused(TrialFailed):
+    """A helper has tried what it was asked for, and could not."""
 
 
 class Helper:
@@ -58,15 +63,26 @@ class Helper:
             stdin_open=True,  # it ends with the connection, so also when this process is killed
             labels=dict(labels),
         )
-        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        self._stream = client.api.attach_socket(self.container.id, params=wanted)
-        self._socket = getattr(self._stream, "_sock", self._stream)
-        self._socket.settimeout(None)
-        self.container.start()
+        try:
+            self._attach()
+            self.container.start()
+        except BaseException:
+            self._discard()  # nobody else knows of it
+            raise
         threading.Thread(target=self._read, daemon=True).start()
 
+    def _attach(self) -> None:
+        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        self._stream = self._client.api.attach_socket(self.container.id, params=wanted)
+        self._socket = getattr(self._stream, "_sock", self._stream)
+        self._socket.settimeout(None)
+
+    def _discard(self) -> None:
+        with suppress(NotFound):
+            self.container.remove(force=True)
+
     def ask(self, what: str, **given: Any) -> Future[dict[str, Any]]:
-        """Send a request; its answer comes later, and fails with TrialFailed."""
+        """Send a request; its answer comes later, and fails with TrialFailed; Refused is the helper's own word."""
         number = next(self._numbers)
         answer: Future[dict[str, Any]] = Future()
         self._asked[number] = answer
@@ -108,8 +124,7 @@ class Helper:
     def remove(self) -> None:
         """End and remove it."""
         self.close()
-        with suppress(NotFound):
-            self.container.remove(force=True)
+        self._discard()
 
     def _read(self) -> None:
         """Sort what the container prints into answers and complaints, until it ends."""
@@ -128,12 +143,14 @@ class Helper:
         self._fail(self._last_words())
 
     def _take(self, answer: dict[str, Any]) -> None:
-        asked = self._asked.pop(answer.pop("id"))
+        asked = self._asked.pop(answer.pop("id"), None)
+        if asked is None:  # it has failed meanwhile
+            return
         with suppress(InvalidStateError):
             if answer.pop("ok"):
                 asked.set_result(answer)
             else:
-                asked.set_exception(TrialFailed(answer["why"]))
+                asked.set_exception(Refused(answer["why"]))
 
     def _fail(self, why: str) -> None:
         for number in list(self._asked):
@@ -160,18 +177,20 @@ def capabilities(
     """Which of some scripts work in a network namespace that is thrown away afterwards.
 
     Raises:
-        TrialFailed: no such namespace could be had.
+        HostError: no such namespace could be had, or nobody told whether a script works.
     """
     try:
         helper = Helper(client, image, "none", labels)
     except DockerException as error:
-        raise TrialFailed(f"the kernel's features could not be tried: {error}") from error
+        raise HostError(f"the kernel's features could not be tried: {error}") from error
     works = set()
     try:
         for name, script in trials.items():
-            with suppress(TrialFailed):
+            with suppress(Refused):
                 helper.do("script", script=script)
                 works.add(name)
+    except TrialFailed as error:  # silence must not be taken for a kernel that can't
+        raise HostError(f"the kernel's features could not be tried: {name}: {error}") from error
     finally:
         helper.remove()
     return works

@@ -1,8 +1,9 @@
 """Which scripts shape a node's link, change it, and tell what it has counted? Run inside its network namespace."""
 
+from collections.abc import Sequence
 from math import inf
 
-from compose.shaping import delays, filters, tree
+from compose.shaping import delays, filters, reading, tree
 from compose.shaping.credit import burst_bytes, segments
 from compose.shaping.rungs import Rungs
 from compose.shaping.state import LinkState, changes_of, loses, members, slowest_bps, state_of
@@ -33,7 +34,7 @@ class NodeLink:
     @property
     def filters_packets(self) -> bool:
         """Whether the packet filter is used, now or by an event."""
-        return "nfqueue" in (self._rungs.delay, self._rungs.loss, self._rungs.partition)
+        return self._uses_queues or self._rungs.partition == "iptables"
 
     @property
     def detours(self) -> tuple[str, ...]:
@@ -58,19 +59,19 @@ class NodeLink:
             lines += [f"{' '.join(RESTORE)} <<END", rules, "END"]
         return "\n".join([*lines, *self._show()])
 
-    def change(self, device: str, before: LinkState, after: LinkState) -> list[tuple[list[str], str]]:
-        """Programs and their inputs that turn one state into another without touching a queue.
+    def change(self, device: str, before: Sequence[LinkState], after: LinkState) -> list[tuple[list[str], str]]:
+        """Programs and their inputs that turn any of some states into another without touching a queue.
 
         Programs and not a script: they can be started ahead, and then wait for their input at no cost of time.
         """
         batch = []
-        if after.uplink_bps and before.uplink_bps != after.uplink_bps:
+        if after.uplink_bps and any(state.uplink_bps != after.uplink_bps for state in before):
             batch += tree.limits(device, after.uplink_bps, self._inside)
-        if after.downlink_bps and before.downlink_bps != after.downlink_bps:
+        if after.downlink_bps and any(state.downlink_bps != after.downlink_bps for state in before):
             behind = {self._addresses[path.source]: after.downlink_bps for path in self._netem_paths}
             batch += tree.limits(IFB, after.downlink_bps, behind)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
-        if self._rules(device, before) != self._rules(device, after):
+        if any(self._rules(device, state) != self._rules(device, after) for state in before):
             programs += [([*RESTORE], self._rules(device, after))]
         return programs
 
@@ -78,22 +79,29 @@ class NodeLink:
         """What the delay line has to know in a state."""
         return delays.queues(state, self._addresses, self._plan.seed) if self._uses_queues else {}
 
-    def counters(self) -> str:
-        """A script that prints what the shaped devices have counted."""
-        return "\n".join(
-            ["set -e", self._find(), *(f'echo "{name} $(tc -s -j qdisc show dev {name})"' for name in self._devices)]
-        )
+    def counters(self, device: str) -> str:
+        """A script that prints what the shaped devices have counted; it fails when the interface is gone."""
+        return "\n".join([*_known(device), *reading.counting(self._devices)])
 
-    def shown(self) -> str:
-        """A script that prints which rates the kernel has now."""
-        return "\n".join(["set -e", self._find(), *self._show()])
+    def shown(self, device: str) -> str:
+        """A script that prints what the kernel has now; it fails when the interface is gone."""
+        return "\n".join([*_known(device), *self._show()])
 
-    def wanted(self) -> dict[tuple[str, str], float]:
-        """(direction, class) -> bit/s that the kernel should have."""
-        up_bps = self.state.uplink_bps
+    def wanted(self, state: LinkState | None = None) -> dict[tuple[str, str], float]:
+        """(direction, class) -> bit/s that the kernel should have in a state, that before any event unless given."""
+        state = state or self.state
+        up_bps = state.uplink_bps
         wanted = {("up", tree.LINK): up_bps} if up_bps else {}
         wanted |= {("up", tree.class_of(address)): min(rate, up_bps or rate) for address, rate in self._inside.items()}
-        return wanted | ({("down", tree.LINK): self._down_bps} if self._down_bps else {})
+        return wanted | ({("down", tree.LINK): state.downlink_bps or tree.UNLIMITED_BPS} if self._has_ifb else {})
+
+    def changed(self, device: str, state: LinkState, before: str, now: str) -> list[str]:
+        """What the kernel has now that nobody has told it, from what it has printed before the run and now."""
+        found = reading.differences(self.wanted(state), now)
+        if reading.structure(before) != reading.structure(now):
+            found.append("queues or filters are not those of before the run")
+        rules = [line for line in self._rules(device, state, first=True).splitlines() if line.startswith("-A")]
+        return found + (["the packet filter is not what it should be"] if sorted(rules) != reading.rules(now) else [])
 
     def pipes(self) -> dict[str, tuple[str, float]]:
         """Name of a limit of one pair -> its class on the way up and the virtual rate in force."""
@@ -211,4 +219,10 @@ class NodeLink:
         shown = [
             line for device in self._devices for line in (f"echo device {names[device]}", f"tc class show dev {device}")
         ]
-        return ["echo interface $dev", *shown, *(["ip route show"] if self.detours else [])]
+        routes = ["ip route show"] if self.detours else []
+        rules = ["iptables-nft -S"] if self.filters_packets else []
+        return ["echo interface $dev", *shown, *routes, *rules, *reading.showing_structure("$dev", *self._devices)]
+
+
+def _known(device: str) -> list[str]:
+    return ["set -e", f"dev={device}", "ip link show dev $dev > /dev/null"]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from services.component import Record
 
@@ -10,6 +10,8 @@ from services.component import Record
 _CLASS = re.compile(r"^class htb (\S+) .*?rate ([0-9.]+)([KMGT]?)bit ceil ([0-9.]+)([KMGT]?)bit", re.MULTILINE)
 _DEVICE = re.compile(r"^device (\S+)$", re.MULTILINE)
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_STRUCTURE = "structure"
+_COUNTED = re.compile(r"(refcnt|direct_packets_stat) \d+ ?")
 ROUNDING = 0.01  # `tc` prints five digits at most
 
 
@@ -70,6 +72,29 @@ def queues(printed: str) -> dict[str, Queue]:
                 backlog_bytes=entry["backlog"],
             )
     return found
+
+
+def counting(devices: Iterable[str]) -> list[str]:
+    """Lines of a script that print what `queues` reads; in two steps, since `echo` would hide that `tc` has failed."""
+    return [
+        line for name in devices for line in (f"counted=$(tc -s -j qdisc show dev {name})", f'echo "{name} $counted"')
+    ]
+
+
+def showing_structure(*devices: str) -> list[str]:
+    """The last lines of a script, which print what `structure` reads."""
+    what = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
+    return [f"echo {_STRUCTURE}", *(f"tc {each.format(name)}" for name in dict.fromkeys(devices) for each in what)]
+
+
+def structure(printed: str) -> str:
+    """Queues with their parameters and filters, without what they count."""
+    return _COUNTED.sub("", printed.partition(f"\n{_STRUCTURE}\n")[2])
+
+
+def rules(printed: str) -> list[str]:
+    """Our rules of the packet filter, sorted."""
+    return sorted(line.strip() for line in printed.splitlines() if line.startswith("-A ") and "ensayo-" in line)
 
 
 def _shown(rate: float | None) -> str:

@@ -10,8 +10,8 @@ from services.errors import HostError
 from services.plan import Plan
 from services.timeline import Partition
 
-Capability: TypeAlias = Literal["htb", "ifb", "netem", "nfqueue"]
-Rung: TypeAlias = Literal["tc-htb", "netem", "nfqueue", "transport", "none"]
+Capability: TypeAlias = Literal["htb", "ifb", "netem", "nfqueue", "iptables"]
+Rung: TypeAlias = Literal["tc-htb", "netem", "nfqueue", "iptables", "transport", "none"]
 
 # Each is tried for real in a network namespace that is thrown away: modules may be built in, loadable or forbidden.
 TRIALS: dict[Capability, str] = {
@@ -21,6 +21,7 @@ TRIALS: dict[Capability, str] = {
         "tc filter add dev lo parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev ifb9"
     ),
     "netem": "tc qdisc add dev lo root netem delay 1ms",
+    "iptables": "iptables-nft -A INPUT -s 192.0.2.1 -j DROP",
     "nfqueue": (
         "ip link set lo up && iptables-nft -A INPUT -s 192.0.2.1 -j NFQUEUE --queue-num 0 && "
         """echo '{"0": {"path": {"delay_s": 0, "jitters": [], "losses": []}}}' | python -m services.shaper.delay_line"""
@@ -96,6 +97,6 @@ def _below_rates(plan: Plan, host: Collection[Capability]) -> Rung:
 def _partition(plan: Plan, host: Collection[Capability]) -> Rung:
     if not any(isinstance(event.what, Partition) for event in plan.events):
         return "none"
-    if "nfqueue" not in host:
+    if "iptables" not in host:
         raise HostError("a partition needs the kernel's packet filter, and iptables does not work here")
-    return "nfqueue"
+    return "iptables"

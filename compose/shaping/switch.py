@@ -7,7 +7,7 @@ follow each other on some path go to different trees, as the uplink of one rack 
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from compose.shaping import filters, tree
+from compose.shaping import filters, reading, tree
 from compose.shaping.credit import segments
 from compose.shaping.state import members
 from services.errors import HostError
@@ -38,31 +38,24 @@ def script(plan: Plan) -> str:
     """A shell script that shapes all shared pipes and prints what the kernel then has."""
     incoming, outgoing = split(plan)
     lines = [
-        "set -e",
-        f"dev=$(ip -o -4 addr show to {address(plan)} | awk '{{print $2}}')",
+        *_find(plan),
         *tree.redirect("$dev", IFB),
         "tc -batch - <<END",
         *_tree(IFB, plan, incoming),
         *_tree("$dev", plan, outgoing),
         "END",
-        *(
-            line
-            for name, device in (("in", IFB), ("out", "$dev"))
-            for line in (f"echo device {name}", f"tc class show dev {device}")
-        ),
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_show()])
+
+
+def shown(plan: Plan) -> str:
+    """A script that prints what the kernel has now."""
+    return "\n".join([*_find(plan), *_show()])
 
 
 def counters(plan: Plan) -> str:
     """A script that prints what both trees have counted."""
-    return "\n".join(
-        [
-            "set -e",
-            f"dev=$(ip -o -4 addr show to {address(plan)} | awk '{{print $2}}')",
-            *(f'echo "{name} $(tc -s -j qdisc show dev {name})"' for name in (IFB, "$dev")),
-        ]
-    )
+    return "\n".join([*_find(plan), *reading.counting((IFB, "$dev"))])
 
 
 def wanted(plan: Plan) -> dict[tuple[str, str], tuple[Pipe, float]]:
@@ -86,6 +79,16 @@ def split(plan: Plan) -> tuple[tuple[Pipe, ...], tuple[Pipe, ...]]:
         if pipe.name not in side:
             _colour(pipe, pipes, side)
     return tuple(p for p in pipes if side[p.name] == 0), tuple(p for p in pipes if side[p.name] == 1)
+
+
+def _find(plan: Plan) -> list[str]:
+    return ["set -e", f"dev=$(ip -o -4 addr show to {address(plan)} | awk '{{print $2}}')"]
+
+
+def _show() -> list[str]:
+    devices = (("in", IFB), ("out", "$dev"))
+    shown = [line for name, device in devices for line in (f"echo device {name}", f"tc class show dev {device}")]
+    return [*shown, *reading.showing_structure(IFB, "$dev")]
 
 
 def _colour(first: Pipe, pipes: Sequence[Pipe], side: dict[str, int]) -> None:

@@ -1,8 +1,12 @@
 """What shall be done to this node's links? One JSON object per line in, one answer per line out, until the input ends.
 
 script     {script}                      a shell script, now; its output
-at         {moment, programs, delays}    feed programs their inputs at a moment of the monotonic clock; when they ended
+at         {number, moment, programs, delays}   change the link at a moment of the monotonic clock: queues of the delay
+                                         line, then programs, which get their inputs; when they ended, or null when
+                                         the change was asked for anew, or forgotten (`services.shaper.changes`)
+forget     {}                            make no more changes; the number of the last that was made
 delays     {delays}                      queues of the delay line, which starts with the first
+laws       {queues}                      what the delay line does in some queues, by its own word
 listen     {address}                     open an ear (`services.shaper.probe`)
 echoes     {peers, count, gap_s}         round trips to peers
 flood      {targets, since, until}       send datagrams
@@ -10,7 +14,7 @@ heard      {since, until}                rates of what came: in all, and by send
 message    {address, size}               seconds that one message takes
 hush       {}                            close the ear
 
-Every request has an `id`, which its answer repeats: requests run side by side.
+Every request has an `id`, which its answer repeats: requests run side by side, changes one after the other.
 """
 
 import json
@@ -20,12 +24,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from services.scheduling import wake_soon
 from services.shaper import probe
+from services.shaper.changes import Changes
 
-SPIN_S = 0.001  # before a moment: a sleep may end late, an empty loop does not
 Answer = dict[str, Any]
 
 
@@ -38,10 +42,12 @@ class Shaper:
         self._line: subprocess.Popen[str] | None = None
         self._ear: probe.Ear | None = None
         self._lock = threading.Lock()
+        self._changes = Changes(self.delays)
         self.does = {
             "script": self.script,
-            "at": self.at,
+            "forget": self._changes.forget,
             "delays": self.delays,
+            "laws": self.laws,
             "listen": self.listen,
             "echoes": lambda **given: {"round_trips_s": probe.echoes(**given)},
             "flood": self.flood,
@@ -49,6 +55,16 @@ class Shaper:
             "message": lambda **given: {"seconds": probe.message_s(**given)},
             "hush": self.hush,
         }
+
+    def begin(self, what: str, given: dict[str, Any]) -> Callable[[], Answer]:
+        """What is left to do for a request, which may take its time; a change has its place among the others by then.
+
+        Raises:
+            OSError: a change's program can't be started.
+        """
+        if what == "at":
+            return self._changes.plan(**given).result
+        return partial(self.does[what], **given)
 
     def script(self, script: str) -> Answer:
         """Run a script.
@@ -61,32 +77,25 @@ class Shaper:
             raise RuntimeError(((done.stderr + done.stdout).strip().splitlines() or ["no message"])[-1])
         return {"said": done.stdout}
 
-    def at(self, moment: float, programs: list[tuple[list[str], str]], delays: dict[str, Any]) -> Answer:
-        """Start programs, which wait for their input; at the moment, change queues and give it to them.
-
-        Raises:
-            RuntimeError: one of them failed.
-        """
-        wake_soon()
-        started = [(_start(command), text) for command, text in programs]
-        time.sleep(max(0.0, moment - SPIN_S - time.monotonic()))
-        while time.monotonic() < moment:
-            pass
-        if delays:
-            self.delays(delays)
-        for program, text in started:
-            _feed(program, text)
-        for program, _ in started:
-            if program.wait():
-                raise RuntimeError(program.stderr.read() if program.stderr else "no message")
-        return {"applied": time.monotonic()}
-
     def delays(self, delays: dict[str, Any]) -> Answer:
         """Tell the delay line, and wait until it has understood.
 
         Raises:
             RuntimeError: it has ended.
         """
+        self._tell_line(delays)
+        return {}
+
+    def laws(self, queues: list[str]) -> Answer:
+        """What the delay line does in some queues; those that it does not know are absent.
+
+        Raises:
+            RuntimeError: it has ended.
+        """
+        return {"laws": self._tell_line(queues)}
+
+    def _tell_line(self, said: dict[str, Any] | list[str]) -> Any:
+        """Its answer to one line."""
         with self._lock:
             if self._line is None:
                 command = [sys.executable, "-m", "services.shaper.delay_line"]
@@ -95,11 +104,11 @@ class Shaper:
                 )
                 threading.Thread(target=_outlive, args=(self._line,), daemon=True).start()
             assert self._line.stdin is not None and self._line.stdout is not None  # noqa: S101, PT018 - pipes
-            self._line.stdin.write(json.dumps(delays) + "\n")
+            self._line.stdin.write(json.dumps(said) + "\n")
             self._line.stdin.flush()
-            if not self._line.stdout.readline():
+            if not (answer := self._line.stdout.readline()):
                 raise RuntimeError("the delay line has ended")
-        return {}
+        return json.loads(answer)
 
     def listen(self, address: str) -> Answer:
         """Open an ear."""
@@ -135,30 +144,27 @@ def _outlive(line: "subprocess.Popen[str]") -> None:
     os._exit(1)
 
 
-def _start(command: list[str]) -> subprocess.Popen[str]:
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=subprocess.PIPE, text=True)  # noqa: S603
-
-
-def _feed(program: subprocess.Popen[str], text: str) -> None:
-    """Its whole input at once; the end of it is when it may begin."""
-    if program.stdin:
-        program.stdin.write(text + "\n")
-        program.stdin.close()
-
-
 def main() -> int:
     """Read requests until there are no more; what was started dies with this process."""
     shaper = Shaper()
     for line in sys.stdin:
-        threading.Thread(target=_answer, args=(shaper, json.loads(line)), daemon=True).start()
+        request = json.loads(line)
+        number, what = request.pop("id"), request.pop("do")
+        try:
+            work = shaper.begin(what, request)
+        except Exception as error:  # noqa: BLE001 - as below
+            work = partial(_fail, error)
+        threading.Thread(target=_answer, args=(number, work), daemon=True).start()
     return 0
 
 
-def _answer(shaper: Shaper, request: dict[str, Any]) -> None:
-    number, what = request.pop("id"), request.pop("do")
+def _fail(error: Exception) -> Answer:
+    raise error
+
+
+def _answer(number: int, work: Callable[[], Answer]) -> None:
     try:
-        answer = {"id": number, "ok": True, **shaper.does[what](**request)}
+        answer = {"id": number, "ok": True, **work()}
     except Exception as error:  # noqa: BLE001 - whoever asked decides what it means
         answer = {"id": number, "ok": False, "why": f"{error}" or type(error).__name__}
     with _SAYING:

@@ -32,6 +32,7 @@ class Queue:
     delays: Iterator[float]  # wall seconds
     losses: tuple[Iterator[bool], ...] = ()
     early_s: float = 0.0  # how much sooner to wake up, since sleepers oversleep
+    told: dict[str, Any] = field(default_factory=dict)  # its description
     _waiting: deque[tuple[float, int]] = field(default_factory=deque)
     _last: float = 0.0
 
@@ -58,22 +59,22 @@ class Queue:
 
     def change(self, other: "Queue") -> None:
         """Take over the laws of another queue; packets that wait keep their times."""
-        self.delays, self.losses = other.delays, other.losses
+        self.delays, self.losses, self.told = other.delays, other.losses, other.told
 
 
 def queue_of(number: int, spec: dict[str, Any], early_s: float) -> Queue:
     """A queue from its description: a path (`services.network.Path`) and a seed."""
     if not spec["path"]["jitters"] and not spec["path"]["losses"]:
-        return Queue(number, repeat(float(spec["path"]["delay_s"])), early_s=early_s)
+        return Queue(number, repeat(float(spec["path"]["delay_s"])), early_s=early_s, told=spec)
     from services.network import Path  # noqa: PLC0415 - a third of a second, which most delay lines need not spend
 
     path = Path.model_validate(spec["path"])
     losses = tuple(law.losses(Random(f"{spec['seed']} loss {k}")) for k, law in enumerate(path.losses))
-    return Queue(number, path.delays(Random(f"{spec['seed']} delay")), losses, early_s)
+    return Queue(number, path.delays(Random(f"{spec['seed']} delay")), losses, early_s, spec)
 
 
 def main() -> int:
-    """Serve the queues that standard input names; each line may add some or change some."""
+    """Serve the queues that standard input names; each line may add some or change some, or ask what some do."""
     wake_soon()
     early_s, link = _overslept_s(), nfqueue.connect()
     queues: dict[int, Queue] = {}
@@ -92,7 +93,7 @@ def main() -> int:
                 return 0
             *lines, pending = pending.split(b"\n")
             for line in lines:
-                _take(link, queues, json.loads(line), early_s)
+                _heed(link, queues, json.loads(line), early_s)
 
 
 def _until_next(queues: dict[int, Queue]) -> float | None:
@@ -114,8 +115,19 @@ def _receive(link: Any, queues: dict[int, Queue], now: float) -> None:
         link.send(verdicts)
 
 
+def _heed(link: Any, queues: dict[int, Queue], said: dict[str, Any] | list[str], early_s: float) -> None:
+    """A line: descriptions of queues, or numbers of those whose descriptions are asked for."""
+    if isinstance(said, dict):
+        _take(link, queues, said, early_s)
+        answer = {}
+    else:
+        answer = {key: queues[int(key)].told for key in said if int(key) in queues}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
 def _take(link: Any, queues: dict[int, Queue], specs: dict[str, Any], early_s: float) -> None:
-    """Bind new queues, change the laws of others, and say so."""
+    """Bind new queues, change the laws of others."""
     for key, spec in specs.items():
         number = int(key)
         queue = queue_of(number, spec, early_s)
@@ -124,8 +136,6 @@ def _take(link: Any, queues: dict[int, Queue], specs: dict[str, Any], early_s: f
         else:
             queues[number] = queue
             link.send(nfqueue.bind(number))
-    sys.stdout.write("done\n")
-    sys.stdout.flush()
 
 
 def _overslept_s() -> float:

@@ -17,7 +17,7 @@ from services.plan import Plan, make_plan
 from services.scenario import Scenario
 
 ADDRESSES = Subnets(data="10.64.0", control="10.64.1")
-KERNEL = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="nfqueue")
+KERNEL = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
 NETEM = Rungs(rate="tc-htb", delay="netem", loss="netem")
 LINKED = {"uplink": "100mbit", "downlink": "100mbit"}
 LOSS = {"kind": "independent", "share": 0.01}
@@ -183,7 +183,7 @@ def test_an_event_changes_a_class_and_leaves_every_queue() -> None:
     plan = plan_of(events=[change])
     node = plan.node("worker-0")
 
-    ((command, lines),) = link_of(plan).change("eth0", state_of(plan, node), state_of(plan, node, _all(plan)))
+    ((command, lines),) = link_of(plan).change("eth0", [state_of(plan, node)], state_of(plan, node, _all(plan)))
 
     assert command == ["tc", "-batch", "-"]
     assert lines.startswith("class change dev eth0 parent 1: classid 1:1 htb rate 10000000bit")
@@ -197,7 +197,7 @@ def test_a_partition_drops_what_comes_from_the_other_side_on_both_sides() -> Non
 
     assert states["worker-0"].apart == ("worker-1", "worker-2", "worker-3")
     assert states["worker-2"].apart == ("worker-0",)
-    ((command, rules),) = link_of(plan).change("eth0", state_of(plan, plan.node("worker-0")), states["worker-0"])
+    ((command, rules),) = link_of(plan).change("eth0", [state_of(plan, plan.node("worker-0"))], states["worker-0"])
     assert command == ["iptables-nft-restore", "--noflush"]
     assert rules.count("-j DROP") == 3
 

@@ -1,9 +1,11 @@
 """Events of links happen when they are due, whoever says when that is."""
 
 import json
+import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ class Helpers:
     """Do everything at once, at its moment; what they were told is kept."""
 
     def __init__(self, plan: Plan, fails: str = "") -> None:
-        self.rungs = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="nfqueue")
+        self.rungs = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
         self.links = {node.name: NodeLink(plan, node, self.rungs, None) for node in members(plan)}
         self.devices = dict.fromkeys(self.links, "eth0")
         self.told: list[tuple[str, float, list[Any]]] = []
@@ -33,8 +35,9 @@ class _Helper:
     def __init__(self, name: str, all_: Helpers, fails: bool) -> None:
         self.name, self.all, self.fails = name, all_, fails
 
-    def ask(self, what: str, moment: float, programs: list[Any], delays: dict[str, Any]) -> Future[dict[str, Any]]:
+    def ask(self, what: str, **given: Any) -> Future[dict[str, Any]]:
         assert what == "at"
+        moment, programs = given["moment"], given["programs"]
         self.all.told.append((self.name, moment, programs))
         answer: Future[dict[str, Any]] = Future()
         if self.fails:
@@ -130,3 +133,69 @@ def test_a_change_that_failed_is_a_line_that_says_so(tmp_path: Path) -> None:
 
     assert line["applied_s"] is None
     assert line["failed"] == "worker-0: no such class"
+
+
+class Kernel:
+    """What a link's limit is, by a helper that does what it is told at its moment, the newest word on each change."""
+
+    def __init__(self) -> None:
+        self.rate = ""
+        self._newest: dict[int, object] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, what: str, **given: Any) -> Future[dict[str, Any]]:
+        assert what == "at"
+        answer: Future[dict[str, Any]] = Future()
+        number = given.get("number", id(answer))
+        self._newest[number] = answer
+        threading.Thread(target=self._apply, args=(answer, number, given), daemon=True).start()
+        return answer
+
+    def _apply(self, answer: Future[dict[str, Any]], number: int, given: dict[str, Any]) -> None:
+        time.sleep(max(0.0, given["moment"] - time.monotonic()))
+        with self._lock:
+            if self._newest[number] is not answer:
+                answer.set_result({"applied": None})
+                return
+            for _, text in given["programs"]:
+                self.rate = text.split(" rate ")[1].split("bit")[0]
+        answer.set_result({"applied": time.monotonic()})
+
+
+def test_a_step_that_begins_before_a_change_that_was_told_ahead_comes_before_it(tmp_path: Path) -> None:
+    """Told of 50 Mbit/s at 0.25 s, then of 10 Mbit/s at once: the later one wins while it lasts."""
+    timed = {"kind": "link", "at": {"time": "250ms"}, "of": ["worker-0"], "uplink": "50mbit", "lasts": "150ms"}
+    stepped = {"kind": "link", "at": {"step": 3}, "of": ["worker-0"], "uplink": "10mbit"}
+    plan = plan_of(timed, stepped)
+    helpers, kernel = Helpers(plan), Kernel()
+    helpers.helpers["worker-0"] = kernel  # type: ignore[assignment]
+    timeline = Timeline(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
+    number = next(event.number for event in plan.events if event.step == 3)
+    seen = []
+
+    timeline.heed(STARTED | {"time_ms": time.time() * 1e3})
+    for until in (0.1, 0.1, 0.13, 0.2):
+        time.sleep(until)
+        seen.append(kernel.rate)
+        if len(seen) == 1:
+            due = {"key": "event_due", "value": {"number": number, "step": 3}}
+            timeline.heed(due | {"time_ms": time.time() * 1e3})
+    timeline.close()
+
+    assert seen == ["", "10000000", "50000000", "10000000"]
+
+
+def test_what_was_told_ahead_of_a_moment_after_the_end_is_no_failure(tmp_path: Path) -> None:
+    slow = {"kind": "link", "at": {"time": "200ms"}, "of": ["worker-0"], "uplink": "10mbit"}
+    plan = plan_of(slow)
+    helpers, answer = Helpers(plan), Future[dict[str, Any]]()
+    helpers.helpers["worker-0"] = SimpleNamespace(ask=lambda *_, **__: answer)  # type: ignore[assignment]
+    timeline = Timeline(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
+
+    timeline.heed(STARTED | {"time_ms": time.time() * 1e3})
+    time.sleep(0.05)
+    timeline.close()
+    answer.set_exception(TrialFailed("its helper has ended"))
+    time.sleep(0.3)
+
+    assert not (tmp_path / "events.jsonl").exists()

@@ -20,6 +20,8 @@ from compose.engines.helpers import HELPER
 from compose.host import cores
 from compose.load import load
 from compose.marks import NODE_LABEL, RUN_LABEL
+from compose.shaping.switch import address
+from compose.shaping.tree import class_of
 from services.plan import Plan, make_plan
 
 pytestmark = pytest.mark.docker
@@ -38,8 +40,19 @@ SCENARIO = {
     "baseline": False,
 }
 BEGUN_S = 0.3  # after the gate has opened
+ACTS = {
+    "class of a pair": ("worker-0", "tc class change dev $dev parent 1:1 classid {pair} htb rate 20mbit ceil 20mbit"),
+    "uplink of a rack": ("switch", "tc class change dev ifb0 classid 1:10 htb rate 20mbit ceil 20mbit"),
+    "queues of a node": ("worker-0", "tc qdisc del dev $dev root"),
+    "packet filter": ("worker-1", "iptables-nft -F ensayo-delay"),
+}
+CLUSTER = SCENARIO["cluster"] | {
+    "workers": 3,
+    "network": {"kind": "racks", "size": 2, "uplink": "80mbit"},
+    "links": [{"nodes": ["worker-0", "worker-1"], "rate": "60mbit", "delay": "1ms"}],
+}
 CHANGE = "tc class change dev {device} classid 1:1 htb rate 50mbit ceil 50mbit"
-RunSabotaged = Callable[[Callable[[Plan], None]], TrialTable]
+RunSabotaged = Callable[..., TrialTable]
 
 
 class Saboteur:
@@ -58,8 +71,8 @@ class Saboteur:
 def sabotaged(docker_engine: DockerEngine, tmp_path: Path) -> RunSabotaged:
     """`sabotaged(act)`: runs a trial of two seconds during which `act(plan)` is called; what its folder tells."""
 
-    def run(act: Callable[[Plan], None]) -> TrialTable:
-        (tmp_path / "sabotage.yaml").write_text(yaml.safe_dump(SCENARIO))
+    def run(act: Callable[[Plan], None], **more: Any) -> TrialTable:
+        (tmp_path / "sabotage.yaml").write_text(yaml.safe_dump(SCENARIO | more))
         (trial,) = load(tmp_path / "sabotage.yaml").trials()
         name = f"sabotage-{time.time_ns():x}"
         plan = make_plan(trial, name, "docker", docker_engine.addressing(name, 3))
@@ -86,6 +99,37 @@ def test_a_rate_that_was_changed_during_training_is_invalid(sabotaged: RunSabota
 
     assert found["rates"].level == "invalid"
     assert "worker-0 uplink is -50.0% off its declared rate" in found["rates"].reason
+
+
+@pytest.mark.parametrize("what", ACTS)
+def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, what: str) -> None:
+    """Read again after the run: classes of pairs, the switch, queues that are gone, rules."""
+    name, command = ACTS[what]
+
+    def act(plan: Plan) -> None:
+        host = address(plan) if name == "switch" else plan.node(name).place.data.host
+        found = f"dev=$(ip -o -4 addr show to {host} | awk '{{print $2}}'); "
+        pair = class_of(plan.node("worker-1").place.data.host)
+        with closing(docker.from_env()) as client:
+            done = _helper(client, plan, name).exec_run(["sh", "-c", found + command.replace("{pair}", pair)])
+            assert done.exit_code == 0, done.output
+
+    found = judge(sabotaged(act, cluster=CLUSTER))
+
+    assert found["unchanged"].level == "invalid"
+    assert found["unchanged"].reason.startswith(name)
+
+
+def test_what_events_have_changed_is_what_a_link_should_be(sabotaged: RunSabotaged) -> None:
+    """One is in force at the end, one is over; nobody else has touched anything."""
+    slow = {"kind": "link", "at": {"time": "300ms"}, "of": ["worker-0"], "uplink": "50mbit", "delay": "1ms"}
+    apart = {"kind": "partition", "at": {"time": "500ms"}, "apart": ["worker-1"], "lasts": "100ms"}
+
+    trial = sabotaged(lambda _: None, cluster=CLUSTER, events=[slow, apart])
+    found = judge(trial)
+
+    assert trial.status["status"] == "success", trial.status["reason"]
+    assert found["unchanged"].level == "valid", found["unchanged"].reason
 
 
 def test_a_helper_that_dies_during_training_fails_the_trial(sabotaged: RunSabotaged) -> None:

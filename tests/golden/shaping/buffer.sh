@@ -26,3 +26,11 @@ echo device up
 tc class show dev $dev
 echo device down
 tc class show dev ifb0
+iptables-nft -S
+echo structure
+tc qdisc show dev $dev
+tc filter show dev $dev
+tc filter show dev $dev ingress
+tc qdisc show dev ifb0
+tc filter show dev ifb0
+tc filter show dev ifb0 ingress

@@ -20,3 +20,8 @@ END
 echo interface $dev
 echo device up
 tc class show dev $dev
+iptables-nft -S
+echo structure
+tc qdisc show dev $dev
+tc filter show dev $dev
+tc filter show dev $dev ingress

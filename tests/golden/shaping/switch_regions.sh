@@ -47,3 +47,10 @@ echo device in
 tc class show dev ifb0
 echo device out
 tc class show dev $dev
+echo structure
+tc qdisc show dev ifb0
+tc filter show dev ifb0
+tc filter show dev ifb0 ingress
+tc qdisc show dev $dev
+tc filter show dev $dev
+tc filter show dev $dev ingress

@@ -1,0 +1,140 @@
+"""A helper that does not answer is not one that can't, and none is left behind."""
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from docker.errors import APIError
+
+from compose.engines.containers import Containers
+from compose.engines.enforcement import Enforcement
+from compose.engines.helpers import Helper, capabilities
+from compose.supervise import TrialFailed
+from services.errors import HostError
+
+Answers = Callable[[dict[str, Any]], list[dict[str, Any]]]
+
+
+class Engine:
+    """Containers whose helpers answer as a function says, until it says nothing."""
+
+    def __init__(self, answers: Answers, attach: Exception | None = None) -> None:
+        self.answers, self.attach, self.removed = answers, attach, 0
+        self.containers, self.api = SimpleNamespace(create=self._create), SimpleNamespace(attach_socket=self._attach)
+
+    def _create(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(id="any", start=lambda: None, remove=self._remove)
+
+    def _remove(self, *, force: bool) -> None:
+        self.removed += force
+
+    def _attach(self, _: str, params: dict[str, int]) -> socket.socket:
+        if self.attach:
+            raise self.attach
+        ours, theirs = socket.socketpair()
+        threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
+        return ours
+
+    def _serve(self, wire: socket.socket) -> None:
+        for line in wire.makefile():
+            if not (answers := self.answers(json.loads(line))):
+                wire.shutdown(socket.SHUT_RDWR)
+                return
+            for answer in answers:
+                text = json.dumps(answer).encode() + b"\n"
+                wire.sendall(struct.pack(">BxxxI", 1, len(text)) + text)
+
+
+def refuses(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """The kernel can do `yes` and nothing else."""
+    works = request["script"] == "yes"
+    return [{"id": request["id"], "ok": works, **({"said": ""} if works else {"why": "no such module"})}]
+
+
+def tried(engine: Engine) -> set[Any]:
+    """What of two scripts works."""
+    return capabilities(engine, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
+
+
+def test_a_script_that_fails_is_a_kernel_that_cannot() -> None:
+    engine = Engine(refuses)
+
+    assert tried(engine) == {"htb"}
+    assert engine.removed == 1
+
+
+def test_a_helper_that_dies_says_nothing_about_the_kernel() -> None:
+    """A lower rung would be used in silence."""
+    engine = Engine(lambda request: refuses(request) if request["script"] == "yes" else [])
+
+    with pytest.raises(HostError, match="netem: its helper has ended"):
+        tried(engine)
+    assert engine.removed == 1
+
+
+def test_an_answer_that_nobody_waits_for_ends_no_reader() -> None:
+    """Its request has failed already; the next one must still be heard."""
+    engine = Engine(lambda request: [{"id": 99, "ok": True}, *refuses(request)])
+    helper = Helper(engine, "any", "none", {})  # type: ignore[arg-type]
+
+    assert helper.do("script", timeout_s=5.0, script="yes") == {"said": ""}
+    assert helper.do("script", timeout_s=5.0, script="yes") == {"said": ""}
+
+
+def test_a_container_that_cannot_be_attached_to_does_not_stay() -> None:
+    engine = Engine(refuses, attach=APIError("busy"))
+
+    with pytest.raises(APIError):
+        Helper(engine, "any", "none", {})  # type: ignore[arg-type]
+    assert engine.removed == 1
+
+
+def test_a_helper_that_comes_up_after_the_end_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    links = Enforcement.__new__(Enforcement)
+    links.__dict__.update(plan=SimpleNamespace(run="run", trial="trial"), helpers={}, _client=None, _image="any")
+    links.__dict__.update(_running=lambda name: name, _lock=threading.Lock(), _closed=False)
+
+    def slow(*_: Any) -> Any:
+        links.close()  # while the engine still starts it
+        return SimpleNamespace(close=lambda: closed.append("helper"))
+
+    monkeypatch.setattr("compose.engines.enforcement.Helper", slow)
+
+    with pytest.raises(TrialFailed, match="being stopped"):
+        links._helper("worker-0")
+    assert closed == ["helper"]
+
+
+def test_whatever_fails_at_the_end_the_rest_is_removed() -> None:
+    done: list[str] = []
+
+    def step(name: str, *, fails: bool = False) -> Callable[..., Any]:
+        def act(*_: Any, **__: Any) -> tuple[()]:
+            done.append(name)
+            if fails:
+                raise RuntimeError(name)
+            return ()
+
+        return act
+
+    nodes = Containers.__new__(Containers)
+    nodes.__dict__.update(
+        timeline=SimpleNamespace(close=step("timeline")),
+        links=SimpleNamespace(close=step("links", fails=True)),
+        _ids={},
+        _helpers=SimpleNamespace(shutdown=step("pool")),
+        _remove_all=step("containers", fails=True),
+        _down=step("networks"),
+        _events=SimpleNamespace(close=step("events")),
+        _client=SimpleNamespace(close=step("client")),
+    )
+
+    with pytest.raises(RuntimeError):
+        nodes.stop()
+    assert done == ["timeline", "links", "pool", "containers", "networks", "events", "client"]
