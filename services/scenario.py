@@ -53,7 +53,7 @@ class Fidelity(Record):
         description="share of paced phases that end late: by 1 ms of wall time, 5 % of the phase and 1 % of the step",
     )
     rate_error: Share = Field(0.05, description="relative error of a link's achieved rate")
-    host_cpu: Share = Field(0.95, description="share of the host's cores that is busy")
+    host_cpu: Share = Field(0.90, description="share of the host's cores that is busy")
     host_share: Share = Field(0.10, description="share by which steps are longer than links and devices make them")
     canary: Duration = Field(
         Duration("5ms"), description="wall time by which a thread that only sleeps wakes late, at its 99th percentile"
