@@ -5,7 +5,8 @@ below what it moves, and the CPU time of a step is at most 40 % of what the core
 workers keep their deadlines within 2 to 3 % (16 workers of 1 ms in steps of 20 ms on two cores); beyond, they don't.
 
 Where the dilation is left to this host, it is also large enough for messages to cost next to nothing: what the cores
-need for them must hide behind the time that links take, but for a tenth of the step.
+need for them is a tenth of the step. They seldom hide behind the time that links take: a ring of eight at 25 Gbit/s and
+a dilation of 24, whose links took as long as the cores, made steps 1.9 times as long.
 """
 
 import time
@@ -125,8 +126,8 @@ def demand(plan: Plan, capacity: Capacity, mathematics: Mathematics, declared: f
     wishes = {}
     if paced:
         messages_s = (cpu_s - on_cpu * mathematics_s) / capacity.fingerprint.cores
-        room_s = plan.predicted.exchange_s + HOST_SHARE * plan.predicted.step_s
-        wishes[f"{messages} messages in a step of {1e3 * plan.predicted.step_s:.3g} ms"] = messages_s / room_s
+        told = f"{messages} messages in a step of {1e3 * plan.predicted.step_s:.3g} ms"
+        wishes[told] = messages_s / (HOST_SHARE * plan.predicted.step_s)
         cores_s = CPU_SHARE * capacity.fingerprint.cores * plan.predicted.step_s
         step = f"a step of {1e3 * plan.predicted.step_s:.3g} ms with {1e3 * cpu_s:.3g} ms of CPU on"
         needs[f"{step} {capacity.fingerprint.cores} cores"] = cpu_s / cores_s
