@@ -85,6 +85,15 @@ def test_paced_nodes_must_not_be_held_back_by_their_quota(
     assert throttled(make_trial({}, status=status, nodes=NODES)).level == level
 
 
+def test_a_coordinator_may_evaluate_in_bursts(make_trial: MakeTrial) -> None:
+    """Nobody who trains waits for it; in a dilated run it does little else, and was held back in a fifth of its time."""
+    status = held_back(1000, 0)
+    status["throttling"]["coordinator"] = {"periods": 1000, "throttled_periods": 187, "throttled_s": 0.1}
+    nodes = [*NODES, {"name": "coordinator", "role": "coordinator"}]
+
+    assert throttled(make_trial({}, status=status, nodes=nodes)).level == VALID
+
+
 def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial: MakeTrial) -> None:
     slow = [NODES[0], {"name": "worker-1", "role": "worker", "rank": 1, "cpus": 0.5}]
     status = held_back(1000, 0)
