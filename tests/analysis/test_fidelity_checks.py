@@ -86,7 +86,7 @@ def test_paced_nodes_must_not_be_held_back_by_their_quota(
 
 
 def test_a_coordinator_may_evaluate_in_bursts(make_trial: MakeTrial) -> None:
-    """Nobody who trains waits for it; in a dilated run it does little else, and was held back in a fifth of its time."""
+    """Nobody who trains waits for it; in a dilated run it was held back in a fifth of its periods."""
     status = held_back(1000, 0)
     status["throttling"]["coordinator"] = {"periods": 1000, "throttled_periods": 187, "throttled_s": 0.1}
     nodes = [*NODES, {"name": "coordinator", "role": "coordinator"}]
