@@ -68,7 +68,7 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     from ensayo.wording import admission
     from services.plan import Nowhere, make_plan
 
-    loaded = load(find(scenario), settings(sets))
+    loaded = load(find(scenario), settings(sets), engine)
     chosen, _ = choose(engine or loaded.engine)
     allowed = admitted(loaded, chosen)
     plans = [
