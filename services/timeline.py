@@ -141,7 +141,7 @@ def crowded(happenings: Sequence[AnyHappening], horizon_s: float, nodes: Collect
         lasts_s = what.lasts or 0.0
         if what.at.random is None or not present([what], nodes) or horizon_s / (what.at.random + lasts_s) <= MOMENTS:
             continue
-        least = Duration(float(f"{1.1 * horizon_s / MOMENTS - lasts_s:.2g}"))
+        least = Duration(f"{1e3 * (1.1 * horizon_s / MOMENTS - lasts_s):.2g}ms")
         yield Conflict(
             (k, "at", "random"),
             f"{what.at.random} is too often: moments are drawn for {horizon_s:.3g} s, three times the predicted "
