@@ -8,18 +8,21 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from compose.schema import keys, kinds
+from compose.schema import description, keys, kinds, number
 from services.conflict import Conflict, Conflicts, Path
 
 KINDS = "needs a kind; supported kinds are {it.kinds}"
 
 TEMPLATES: Mapping[str, str] = {  # type of a finding -> its wording; what is not here, pydantic words well
     "extra_forbidden": "unknown key; allowed here are {it.siblings}{it.guess}",
+    "item_missing": "needs more items{it.meaning}",
     "missing": "is missing, and has no default",
     "model_type": "should be a section{it.instead}; its keys are {it.keys}",
-    "dict_type": "should be a section{it.instead}",
-    "list_type": "should be a list{it.instead}",
-    "tuple_type": "should be a list{it.instead}",
+    "dict_type": "should be a section{it.instead}{it.meaning}",
+    "list_type": "should be a list{it.instead}{it.meaning}",
+    "tuple_type": "should be a list{it.instead}{it.meaning}",
+    "bool_type": "should be true or false{it.instead}",
+    "too_long": "should have fewer items{it.meaning}",
     "too_short": "should not be empty",
     "string_pattern_mismatch": "{it.given!r} should be made of small letters, digits, - and _",
     "union_tag_not_found": KINDS,
@@ -38,15 +41,21 @@ def explain(error: ValidationError, data: Any) -> Iterator[Conflict]:
 
 
 def written(loc: tuple[Any, ...], data: Any) -> Path:
-    """The path in the file of pydantic's `loc`, which also names the kind of each component and marks wrong labels."""
+    """The path in the file of pydantic's `loc`, which also names the kind of each component and marks wrong labels.
+
+    A kind stands in it right after the place of a component. It is told by that: a key may have the same name.
+    """
     path: list[Any] = []
-    for key in loc:
-        if key == "[key]" or (isinstance(data, dict) and data.get("kind") == key):
-            continue
-        if not isinstance(data, list if isinstance(key, int) else dict):
+    here, rest = data, iter(loc)
+    for key in rest:
+        if not isinstance(here, list if isinstance(key, int) else dict) or (key == "[key]" and key not in here):
+            break
+        if isinstance(key, int) and key >= len(here):
             break
         path.append(key)
-        data = data[key] if isinstance(data, list) else data.get(key)
+        here = here[key] if isinstance(here, list) else here.get(key)
+        if kinds(data, tuple(path)):
+            next(rest, None)
     return tuple(path)
 
 
@@ -60,6 +69,8 @@ class Finding:
 
     def conflicts(self) -> Iterator[Conflict]:
         """The finding, or those that it stands for."""
+        if self.type == "too_short" and self.given:
+            return  # pydantic counts items that are good; what is wrong with the others is found too
         if isinstance(self.cause, Conflicts):
             yield from (Conflict((*self.path, *inner.path), inner.message) for inner in self.cause.conflicts)
         else:
@@ -68,8 +79,16 @@ class Finding:
     @property
     def message(self) -> str:
         """What is wrong, and what is allowed."""
-        template = KINDS if self.kinds and self.details["type"] == "dict_type" else TEMPLATES.get(self.details["type"])
-        return template.format(it=self) if template else self.details["msg"].replace("Input ", "") + self.instead
+        template = KINDS if self.kinds and self.type == "dict_type" else TEMPLATES.get(self.type)
+        allowed = number(self.data, self.path)
+        pydantics = f"should be {allowed}" if allowed else self.details["msg"].replace("Input ", "")
+        return template.format(it=self) if template else pydantics + self.instead
+
+    @property
+    def type(self) -> str:
+        """Pydantic's word for what is wrong, or ours for an item that a list lacks."""
+        lacks = self.details["type"] == "missing" and isinstance(self.details["loc"][-1], int)
+        return "item_missing" if lacks else self.details["type"]
 
     @property
     def given(self) -> Any:
@@ -80,6 +99,12 @@ class Finding:
     def instead(self) -> str:
         """A half sentence on the value that stands there."""
         return f", not {self.given!r}" if isinstance(self.given, str | int | float) else ""
+
+    @property
+    def meaning(self) -> str:
+        """A half sentence on what stands there."""
+        meaning = description(self.data, self.path)
+        return f" ({meaning})" if meaning else ""
 
     @property
     def cause(self) -> object:

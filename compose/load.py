@@ -1,7 +1,7 @@
 """Which scenario is meant, what does it say, and if it cannot run: why not?"""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -10,22 +10,27 @@ from compose.document import Document, parse
 from compose.explain import explain
 from compose.override import override
 from compose.problem import BadScenario, Problem
+from services.cluster import names
 from services.conflict import Conflict
+from services.conflict import Path as Key
 from services.errors import UserError
-from services.scenario import Choice, Scenario
+from services.plan import horizon_s
+from services.scenario import Choice, Scenario, Trial
 from services.sweep import Setting
+from services.timeline import crowded
 
 SHIPPED = Path(__file__).parents[1] / "scenarios"
 
 
-def load(path: Path, settings: Mapping[str, str] | None = None) -> Scenario:
+def load(path: Path, settings: Mapping[str, str] | None = None, engine: str | None = None) -> Scenario:
     """The scenario in the file at `path`, with some keys set to other values (dotted path -> YAML).
 
-    Raises BadScenario with everything that is wrong; when it returns, every trial of the scenario makes sense.
+    Raises BadScenario with everything that is wrong; when it returns, every trial of the scenario makes sense, also
+    under the engine that is asked for, here or in the scenario.
     """
     document = override(parse(_text(path), _shown(path)), settings or {})
     scenario = _decode(document)
-    if problems := _swept_problems(scenario, document):
+    if problems := _swept_problems(scenario, document, engine or scenario.engine) or _crowds(scenario, document):
         raise BadScenario(problems)
     return scenario
 
@@ -73,12 +78,12 @@ def _problem(found: Conflict, document: Document) -> Problem:
     return Problem(document.place(found.path), ".".join(map(str, found.path)), found.message)
 
 
-def _swept_problems(scenario: Scenario, document: Document) -> list[Problem]:
+def _swept_problems(scenario: Scenario, document: Document, engine: str | None) -> list[Problem]:
     """What is wrong with combinations of swept values; a problem of some of them names the first that has it."""
     choices = [choice for choice in scenario.choices() if choice.repeat == 0]
     found: dict[Conflict, list[Choice]] = defaultdict(list)
     for choice in choices:
-        for conflict in _conflicts(scenario, choice):
+        for conflict in _conflicts(scenario, choice, engine):
             found[conflict].append(choice)
     return [
         _swept_problem(conflict, scenario, document, {} if len(having) == len(choices) else having[0].setting)
@@ -86,12 +91,39 @@ def _swept_problems(scenario: Scenario, document: Document) -> list[Problem]:
     ]
 
 
-def _conflicts(scenario: Scenario, choice: Choice) -> list[Conflict]:
+def _conflicts(scenario: Scenario, choice: Choice, engine: str | None) -> list[Conflict]:
     try:
-        scenario.trial(choice)
+        trial = scenario.trial(choice)
     except ValidationError as error:
         return list(explain(error, scenario.document(choice)))
-    return []
+    return list(_timeless(trial)) if engine == "simulated" else []
+
+
+def _timeless(trial: Trial) -> Iterator[Conflict]:
+    """Why virtual time does not pass while workers compute."""
+    if free := trial.scenario.unpaced:
+        why = (
+            f"engine simulated needs it: {free[0]} is not paced, and in virtual time mathematics takes none then; "
+            "write throughput: 1000/s (a profile such as a100 needs it too), or take engine docker or local"
+        )
+        yield Conflict(("cluster", "worker", "throughput"), why)
+
+
+def _crowds(scenario: Scenario, document: Document) -> list[Problem]:
+    """Random events of which there would be too many, each with what its longest trial needs."""
+    paths = [path for name, axis in scenario.sweep.items() for path in axis.sets(name)]
+    if not any(what.at.random for what in scenario.events) and not any(path.startswith("events") for path in paths):
+        return []
+    found: dict[Key, tuple[float, Conflict]] = {}
+    for choice in (choice for choice in scenario.choices() if choice.repeat == 0):
+        events, trial = Scenario.decode(scenario.document(choice)).events, scenario.trial(choice)
+        if not any(what.at.random for what in events):
+            continue
+        drawn_s, nodes = horizon_s(trial), names(trial.scenario.cluster.workers, trial.strategy.server_count)
+        for conflict in crowded(events, drawn_s, nodes):
+            found[conflict.path] = max(found.get(conflict.path, (0.0, conflict)), (drawn_s, conflict))
+    conflicts = (Conflict(("events", *path), why) for _, (path, why) in found.values())
+    return [_swept_problem(conflict, scenario, document, {}) for conflict in conflicts]
 
 
 def _swept_problem(conflict: Conflict, scenario: Scenario, document: Document, setting: Setting) -> Problem:

@@ -9,6 +9,14 @@ from services.scenario import Scenario
 
 Schema = dict[str, Any]
 
+NUMBERS = {"number": "a number", "integer": "a whole number"}
+BOUNDS = {
+    "minimum": "at least {:g}",
+    "exclusiveMinimum": "above {:g}",
+    "maximum": "at most {:g}",
+    "exclusiveMaximum": "below {:g}",
+}
+
 
 @cache
 def schema() -> Schema:
@@ -24,7 +32,26 @@ def keys(data: Any, path: Path) -> list[str]:
 
 def kinds(data: Any, path: Path) -> list[str]:
     """The kinds of component that may stand at `path` of the document `data`; none where no component stands."""
-    return list(_at(schema(), data, path).get("discriminator", {}).get("mapping", {}))
+    part = _at(schema(), data, path)
+    union = part["anyOf"][0] if "anyOf" in part else part  # one that may be absent
+    return list(union.get("discriminator", {}).get("mapping", {}))
+
+
+def description(data: Any, path: Path) -> str:
+    """What the schema says about the meaning of `path`; empty where it says nothing."""
+    return str(_at(schema(), data, path).get("description", ""))
+
+
+def number(data: Any, path: Path) -> str:
+    """Which numbers may stand at `path` of the document `data`, in words; empty where no number stands."""
+    part = _at(schema(), data, path)
+    part = part["anyOf"][0] if "anyOf" in part else part
+    if part.get("type") not in NUMBERS:
+        return ""
+    bounds = " and ".join(word.format(part[key]) for key, word in BOUNDS.items() if key in part)
+    share = "maximum" in part or "exclusiveMaximum" in part
+    bounds = bounds.replace("at least 0 and at most", "from 0 to")
+    return " ".join(filter(None, (NUMBERS[part["type"]], bounds))) + (", for example 0.01" if share else "")
 
 
 def _at(part: Schema, data: Any, path: Path) -> Schema:

@@ -68,7 +68,7 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     from ensayo.wording import admission
     from services.plan import Nowhere, make_plan
 
-    loaded = load(find(scenario), settings(sets))
+    loaded = load(find(scenario), settings(sets), engine)
     chosen, _ = choose(engine or loaded.engine)
     allowed = admitted(loaded, chosen)
     plans = [
@@ -86,12 +86,19 @@ def validate(
         list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="all shipped ones when absent")
     ] = None,
 ) -> None:
-    """Check scenarios and say everything that is wrong with them at once."""
+    """Check scenarios and say everything that is wrong with any of them at once."""
     from compose.load import find, load, shipped
 
+    wrong = []
     for path in [find(name) for name in scenarios or ()] or shipped():
-        loaded = load(path)
-        typer.echo(f"{path.stem}: {sum(1 for _ in loaded.choices())} trials")
+        try:
+            loaded = load(path)
+        except UserError as error:
+            wrong.append(str(error))
+        else:
+            typer.echo(f"{path.stem}: {sum(1 for _ in loaded.choices())} trials")
+    if wrong:
+        raise UserError("\n".join(wrong))
 
 
 @app.command("list")

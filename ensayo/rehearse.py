@@ -46,7 +46,7 @@ def rehearse(
         UserError: the scenario or the engine is not possible; nothing was started.
         HostError: this host lacks what the engine needs.
     """
-    scenario = load(path, settings)
+    scenario = load(path, settings, engine)
     choice = choose(engine or scenario.engine)
     source = Source(scenario, path.read_text(encoding="utf-8"), question(path), command)
     return judged(run(source, choice, runs, observer or Silent(Console())))

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from math import ceil
 from typing import Any, Literal, Protocol, TypeAlias
 
 from services.collectives import Route
@@ -191,16 +190,15 @@ def make_plan(
     work, workers = scenario.workload, scenario.cluster.workers
     task, samples = posed(work.dataset)
     batch = work.global_batch(workers)
-    steps_per_epoch = ceil(samples / batch)
     layout = work.model.layout(task)
     itemsize = int(DTYPES[work.precision].removeprefix("float")) // 8
-    steps = work.epochs * steps_per_epoch
+    steps = work.steps(workers)
     nodes = _nodes(scenario, strategy.server_count, addressing)
     network = _network(scenario, nodes)
     slower = dilation if scenario.dilation == AUTO else scenario.dilation
     cost = _cost(nodes, network, layout.size, DTYPES[work.precision], batch, alpha_s / slower)
     predicted = strategy.predict(cost)
-    horizon_s = predicted.step_s * steps * HORIZON
+    drawn_s = predicted.step_s * steps * HORIZON
     return Plan(
         run=run,
         trial=trial.id,
@@ -222,7 +220,7 @@ def make_plan(
         stop_at_target=work.stop == "target",
         train_samples=samples,
         eval_samples=len(work.dataset.load(DTYPES[work.precision]).test_x),
-        steps_per_epoch=steps_per_epoch,
+        steps_per_epoch=work.steps_per_epoch(workers),
         steps=steps,
         parameters=layout.size,
         vector_bytes=layout.size * itemsize,
@@ -239,10 +237,17 @@ def make_plan(
         bytes_per_step=_bytes_per_step(strategy, workers, layout.size, DTYPES[work.precision]),
         predicted=predicted,
         network=network,
-        events=decide(scenario.events, steps, horizon_s, trial.seed),
-        horizon_s=horizon_s if any(what.at.random for what in scenario.events) else None,
+        events=decide(scenario.events, steps, drawn_s, trial.seed),
+        horizon_s=drawn_s if any(what.at.random for what in scenario.events) else None,
         strict=scenario.strict,
     )
+
+
+def horizon_s(trial: Trial) -> float:
+    """Virtual seconds for which random events are drawn, whatever they are."""
+    quiet = trial.model_copy(update={"scenario": trial.scenario.model_copy(update={"events": ()})})
+    plan = make_plan(quiet, "", "simulated", Nowhere())
+    return plan.predicted.step_s * plan.steps * HORIZON
 
 
 def _nodes(scenario: Scenario, servers: int, addressing: Addressing) -> tuple[NodePlan, ...]:

@@ -113,6 +113,11 @@ class Scenario(Record):
         """What the worker of this rank is like."""
         return self.cluster.rank(rank)
 
+    @property
+    def unpaced(self) -> tuple[str, ...]:
+        """Names of the workers that are as fast as the host."""
+        return tuple(f"worker-{rank}" for rank in range(self.cluster.workers) if not self.worker(rank).samples_per_s)
+
     def trials(self) -> tuple["Trial", ...]:
         """Everything that runs: baselines, then strategies in their order; inner loops are workers, then repeats.
 
@@ -204,6 +209,7 @@ class Scenario(Record):
         yield from self._idle_servers()
         yield from self._unshaped()
         yield from self._endless()
+        yield from self._never()
 
     def _idle_servers(self) -> Iterator[Conflict]:
         """Servers that would hold no parameter."""
@@ -225,7 +231,7 @@ class Scenario(Record):
 
     def _endless(self) -> Iterator[Conflict]:
         """Events at random moments, where nobody can say before the trial how long moments are wanted."""
-        free = [f"worker-{rank}" for rank in range(self.cluster.workers) if not self.worker(rank).samples_per_s]
+        free = self.unpaced
         for k, what in enumerate(self.events):
             if free and what.at.random is not None:
                 why = (
@@ -233,6 +239,14 @@ class Scenario(Record):
                     "declare a throughput for every worker, or write one of time, step and share"
                 )
                 yield Conflict(("events", k, "at", "random"), why)
+
+    def _never(self) -> Iterator[Conflict]:
+        """Events at steps that the budget does not have."""
+        steps = self.workload.steps(self.cluster.workers)
+        for k, what in enumerate(self.events):
+            if what.at.step is not None and what.at.step >= steps:
+                why = f"never begins; the budget's steps are 0 to {steps - 1}"
+                yield Conflict(("events", k, "at", "step"), why)
 
 
 class Choice(Record):

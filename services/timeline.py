@@ -11,6 +11,8 @@ from services.conflict import Conflict
 from services.network.impairments import AnyLoss
 from services.units import Duration, Rate
 
+MOMENTS = 10_000  # of one random event; to draw and to apply more would take longer than what they disturb
+
 
 class When(Record):
     """One moment; exactly one of the keys."""
@@ -131,6 +133,20 @@ def _moments(
             now += what.lasts or 0.0
     else:
         yield None, when.step if when.step is not None else min(int((when.share or 0.0) * steps), steps - 1), what
+
+
+def crowded(happenings: Sequence[AnyHappening], horizon_s: float, nodes: Collection[str]) -> Iterator[Conflict]:
+    """Which random ones come so often that nobody wants to wait for all their moments, given who is there."""
+    for k, what in enumerate(happenings):
+        lasts_s = what.lasts or 0.0
+        if what.at.random is None or not present([what], nodes) or horizon_s / (what.at.random + lasts_s) <= MOMENTS:
+            continue
+        least = Duration(f"{1e3 * (1.1 * horizon_s / MOMENTS - lasts_s):.2g}ms")
+        yield Conflict(
+            (k, "at", "random"),
+            f"{what.at.random} is too often: moments are drawn for {horizon_s:.3g} s, three times the predicted "
+            f"duration, and {MOMENTS:,} are allowed; write {least} or more",
+        )
 
 
 def present(happenings: Iterable[AnyHappening], nodes: Collection[str]) -> tuple[AnyHappening, ...]:

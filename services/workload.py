@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from math import ceil
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
@@ -53,6 +54,14 @@ class Workload(Record):
     def global_batch(self, workers: int) -> int:
         """Samples per step over all workers."""
         return self.batch or (self.batch_per_worker or 0) * workers
+
+    def steps_per_epoch(self, workers: int) -> int:
+        """Steps of one pass over the training set."""
+        return ceil(posed(self.dataset).samples / self.global_batch(workers))
+
+    def steps(self, workers: int) -> int:
+        """Steps of the budget."""
+        return self.epochs * self.steps_per_epoch(workers)
 
 
 class Posed(NamedTuple):

@@ -12,6 +12,7 @@ from services.component import Component
 from services.units import Duration
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+LostShare: TypeAlias = Annotated[float, Field(ge=0, lt=1)]  # who loses everything waits for ever; see partition
 
 
 class Jitter(Component):
@@ -66,7 +67,7 @@ class IndependentLoss(Loss):
     """Every packet has the same chance."""
 
     kind: Literal["independent"] = "independent"
-    share: Share = Field(description="of packets lost, such as 0.01")
+    share: LostShare = Field(description="of packets lost, such as 0.01")
 
     @property
     def mean(self) -> float:
@@ -87,7 +88,7 @@ class GilbertElliottLoss(Loss):
     to_bad: Annotated[float, Field(gt=0, le=1)] = Field(description="chance per packet to go from good to bad")
     to_good: Annotated[float, Field(gt=0, le=1)] = Field(description="chance per packet to go back")
     share_bad: Share = Field(1.0, description="of packets lost in the bad state")
-    share_good: Share = Field(0.0, description="of packets lost in the good state")
+    share_good: LostShare = Field(0.0, description="of packets lost in the good state")
 
     @property
     def mean(self) -> float:

@@ -92,6 +92,13 @@ class Racks(Topology):
             racks[member.rank // self.size if member.role == "worker" else member.rank % count].append(member.name)
         return tuple(map(tuple, racks))
 
+    def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:  # noqa: ARG002 - they stand in racks of workers
+        if self.size > workers:
+            yield Conflict(("size",), f"{self.size} is more than all workers; write {workers} or less")
+
+    def among(self, workers: int, servers: int) -> Self:  # noqa: ARG002 - they stand in racks of workers
+        return self.model_copy(update={"size": min(self.size, workers)})
+
     def pipes(self, members: Sequence[Member]) -> tuple[Pipe, ...]:
         racks = self.places(members)
         pairs = [self._of_rack(k, racks) for k in range(len(racks))] if len(racks) > 1 else []

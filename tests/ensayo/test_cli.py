@@ -59,6 +59,36 @@ def test_a_broken_scenario_ends_with_2_and_all_its_problems(
     assert (code, capsys.readouterr().err) == (Exit.REFUSED, broken.with_suffix(".txt").read_text())
 
 
+def test_every_broken_scenario_is_told_and_those_that_are_good_are_counted(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever checks a folder of files mends all of them in one go."""
+    monkeypatch.chdir(pytestconfig.rootpath)
+    broken = [Path("tests/broken") / name for name in ("many_at_once.yaml", "yaml_syntax.yaml", "zero_rate.yaml")]
+
+    code = ended(["validate", str(broken[0]), "smoke", *map(str, broken[1:])], monkeypatch)
+
+    told = capsys.readouterr()
+    assert code == Exit.REFUSED
+    assert told.out == "smoke: 3 trials\n"
+    assert told.err == "".join(path.with_suffix(".txt").read_text() for path in broken)
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_virtual_time_needs_workers_that_are_paced(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What takes no time trains infinitely fast; a run once told so and called it valid."""
+    monkeypatch.chdir(tmp_path)
+    arguments = [command, "smoke", "--engine", "simulated", "--set", "cluster.worker={uplink: 1gbit}"]
+
+    code = ended(arguments, monkeypatch)
+
+    assert code == Exit.REFUSED
+    assert "cluster.worker.throughput: engine simulated needs it" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.timeline import LinkChange, Partition, Pause, Slowdown, When, decide, present
+from services.timeline import LinkChange, Partition, Pause, Slowdown, When, crowded, decide, present
 from services.units import Duration, Rate
 
 NODES = ("worker-0", "worker-1", "server-0")
@@ -67,3 +67,20 @@ def test_a_smaller_trial_leaves_out_what_happens_to_nodes_that_it_lacks() -> Non
     kept = present([change, split, gone], NODES)
 
     assert kept == (change.model_copy(update={"of": ("worker-1",)}), split.model_copy(update={"apart": ("server-0",)}))
+
+
+@pytest.mark.parametrize(
+    ("random", "lasts", "refused"), [("1us", "100ms", False), ("1us", "1us", True), ("12ms", "1us", False)]
+)
+def test_a_random_event_that_comes_too_often_is_refused_with_a_gap_that_would_do(
+    random: str, lasts: str, *, refused: bool
+) -> None:
+    """A gap of a microsecond once hung plan and run for ever; what lasts keeps the next from coming."""
+    happening = Pause(at=When(random=Duration(random)), of=("worker-0",), lasts=Duration(lasts))
+
+    found = list(crowded([happening], 100.0, NODES))
+
+    assert bool(found) == refused
+    assert [path for path, _ in found] == [(0, "at", "random")] * refused
+    assert all(message.endswith("write 11ms or more") for _, message in found)
+    assert not list(crowded([happening], 100.0, ["worker-1"]))
