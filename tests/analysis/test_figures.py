@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis import report
 from analysis.figures import FIGURES, Drawing, Run
+from analysis.figures.predicted import predicted
 from analysis.folder import RunFolder, TrialFolder
 from analysis.summary import judge, summarise
 from analysis.table import read_run
@@ -64,3 +65,22 @@ def _beyond(axes: Axes) -> Iterator[list[float]]:
         places = line.get_transform().transform(line.get_xydata())
         beyond = np.any((places < low) | (places > high), axis=1)
         yield from line.get_xydata()[beyond][:1].tolist()
+
+
+def test_the_closed_form_is_not_blamed_for_workers_that_differ_and_do_not_wait(
+    make_run: Callable[..., RunFolder],
+) -> None:
+    """It tells the slowest worker's step, which nobody waits for: such rows are marked and left out of the title."""
+    folder = make_run(strategies=("ring", "ps_asp"), workers=(2,), baseline=False)
+    for trial in folder.trials:
+        planned = json.loads(trial.plan.read_text())
+        planned["nodes"][1]["throughput"] /= 2
+        trial.plan.write_text(json.dumps(planned))
+    table = read_run(folder)
+
+    drawing = predicted(Run(table, summarise(table, judge(table))))
+
+    assert drawing is not None
+    assert "ring" in drawing.title
+    assert "ps_asp" not in drawing.title
+    assert [label.get_text()[-1] for label in drawing.figure.axes[0].get_yticklabels()] == ["2", "*"]
