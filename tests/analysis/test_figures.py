@@ -60,11 +60,12 @@ def _outside(drawing: Drawing) -> Iterator[str]:
 
 def _beyond(axes: Axes) -> Iterator[list[float]]:
     """The first point of every line that lies outside; places in pixels, so that it holds for any scale."""
-    low, high = axes.bbox.min - PIXEL, axes.bbox.max + PIXEL
+    low, high = np.asarray(axes.bbox.min) - PIXEL, np.asarray(axes.bbox.max) + PIXEL
     for line in axes.lines:
-        places = line.get_transform().transform(line.get_xydata())
+        points = np.asarray(line.get_xydata(), dtype=float)
+        places = line.get_transform().transform(points)
         beyond = np.any((places < low) | (places > high), axis=1)
-        yield from line.get_xydata()[beyond][:1].tolist()
+        yield from points[beyond][:1].tolist()
 
 
 def test_the_closed_form_is_not_blamed_for_workers_that_differ_and_do_not_wait(
