@@ -39,24 +39,24 @@ def ladders(summary: Summary) -> list[list[Group]]:
 
 
 def effects(found: Sequence[Sequence[Group]]) -> list[Effect]:
-    """Every strategy between the two conditions that differ most for anybody; the most affected first."""
-    pairs = [(low, high) for ladder in found for low, high in [_extremes(ladder)]]
+    """Every strategy between the two conditions that differ most for anybody; the least affected first."""
+    pairs = [_extremes(ladder) for ladder in found if all(cost_s(group) for group in ladder)]
     if not pairs:
         return []
     low, high = max(pairs, key=lambda pair: Effect(*pair).ratio)
     ends = low.condition, high.condition
-    return sorted(_between(found, *ends), key=lambda effect: -effect.ratio)
+    return sorted(_between(found, *ends), key=lambda effect: effect.ratio)
 
 
 def finding(summary: Summary) -> str:
-    """As in "from uplink 2gbit to uplink 1gbit, the same samples take 1.9 times as long with flat, 1.0 with aware"."""
+    """As in "from uplink 2gbit to uplink 1gbit, the same samples take 1.0 times as long with aware, 1.9 with flat"."""
     told = effects(ladders(summary))
     if not told:
         return ""
-    most, *others = told
-    parts = [f"{number(most.ratio)} times as long with {most.strategy}"]
+    least, *others = told
+    parts = [f"{number(least.ratio)} times as long with {least.strategy}"]
     parts += [f"{number(effect.ratio)} with {effect.strategy}" for effect in others]
-    return f"from {most.before.condition} to {most.after.condition}, the same samples take {', '.join(parts)}"
+    return f"from {least.before.condition} to {least.after.condition}, the same samples take {', '.join(parts)}"
 
 
 def cost_s(group: Group) -> float:
@@ -72,5 +72,5 @@ def _extremes(ladder: Sequence[Group]) -> tuple[Group, Group]:
 def _between(found: Sequence[Sequence[Group]], first: str, last: str) -> Iterator[Effect]:
     for ladder in found:
         by_condition = {group.condition: group for group in ladder}
-        if {first, last} <= by_condition.keys():
+        if {first, last} <= by_condition.keys() and cost_s(by_condition[first]):
             yield Effect(by_condition[first], by_condition[last])

@@ -6,7 +6,8 @@ from typing import Any
 
 from analysis.checks import CHECKS, Level, Verdict, worst
 from analysis.checks.exit_codes import exit_codes
-from analysis.folder import TrialFolder, write_json
+from analysis.checks.verdict import LINKS, SLOWER
+from analysis.folder import RunFolder, TrialFolder, read_json, write_json
 from analysis.metrics.proof import proofs
 from analysis.table import TrialTable
 
@@ -20,6 +21,19 @@ def judge(trial: TrialTable) -> dict[str, Verdict]:
 def write(folder: TrialFolder, trial: TrialTable, verdicts: dict[str, Verdict]) -> None:
     """Writes what was declared beside what was achieved, and the verdict with its reasons."""
     write_json(folder.fidelity, as_dict(trial, verdicts))
+
+
+def remedies(trial: TrialTable, verdicts: dict[str, Verdict]) -> list[str]:
+    """What to do about it, by the checks that failed; a simulated trial needs no faster host."""
+    useless = (SLOWER, LINKS) if trial.status.get("engine") == "simulated" else ()
+    told = dict.fromkeys(verdict.remedy for verdict in verdicts.values())
+    return [remedy for remedy in told if remedy and remedy not in useless]
+
+
+def advice(folder: RunFolder) -> list[str]:
+    """The remedies of all trials of a run that has its report, each once."""
+    told = (read_json(trial.fidelity).get("remedies") or [] for trial in folder.trials)
+    return list(dict.fromkeys(remedy for each in told for remedy in each))
 
 
 def as_dict(trial: TrialTable, verdicts: dict[str, Verdict]) -> dict[str, Any]:
@@ -42,5 +56,6 @@ def as_dict(trial: TrialTable, verdicts: dict[str, Verdict]) -> dict[str, Any]:
         "proof": [asdict(proof) for proof in proofs([trial])],
         "verdict": worst(verdicts.values()),
         "reasons": [verdict.reason for verdict in verdicts.values() if verdict.level != Level.VALID],
+        "remedies": remedies(trial, verdicts),
         "checks": {name: {"level": found.level, "found": found.reason} for name, found in verdicts.items()},
     }

@@ -1,17 +1,23 @@
-"""Which strategy wins, on how many workers, and why? Answered in a few sentences from the numbers alone."""
+"""Which strategy wins, on how many workers, and why? Answered in a few sentences from the numbers alone.
+
+What was swept is what was asked: sentences about conditions come first where conditions differ, the one about growth
+where one strategy runs on many numbers of workers, else the winner.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.checks.verdict import Level
-from analysis.conditions import finding
+from analysis.conditions import effects, finding, ladders
 from analysis.metrics.speedup import Curve, Of
 from analysis.result import Group
 from analysis.summary import Summary
 from analysis.wording import number, sentence, share, workers
 
 TIE = 1.05  # a ratio of times that single runs cannot tell from 1: MLPerf's runs spread by about 7 %
+
+CAUSE = 1.1  # a ratio below which a phase or a need for samples explains nothing
 
 LADDER = 3  # points of a curve from which on its last step says something
 VERBS = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for", "update": "updates for"}
@@ -28,8 +34,11 @@ class Contest:
 
     @property
     def ratio(self) -> float:
-        """Time of the rival / time of the winner; infinite when the rival missed the target."""
-        return seconds(self.rival, self.of) / seconds(self.winner, self.of) if self.rival else 1.0
+        """Time of the rival / time of the winner; infinite when the rival missed the target, NaN without any time."""
+        if self.rival is None:
+            return 1.0
+        ours, theirs = (seconds(group, self.of) for group in (self.winner, self.rival))
+        return theirs / ours if ours else math.nan
 
     @property
     def tied(self) -> bool:
@@ -42,7 +51,7 @@ class Contest:
     def verdict(self) -> str:
         """Who wins, on how many workers, by how much."""
         text = f"{_where(self.winner)} {self._feat}"
-        if self.rival is None:
+        if self.rival is None or math.isnan(self.ratio):
             return text
         if not math.isfinite(self.ratio):
             return f"{text}; no other strategy does"
@@ -54,18 +63,23 @@ class Contest:
     def _feat(self) -> str:
         if self.of == "time_to_target":
             return f"reaches {self.target} first, in {number(self.winner.time_to_target_s)} s"
-        return f"trains fastest, {number(1 / seconds(self.winner, self.of))} samples per second"
+        taken = seconds(self.winner, self.of)
+        return f"trains fastest, {number(1 / taken)} samples per second" if taken else "trains in no time"
 
 
 def contest(summary: Summary) -> Contest | None:
     """Ranks the finished groups by time to target when any reached it, else by seconds per sample."""
-    of: Of = "time_to_target" if any(group.reached for group in summary.groups) else "time_to_samples"
-    ranked = sorted(summary.groups, key=lambda group: seconds(group, of))
+    return _contest(summary.groups, summary.target)
+
+
+def _contest(groups: Sequence[Group], target: str | None) -> Contest | None:
+    of: Of = "time_to_target" if any(group.reached for group in groups) else "time_to_samples"
+    ranked = sorted(groups, key=lambda group: seconds(group, of))
     if not ranked:
         return None
     winner = ranked[0]
     rivals = _rivals(winner, ranked)
-    return Contest(winner, rivals[0] if rivals else None, of, summary.target)
+    return Contest(winner, rivals[0] if rivals else None, of, target)
 
 
 def _rivals(winner: Group, ranked: Sequence[Group]) -> list[Group]:
@@ -85,20 +99,57 @@ def headline(summary: Summary) -> list[str]:
     outcome = contest(summary)
     if outcome is None:
         return ["No trial finished, so there is nothing to compare."]
+    told = [*_answers(summary, outcome), _gain(summary, outcome.winner)]
+    told += [growth for curve in summary.curves if (growth := _last(curve)) not in told]
+    return [sentence(each) for each in (*told, _trust(summary)) if each]
+
+
+def _answers(summary: Summary, outcome: Contest) -> list[str]:
+    """Winner, reason and finding in the order in which what was swept asks for them."""
     missed = f"No strategy reached {outcome.target}; " if outcome.target and outcome.of == "time_to_samples" else ""
-    told = [
-        f"{missed}{outcome.verdict}.",
-        _why(summary, outcome),
-        _stopped(finding(summary)),
-        _gain(summary, outcome.winner),
-        *(_last(curve) for curve in summary.curves),
-        _trust(summary),
-    ]
-    return [sentence(each) for each in told if each]
+    wins = f"{missed}{outcome.verdict}."
+    if finding(summary):
+        worst = _under_the_worst(summary)
+        return [_conditions(summary, worst), _why(summary, worst or outcome), wins]
+    if len(summary.strategies) == 1 and len(summary.curves) == 1:
+        return [_last(summary.curves[0]), wins, _why(summary, outcome)]
+    return [wins, _steps(summary, outcome.winner.condition), _why(summary, outcome)]
 
 
-def _stopped(text: str) -> str:
-    return f"{text}." if text else ""
+def _under_the_worst(summary: Summary) -> Contest | None:
+    """The contest under the last condition of the finding; None where only one strategy meets it."""
+    last = effects(ladders(summary))[0].after.condition
+    met = [group for group in summary.groups if group.condition == last and not group.baseline]
+    found = _contest(met, summary.target)
+    return found if found and found.rival else None
+
+
+def _conditions(summary: Summary, worst: Contest | None) -> str:
+    """What conditions cost, and who is fastest under the one that costs most."""
+    told = finding(summary)
+    if worst is None or worst.rival is None:
+        return f"{told}."
+    under, first = worst.winner.condition, worst.winner.strategy
+    if worst.tied:
+        return f"{told}; with {under}, {first} and {worst.rival.strategy} are too close to call."
+    feat = f"reaches {worst.target} first" if worst.of == "time_to_target" else "is fastest"
+    return f"{told}; with {under}, {first} {feat}."
+
+
+def _steps(summary: Summary, condition: str) -> str:
+    """How the step grows from the fewest to the most workers, as it does when each has a batch of its own."""
+    own = [group for group in summary.groups if group.condition == condition and not group.baseline and group.step_s]
+    if not own:
+        return ""
+    fewest, most = min(group.workers for group in own), max(group.workers for group in own)
+    steps_s = {(group.strategy, group.workers): group.step_s or 0.0 for group in own}
+    both = [name for name in summary.strategies if {(name, fewest), (name, most)} <= steps_s.keys()]
+    grown = {name: steps_s[name, most] / steps_s[name, fewest] for name in both}
+    if fewest == most or max(grown.values(), default=1.0) < CAUSE:
+        return ""
+    first, *others = sorted(grown, key=lambda name: -grown[name])
+    rest = "".join(f", of {name} {number(grown[name])}" for name in others)
+    return f"From {fewest} to {workers(most)}, a step of {first} grows {number(grown[first])} times{rest}."
 
 
 def _last(curve: Curve) -> str:
@@ -110,7 +161,10 @@ def _last(curve: Curve) -> str:
     who = f"{curve.strategy} ({curve.condition})" if curve.condition else curve.strategy
     if best.workers < last.workers:
         loss = best.speedup / last.speedup
-        return f"{who}: more than {workers(best.workers)} do not pay; {last.workers} take {number(loss)} times as long."
+        pay = "does" if best.workers == 1 else "do"
+        return (
+            f"{who}: more than {workers(best.workers)} {pay} not pay; {last.workers} take {number(loss)} times as long."
+        )
     gain = last.speedup / before.speedup
     return f"{who}: from {before.workers} to {workers(last.workers)} it gains {number(gain)} times."
 
@@ -124,7 +178,9 @@ def _why(summary: Summary, outcome: Contest) -> str:
     if outcome.of == "time_to_target":
         parts += [_learning(outcome.winner, peer) for peer in peers]
     told = "; ".join(part for part in parts if part)
-    where = f"on {workers(outcome.winner.workers)} " if outcome.winner.workers > 1 else ""
+    winner = outcome.winner
+    under = f"with {winner.condition} " if winner.condition else ""
+    where = f"{under}on {workers(winner.workers)} " if winner.workers > 1 else under
     return f"Why: {where}{told}." if told else ""
 
 
@@ -141,12 +197,12 @@ def _peers(summary: Summary, outcome: Contest) -> list[Group]:
 
 
 def _phases(winner: Group, peers: Sequence[Group]) -> str:
-    """As in "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms"; empty when the winner leads in no phase."""
+    """As in "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms"; empty when the winner leads in none by much."""
     gaps = {
         phase: max(peer.phase_s.get(phase, 0.0) for peer in peers) - winner.phase_s.get(phase, 0.0) for phase in VERBS
     }
     phase = max(gaps, key=lambda name: gaps[name])
-    if gaps[phase] <= 0:
+    if gaps[phase] <= (CAUSE - 1) * winner.phase_s.get(phase, 0.0):
         return ""
     others = ", ".join(f"{_name(peer, winner)} for {_phase_ms(peer, phase)} ms" for peer in peers)
     return f"{_name(winner, winner)} {VERBS[phase]} {_phase_ms(winner, phase)} ms per step, {others}"
@@ -161,7 +217,7 @@ def _learning(winner: Group, peer: Group) -> str:
     factor = peer.samples_to_target / winner.samples_to_target
     if not math.isfinite(factor):
         return f"{_name(peer, winner)} misses the target"
-    if 1 / TIE <= factor <= TIE:
+    if 1 / CAUSE <= factor <= CAUSE:
         return ""
     hungry, thrifty = (peer, winner) if factor > 1 else (winner, peer)
     times = max(factor, 1 / factor)
@@ -182,10 +238,12 @@ def _name(group: Group, winner: Group) -> str:
 def _gain(summary: Summary, winner: Group) -> str:
     """Speedup and efficiency of the winner, with the split."""
     if winner.workers == 1:
-        return "More workers do not pay here."
+        return "More workers do not pay here." if summary.curves else ""
     for curve in summary.curves:
         if (curve.strategy, curve.condition) != (winner.strategy, winner.condition):
             continue
+        if (curve.base.strategy, curve.base.workers) == (winner.strategy, winner.workers):
+            return ""  # its own base
         point = next(point for point in curve.points if point.workers == winner.workers)
         split = f"hardware {share(point.hardware_efficiency)}"
         if point.statistical_efficiency is not None:

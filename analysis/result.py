@@ -175,7 +175,7 @@ class Group:
     @property
     def seconds_per_sample(self) -> Floats:
         """One per repeat, over all workers."""
-        return np.array([1 / trial.samples_per_second if trial.samples_per_second else np.inf for trial in self.trials])
+        return np.array([_seconds_per_sample(trial) for trial in self.trials])
 
     @property
     def step_s(self) -> float | None:
@@ -201,6 +201,13 @@ def groups(trials: Iterable[TrialResult]) -> tuple[Group, ...]:
         if trial.finished:
             members.setdefault((trial.strategy, trial.condition, trial.workers), []).append(trial)
     return tuple(Group(*key, tuple(found)) for key, found in members.items())
+
+
+def _seconds_per_sample(trial: TrialResult) -> float:
+    """Zero where nothing took time: a simulated cluster without any pace or rate."""
+    if trial.samples_per_second:
+        return 1 / trial.samples_per_second
+    return 0.0 if trial.seconds == 0 else float("inf")
 
 
 def _or_infinite(value: float | None) -> float:

@@ -41,7 +41,9 @@ def volume(counts: Mapping[str, int]) -> str:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """With the unit's prefix: 1e8 bit/s is "100 Mbit/s", 0.005 s is "5.00 ms"."""
+    """With the unit's prefix: 1e8 bit/s is "100 Mbit/s", 0.005 s is "5.00 ms"; 0.01 in % is "1.00%"."""
+    if unit == "%":
+        return NONE if value is None else f"{number(100 * value)}%"
     if not value or not math.isfinite(value):
         return f"0 {unit}" if value == 0 else NONE
     power = min(max(math.floor(math.log10(abs(value)) / DIGITS), min(PREFIXES)), max(PREFIXES))

@@ -48,10 +48,13 @@ def run(
         done = rehearse(find(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]]))
     finally:
         watch.finish()
+    from analysis.fidelity import advice  # only now: pandas takes a second, which the nodes could use
+    from analysis.folder import RunFolder
+
     for doubt in done.doubts:
         typer.echo(f"  {doubt}")
-    if done.verdict == "invalid":
-        typer.echo("This host could not keep up: declare slower workers, raise dilation, or take engine simulated.")
+    for remedy in advice(RunFolder(done.folder)):
+        typer.echo(remedy)
     typer.echo(f"{done.verdict}: {done.folder / 'report.html'}")
     raise typer.Exit(done.exit_code)
 

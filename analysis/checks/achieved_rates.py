@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.checks.verdict import LINKS, Verdict, degraded, invalid, valid
 from analysis.plan import Node
 from analysis.table import TrialTable
 
@@ -28,7 +28,7 @@ def achieved_rates(trial: TrialTable) -> Verdict:
     limit = trial.plan.fidelity.rate_error
     worst = max(errors, key=lambda link: abs(errors[link]), default=None)
     if worst and abs(errors[worst]) > limit:
-        return invalid(f"a flow over {worst} was {errors[worst]:+.1%} off what is declared (limit {limit:.0%})")
+        return invalid(f"a flow over {worst} was {errors[worst]:+.1%} off what is declared (limit {limit:.0%})", LINKS)
     if unknown := [(node, way) for node, way in links if f"{node.name} {way}" not in errors]:
         return degraded(f"{len(unknown)} of {len(found)} links were not probed with a flow, {_why(trial, unknown)}")
     told = f"flows over {len(found)} links within {max(map(abs, errors.values())):.1%} of what is declared"

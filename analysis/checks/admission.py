@@ -1,6 +1,6 @@
 """Could the host carry what was declared?"""
 
-from analysis.checks.verdict import Verdict, invalid, valid
+from analysis.checks.verdict import SLOWER, Verdict, invalid, valid
 from analysis.table import TrialTable
 
 SLACK = 1e-9  # rounding, as admission allows itself
@@ -14,5 +14,5 @@ def admission(trial: TrialTable) -> Verdict:
         return valid("nothing is declared that this host could lack")
     needed = max(needs.values())
     if trial.plan.dilation < needed - SLACK:
-        return invalid(f"this host carries it at dilation {needed:g}, not at {trial.plan.dilation:g}")
+        return invalid(f"this host carries it at dilation {needed:g}, not at {trial.plan.dilation:g}", SLOWER)
     return valid(f"dilation {trial.plan.dilation:g}; this host carries it from {needed:g} on")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analysis.checks.verdict import Verdict, invalid, valid
+from analysis.checks.verdict import SLOWER, Verdict, invalid, valid
 from analysis.table import TrialTable
 
 SHARE = 0.99
@@ -26,7 +26,7 @@ def event_lateness(trial: TrialTable) -> Verdict:
     limit_s = float(trial.plan.fidelity.event_lateness)
     p99_s = float(late_s.quantile(SHARE, interpolation="higher"))
     found = f"{len(late_s)} changes applied, at most {1e3 * late_s.max():.3g} ms late"
-    return invalid(f"{found} (limit {1e3 * limit_s:g} ms)") if p99_s > limit_s else valid(found)
+    return invalid(f"{found} (limit {1e3 * limit_s:g} ms)", SLOWER) if p99_s > limit_s else valid(found)
 
 
 def overdue(trial: TrialTable) -> Iterator[str]:

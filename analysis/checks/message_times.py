@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import Verdict, invalid, valid
+from analysis.checks.verdict import LINKS, Verdict, invalid, valid
 from analysis.table import TrialTable
 
 
@@ -23,7 +23,7 @@ def message_times(trial: TrialTable) -> Verdict:
     told = f"a message from {way} took {1e3 * achieved_s:.3g} ms where its link's rate makes {1e3 * declared_s:.3g}"
     for _, wanted_s, took_s in found:
         if abs(took_s - wanted_s) > trial.plan.fidelity.message_tolerance_s(wanted_s, trial.plan.dilation):
-            return invalid(told)
+            return invalid(told, LINKS)
     return valid(told)
 
 

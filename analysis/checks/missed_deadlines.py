@@ -1,6 +1,6 @@
 """Did the paced devices keep their declared speed?"""
 
-from analysis.checks.verdict import Verdict, invalid, valid
+from analysis.checks.verdict import SLOWER, Verdict, invalid, valid
 from analysis.table import TrialTable
 
 
@@ -17,4 +17,4 @@ def missed_deadlines(trial: TrialTable) -> Verdict:
     share = float(missed.sum() / deadlines.sum())
     worst = str((missed / deadlines).set_axis(paced["node"]).idxmax())
     found = f"{share:.1%} of the deadlines were missed (limit {limit:.1%}), most by {worst}"
-    return invalid(found) if share > limit else valid(f"{share:.1%} of the deadlines were missed")
+    return invalid(found, SLOWER) if share > limit else valid(f"{share:.1%} of the deadlines were missed")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.checks.verdict import LINKS, Verdict, degraded, invalid, valid
 from analysis.table import TrialTable
 
 READ_BACK = "read back"
@@ -36,7 +36,7 @@ def pipes(trial: TrialTable) -> Verdict:
     limit = trial.plan.fidelity.rate_error
     worst = max(errors, key=lambda name: abs(errors[name]), default=None)
     if worst and abs(errors[worst]) > limit:
-        return invalid(f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})")
+        return invalid(f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})", LINKS)
     if unknown := [pipe.name for pipe in found if pipe.error is None]:
         return degraded(f"{', '.join(unknown)}: the shared rate was not verified")
     told = f"{len(found)} shared links within {max(map(abs, errors.values())):.1%} of what is declared"

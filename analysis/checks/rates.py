@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.checks.verdict import ENFORCER, LINKS, Verdict, degraded, invalid, valid
 from analysis.table import TrialTable
 
 Shaped = Mapping[str, Any]  # a node's entry under `shaping` in status.json
@@ -24,7 +24,7 @@ def rates(trial: TrialTable) -> Verdict:
     limit = trial.plan.fidelity.rate_error
     unshaped = [node for node, _, _ in links if (shaping.get(node) or {}).get("rung", "none") == "none"]
     if unshaped:
-        return invalid(f"{_names(unshaped)}: a rate is declared but none was applied")
+        return invalid(f"{_names(unshaped)}: a rate is declared but none was applied", ENFORCER)
     if all(shaping[node]["rung"] in SHAPED_IN_CODE for node, _, _ in links):
         return valid(f"{len(links)} link rates hold by construction: our own code shapes them, nothing was measured")
     unread = [node for node, direction, _ in links if not _is_known(shaping[node], direction)]
@@ -35,7 +35,7 @@ def rates(trial: TrialTable) -> Verdict:
     }
     worst = max(errors, key=lambda link: abs(errors[link]), default=None)
     if worst and abs(errors[worst]) > limit:
-        return invalid(f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})")
+        return invalid(f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})", LINKS)
     if unread:
         return degraded(f"{_names(unread)}: the applied rate was not read back")
     return valid(f"{len(links)} link rates read back within {max(map(abs, errors.values())):.1%}")

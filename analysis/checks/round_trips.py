@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.checks.verdict import LINKS, Verdict, degraded, invalid, valid
 from analysis.table import TrialTable
 from services.network import round_trip
 
@@ -37,7 +37,8 @@ def round_trips(trial: TrialTable) -> Verdict:
     if worst and abs(worst.error_s) > worst.tolerance_s:
         return invalid(
             f"{worst.node} to {worst.peer} and back takes {1e3 * worst.measured_s:.3g} ms where "
-            f"{1e3 * worst.declared_s:.3g} are declared (limit {1e3 * worst.tolerance_s:.2g} ms off)"
+            f"{1e3 * worst.declared_s:.3g} are declared (limit {1e3 * worst.tolerance_s:.2g} ms off)",
+            LINKS,
         )
     far = {node for path in trial.plan.network.paths if path.delay_s for node in (path.source, path.target)}
     if unknown := sorted(far - {end for trip in found for end in (trip.node, trip.peer)}):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analysis.checks.evidence import in_containers
-from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.checks.verdict import ENFORCER, Verdict, degraded, invalid, valid
 from analysis.plan import Node, PlanView
 from analysis.table import TrialTable
 
@@ -28,7 +28,7 @@ def rungs(trial: TrialTable) -> Verdict:
     found |= {(name, what): rung for name, shaped in shaping.items() for what, rung in _beside(shaped)}
     harmless = {key: rung for key, rung in found.items() if key[1] in BESIDE}
     if nobody := _told({key: rung for key, rung in found.items() if key not in harmless}, lambda rung: rung == "none"):
-        return invalid(f"declared, and nothing enforced it: {nobody}")
+        return invalid(f"declared, and nothing enforced it: {nobody}", ENFORCER)
     if unknown := _told(found, lambda rung: rung is None):
         return degraded(f"what enforced it was not recorded: {unknown}")
     if nobody := _told(harmless, lambda rung: rung == "none"):

@@ -4,6 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+# What a user can do about an invalid trial, by what is lacking; a check names one where it knows.
+SLOWER = "This host could not keep up: declare slower workers, raise dilation, or take engine simulated."
+LINKS = "Links were not as declared: raise dilation, declare lower rates or longer delays, or take engine simulated."
+ENFORCER = "Not all that is declared of links was enforced: `ensayo doctor` shows what each engine has here."
+UNDISTURBED = "Something changed links during the run: run it again where nothing else manages them."
+
 
 class Level(StrEnum):
     """From best to worst."""
@@ -19,6 +25,7 @@ class Verdict:
 
     level: Level
     reason: str
+    remedy: str = ""  # empty where the reason says it all
 
 
 def valid(reason: str) -> Verdict:
@@ -31,9 +38,9 @@ def degraded(reason: str) -> Verdict:
     return Verdict(Level.DEGRADED, reason)
 
 
-def invalid(reason: str) -> Verdict:
+def invalid(reason: str, remedy: str = "") -> Verdict:
     """Not to be believed."""
-    return Verdict(Level.INVALID, reason)
+    return Verdict(Level.INVALID, reason, remedy)
 
 
 def worst_level(levels: Iterable[Level]) -> Level:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from analysis.conditions import cost_s, finding, ladders
 from analysis.figures.base import Drawing, Run
 from analysis.figures.labels import at_right
-from analysis.figures.style import canvas, colour, frame, marker
+from analysis.figures.style import canvas, colour, frame, from_zero, marker
 from analysis.result import Group
 from analysis.wording import sentence
 
@@ -27,7 +27,7 @@ def conditions(run: Run) -> Drawing | None:
     ends = {each[0].strategy: (1e3 * cost_s(each[-1]), colour(run.summary, each[0].strategy)) for each in found}
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.2, len(names) - 0.8)
-    axes.set_ylim(bottom=0)
+    from_zero([axes], y=True)
     axes.set_ylabel("virtual seconds per 1,000 samples")
     at_right(axes, ends)
     title = sentence(finding(run.summary))

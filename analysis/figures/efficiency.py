@@ -8,7 +8,7 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, INK, canvas, colour, frame, marker
+from analysis.figures.style import BASELINE, INK, canvas, colour, frame, from_zero, marker
 from analysis.metrics.balance import THRESHOLD
 from analysis.metrics.speedup import Curve, Point
 
@@ -31,6 +31,7 @@ def efficiency(run: Run) -> Drawing | None:
         axes.remove()
     for axes in panels[: len(found) : columns]:
         axes.set_ylabel("efficiency")
+    from_zero(panels[: len(found)], y=True)
     figure.draw_without_rendering()  # settles the limits that labels are placed by
     for axes, curve in zip(panels, found, strict=False):
         _name_lines(axes, curve, colour(run.summary, curve.strategy))
@@ -74,7 +75,6 @@ def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.set_ylim(bottom=0)
     axes.set_xlabel("workers")
     axes.set_title(" · ".join(filter(None, [curve.name, curve.condition])), color=tint, fontweight="bold")
 

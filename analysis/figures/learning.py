@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, canvas, colour, frame, line
+from analysis.figures.style import INK, canvas, colour, frame, from_zero, line
 from analysis.headline import TIE
 from analysis.plan import Target
 from analysis.result import TrialResult
@@ -40,6 +40,7 @@ def learning(run: Run) -> Drawing | None:
         _panel(axes, run, curves[curves["metric"] == name], axis, target if name == metric else None)
         axes.set_ylabel(name if axis == "time_s" else "")
         axes.set_xlabel(AXES[axis] if name == metrics[-1] else "")
+    from_zero(panels, x=True)
     caption = (
         "One line per run: the baseline and every strategy on its largest number of workers. "
         + ("Dashed line: the target. " if target else "")
@@ -117,5 +118,4 @@ def _panel(axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: Target
     if target is not None:
         axes.axhline(target.bound, color=INK, linestyle="--", linewidth=0.9)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_xlim(left=0)
     axes.locator_params(axis="x", nbins=4)

@@ -34,6 +34,9 @@ def speedup(run: Run) -> Drawing | None:
         axes.set_title(condition)
     for axes in panels[len(conditions) :]:
         axes.remove()
+    counts = _counts(found)
+    panels[0].set_xticks(counts, [str(count) for count in counts])  # panels share them
+    panels[0].xaxis.set_minor_locator(NullLocator())
     figure.draw_without_rendering()  # settles the limits that labels are placed by
     for axes, condition in zip(panels, conditions, strict=False):
         members = [curve for curve in found if curve.condition == condition]
@@ -71,8 +74,6 @@ def _panel(axes: Axes, summary: Summary, members: Sequence[Curve]) -> None:
         _line(axes, curve.points, colour(summary, curve.strategy), marker(summary, curve.strategy))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set_xticks(counts, [str(count) for count in counts])
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{TIMES}"))
     axes.set_xlabel("workers")
     axes.set_ylabel("speedup")

@@ -26,7 +26,7 @@ def step_breakdown(run: Run) -> Drawing | None:
     axes.set_yticks(range(len(found)), [group.name for group in found])
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, 1.13 * max(_extent_ms(group) for group in found))
+    axes.set_xlim(0, 1.13 * max(_extent_ms(group) for group in found) or 1)
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
         "Means over workers, steps and repeats. Exchange is communication that computing did not hide; wait is time "

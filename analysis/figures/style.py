@@ -1,7 +1,7 @@
 """How all figures look: one ink, one paper, one colour per strategy, a finding on top and the verdict below."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -96,6 +96,15 @@ def canvas(rows: int, columns: int, height_in: float, **options: object) -> tupl
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, **options)  # type: ignore[call-overload]
     return figure, list(np.ravel(panels))
+
+
+def from_zero(panels: Iterable[Axes], *, x: bool = False, y: bool = False) -> None:
+    """Lets axes begin at zero. Call it when all is drawn: one fixed end freezes the other, for all who share it."""
+    for axes in panels:
+        if x:
+            axes.set_xlim(left=0)
+        if y:
+            axes.set_ylim(bottom=0)
 
 
 def frame(figure: Figure, summary: Summary, title: str, key: Mapping[str, str] | None = None) -> None:

@@ -25,7 +25,7 @@ def time_to_target(run: Run) -> Drawing | None:
     axes.set_yticks(range(len(found)), [group.name for group in found])
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, 1.12 * max(_cap(group) for group in found))
+    axes.set_xlim(0, 1.12 * max(_cap(group) for group in found) or 1)
     axes.set_xlabel(f"virtual seconds to {target}")
     title = _title(contest(run.summary), target)
     frame(figure, run.summary, title)

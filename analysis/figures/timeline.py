@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, canvas, colour, frame
+from analysis.figures.style import INK, canvas, colour, frame, from_zero
 from analysis.metrics.happened import Happened
 from analysis.result import TIMES, TrialResult
 from analysis.wording import number
@@ -65,6 +65,7 @@ def timeline(run: Run) -> Drawing | None:
     frame(figure, run.summary, title)
     for axes, course in zip(panels, found, strict=True):
         _panel(axes, course, colour(run.summary, course.result.strategy))
+    from_zero(panels, x=True, y=True)
     panels[-1].set_xlabel("virtual seconds since training began")
     caption = (
         "Median step over the workers, of the first repeat; where there are many steps, a running median of them. "
@@ -109,8 +110,6 @@ def _panel(axes: Axes, course: Course, tint: str) -> None:
             _shade(axes, event, span)
     axes.set_title(course.name)
     axes.set_ylabel("ms per step")
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
 
 
 def _shade(axes: Axes, event: Happened, span: tuple[float, float]) -> None:

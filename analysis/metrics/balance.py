@@ -57,7 +57,9 @@ RULES: dict[str, Rule] = {
 
 
 def balance(curve: Curve) -> tuple[Balance, ...]:
-    """What each rule picks on this curve; a rule without an answer is left out."""
+    """What each rule picks on this curve; a rule without an answer is left out, and one point leaves no choice."""
+    if len(curve.points) == 1:
+        return ()
     counts = [point.workers for point in curve.points]
     relative = np.array(counts) / curve.base.workers
     speedup = np.array([point.speedup for point in curve.points])

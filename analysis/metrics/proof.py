@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import sqrt
 from statistics import median
 from typing import Any
 
@@ -14,6 +15,7 @@ from analysis.checks.rungs import rung_of
 from analysis.plan import Node
 from analysis.table import TrialTable
 
+BY_CONSTRUCTION = "by construction"
 ROLES = {"worker": "workers", "ps_shard": "servers"}
 
 
@@ -21,12 +23,12 @@ ROLES = {"worker": "workers", "ps_shard": "servers"}
 class Proof:
     """One declared property of a node or path, or of alike ones together, and what was found."""
 
-    what: str  # uplink, downlink, round trip, compute phase, event lateness
+    what: str  # uplink, downlink, shared link, delay, jitter, loss, round trip, compute phase, event lateness
     of: str  # which nodes
     declared: float
     achieved: float | None  # median; None where nothing was measured
     error: float | None  # the worst, relative to what is declared; where nothing is declared, None
-    unit: str  # bit/s, s
+    unit: str  # bit/s, s; % for a share
     by: str  # what enforced it
     how: str  # how it is known: probed, read back, by construction, not at all
 
@@ -35,7 +37,14 @@ def proofs(trials: Iterable[TrialTable]) -> tuple[Proof, ...]:
     """The rows of all trials together, alike ones in one, in the order in which they first appear."""
     rows: dict[tuple[str, str, float, str, str], list[Proof]] = {}
     for trial in trials:
-        for found in (*_rates(trial), *_pipes(trial), *_round_trips(trial), *_devices(trial), *_events(trial)):
+        for found in (
+            *_rates(trial),
+            *_pipes(trial),
+            *_paths(trial),
+            *_round_trips(trial),
+            *_devices(trial),
+            *_events(trial),
+        ):
             rows.setdefault((found.what, found.of, found.declared, found.by, found.how), []).append(found)
     return tuple(_row(found) for found in rows.values())
 
@@ -68,7 +77,7 @@ def _rate(trial: TrialTable, node: Node, way: str, shaped: dict[str, Any]) -> tu
     if (told := shaped.get(f"read_back_{way}_bps")) is not None:
         return float(told), float(told) / declared - 1, "read back"
     by_us = shaped.get("rung") in SHAPED_IN_CODE
-    return (declared, 0.0, "by construction") if by_us else (None, None, "not at all")
+    return (declared, 0.0, BY_CONSTRUCTION) if by_us else (None, None, "not at all")
 
 
 def _pipes(trial: TrialTable) -> Iterator[Proof]:
@@ -76,16 +85,26 @@ def _pipes(trial: TrialTable) -> Iterator[Proof]:
     shaping = (trial.status.get("shaping") or {}).values()
     by = next((rung for shaped in shaping if (rung := rung_of(shaped, "pipes")) not in (None, "none")), None)
     for pipe in pipe_rates(trial):
-        yield Proof(
-            "shared link",
-            "groups",
-            pipe.declared_bps,
-            pipe.achieved_bps,
-            pipe.error,
-            "bit/s",
-            by or "unknown",
-            pipe.how,
+        achieved, error, how = pipe.achieved_bps, pipe.error, pipe.how
+        if achieved is None and by in SHAPED_IN_CODE:
+            achieved, error, how = pipe.declared_bps, 0.0, BY_CONSTRUCTION
+        yield Proof("shared link", "groups", pipe.declared_bps, achieved, error, "bit/s", by or "unknown", how)
+
+
+def _paths(trial: TrialTable) -> Iterator[Proof]:
+    """What our own code does to messages between pairs; what a kernel does is probed as round trips."""
+    shaping = trial.status.get("shaping") or {}
+    for path in trial.plan.network.paths:
+        jitter_s = sqrt(sum(jitter.deviation**2 for jitter in path.jitters))
+        told = (
+            ("delay", path.delay_s, "s", "delay"),
+            ("jitter", jitter_s, "s", "delay"),
+            ("loss", path.loss, "%", "loss"),
         )
+        for what, declared, unit, enforced in told:
+            by = rung_of(shaping.get(path.target) or {}, enforced)
+            if declared and by in SHAPED_IN_CODE:
+                yield Proof(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
 
 
 def _round_trips(trial: TrialTable) -> Iterator[Proof]:

@@ -66,18 +66,21 @@ class Curve:
 
 
 def curves(found: Sequence[Group]) -> tuple[Curve, ...]:
-    """One curve per strategy and condition that has a base."""
+    """One curve per strategy and condition; none where something took no time, which gives no ratio."""
     keys = dict.fromkeys((group.strategy, group.condition) for group in found if not group.baseline)
-    return tuple(_curve([g for g in found if (g.strategy, g.condition) == key], found) for key in keys)
+    drawn = (_curve([g for g in found if (g.strategy, g.condition) == key], found) for key in keys)
+    return tuple(curve for curve in drawn if curve)
 
 
-def _curve(members: Sequence[Group], found: Sequence[Group]) -> Curve:
+def _curve(members: Sequence[Group], found: Sequence[Group]) -> Curve | None:
     members = sorted(members, key=lambda group: group.workers)
     base = _base(members, found)
     of: Of = "time_to_target" if all(group.reached for group in (base, *members)) else "time_to_samples"
     budget = min(trial.samples for group in (base, *members) for trial in group.trials)
     times = {group.workers: _times(group, of, budget) for group in members}
     base_times = _times(base, of, budget)
+    if not all(each.all() for each in (base_times, *times.values())):
+        return None
     draws = _draws(base_times, times, base if base in members else None)
     first = members[0]
     return Curve(

@@ -24,6 +24,7 @@ from analysis.checks.rungs import rungs
 from analysis.checks.speed_ratio import speed_ratio
 from analysis.checks.throttled import throttled
 from analysis.checks.verdict import Level
+from analysis.metrics.proof import proofs
 from analysis.table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]
@@ -422,3 +423,19 @@ def test_a_trial_that_outlives_its_random_events_is_told(
     found = event_horizon(replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds))
 
     assert found.level is level
+
+
+def test_what_our_own_code_shapes_holds_by_construction(make_trial: MakeTrial) -> None:
+    """Shared links and paths as ports do: "not at all" beside a valid verdict helps nobody."""
+    ends = {"source": "worker-0", "target": "worker-1"}
+    path = ends | {"delay_s": 0.01, "losses": [{"kind": "independent", "share": 0.02}]}
+    pipe = {"name": "between", "rate_bps": 1e8, "sources": ["worker-0"], "targets": ["worker-1"]}
+    fluid = {"rung": "fluid", "rungs": dict.fromkeys(("pipes", "delay", "loss"), "fluid")}
+
+    trial = make_trial({}, {"shaping": {"worker-1": fluid}}, network={"paths": [path], "pipes": [pipe]})
+    rows = [(row.what, row.declared, row.achieved, row.how) for row in proofs([trial])]
+
+    assert rows == [
+        (what, pytest.approx(declared), pytest.approx(declared), "by construction")
+        for what, declared in (("shared link", 1e8), ("delay", 0.01), ("loss", 0.02))
+    ]

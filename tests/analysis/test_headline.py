@@ -1,0 +1,127 @@
+"""The first sentences of a report: what was swept decides which come first. Numbers can be checked by head."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analysis.checks.verdict import Level
+from analysis.headline import headline
+from analysis.metrics.balance import balance
+from analysis.metrics.speedup import curves
+from analysis.result import TrialResult, groups, measure
+from analysis.summary import SCHEMA, Summary
+from analysis.table import TrialTable
+
+Trials = Callable[..., TrialResult]
+ONCE = "Each trial ran once: differences of a few percent mean nothing yet."
+
+
+@pytest.fixture
+def trial(make_trial: Callable[..., TrialTable]) -> Trials:
+    """trial("ring", 4, 2.0): 1000 samples in these seconds, computing for 100 ms per step unless told otherwise."""
+    blank = measure(make_trial({}), [])
+
+    def make(strategy: str, workers: int, seconds: float, condition: str = "", **changes: Any) -> TrialResult:
+        told = {"strategy": strategy, "workers": workers, "seconds": seconds, "condition": condition}
+        done = {"status": "success", "samples": 1000, "samples_per_second": 1000 / seconds if seconds else None}
+        labels = {"condition": condition, "workers": workers}
+        phases = {"phase_seconds": {"compute": 0.1, "exchange": 0.1, "wait": 0.0, "update": 0.0}}
+        return replace(blank, labels=labels, **(told | done | phases | changes))
+
+    return make
+
+
+def summary(*trials: TrialResult) -> Summary:
+    """The numbers of a run of these trials."""
+    found = list(curves(groups(trials)))
+    picks = [pick for curve in found for pick in balance(curve)]
+    verdict, told = Level.VALID, list(trials)
+    return Summary(SCHEMA, "s", "simulated", 1.0, verdict, "success", told, found, picks, "r", "", {}, [])
+
+
+def test_conditions_come_first_where_they_were_swept(trial: Trials) -> None:
+    """The file asks which strategy suffers least; who is fastest where all is well answers something else."""
+    fast, slow = "speed 1.0", "speed 0.5"
+
+    answer = headline(
+        summary(
+            *(trial("ring", 4, 2.0, fast), trial("ring", 4, 4.0, slow)),
+            *(trial("asp", 4, 2.5, fast), trial("asp", 4, 3.0, slow)),
+        )
+    )
+
+    assert answer[0] == (
+        "From speed 1.0 to speed 0.5, the same samples take 1.20 times as long with asp, 2.00 with ring; "
+        "with speed 0.5, asp is fastest."
+    )
+    assert answer[1].startswith("Ring on 4 workers (speed 1.0) trains fastest")
+    assert answer[2:] == [ONCE]  # equal phases explain nothing, and a winner that is its own base gains nothing
+
+
+def test_the_reason_is_that_of_the_condition_named_first(trial: Trials) -> None:
+    waits = {"phase_seconds": {"compute": 0.1, "exchange": 0.1, "wait": 0.2, "update": 0.0}}
+
+    answer = headline(
+        summary(
+            *(trial("ring", 4, 2.0, "speed 1.0"), trial("ring", 4, 4.0, "speed 0.5", **waits)),
+            *(trial("asp", 4, 2.5, "speed 1.0"), trial("asp", 4, 3.0, "speed 0.5")),
+        )
+    )
+
+    assert answer[1] == "Why: with speed 0.5 on 4 workers asp waits 0 ms per step, ring for 200 ms."
+
+
+def test_growth_comes_first_for_one_strategy_on_many_workers(trial: Trials) -> None:
+    answer = headline(summary(*(trial("ring", workers, 8.0 / workers**0.5) for workers in (1, 4, 16))))
+
+    assert answer[0] == "Ring: from 4 to 16 workers it gains 2.00 times."
+    assert answer[1].startswith("Ring on 16 workers trains fastest")
+    assert sum("gains" in sentence for sentence in answer) == 1
+
+
+def test_workers_that_do_not_pay_come_first_too(trial: Trials) -> None:
+    answer = headline(summary(trial("ps", 8, 4.0), trial("ps", 16, 2.0), trial("ps", 32, 2.5)))
+
+    assert answer[0] == "Ps: more than 16 workers do not pay; 32 take 1.25 times as long."
+
+
+def test_the_winner_comes_first_among_strategies_on_many_workers(trial: Trials) -> None:
+    """With a batch per worker steps grow, and that is told; nothing is said where they shrink."""
+    steps = {("one", 2): 0.1, ("one", 8): 0.22, ("four", 2): 0.1, ("four", 8): 0.13}
+
+    answer = headline(
+        summary(
+            *(trial(name, n, 100 * step_s / n, step_seconds={"p50": step_s}) for (name, n), step_s in steps.items())
+        )
+    )
+
+    assert answer[0].startswith("Four on 8 workers trains fastest")
+    assert answer[1] == "From 2 to 8 workers, a step of one grows 2.20 times, of four 1.30."
+
+
+@pytest.mark.parametrize(("exchange_s", "told"), [(0.108, False), (0.112, True)])
+def test_a_difference_under_a_tenth_explains_nothing(trial: Trials, exchange_s: float, told: bool) -> None:
+    phases = {"compute": 0.1, "exchange": exchange_s, "wait": 0.0, "update": 0.0}
+
+    answer = headline(summary(trial("ring", 4, 2.0), trial("ps", 4, 4.0, phase_seconds=phases)))
+
+    assert any(sentence.startswith("Why") for sentence in answer) == told
+
+
+def test_one_number_of_workers_is_nothing_to_choose_from(trial: Trials) -> None:
+    assert summary(trial("ring", 4, 2.0), trial("ps", 4, 4.0)).balance == []
+
+
+@pytest.mark.parametrize("condition", ["", "speed 0.5"])
+def test_no_ratio_is_told_where_nothing_took_time(trial: Trials, condition: str) -> None:
+    """Under simulated nothing paced and no rate take no time: infinite speedups are no finding."""
+    free = [trial(name, workers, 0.0) for name in ("ring", "ps") for workers in (1, 2, 4)]
+    dear = [trial(name, 4, 2.0, condition) for name in ("ring", "ps")] if condition else []
+
+    numbers = summary(*free, *dear)
+
+    assert "trains in no time" in headline(numbers)[0]
+    assert not any(word in " ".join(headline(numbers)) for word in ("inf", "nan", "Speedup"))
+    assert all(curve.condition for curve in numbers.curves)

@@ -1,0 +1,64 @@
+"""What to do about an invalid run: advice fits the check that failed, or there is none."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import fidelity
+from analysis.checks.verdict import ENFORCER, LINKS, SLOWER
+from analysis.fidelity import advice, judge, remedies
+from analysis.folder import RunFolder
+from analysis.table import TrialTable
+
+MakeTrial = Callable[..., TrialTable]
+LATE = {"worker-0": {"deadlines": 10, "missed_deadlines": 9}}
+WORKER: dict[str, Any] = {"name": "worker-0", "role": "worker"}
+LOSSY = {"paths": [{"source": "server-0", "target": "worker-0", "losses": [{"kind": "independent", "share": 0.1}]}]}
+SLOW = {"rung": "tc-htb", "uplink_bps": 1e8, "read_back_uplink_bps": 5e7}
+
+
+def advised(trial: TrialTable) -> list[str]:
+    return remedies(trial, judge(trial))
+
+
+def late(make_trial: MakeTrial, stop_line: Callable[..., str], **status: Any) -> TrialTable:
+    return make_trial({"worker-0": [stop_line("worker-0", **LATE["worker-0"])]}, status, nodes=[WORKER])
+
+
+def test_a_host_that_was_too_slow_is_told_to_be_asked_for_less(
+    make_trial: MakeTrial, stop_line: Callable[..., str]
+) -> None:
+    assert advised(late(make_trial, stop_line)) == [SLOWER]
+
+
+@pytest.mark.parametrize("status", [{"engine": "simulated"}, {"status": "failed", "reason": "out of memory"}])
+def test_neither_virtual_time_nor_a_failed_trial_is_given_advice(
+    make_trial: MakeTrial, stop_line: Callable[..., str], status: dict[str, str]
+) -> None:
+    """A simulated host can't be too slow, and why a trial failed stands in its reason."""
+    assert advised(late(make_trial, stop_line, **status)) == []
+
+
+def test_what_was_not_enforced_is_not_blamed_on_the_hosts_speed(make_trial: MakeTrial) -> None:
+    shaping = {"worker-0": {"rung": "fluid", "rungs": {"loss": "none"}}}
+
+    assert advised(make_trial({}, {"shaping": shaping}, nodes=[WORKER], network=LOSSY)) == [ENFORCER]
+
+
+def test_a_wrong_rate_is_a_matter_of_links(make_trial: MakeTrial) -> None:
+    trial = make_trial({}, {"shaping": {"worker-0": SLOW}}, nodes=[WORKER | {"uplink_bps": 1e8}])
+
+    assert advised(trial) == [LINKS]
+
+
+def test_advice_on_a_run_stands_there_once(
+    make_trial: MakeTrial, stop_line: Callable[..., str], tmp_path: Path
+) -> None:
+    trial = late(make_trial, stop_line)
+    folder = RunFolder(tmp_path)
+
+    fidelity.write(folder.trials[0], trial, judge(trial))
+
+    assert advice(folder) == [SLOWER]
