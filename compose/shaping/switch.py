@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from compose.shaping import filters, reading, tree
-from compose.shaping.credit import segments
 from compose.shaping.state import members
 from services.errors import HostError
 from services.network import Pipe
@@ -117,9 +116,10 @@ def _tree(device: str, plan: Plan, pipes: Sequence[Pipe]) -> list[str]:
     lines = [tree.root(device)]
     classes: dict[tuple[str, str], str] = {}
     for k, pipe in enumerate(pipes):
-        rate_bps = pipe.rate_bps / plan.dilation
-        lines += [tree.limit(device, "1:", _class(k), rate_bps)]
-        lines += tree.queue(device, _class(k), tree.port(segments(rate_bps)))
+        lines += [tree.limit(device, "1:", _class(k), pipe.rate_bps / plan.dilation)]
+        # 1000 packets, not a port's 512 KiB: it stands for as many links as a rack has members, and messages that it
+        # dropped the end of waited 200 ms for TCP's timer.
+        lines += tree.queue(device, _class(k))
         classes |= {(addresses[a], addresses[b]): _class(k) for a in pipe.sources for b in pipe.targets if a != b}
     return lines + (filters.by_both(device, classes) if classes else [])
 

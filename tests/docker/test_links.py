@@ -129,17 +129,14 @@ def _settle(log: Path, workers: int) -> None:
 
 
 def test_members_share_their_racks_uplink_and_not_what_stays_inside(stand: Callable[..., Standing]) -> None:
-    """Three senders to another rack get what one would; two members of a rack don't notice it.
-
-    The best of three counts: other work on this host makes a message of 80 ms late, never early.
-    """
+    """Three senders to another rack get what one would; two members of a rack don't notice it."""
     racks = {"network": {"kind": "racks", "size": 3, "uplink": "50mbit"}}
     size = 500_000
     standing = stand(4, LINKED, racks)
     standing.listen()
 
-    across = min(standing.messages_s(size, *((f"worker-{k}", "worker-3") for k in range(3))) for _ in range(3))
-    inside = min(standing.messages_s(size, ("worker-0", "worker-1")) for _ in range(3))
+    across = standing.messages_s(size, *((f"worker-{k}", "worker-3") for k in range(3)))
+    inside = standing.messages_s(size, ("worker-0", "worker-1"))
 
     assert across == pytest.approx(2 * 3 * size * 8 / (50e6 * PAYLOAD_SHARE), rel=0.1)
     assert inside == pytest.approx(2 * size * 8 / (100e6 * PAYLOAD_SHARE), rel=0.25)

@@ -7,9 +7,9 @@ tc filter add dev $dev parent ffff: protocol all u32 match u32 0 0 action mirred
 tc -batch - <<END
 qdisc add dev ifb0 root handle 1: htb
 class add dev ifb0 parent 1: classid 1:10 htb rate 50000000bit ceil 50000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:10 handle 2010: bfifo limit 524288
+qdisc add dev ifb0 parent 1:10 handle 2010: pfifo limit 1000
 class add dev ifb0 parent 1: classid 1:11 htb rate 50000000bit ceil 50000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:11 handle 2011: bfifo limit 524288
+qdisc add dev ifb0 parent 1:11 handle 2011: pfifo limit 1000
 filter add dev ifb0 parent 1: protocol ip prio 1 handle 10: u32 divisor 256
 filter add dev ifb0 parent 1: protocol ip prio 1 u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at 12 link 10:
 filter add dev ifb0 parent 1: protocol ip prio 1 handle 11: u32 divisor 256
@@ -24,9 +24,9 @@ filter add dev ifb0 parent 1: protocol ip prio 1 u32 ht 10:d: match ip src 10.64
 filter add dev ifb0 parent 1: protocol ip prio 1 u32 ht 10:e: match ip src 10.64.0.14/32 hashkey mask 0x000000ff at 16 link 12:
 qdisc add dev $dev root handle 1: htb
 class add dev $dev parent 1: classid 1:10 htb rate 50000000bit ceil 50000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev $dev parent 1:10 handle 2010: bfifo limit 524288
+qdisc add dev $dev parent 1:10 handle 2010: pfifo limit 1000
 class add dev $dev parent 1: classid 1:11 htb rate 50000000bit ceil 50000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev $dev parent 1:11 handle 2011: bfifo limit 524288
+qdisc add dev $dev parent 1:11 handle 2011: pfifo limit 1000
 filter add dev $dev parent 1: protocol ip prio 1 handle 10: u32 divisor 256
 filter add dev $dev parent 1: protocol ip prio 1 u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at 12 link 10:
 filter add dev $dev parent 1: protocol ip prio 1 handle 11: u32 divisor 256

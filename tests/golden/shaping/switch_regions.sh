@@ -7,17 +7,17 @@ tc filter add dev $dev parent ffff: protocol all u32 match u32 0 0 action mirred
 tc -batch - <<END
 qdisc add dev ifb0 root handle 1: htb
 class add dev ifb0 parent 1: classid 1:10 htb rate 50000000bit ceil 50000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:10 handle 2010: bfifo limit 524288
+qdisc add dev ifb0 parent 1:10 handle 2010: pfifo limit 1000
 class add dev ifb0 parent 1: classid 1:11 htb rate 50000000bit ceil 50000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:11 handle 2011: bfifo limit 524288
+qdisc add dev ifb0 parent 1:11 handle 2011: pfifo limit 1000
 class add dev ifb0 parent 1: classid 1:12 htb rate 20000000bit ceil 20000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:12 handle 2012: bfifo limit 524288
+qdisc add dev ifb0 parent 1:12 handle 2012: pfifo limit 1000
 class add dev ifb0 parent 1: classid 1:13 htb rate 20000000bit ceil 20000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:13 handle 2013: bfifo limit 524288
+qdisc add dev ifb0 parent 1:13 handle 2013: pfifo limit 1000
 class add dev ifb0 parent 1: classid 1:14 htb rate 10000000bit ceil 10000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:14 handle 2014: bfifo limit 524288
+qdisc add dev ifb0 parent 1:14 handle 2014: pfifo limit 1000
 class add dev ifb0 parent 1: classid 1:15 htb rate 10000000bit ceil 10000000bit burst 2048 cburst 2048 quantum 65536
-qdisc add dev ifb0 parent 1:15 handle 2015: bfifo limit 524288
+qdisc add dev ifb0 parent 1:15 handle 2015: pfifo limit 1000
 filter add dev ifb0 parent 1: protocol ip prio 1 handle 10: u32 divisor 256
 filter add dev ifb0 parent 1: protocol ip prio 1 u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at 12 link 10:
 filter add dev ifb0 parent 1: protocol ip prio 1 handle 11: u32 divisor 256
