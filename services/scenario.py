@@ -62,7 +62,7 @@ class Fidelity(Record):
         0.01, description="share of scheduling periods in which a node without a quota was held back"
     )
     event_lateness: Duration = Field(Duration("50ms"), description="wall time between an event's moment and its effect")
-    drops: Share = Field(0.01, description="share of packets dropped by queues where no buffer or loss is declared")
+    drops: Share = Field(0.001, description="share of packets dropped by queues where no buffer or loss is declared")
     round_trip: Duration = Field(
         Duration("1ms"),
         description="wall time by which a round trip may be off, or 5 % of it where that is more",
