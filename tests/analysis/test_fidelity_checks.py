@@ -271,8 +271,8 @@ def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
 @pytest.mark.parametrize(
     ("counted", "level"),
     [
-        (10, VALID),
-        (11, DEGRADED),
+        (1, VALID),
+        (2, DEGRADED),
         (None, DEGRADED),
     ],
 )
