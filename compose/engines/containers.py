@@ -33,9 +33,13 @@ AT_ONCE = 8  # requests to the engine
 # Docker 20.10 counts wrong when many containers leave a network at the same moment, and then keeps the network until it
 # is restarted: 3 of some 200 trials with eight removals at once.
 REMOVALS_AT_ONCE = 2
-COMPOSE_S = 180.0  # for an engine that has stopped answering
+COMPOSE_S = 180.0  # after that, the engine has stopped answering
 DOWN_TRIES, DOWN_AGAIN_S = 6, 0.5
 LAST_LINES = 20
+
+
+class EngineHangs(TrialFailed):
+    """The engine has stopped answering: to ask it again would only take as long again."""
 
 
 class Containers(Nodes):
@@ -213,6 +217,8 @@ class Containers(Nodes):
         for _ in range(DOWN_TRIES):
             try:
                 self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+            except EngineHangs:
+                raise
             except TrialFailed:
                 time.sleep(DOWN_AGAIN_S)
             else:
@@ -235,7 +241,7 @@ class Containers(Nodes):
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired as late:
-            raise TrialFailed(f"docker compose {arguments[0]} took more than {COMPOSE_S:g} s") from late
+            raise EngineHangs(f"docker compose {arguments[0]} took more than {COMPOSE_S:g} s") from late
         if done.returncode:
             raise TrialFailed(f"docker compose {arguments[0]}: {_last_line(done.stderr)}")
 

@@ -5,13 +5,14 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from docker.errors import APIError
 
-from compose.engines.containers import Containers
+from compose.engines.containers import DOWN_TRIES, Containers, EngineHangs
 from compose.engines.enforcement import Enforcement
 from compose.engines.helpers import Helper, capabilities
 from compose.supervise import TrialFailed
@@ -138,3 +139,24 @@ def test_whatever_fails_at_the_end_the_rest_is_removed() -> None:
     with pytest.raises(RuntimeError):
         nodes.stop()
     assert done == ["timeline", "links", "pool", "containers", "networks", "events", "client"]
+
+
+@pytest.mark.parametrize(("error", "asked"), [(TrialFailed, DOWN_TRIES), (EngineHangs, 1)])
+def test_an_engine_that_refuses_is_asked_again_and_one_that_hangs_is_not(
+    error: type[TrialFailed], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks: list[str] = []
+
+    def compose(*arguments: str) -> None:
+        asks.append(arguments[0])
+        raise error
+
+    monkeypatch.setattr("compose.engines.containers.DOWN_AGAIN_S", 0.0)
+    nobody = SimpleNamespace(list=lambda **_: [])
+    nodes = Containers.__new__(Containers)
+    nodes.__dict__.update(_compose=compose, _client=SimpleNamespace(containers=nobody, networks=nobody))
+    nodes.__dict__.update(_plan=SimpleNamespace(run="run", trial="trial"))
+
+    with pytest.raises(EngineHangs) if error is EngineHangs else nullcontext():
+        nodes._down()
+    assert asks == ["down"] * asked
