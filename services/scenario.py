@@ -58,9 +58,7 @@ class Fidelity(Record):
     canary: Duration = Field(
         Duration("5ms"), description="wall time by which a thread that only sleeps wakes late, at its 99th percentile"
     )
-    throttled: Share = Field(
-        0.01, description="share of scheduling periods in which a node without a quota was held back"
-    )
+    throttled: Share = Field(0.01, description="share of the run for which its quota held a node back that has a speed")
     event_lateness: Duration = Field(Duration("50ms"), description="wall time between an event's moment and its effect")
     drops: Share = Field(0.001, description="share of packets dropped by queues where no buffer or loss is declared")
     round_trip: Duration = Field(
