@@ -27,6 +27,9 @@ def goodput(rate_bps: float | None) -> float:
 
 # A port passes messages one after the other; cut finely, the messages of several streams share it as TCP flows do.
 QUANTUM_BYTES = 64 << 10
+# As fine as TCP's first window where a message costs no CPU time; coarser, a server that answers many workers with less
+# than a quantum each serves them one after another, and spreads their next steps.
+FINE_QUANTUM_BYTES = 16 << 10
 
 
 class Passage(NamedTuple):
