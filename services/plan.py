@@ -11,7 +11,7 @@ from services.datasets import AnyDataset
 from services.device import Want
 from services.devices import AnyVariation
 from services.layout import Range, ranges
-from services.links import goodput
+from services.links import goodput, quantum_bytes
 from services.models import AnyModel
 from services.network import Network, Port, resolve
 from services.optimisers import AnyOptimiser
@@ -138,6 +138,11 @@ class Plan(Record):
     def dtype(self) -> str:
         """NumPy's name of the precision."""
         return DTYPES[self.precision]
+
+    @property
+    def piece_bytes(self) -> int:
+        """The longest message where nobody but the transport shapes links."""
+        return quantum_bytes(self.vector_bytes)
 
     @property
     def estimated_wall_s(self) -> float:

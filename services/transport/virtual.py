@@ -25,6 +25,7 @@ class Fabric:
         timeout_s: float,
         network: Network = NO_NETWORK,
         seed: int = 0,
+        piece_bytes: int = FINE_QUANTUM_BYTES,
     ) -> None:
         pipes = [Port(goodput(pipe.rate_bps)) for pipe in network.pipes]
         self.conditions = {name: Conditions() for name in uplinks}
@@ -36,9 +37,11 @@ class Fabric:
                 seed,
                 VirtualClock(),
                 self.conditions[name],
+                piece_bytes,
             )
             for name in uplinks
         }
+        self.piece_bytes = piece_bytes
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
         self._entering: set[asyncio.Task[None]] = set()
 
@@ -62,7 +65,7 @@ class VirtualTransport(Transport):
 
     def __init__(self, fabric: Fabric, node: str) -> None:
         self.traffic = Traffic()
-        self.piece_bytes = FINE_QUANTUM_BYTES
+        self.piece_bytes = fabric.piece_bytes
         self._fabric = fabric
         self._node = node
 
