@@ -28,9 +28,9 @@ from services.collectives import (
     Schedule,
     Tree,
 )
-from services.collectives.executor import all_reduce
+from services.collectives.executor import PLAIN, all_reduce
 from services.collectives.part import part_of
-from services.compressors import Compressor, Fp16, Identity
+from services.compressors import Compressor, Fp16
 from services.device import HostArray
 from services.links import QUANTUM_BYTES, Port, goodput
 from services.strategies.all_reduce import AllReduce
@@ -79,7 +79,7 @@ async def exchange(
     bytes_per_s: float = inf,
     *,
     piece_bytes: int = QUANTUM_BYTES,
-    compressor: Compressor = Identity(),
+    compressor: Compressor = PLAIN,
     mailbox: type[Mailbox] = Mailbox,
 ) -> Exchange:
     """All ranks at once, on links of equal rate."""
@@ -356,23 +356,33 @@ def test_the_closed_form_holds_for_other_numbers_of_ranks(
 ) -> None:
     """Unequal racks begin at different times and get in each other's way, which no formula counts."""
     size, rate = 500_000, 1e6
-    uneven = isinstance(collective, Hierarchical) and ranks % (collective.size or ranks)
 
     done = in_virtual_time(exchange(collective.schedule(ranks), [np.ones(size, "float32")] * ranks, rate))
 
     expected = collective.seconds(ranks, 4 * size, 0.0, 1 / rate)
-    assert done.seconds == pytest.approx(expected, rel=0.2 if uneven else 0.1)
+    assert done.seconds == pytest.approx(expected, rel=0.2 if uneven(collective, ranks) else 0.1)
+
+
+def uneven(collective: Collective, ranks: int) -> bool:
+    """Whether ranks of a later round have nothing to do in the first, and begin before the others."""
+    if isinstance(collective, Tree):
+        return fold(ranks) > 0
+    return bool(ranks % (getattr(collective, "size", None) or ranks))
 
 
 @every_collective
 @any_ranks
 def test_the_closed_form_counts_the_waits_of_the_longest_chain(collective: Collective, ranks: int) -> None:
-    """α is of the formula and of the schedule: one of them alone could be wrong."""
+    """α is of the formula and of the schedule: one of them alone could be wrong.
+
+    Where ranks begin early, their first message is on its way meanwhile, and the formula counts it all the same.
+    """
     schedule = collective.schedule(ranks)
 
     waits_s = schedule.latency_s(dict.fromkeys(schedule.edges, 2.5))
 
-    assert waits_s == pytest.approx(collective.seconds(ranks, 0.0, 2.5, 1.0))
+    formula_s = collective.seconds(ranks, 0.0, 2.5, 1.0)
+    assert waits_s <= formula_s if uneven(collective, ranks) else waits_s == pytest.approx(formula_s)
 
 
 @every_collective
@@ -382,6 +392,7 @@ def test_a_strategy_predicts_its_collectives_closed_form_on_equal_links(
     collective: Collective, ranks: int, entries: int, alpha_s: float, beta_s: float
 ) -> None:
     """What is computed from the schedule for any network is the textbook's formula on the textbook's network."""
+    ranks = next(count for count in range(ranks, 33) if not uneven(collective, count))
     names = tuple(f"worker-{rank}" for rank in range(ranks))
     links = dict.fromkeys(names, beta_s)
     cost = Cost(
