@@ -26,5 +26,5 @@ def folded(ranks: int, parts: int, rounds: tuple[Round, ...]) -> tuple[Round, ..
 
 
 def fold_s(ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-    """What folding adds to the time of the core: the vector there and back, and a token."""
-    return 0.0 if ranks == len(core(ranks)) else 3 * alpha_s + 2 * size_bytes * beta_s
+    """What folding adds to the time of the core: the vector there and back."""
+    return 0.0 if ranks == len(core(ranks)) else 2 * (alpha_s + size_bytes * beta_s)

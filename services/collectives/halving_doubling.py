@@ -18,7 +18,7 @@ class HalvingDoubling(Collective):
     """
 
     kind: Literal["halving_doubling"] = "halving_doubling"
-    formula: ClassVar[str] = "2⌊lg n⌋α + 2(p-1)/p·S·β; + 3α + 2S·β where n ≠ p = 2^⌊lg n⌋"
+    formula: ClassVar[str] = "2⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
 
     def schedule(self, ranks: int) -> Schedule:
         members = core(ranks)
@@ -26,7 +26,10 @@ class HalvingDoubling(Collective):
         return Schedule(parts=parts, rounds=folded(ranks, parts, (*_halving(members), *_doubling(members))))
 
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """Halves, quarters, ...: (p-1)/p of the vector, there and back; to fold takes it whole twice, and a token."""
+        """Halves, quarters, ...: (p-1)/p of the vector, there and back; to fold takes it whole twice.
+
+        Nobody waits for the token: of two that swap halves, it is on its way with the other one's half.
+        """
         power = len(core(ranks))
         swapping_s = 2 * (power.bit_length() - 1) * alpha_s + 2 * (power - 1) / power * size_bytes * beta_s
         return swapping_s + fold_s(ranks, size_bytes, alpha_s, beta_s)

@@ -24,6 +24,7 @@ class RecursiveDoubling(Collective):
         return Schedule(rounds=folded(ranks, 1, rounds))
 
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """Every round moves the whole vector; to fold takes two more, and a token."""
+        """Every round moves the whole vector; to fold takes two more, and a token that the first round waits for."""
         rounds = ranks.bit_length() - 1
-        return rounds * (alpha_s + size_bytes * beta_s) + fold_s(ranks, size_bytes, alpha_s, beta_s)
+        token_s = alpha_s * (ranks != len(core(ranks)))
+        return rounds * (alpha_s + size_bytes * beta_s) + token_s + fold_s(ranks, size_bytes, alpha_s, beta_s)

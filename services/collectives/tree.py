@@ -12,7 +12,7 @@ class Tree(Collective):
     """
 
     kind: Literal["tree"] = "tree"
-    formula: ClassVar[str] = "2⌈lg n⌉(α + S·β)"
+    formula: ClassVar[str] = "2⌊lg n⌋α + 2⌈lg n⌉S·β"
 
     def schedule(self, ranks: int) -> Schedule:
         pairs = [
@@ -24,5 +24,9 @@ class Tree(Collective):
         return Schedule(rounds=(*sums, *totals))
 
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """As many rounds in each direction as n-1 has binary digits."""
-        return 2 * (ranks - 1).bit_length() * (alpha_s + size_bytes * beta_s)
+        """As many rounds in each direction as n-1 has binary digits.
+
+        Where n is no power of two, the textbook has one more alpha each way: there nobody sends before its round, here
+        a rank without children does, and its message is on its way meanwhile.
+        """
+        return 2 * ((ranks.bit_length() - 1) * alpha_s + (ranks - 1).bit_length() * size_bytes * beta_s)

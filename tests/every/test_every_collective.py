@@ -364,9 +364,7 @@ def test_the_closed_form_holds_for_other_numbers_of_ranks(
 
 
 def uneven(collective: Collective, ranks: int) -> bool:
-    """Whether ranks of a later round have nothing to do in the first, and begin before the others."""
-    if isinstance(collective, Tree):
-        return fold(ranks) > 0
+    """Whether some ranks have nothing to do inside their rack, and begin before the others."""
     return bool(ranks % (getattr(collective, "size", None) or ranks))
 
 
