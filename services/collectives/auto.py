@@ -13,16 +13,15 @@ from services.collectives.ring import Ring
 from services.collectives.tree import Tree
 from services.errors import ProtocolError
 
-CANDIDATES: tuple[Collective, ...] = (  # of equals the first is taken: the simplest
+CANDIDATES: tuple[Collective, ...] = (  # of equals the first is taken
     Ring(order="racks"),
     HalvingDoubling(),
     RecursiveDoubling(),
-    Hierarchical(),
     DoubleTree(),
     Tree(),
     ReduceToOne(),
-    HierarchicalCopy(),
 )
+TWO_LEVELS: tuple[Collective, ...] = (Hierarchical(), HierarchicalCopy())  # where there are two
 
 
 class Auto(Collective):
@@ -32,7 +31,8 @@ class Auto(Collective):
     formula: ClassVar[str] = "that of the member in its place"
 
     def candidates(self, site: Site) -> tuple[Collective, ...]:
-        return tuple(candidate.settled(site) for candidate in CANDIDATES)
+        levels = TWO_LEVELS if len([rack for rack in site.racks if rack]) > 1 else ()
+        return tuple(candidate.settled(site) for candidate in (*CANDIDATES, *levels))
 
     def schedule(self, ranks: int) -> Schedule:  # noqa: ARG002 - there is none
         self._undecided()
