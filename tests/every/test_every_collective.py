@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import permutations
 from math import inf
 from typing import Any, TypeAlias, get_args
 
@@ -33,11 +34,12 @@ from services.collectives.part import part_of
 from services.compressors import Compressor, Fp16
 from services.device import HostArray
 from services.links import QUANTUM_BYTES, Port, goodput
+from services.network import Network, Path
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Cost
 from services.transport.base import Message, Traffic
 from services.transport.mailbox import Mailbox
-from services.transport.virtual import Fabric
+from services.transport.virtual import NO_NETWORK, Fabric
 from services.units import Rate
 
 EXAMPLES: list[Collective] = [
@@ -81,11 +83,12 @@ async def exchange(
     piece_bytes: int = QUANTUM_BYTES,
     compressor: Compressor = PLAIN,
     mailbox: type[Mailbox] = Mailbox,
+    network: Network = NO_NETWORK,
 ) -> Exchange:
     """All ranks at once, on links of equal rate."""
     names = [f"rank-{rank}" for rank in range(len(vectors))]
     links = [{name: Port(bytes_per_s) for name in names} for _ in range(2)]
-    fabric = Fabric(*links, timeout_s=1e6)
+    fabric = Fabric(*links, timeout_s=1e6, network=network)
     fabric.mailboxes = {name: mailbox(1e6) for name in names}
     transports = [fabric.transport(name) for name in names]
     results = [vector.copy() for vector in vectors]
@@ -381,6 +384,26 @@ def test_the_closed_form_counts_the_waits_of_the_longest_chain(collective: Colle
 
     formula_s = collective.seconds(ranks, 0.0, 2.5, 1.0)
     assert waits_s <= formula_s if uneven(collective, ranks) else waits_s == pytest.approx(formula_s)
+
+
+@every_collective
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_delays_take_as_long_as_the_formulas_alphas(
+    collective: Collective, ranks: int, in_virtual_time: InVirtualTime
+) -> None:
+    """Of a pipeline, pieces hide some of them."""
+    size, rate, delay_s = 250_000, 1e7, 0.05
+    vectors, schedule = [np.ones(size, "float32")] * ranks, collective.schedule(ranks)
+    names = [f"rank-{rank}" for rank in range(ranks)]
+    far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
+
+    near_s, far_s = (
+        in_virtual_time(exchange(schedule, vectors, rate, network=each)).seconds for each in (Network(), far)
+    )
+
+    waits_s = collective.seconds(ranks, 0.0, delay_s, 0.0)
+    assert far_s - near_s <= waits_s * 1.001
+    assert far_s - near_s == pytest.approx(waits_s, rel=0.02) or schedule.pipelined or uneven(collective, ranks)
 
 
 @every_collective
