@@ -35,11 +35,12 @@ class AllReduce(Strategy):
         return f"all_reduce adds on the way, so it takes compressors without memory; {self.compress.kind} has one"
 
     def settled(self, site: Site, cost: Cost) -> Self:
-        return min(self._candidates(site), key=lambda candidate: candidate.predict(cost).exchange_s)
+        first, *others = self._candidates(site)
+        return min(first, *others, key=lambda each: each.predict(cost).exchange_s) if others else first
 
     def choices(self, site: Site, cost: Cost) -> dict[str, float]:
-        found = {str(each.collective.kind): each.predict(cost).exchange_s for each in self._candidates(site)}
-        return found if len(found) > 1 else {}
+        first, *others = self._candidates(site)
+        return {str(each.collective.kind): each.predict(cost).exchange_s for each in (first, *others) if others}
 
     def _candidates(self, site: Site) -> list[Self]:
         return [self.model_copy(update={"collective": each}) for each in self.collective.candidates(site)]

@@ -39,7 +39,7 @@ def plan(collective: dict[str, Any], workers: int = 8, features: int = 64, **clu
             "dataset": {"kind": "synthetic_regression", "samples": 40, "features": features, "outputs": 64},
             "model": {"kind": "linear"},
             "optimiser": {"kind": "sgd", "rate": 1e-3},
-            "batch": 16,
+            "batch": 32,
         },
         "cluster": {"workers": workers, **cluster, "worker": port | cluster.get("worker", {})},
         "strategies": {"it": {"kind": "all_reduce", "collective": collective}},
