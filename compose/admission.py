@@ -184,9 +184,8 @@ def _most(plan: Plan, node: NodePlan, which: str) -> float:
 def _phases(plan: Plan) -> tuple[list[Flow], ...]:
     """Who sends to whom at once."""
     workers, servers = plan.cost.workers, plan.cost.servers
-    edges = {edge for route in plan.routes for edge in (*route.sums, *route.spreads)}
     up = [(worker, server) for worker in workers for server in servers]
-    rounds = [(workers[source], workers[target]) for source, target in edges]
+    rounds = [(workers[source], workers[target]) for source, target in sorted(plan.schedule.edges)]
     return tuple(phase for phase in (rounds, up, [(server, worker) for worker, server in up]) if phase)
 
 
@@ -199,7 +198,8 @@ def _total_bps(plan: Plan) -> float:
 def _messages(plan: Plan) -> int:
     """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
     piece_bytes = plan.piece_bytes if plan.engine == "local" else PIECE_BYTES
-    whole = sum(route.sends(rank) for route in plan.routes for rank in range(plan.workers))
+    piece_bytes = min(piece_bytes, plan.schedule.segment_bytes or piece_bytes)
+    whole = sum(plan.schedule.sends(rank) for rank in range(plan.workers))
     whole += 2 * plan.workers * plan.servers
     if not whole:
         return 0

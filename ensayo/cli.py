@@ -68,7 +68,7 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     from compose.load import find, load
     from compose.run import admitted
     from ensayo.tables import plan_table
-    from ensayo.wording import admission
+    from ensayo.wording import admission, choices
     from services.plan import Nowhere, make_plan
 
     loaded = load(find(scenario), settings(sets), engine)
@@ -79,7 +79,7 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
         for trial in loaded.trials()
     ]
     Console().print(plan_table(plans))
-    for line in admission(allowed, plans):
+    for line in (*choices(plans), *admission(allowed, plans)):
         typer.echo(line)
 
 

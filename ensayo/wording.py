@@ -51,6 +51,19 @@ def admission(allowed: Admission, plans: Sequence[Plan]) -> Iterator[str]:
     yield f"most is wanted by {needed.trial}: {needed.binding}"
 
 
+def choices(plans: Sequence[Plan]) -> Iterator[str]:
+    """What plans have chosen themselves, by what each way would take: a line per trial that left something open."""
+    for plan in plans:
+        if plan.choices:
+            first, *others = sorted(plan.choices, key=plan.choices.__getitem__)
+            told = ", ".join(f"{kind} {_ms(plan.choices[kind])}" for kind in others)
+            yield f"{plan.trial[:3]} {title(plan)}: {first}, {_ms(plan.choices[first])} an exchange; {told}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.4g} ms"
+
+
 def title(plan: Plan) -> str:
     """A trial in a few words."""
     workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"

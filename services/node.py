@@ -97,7 +97,7 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
         workers=tuple(node.name for node in plan.of_role("worker")),
         servers=tuple(node.name for node in plan.of_role("ps_shard")),
         shards=plan.shards,
-        routes=plan.routes,
+        schedule=plan.schedule,
         optimiser=plan.optimiser,
         device=device,
         transport=_transport(plan, me, seams, timeline.hindrances),

@@ -2,15 +2,18 @@
 
 import hashlib
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Literal, Protocol, TypeAlias
 
-from services.collectives import Route
+from pydantic import Field
+
+from services.collectives import Schedule, Site
 from services.component import Record
 from services.data import Order, apportion
 from services.datasets import AnyDataset
 from services.device import Want
 from services.devices import AnyVariation
-from services.layout import Range, ranges
+from services.layout import Layout, Range, ranges
 from services.links import goodput, quantum_bytes
 from services.models import AnyModel
 from services.network import Network, Port, resolve
@@ -112,7 +115,7 @@ class Plan(Record):
     servers: int
     nodes: tuple[NodePlan, ...]
     shards: tuple[Range, ...]
-    routes: tuple[Route, ...]
+    schedule: Schedule  # of the collective
     network: Network = Network()
     events: tuple[Event, ...] = ()
     horizon_s: float | None = None  # virtual; random events were drawn up to here; None: there are none
@@ -127,6 +130,7 @@ class Plan(Record):
 
     bytes_per_step: dict[str, int]
     predicted: Predicted
+    choices: dict[str, float] = Field({})  # where the strategy was chosen here: seconds of an exchange by each way
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
 
     @property
@@ -191,17 +195,19 @@ def make_plan(
         dilation: where the scenario leaves it to this host.
         alpha_s: wall seconds that this host adds to a message, as calibrated; 0 when it is not known.
     """
-    scenario, strategy = trial.scenario, trial.strategy
+    scenario = trial.scenario
     work, workers = scenario.workload, scenario.cluster.workers
     task, samples = posed(work.dataset)
     batch = work.global_batch(workers)
     layout = work.model.layout(task)
     itemsize = int(DTYPES[work.precision].removeprefix("float")) // 8
     steps = work.steps(workers)
-    nodes = _nodes(scenario, strategy.server_count, addressing)
+    nodes = _nodes(scenario, trial.strategy.server_count, addressing)
     network = _network(scenario, nodes)
     slower = dilation if scenario.dilation == AUTO else scenario.dilation
     cost = _cost(nodes, network, layout.size, DTYPES[work.precision], batch, alpha_s / slower)
+    site = _site(scenario, nodes, layout)
+    strategy = trial.strategy.settled(site, cost)
     predicted = strategy.predict(cost)
     drawn_s = predicted.step_s * steps * HORIZON
     return Plan(
@@ -233,7 +239,7 @@ def make_plan(
         servers=strategy.server_count,
         nodes=nodes,
         shards=ranges(layout.size, strategy.server_count) if strategy.server_count else (),
-        routes=strategy.routes(workers),
+        schedule=strategy.schedule(workers),
         dilation=slower,
         alpha_s=alpha_s / slower,
         security=scenario.security,
@@ -241,6 +247,7 @@ def make_plan(
         fidelity=scenario.fidelity,
         bytes_per_step=_bytes_per_step(strategy, workers, layout.size, DTYPES[work.precision]),
         predicted=predicted,
+        choices=trial.strategy.choices(site, cost),
         network=network,
         events=decide(scenario.events, steps, drawn_s, trial.seed),
         horizon_s=drawn_s if any(what.at.random for what in scenario.events) else None,
@@ -309,6 +316,17 @@ def _network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
     cluster = scenario.cluster
     ports = {node.name: cluster.port(node.name) for node in members}
     return resolve(cluster.network, cluster.links, members, ports)
+
+
+def _site(scenario: Scenario, nodes: Sequence[NodePlan], layout: Layout) -> Site:
+    """Which workers stand together, and of which arrays the vector is made."""
+    ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
+    members = [node for node in nodes if node.role != "coordinator"]
+    places = scenario.cluster.network.places(members)
+    return Site(
+        racks=tuple(tuple(ranks[name] for name in place if name in ranks) for place in places),
+        tensors=tuple(prod(shape) for _, shape in layout.arrays),
+    )
 
 
 def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, dtype: str) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Did every node send what the routes say?"""
+"""Did every node send what the plan says?"""
 
 from analysis.checks.verdict import Verdict, degraded, invalid, valid
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
@@ -18,5 +18,5 @@ def bytes_on_wire(trial: TrialTable) -> Verdict:
     errors = {node: (sent[node] - count) / max(count, 1) for node, count in expected.items()}
     node = max(errors, key=lambda name: abs(errors[name]))
     if abs(errors[node]) > TOLERANCE:
-        return invalid(f"{node} sent {sent[node]} bytes where the routes say {expected[node]} ({errors[node]:+.1%})")
-    return valid(f"bytes sent agree with the routes within {abs(errors[node]):.2%}")
+        return invalid(f"{node} sent {sent[node]} bytes where the plan says {expected[node]} ({errors[node]:+.1%})")
+    return valid(f"bytes sent agree with the plan within {abs(errors[node]):.2%}")

@@ -11,7 +11,7 @@ def bytes_sent(trial: TrialTable) -> dict[str, int]:
 
 
 def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Payload bytes by node as counted from the routes: bytes per step x steps that the node did.
+    """Payload bytes by node as counted from the schedule: bytes per step x steps that the node did.
 
     A server does not step; it answers its workers, so it is given the mean of their steps.
     """

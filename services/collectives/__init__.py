@@ -1,8 +1,46 @@
-"""Collectives: all-reduce algorithms as data. `Ring` is the one there is; `AnyCollective` is the registry."""
+"""Collectives: all-reduce algorithms as data, one per file. `AnyCollective` is the registry."""
 
-from services.collectives.base import Collective, Route
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from services.collectives.auto import Auto
+from services.collectives.base import Collective, Schedule, Site, Transfer
+from services.collectives.double_tree import DoubleTree
+from services.collectives.halving_doubling import HalvingDoubling
+from services.collectives.hierarchical import Hierarchical
+from services.collectives.hierarchical_copy import HierarchicalCopy
+from services.collectives.recursive_doubling import RecursiveDoubling
+from services.collectives.reduce_to_one import ReduceToOne
 from services.collectives.ring import Ring
+from services.collectives.tree import Tree
 
-AnyCollective = Ring  # becomes a union discriminated by `kind` with the second member
+AnyCollective: TypeAlias = Annotated[
+    Ring
+    | ReduceToOne
+    | HierarchicalCopy
+    | Tree
+    | DoubleTree
+    | RecursiveDoubling
+    | HalvingDoubling
+    | Hierarchical
+    | Auto,
+    Field(discriminator="kind"),
+]
 
-__all__ = ["AnyCollective", "Collective", "Ring", "Route"]
+__all__ = [
+    "AnyCollective",
+    "Auto",
+    "Collective",
+    "DoubleTree",
+    "HalvingDoubling",
+    "Hierarchical",
+    "HierarchicalCopy",
+    "RecursiveDoubling",
+    "ReduceToOne",
+    "Ring",
+    "Schedule",
+    "Site",
+    "Transfer",
+    "Tree",
+]

@@ -1,84 +1,165 @@
-"""The contract of a collective: who sums which part of the vector with whom, as data.
+"""The contract of a collective: who sends which part of the vector to whom, as data.
 
-A collective cuts the vector into chunks. Per chunk it names the edges to sum along and the edges to spread along;
-nothing here sends anything. One executor (`executor.py`) runs every collective, and bytes and messages per rank can be
-counted before a run starts.
+A collective cuts the vector into chunks and lists rounds of transfers; nothing here sends anything. One executor
+(`executor.py`) runs every collective, and bytes, messages and waits are counted from the same rounds before a run
+starts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from services.component import Component, Record
+from services.errors import ProtocolError
+from services.layout import Range, ranges
 
-Edge = tuple[int, int]  # (from rank, to rank)
+Edge: TypeAlias = tuple[int, int]  # (from rank, to rank)
+Does: TypeAlias = Literal["adds", "copies", "allows"]
 
 
-class Route(Record):
-    """The way of one chunk: its partial sums travel along `sums` to the root, its total along `spreads` to everybody.
+class Transfer(NamedTuple):
+    """One rank sends the chunks first, ..., last - 1 to another, in one message if the transport likes its size.
 
-    Both lists are in the order in which a rank adds or forwards; a rank has at most one outgoing sum edge and at most
-    one incoming spread edge, so every chunk is reduced along one path and all replicas hold the same bits.
+    The receiver adds them to its own, or takes them instead of its own; or there is no payload, and the receiver is
+    allowed to go on with these chunks: a token.
     """
 
-    chunk: int
-    sums: tuple[Edge, ...]
-    spreads: tuple[Edge, ...]
+    source: int
+    target: int
+    first: int
+    last: int
+    does: Does
 
-    def adds_from(self, rank: int) -> tuple[int, ...]:
-        """Ranks whose partial sums `rank` adds to its own, in order."""
-        return tuple(source for source, target in self.sums if target == rank)
+    @property
+    def edge(self) -> Edge:
+        """Who sends to whom."""
+        return self.source, self.target
 
-    def passes_to(self, rank: int) -> tuple[int, ...]:
-        """The rank that receives the partial sum of `rank`; empty for the root."""
-        return tuple(target for source, target in self.sums if source == rank)
+    def weight(self, weights: Sequence[int]) -> int:
+        """What it carries, when each chunk weighs so much; a token carries nothing."""
+        return sum(weights[self.first : self.last]) if self.does != "allows" else 0
 
-    def copies_from(self, rank: int) -> tuple[int, ...]:
-        """The rank that gives `rank` the total; empty for the root."""
-        return tuple(source for source, target in self.spreads if target == rank)
 
-    def spreads_to(self, rank: int) -> tuple[int, ...]:
-        """Ranks to which `rank` forwards the total."""
-        return tuple(target for source, target in self.spreads if source == rank)
+Round: TypeAlias = tuple[Transfer, ...]
 
-    def partners(self, rank: int) -> tuple[int, ...]:
+
+class Schedule(Record):
+    """Rounds of transfers, in which every rank finds its own part.
+
+    Within a round a rank sends what it held before it, then takes what it receives, in the order of the transfers.
+    Rounds are no barriers. What is sent waits for what was received before of the same chunks; what is received is
+    taken after all that was sent and received before of the same chunks. So sums are formed in a fixed order.
+    """
+
+    parts: int = 1  # chunks of the vector, equal to one entry; unless:
+    tensors: tuple[int, ...] = ()  # entries of each chunk
+    rounds: tuple[Round, ...] = ()
+    # Pieces follow each other through the ranks. Otherwise a transfer waits until what it depends on is there as a
+    # whole, and until this rank has sent what earlier rounds ask for.
+    pipelined: bool = False
+    segment_bytes: int | None = None  # the largest piece, where a transport would take larger ones
+    sums_first: bool = False  # of the pieces that a rank could send, partial sums go before totals, one at a time
+
+    @property
+    def transfers(self) -> Iterator[Transfer]:
+        """All of them, in order."""
+        return (transfer for each in self.rounds for transfer in each)
+
+    @property
+    def edges(self) -> frozenset[Edge]:
+        """Who sends to whom at any time."""
+        return frozenset(transfer.edge for transfer in self.transfers)
+
+    def chunks(self, size: int) -> tuple[Range, ...]:
+        """How a vector of `size` entries is cut; raises ProtocolError when it is not the one that was planned for."""
+        if not self.tensors:
+            return ranges(size, self.parts)
+        if sum(self.tensors) != size:
+            raise ProtocolError(f"a vector of {size} entries is not one of arrays of {self.tensors}")
+        return tuple(Range(start, stop) for start, stop in pairwise(accumulate(self.tensors, initial=0)))
+
+    def partners(self, rank: int) -> frozenset[int]:
         """Ranks to which `rank` sends anything."""
-        return self.passes_to(rank) + self.spreads_to(rank)
-
-    def latency_s(self, waits_s: Mapping[Edge, float]) -> float:
-        """Seconds that the chunk spends waiting on its longest way to the root and on to the last rank.
-
-        `waits_s` is what each edge takes beside moving bytes.
-        """
-        return _longest(self.sums, waits_s) + _longest(self.spreads, waits_s)
+        return frozenset(target for source, target in self.edges if source == rank)
 
     def sends(self, rank: int) -> int:
-        """Messages that `rank` sends for this chunk, before it is cut into pieces."""
-        return len(self.partners(rank))
+        """Messages that `rank` sends, before long ones are cut into pieces."""
+        return sum(transfer.source == rank for transfer in self.transfers)
+
+    def sent(self, ranks: int, size: int, weigh: Callable[[int], int]) -> tuple[int, ...]:
+        """Payload bytes that each of `ranks` sends for a vector of `size` entries; `weigh` gives those of a chunk."""
+        weights = [weigh(chunk.size) for chunk in self.chunks(size)]
+        counts = [0] * ranks
+        for transfer in self.transfers:
+            counts[transfer.source] += transfer.weight(weights)
+        return tuple(counts)
+
+    @property
+    def loads(self) -> tuple[Mapping[Edge, int], ...]:
+        """What each edge carries while nothing else moves: round by round, or all at once when pipelined.
+
+        In entries, or in chunks where all are equal: only ratios mean something.
+        """
+        weights, together = self.tensors or (1,) * self.parts, (tuple(self.transfers),)
+        return tuple(_load(each, weights) for each in (together if self.pipelined else self.rounds))
+
+    def latency_s(self, waits_s: Mapping[Edge, float]) -> float:
+        """Seconds that the longest chain of transfers spends waiting; each edge takes `waits_s` beside moving bytes."""
+        arrived: defaultdict[int, dict[int, float]] = defaultdict(dict)  # rank -> chunk -> since when it is there
+        for each in self.rounds:
+            waited = [(transfer, _ready(arrived[transfer.source], transfer)) for transfer in each]
+            for transfer, since in waited:
+                here, at = arrived[transfer.target], since + waits_s[transfer.edge]
+                here.update({k: max(here.get(k, 0.0), at) for k in range(transfer.first, transfer.last)})
+        return max((at for here in arrived.values() for at in here.values()), default=0.0)
 
 
-def _longest(edges: Iterable[Edge], waits_s: Mapping[Edge, float]) -> float:
-    """The longest chain of edges that follow each other; edges come in the order in which they are used."""
-    arrived: dict[int, float] = {}
-    for source, target in edges:
-        arrived[target] = max(arrived.get(target, 0.0), arrived.get(source, 0.0) + waits_s[source, target])
-    return max(arrived.values(), default=0.0)
+def _ready(arrived: Mapping[int, float], transfer: Transfer) -> float:
+    """When all that a transfer carries has arrived at its sender."""
+    return max((arrived.get(chunk, 0.0) for chunk in range(transfer.first, transfer.last)), default=0.0)
+
+
+def _load(transfers: Sequence[Transfer], weights: Sequence[int]) -> Mapping[Edge, int]:
+    """What is carried, by edge."""
+    load: defaultdict[Edge, int] = defaultdict(int)
+    for transfer in transfers:
+        load[transfer.edge] += transfer.weight(weights)
+    return load
+
+
+class Site(Record):
+    """What a collective may want to know of the place where it runs."""
+
+    racks: tuple[tuple[int, ...], ...]  # ranks that stand together; every rank once
+    tensors: tuple[int, ...]  # entries of the model's arrays, in the order of the vector
 
 
 class Collective(Component, ABC):
-    """A way for n ranks to end up with the sum of their vectors."""
+    """A way for n ranks to end up with the sum of their vectors.
+
+    The closed forms count alpha once per message of the longest chain, whether pieces hide some of it or not.
+    """
 
     formula: ClassVar[str]  # `seconds` as a reader of a report should see it
 
     @abstractmethod
-    def routes(self, ranks: int) -> tuple[Route, ...]:
-        """One route per chunk; no routes for a single rank."""
+    def schedule(self, ranks: int) -> Schedule:
+        """The rounds; none for a single rank."""
 
     @abstractmethod
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
         """Closed form of the run time: `alpha_s` seconds per message, `beta_s` seconds per byte and direction."""
 
+    def refusal(self, ranks: int) -> str | None:  # noqa: ARG002 - most take any number
+        """Why it can't run on so many ranks; None when it can."""
+        return None
 
-def shift(ranks: int, start: int) -> Iterable[Edge]:
-    """The n-1 edges of the chain that begins at `start` and follows the ranks upwards, round the corner."""
-    return (((start + hop) % ranks, (start + hop + 1) % ranks) for hop in range(ranks - 1))
+    def settled(self, site: Site) -> Self:  # noqa: ARG002 - most are the same everywhere
+        """The same with all decided that depends on the place."""
+        return self
+
+    def candidates(self, site: Site) -> tuple["Collective", ...]:
+        """The collectives of which the plan takes the cheapest, settled."""
+        return (self.settled(site),)

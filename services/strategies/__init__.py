@@ -1,6 +1,6 @@
 """Strategies: how workers agree on an update.
 
-`none` trains on one worker, `all_reduce` sums gradients along a collective's routes, `parameter_server` lets servers
+`none` trains on one worker, `all_reduce` sums gradients along a collective's schedule, `parameter_server` lets servers
 hold the parameters. `AnyStrategy` is the registry: the kinds that a scenario may name.
 """
 

@@ -1,23 +1,24 @@
 """All-reduce: every worker ends the exchange with the sum of all gradients and updates its own replica."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal, Self
 
 from pydantic import Field
 
-from services.collectives import AnyCollective, Ring, Route
+from services.collectives import AnyCollective, Ring, Schedule, Site
+from services.collectives.base import Edge
 from services.collectives.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, Identity
 from services.device import Vector
-from services.layout import ranges
 from services.runlog import Phases
-from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
+from services.strategies.base import Cost, Flow, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
 
 
 class AllReduce(Strategy):
     """Synchronous data parallelism: every gradient is weighted by its share of the samples, and all are summed.
 
-    Sums are formed along fixed routes, so all replicas hold the same bits and a run repeats with its seed.
+    Sums are formed in a fixed order, so all replicas hold the same bits and a run repeats with its seed.
     """
 
     kind: Literal["all_reduce"] = "all_reduce"
@@ -28,33 +29,39 @@ class AllReduce(Strategy):
     def number_format(self) -> Compressor:
         return self.compress
 
-    def routes(self, workers: int) -> tuple[Route, ...]:
-        return self.collective.routes(workers)
-
-    def refusal(self, workers: int) -> str | None:  # noqa: ARG002 - any number of workers can form a ring
+    def refusal(self, workers: int) -> str | None:
         if self.compress.init(1) is None:
-            return None
+            return self.collective.refusal(workers)
         return f"all_reduce adds on the way, so it takes compressors without memory; {self.compress.kind} has one"
 
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
-        routes = self.routes(workers)
-        return Sent(workers=tuple(self._sends(routes, rank, entries, dtype) for rank in range(workers)))
+    def settled(self, site: Site, cost: Cost) -> Self:
+        first, *others = self._candidates(site)
+        return min(first, *others, key=lambda each: each.predict(cost).exchange_s) if others else first
 
-    def _sends(self, routes: Sequence[Route], rank: int, entries: int, dtype: str) -> int:
-        """Payload bytes that `rank` sends when a vector of `entries` goes along `routes`."""
-        chunks = ranges(entries, len(routes)) if routes else ()
-        sent = zip(routes, chunks, strict=True)
-        return sum(route.sends(rank) * self.compress.nbytes(chunk.size, dtype) for route, chunk in sent)
+    def choices(self, site: Site, cost: Cost) -> dict[str, float]:
+        first, *others = self._candidates(site)
+        return {str(each.collective.kind): each.predict(cost).exchange_s for each in (first, *others) if others}
+
+    def _candidates(self, site: Site) -> list[Self]:
+        return [self.model_copy(update={"collective": each}) for each in self.collective.candidates(site)]
+
+    def schedule(self, workers: int) -> Schedule:
+        return self.collective.schedule(workers)
+
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
+        sent = self.schedule(workers).sent(workers, entries, lambda size: self.compress.nbytes(size, dtype))
+        return Sent(workers=sent)
 
     def predict(self, cost: Cost) -> Predicted:
-        size_bytes, ranks = self.compress.nbytes(cost.entries, cost.dtype), len(cost.workers)
-        routes = self.routes(ranks)
-        edges = {edge for route in routes for edge in (*route.sums, *route.spreads)}
-        flows = {edge: (cost.workers[edge[0]], cost.workers[edge[1]]) for edge in edges}
-        moving_s = self.collective.seconds(ranks, size_bytes, 0.0, cost.together_s(list(flows.values()), 1.0))
-        waits_s = {edge: cost.latency_s([flow]) for edge, flow in flows.items()}
-        exchange_s = moving_s + max((route.latency_s(waits_s) for route in routes), default=0.0)
-        return Predicted(compute_s=cost.compute_s, exchange_s=exchange_s, formula=f"t_c + {self.collective.formula}")
+        """The closed form in seconds per byte of this network, and the waits of the longest chain of transfers."""
+        ranks, schedule = len(cost.workers), self.schedule(len(cost.workers))
+        size_bytes = self.compress.nbytes(cost.entries, cost.dtype)
+        flows = {edge: (cost.workers[edge[0]], cost.workers[edge[1]]) for edge in schedule.edges}
+        moving_s = self.collective.seconds(ranks, size_bytes, 0.0, _beta_s(schedule, cost))
+        waits_s = schedule.latency_s({edge: cost.latency_s([flow]) for edge, flow in flows.items()})
+        return Predicted(
+            compute_s=cost.compute_s, exchange_s=moving_s + waits_s, formula=f"t_c + {self.collective.formula}"
+        )
 
     def init(self, peer: Peer, params: Vector) -> State:
         return peer.optimiser.init(params)
@@ -65,6 +72,25 @@ class AllReduce(Strategy):
         with phases.span("exchange"):
             own = peer.device.to_host(gradient.mean)
             mean = own * own.dtype.type(gradient.samples / peer.batch_size(step))
-            await all_reduce(peer.transport, peer.workers, peer.rank, peer.routes, step, mean, self.compress)
+            await all_reduce(peer.transport, peer.workers, peer.rank, peer.schedule, step, mean, self.compress)
         with phases.span("update"):
             return Outcome(*peer.optimiser.step(params, peer.device.to_device(mean), state))
+
+
+def _beta_s(schedule: Schedule, cost: Cost) -> float:
+    """Seconds per byte: what the rounds take on this network, over what they take where each port moves one a second.
+
+    On equal links behind a switch it is their seconds per byte, whatever the schedule.
+    """
+    links = dict.fromkeys(cost.workers, 1.0)
+    equal = Cost(workers=cost.workers, entries=1, dtype=cost.dtype, uplinks_s=links, downlinks_s=links, compute_s=0.0)
+    taken = seconds = 0.0
+    for load, rounds in Counter(_by_name(load, cost.workers) for load in schedule.loads).items():
+        taken += rounds * cost.moving_s(dict(load))
+        seconds += rounds * equal.moving_s(dict(load))
+    return taken / seconds if seconds else 0.0
+
+
+def _by_name(load: Mapping[Edge, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
+    """What each flow carries in a round; equal for rounds in which the same happens."""
+    return tuple(sorted(((names[source], names[target]), weight) for (source, target), weight in load.items()))

@@ -5,12 +5,12 @@ sends (bytes per node and step) and what it should cost (a closed form), all bef
 """
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from services.collectives.base import Route
+from services.collectives.base import Schedule, Site
 from services.component import Component, Record
 from services.compressors import Compressor, Identity
 from services.device import Device, Vector
@@ -40,7 +40,7 @@ class Peer:
     workers: Sequence[str]  # node names by rank
     servers: Sequence[str]  # node names by shard
     shards: Sequence[Range]  # which range of the vector each server holds
-    routes: Sequence[Route]
+    schedule: Schedule  # of its collective
     optimiser: AnyOptimiser
     device: Device
     transport: Transport
@@ -82,13 +82,21 @@ class Cost(Record):
     compute_s: float  # of one step of the slowest worker
 
     def together_s(self, flows: Collection[Flow], size_bytes: float) -> float:
-        """Seconds in which all flows move `size_bytes` each at once: what the most loaded port or pipe takes."""
-        sent, received = Counter(source for source, _ in flows), Counter(target for _, target in flows)
-        loads = [count * self.uplinks_s[name] for name, count in sent.items()]
-        loads += [count * self.downlinks_s[name] for name, count in received.items()]
+        """Seconds in which all flows move `size_bytes` each at once."""
+        return self.moving_s(dict.fromkeys(flows, size_bytes))
+
+    def moving_s(self, loads: Mapping[Flow, float]) -> float:
+        """Seconds in which every flow moves its bytes, all at once: what the most loaded port or pipe takes."""
+        sent, received = defaultdict[str, float](float), defaultdict[str, float](float)
+        for (source, target), size_bytes in loads.items():
+            sent[source] += size_bytes
+            received[target] += size_bytes
+        taken = [size_bytes * self.uplinks_s[name] for name, size_bytes in sent.items()]
+        taken += [size_bytes * self.downlinks_s[name] for name, size_bytes in received.items()]
         for pipe in self.network.pipes:
-            loads.append(sum(pipe.carries(*flow) for flow in flows) / goodput(pipe.rate_bps))
-        return size_bytes * max(loads, default=0.0)
+            passed = sum(size_bytes for flow, size_bytes in loads.items() if pipe.carries(*flow))
+            taken.append(passed / goodput(pipe.rate_bps))
+        return max(taken, default=0.0)
 
     def latency_s(self, flows: Collection[Flow]) -> float:
         """Seconds until the first byte of a message has arrived, on the longest way; α is in it."""
@@ -135,9 +143,17 @@ class Strategy(Component, ABC):
         """The optimiser that makes one update of this strategy."""
         return given
 
-    def routes(self, workers: int) -> tuple[Route, ...]:  # noqa: ARG002 - only collectives have routes
-        """The routes of the collective that it uses."""
-        return ()
+    def settled(self, site: Site, cost: Cost) -> Self:  # noqa: ARG002 - most are the same everywhere
+        """The same with all decided that depends on the place; what is asked below is asked of this."""
+        return self
+
+    def choices(self, site: Site, cost: Cost) -> dict[str, float]:  # noqa: ARG002 - most leave nothing to choose
+        """Predicted seconds of an exchange by each way of which `settled` has taken the shortest."""
+        return {}
+
+    def schedule(self, workers: int) -> Schedule:  # noqa: ARG002 - only collectives have rounds
+        """The schedule of the collective that it uses."""
+        return Schedule()
 
     @abstractmethod
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
@@ -149,8 +165,7 @@ class Strategy(Component, ABC):
 
     def partners(self, peer: Peer) -> tuple[str, ...]:
         """Names of the nodes to which this worker sends."""
-        ranks = {rank for route in peer.routes for rank in route.partners(peer.rank)}
-        return tuple(peer.workers[rank] for rank in sorted(ranks))
+        return tuple(peer.workers[rank] for rank in sorted(peer.schedule.partners(peer.rank)))
 
     @abstractmethod
     def init(self, peer: Peer, params: Vector) -> State:

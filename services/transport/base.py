@@ -12,12 +12,13 @@ Buffer = bytes | memoryview  # contiguous
 class Stage(IntEnum):
     """Which part of a step a message belongs to."""
 
-    SUM = 1  # a partial sum on its way to the root of its chunk
-    SPREAD = 2  # a total on its way back
+    SUM = 1  # a partial sum
+    SPREAD = 2  # a total
     PUSH = 3  # a gradient for a server
     REPLY = 4  # parameters for a worker
     LEAVE = 5  # the worker will push no more
     END = 6  # the last word of a stream: without it, the stream has broken off
+    ALLOW = 7  # a token: the receiver may go on
 
 
 class Tag(NamedTuple):

@@ -26,7 +26,7 @@ def smoke(pytestconfig: pytest.Config) -> Path:
 
 @pytest.mark.parametrize("strategy", EVERY)
 def test_every_strategy_succeeds_and_accounts_for_every_byte(run_trial: RunTrial, smoke: Path, strategy: str) -> None:
-    """Payload as the routes say, and an interface that has sent at least that and not much more."""
+    """Payload as the plan says, and an interface that has sent at least that and not much more."""
     trial = run_trial("docker", smoke, strategy)
 
     steps = {node.name: len(trial.rows(node.name, "node_steps")) for node in trial.plan.of_role("worker")}

@@ -31,6 +31,10 @@ cluster:
 strategies:
   ring: {{kind: all_reduce}}
   across: {{kind: all_reduce, collective: {{kind: ring, stride: 2}}}}
+  levels: {{kind: all_reduce, collective: {{kind: hierarchical}}}}
+  halves: {{kind: all_reduce, collective: {{kind: halving_doubling}}}}
+  trees: {{kind: all_reduce, collective: {{kind: double_tree}}}}
+  turns: {{kind: all_reduce, collective: {{kind: reduce_to_one, senders: serial, fused: false}}}}
   ps: {{kind: parameter_server}}
 events: {events}
 """
@@ -61,8 +65,26 @@ def step_s(trial: Any) -> float:
 
 @pytest.mark.parametrize(
     ("network", "strategy"),
-    [(RACKS, "ring"), (RACKS, "across"), (SWITCH, "ps"), (REGIONS, "ps")],
-    ids=["one flow leaves a rack", "two flows leave a rack", "incast", "two regions"],
+    [
+        (RACKS, "ring"),
+        (RACKS, "across"),
+        (RACKS, "levels"),
+        (SWITCH, "halves"),
+        (SWITCH, "trees"),
+        (SWITCH, "turns"),
+        (SWITCH, "ps"),
+        (REGIONS, "ps"),
+    ],
+    ids=[
+        "one flow leaves a rack",
+        "two flows leave a rack",
+        "two levels",
+        "butterfly",
+        "two trees",
+        "tokens",
+        "incast",
+        "two regions",
+    ],
 )
 def test_processes_take_the_time_that_is_simulated_and_computed(
     run_trial: RunTrial, scenario: Callable[..., Path], network: str, strategy: str

@@ -1,6 +1,8 @@
 """How a trial reads on a terminal."""
 
-from ensayo.wording import labels
+from compose.load import find, load
+from ensayo.wording import choices, labels
+from services.plan import Nowhere, make_plan
 
 
 def test_swept_keys_are_named_by_their_last_word() -> None:
@@ -13,3 +15,15 @@ def test_swept_keys_with_the_same_last_word_are_told_apart() -> None:
     swept = {"cluster.worker.uplink": "1mbit", "cluster.server.uplink": "2mbit", "uplink": 3, "seed": 1}
 
     assert labels(swept) == "worker.uplink 1mbit, server.uplink 2mbit, uplink 3, seed 1"
+
+
+def test_what_a_plan_has_chosen_is_told_with_what_the_others_would_take() -> None:
+    """Who lets a plan choose wants to know what, and by how much."""
+    trials = load(find("collectives"), engine="simulated").trials()
+    plans = [make_plan(trial, "run", "simulated", Nowhere()) for trial in trials if trial.label in {"ring", "auto"}]
+
+    first, *others = choices(plans)
+
+    assert len(others) == 3  # sizes and workers; nothing of those whose collective is given
+    assert first.startswith("024 auto, 4 workers, features 1024: ring, 131.7 ms an exchange; halving_doubling 131.7 ms")
+    assert first.endswith("reduce_to_one 526.8 ms")

@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 from compose.document import parse
 from compose.load import load
+from services.collectives import AnyCollective, Auto
 from services.devices import SPEEDS
 from services.network.port import PROFILES
 from services.network.spans import SPANS
@@ -37,6 +39,16 @@ def test_every_example_of_a_cluster_makes_a_plan(pytestconfig: pytest.Config, tm
         file.write_text(yaml.safe_dump(document))
         for trial in load(file, engine="simulated").trials():
             assert make_plan(trial, "run", "simulated", Nowhere()).nodes, yaml.safe_dump(document)
+
+
+def test_the_page_on_collectives_has_a_row_for_every_member(pytestconfig: pytest.Config) -> None:
+    """Whoever chooses must see them all, with what each takes."""
+    page = (pytestconfig.rootpath / "docs" / "collectives.md").read_text()
+    members = get_args(get_args(AnyCollective)[0])
+
+    assert [member for member in members if f"| `{member.model_fields['kind'].default}` |" not in page] == []
+    forms = {member: member.formula.split(";")[0].split(",")[0] for member in members if member is not Auto}
+    assert [member for member, form in forms.items() if form not in page] == []
 
 
 def test_the_page_on_clusters_names_every_profile_with_its_value(pytestconfig: pytest.Config) -> None:

@@ -15,6 +15,8 @@ from services.transport.mailbox import Mailbox
 STRATEGIES: dict[str, tuple[dict[str, Any], int]] = {
     "none": ({"kind": "none"}, 1),
     "ring": ({"kind": "all_reduce"}, 3),
+    "butterfly": ({"kind": "all_reduce", "collective": {"kind": "halving_doubling"}}, 3),
+    "array by array": ({"kind": "all_reduce", "collective": {"kind": "reduce_to_one", "fused": False}}, 3),
     "bsp": ({"kind": "parameter_server", "servers": 2}, 3),
     "asp": ({"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "asp"}}, 3),
 }

@@ -10,6 +10,10 @@ NONE = {"kind": "none"}
 RING = {"kind": "all_reduce"}
 SYNCHRONOUS = {
     "ring": RING,
+    "butterfly": RING | {"collective": {"kind": "halving_doubling"}},
+    "racks": RING | {"collective": {"kind": "hierarchical", "size": 2}},
+    "array by array": RING | {"collective": {"kind": "reduce_to_one", "senders": "serial", "fused": False}},
+    "auto": RING | {"collective": {"kind": "auto"}},
     "one server": {"kind": "parameter_server", "servers": 1},
     "two servers": {"kind": "parameter_server", "servers": 2},
     "three servers": {"kind": "parameter_server", "servers": 3},
@@ -92,7 +96,7 @@ def test_replicas_hold_the_same_bits_after_every_step(
 def test_fewer_parameters_than_workers_still_train(rehearse: Callable[..., Any], strategy: dict[str, Any]) -> None:
     """Chunks of a ring may be empty, and a server may hold one number; nobody may wait for what has no entries."""
     work = {"dataset": {"kind": "synthetic_regression", "samples": 20, "features": 1, "outputs": 1}, "batch": 8}
-    many = strategy if strategy == RING else strategy | {"servers": 2}
+    many = strategy | {"servers": 2} if "servers" in strategy else strategy
 
     alone, together = (rehearse(kind, n, model={"kind": "linear"}, **work) for kind, n in ((NONE, 1), (many, 5)))
 

@@ -1,0 +1,79 @@
+"""Two trees at once (Sanders, Speck & Träff, Parallel Computing 35, 2009): half of the vector along each, in pieces."""
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal, TypeAlias
+
+from pydantic import Field
+
+from services.collectives.base import Collective, Does, Round, Schedule, Transfer
+from services.units import Bytes
+
+Level: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
+
+
+class DoubleTree(Collective):
+    """Binary trees over the ranks in their order; who passes on in one is a leaf of the other, so all links are busy.
+
+    Pieces of both halves follow each other: about 2S per link however many ranks there are, and few hops.
+    """
+
+    kind: Literal["double_tree"] = "double_tree"
+    formula: ClassVar[str] = "2⌊lg n⌋α + (2S + 4(⌊lg n⌋-2)s)β, s: a piece; n > 3"
+
+    segment: Bytes = Field(Bytes("64KiB"), description="the largest piece; smaller ones fill the trees sooner")
+
+    def schedule(self, ranks: int) -> Schedule:
+        trees = [sorted(_tree(ranks, half)) for half in (0, 1)]
+        depths = range(1, 1 + max((depth for tree in trees for depth, _, _ in tree), default=0))
+        up = (_round(trees, depth, "adds") for depth in reversed(depths))
+        down = (_round(trees, depth, "copies") for depth in depths)
+        rounds = (*up, *down)
+        return Schedule(parts=2, rounds=rounds, pipelined=True, segment_bytes=int(self.segment), sums_first=True)
+
+    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
+        """Who passes on sends 2S: half to its parent, two halves to its children, half in the other tree.
+
+        From a depth of three on, the trees must fill first: measured on the virtual fabric, four pieces per level.
+        """
+        depth = ranks.bit_length() - 1
+        piece_bytes = min(self.segment, size_bytes / 2)
+        busiest = min(ranks, 4) / 2 * size_bytes if depth else 0.0  # two and three ranks have leaves and roots alone
+        return 2 * depth * alpha_s + (busiest + 4 * max(0, depth - 2) * piece_bytes) * beta_s
+
+
+def _tree(ranks: int, half: int) -> Iterator[Level]:
+    """The tree of one half. Inner ranks of the first are those with odd numbers; of the second, the others.
+
+    Numbers are mirrored where n is even and shifted by one where it is odd.
+    """
+    for depth, child, parent in _in_order(1, ranks, depth=0):
+        if half == 0:
+            yield depth, child - 1, parent - 1
+        elif ranks % 2:
+            yield depth, child % ranks, parent % ranks
+        else:
+            yield depth, ranks - child, ranks - parent
+
+
+def _in_order(first: int, last: int, depth: int) -> Iterator[Level]:
+    """Edges of the binary tree over the numbers from an odd `first` to `last`, in which odd numbers are leaves."""
+    root = _root(first, last)
+    for low, high in ((first, root - 1), (root + 1, last)):
+        if low <= high:
+            yield depth + 1, _root(low, high), root
+            yield from _in_order(low, high, depth + 1)
+
+
+def _root(first: int, last: int) -> int:
+    """The number above a range: so far from its begin as the largest power of two that fits."""
+    return first - 1 + (1 << ((last - first + 1).bit_length() - 1))
+
+
+def _round(trees: list[list[Level]], depth: int, does: Does) -> Round:
+    """All that moves between one depth and the one above it, in both trees."""
+    return tuple(
+        Transfer(*((child, parent) if does == "adds" else (parent, child)), half, half + 1, does)
+        for half, tree in enumerate(trees)
+        for at, child, parent in tree
+        if at == depth
+    )

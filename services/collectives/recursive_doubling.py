@@ -1,0 +1,30 @@
+"""Recursive doubling, or butterfly (Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005)."""
+
+from typing import ClassVar, Literal
+
+from services.collectives.base import Collective, Schedule, Transfer
+from services.collectives.folding import core, fold_s, folded
+
+
+class RecursiveDoubling(Collective):
+    """In every round each rank swaps its whole vector with one twice as far away as in the round before.
+
+    Fewest messages, most bytes: for small vectors. Where n is not a power of two, some ranks hand in theirs first.
+    """
+
+    kind: Literal["recursive_doubling"] = "recursive_doubling"
+    formula: ClassVar[str] = "⌊lg n⌋(α + S·β); + 3α + 2S·β where n ≠ 2^k"
+
+    def schedule(self, ranks: int) -> Schedule:
+        members = core(ranks)
+        rounds = tuple(
+            tuple(Transfer(rank, members[place ^ distance], 0, 1, "adds") for place, rank in enumerate(members))
+            for distance in (1 << bit for bit in range(len(members).bit_length() - 1))
+        )
+        return Schedule(rounds=folded(ranks, 1, rounds))
+
+    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
+        """Every round moves the whole vector; to fold takes two more, and a token that the first round waits for."""
+        rounds = ranks.bit_length() - 1
+        token_s = alpha_s * (ranks != len(core(ranks)))
+        return rounds * (alpha_s + size_bytes * beta_s) + token_s + fold_s(ranks, size_bytes, alpha_s, beta_s)

@@ -1,0 +1,181 @@
+"""What collectives make of the place where they run: racks, arrays of a model, slow links; and which one is taken."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.collectives import (
+    Auto,
+    Collective,
+    Hierarchical,
+    HierarchicalCopy,
+    ReduceToOne,
+    Ring,
+    Site,
+)
+from services.collectives.double_tree import _tree
+from services.collectives.executor import all_reduce
+from services.collectives.folding import core
+from services.errors import ProtocolError
+from services.links import Port
+from services.plan import Nowhere, Plan, make_plan
+from services.scenario import Scenario
+from services.transport.virtual import Fabric
+
+SITE = Site(racks=((0, 3, 5), (1, 2, 4)), tensors=(600, 40, 1))
+
+InVirtualTime = Callable[[Any], Any]
+
+
+def plan(collective: dict[str, Any], workers: int = 8, features: int = 64, **cluster: Any) -> Plan:
+    """A linear model of `features` x 64 weights behind links of 1 Gbit/s."""
+    port = {"uplink": "1gbit", "downlink": "1gbit"}
+    document = {
+        "name": "planned",
+        "workload": {
+            "dataset": {"kind": "synthetic_regression", "samples": 40, "features": features, "outputs": 64},
+            "model": {"kind": "linear"},
+            "optimiser": {"kind": "sgd", "rate": 1e-3},
+            "batch": 32,
+        },
+        "cluster": {"workers": workers, **cluster, "worker": port | cluster.get("worker", {})},
+        "strategies": {"it": {"kind": "all_reduce", "collective": collective}},
+        "baseline": False,
+    }
+    (trial,) = Scenario.decode(document).trials()
+    return make_plan(trial, "run", "simulated", Nowhere())
+
+
+def test_a_ring_in_the_order_of_racks_leaves_each_of_them_once() -> None:
+    """Every other order has more flows in a rack's uplink than one."""
+    ring = Ring(order="racks").settled(SITE)
+
+    assert ring.sequence == (0, 3, 5, 1, 2, 4)
+    between = sorted(edge for edge in ring.schedule(6).edges if len({0, 3, 5}.intersection(edge)) == 1)
+    assert between == [(4, 0), (5, 1)]
+    assert Ring().settled(SITE) == Ring()
+
+
+@pytest.mark.parametrize("collective", [Hierarchical(), HierarchicalCopy()], ids=lambda member: member.kind)
+def test_two_levels_are_those_of_the_network_unless_they_are_given(collective: Any) -> None:
+    """A scenario that sweeps its racks needs no second list of them."""
+    assert collective.settled(SITE).groups == SITE.racks
+    for given in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
+        mine = collective.model_copy(update=given)
+        assert mine.settled(SITE) == mine
+
+
+@pytest.mark.parametrize("senders", ["concurrent", "serial"])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("tensors", [(40_000, 90_000, 10, 70_000), (5, 0, 200_000), (1,)])
+def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
+    senders: Any, ranks: int, tensors: tuple[int, ...], in_virtual_time: InVirtualTime
+) -> None:
+    """The sum is the same, the time that of the closed form, and no message holds two arrays."""
+    unfused = ReduceToOne(senders=senders, fused=False).settled(Site(racks=(), tensors=tensors))
+    size, rate = sum(tensors), 1e6
+    vectors = [np.full(size, 1.0 + rank, "float32") for rank in range(ranks)]
+
+    seconds = in_virtual_time(summed(unfused, vectors, rate))
+
+    assert unfused.tensors == tensors
+    assert all((vector == ranks * (ranks + 1) / 2).all() for vector in vectors)
+    assert unfused.schedule(ranks).sends(ranks - 1) == (len(tensors) if ranks > 1 else 0)
+    assert seconds == pytest.approx(unfused.seconds(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
+
+
+async def summed(collective: Collective, vectors: list[Any], rate: float) -> float:
+    """Sums the vectors in place; seconds that it took on equal links."""
+    names = [f"rank-{rank}" for rank in range(len(vectors))]
+    fabric = Fabric({name: Port(rate) for name in names}, {name: Port(rate) for name in names}, timeout_s=1e6)
+    schedule = collective.schedule(len(vectors))
+    parts = (all_reduce(fabric.transport(name), names, k, schedule, 0, vectors[k]) for k, name in enumerate(names))
+    await asyncio.gather(*parts)
+    return asyncio.get_running_loop().time()
+
+
+def test_a_vector_that_is_not_made_of_the_planned_arrays_is_a_bug() -> None:
+    """Cut elsewhere, it would be summed without an error."""
+    schedule = ReduceToOne(fused=False, tensors=(3, 4)).schedule(2)
+
+    with pytest.raises(ProtocolError, match="8 entries"):
+        schedule.chunks(8)
+
+
+@pytest.mark.parametrize("ranks", range(1, 34))
+def test_of_two_trees_who_passes_on_in_one_is_a_leaf_of_the_other(ranks: int) -> None:
+    """Otherwise a rank would send 3S or more; and a tree of depth lg n has few hops."""
+    trees = [list(_tree(ranks, half)) for half in (0, 1)]
+    first, second = ({parent for _, _, parent in tree} for tree in trees)
+
+    assert not first & second
+    for tree in trees:
+        children = [child for _, child, _ in tree]
+        assert len(set(children)) == len(children) == ranks - 1
+        assert max((depth for depth, _, _ in tree), default=0) == ranks.bit_length() - 1
+
+
+@pytest.mark.parametrize("ranks", range(1, 34))
+def test_the_core_is_the_largest_power_of_two(ranks: int) -> None:
+    """And who is not in it stands right behind somebody who is."""
+    members = core(ranks)
+
+    assert len(members) == 1 << (ranks.bit_length() - 1)
+    assert set(members) | {rank + 1 for rank in members[: ranks - len(members)]} == set(range(ranks))
+
+
+@pytest.mark.parametrize(
+    ("collective", "why"),
+    [
+        (Ring(sequence=(0, 1, 1)), "ranks 0 to 2, each once"),
+        (Ring(sequence=(0, 1)), "ranks 0 to 2, each once"),
+        (Hierarchical(groups=((0, 1), (3,))), "ranks 0 to 2, each once"),
+        (HierarchicalCopy(groups=((0, 1, 2), ())), "none is empty"),
+    ],
+    ids=repr,
+)
+def test_ranks_that_are_missing_or_named_twice_are_refused(collective: Collective, why: str) -> None:
+    """A rank that is left out waits for ever."""
+    assert why in (collective.refusal(3) or "")
+
+
+def test_auto_is_decided_by_a_plan_and_by_nothing_else() -> None:
+    """Nobody else knows the network; a default would be a guess."""
+    with pytest.raises(ProtocolError, match="plan"):
+        Auto().schedule(4)
+
+
+@pytest.mark.parametrize(
+    ("features", "delay", "workers", "kind"),
+    [
+        (4096, "10us", 8, "halving_doubling"),  # 1 MB: as few bytes as a ring, fewer waits
+        (4096, "1us", 6, "ring"),  # whoever folds sends all of it
+        (1, "10ms", 4, "recursive_doubling"),  # 512 bytes: two waits, as through one rank, and fewer bytes
+    ],
+)
+def test_auto_takes_the_shortest_and_says_what_the_others_would_take(
+    features: int, delay: str, workers: int, kind: str
+) -> None:
+    """The plan holds the member itself, so that nodes and reports see what ran; and the reasons."""
+    decided = plan({"kind": "auto"}, workers, features, worker={"delay": delay})
+
+    chosen = decided.strategy.model_dump()["collective"]["kind"]
+    assert chosen == kind == min(decided.choices, key=decided.choices.__getitem__)
+    assert decided.predicted.exchange_s == decided.choices[kind]
+    for other, seconds in decided.choices.items():
+        if other != "ring":  # auto's follows the racks
+            assert plan({"kind": other}, workers, features, worker={"delay": delay}).predicted.exchange_s == seconds
+    assert plan({"kind": "ring"}).choices == {}
+
+
+def test_auto_goes_by_two_levels_where_racks_have_slow_uplinks_and_long_ways() -> None:
+    """Between racks goes as little as in a ring, in fewer waits."""
+    network = {"kind": "racks", "size": 4, "uplink": "100mbit", "delay": "5ms"}
+
+    decided = plan({"kind": "auto"}, 16, 4096, network=network)
+
+    assert min(decided.choices, key=decided.choices.__getitem__) == "hierarchical"
+    assert Plan.model_validate_json(decided.model_dump_json()) == decided
