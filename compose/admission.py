@@ -184,9 +184,9 @@ def _most(plan: Plan, node: NodePlan, which: str) -> float:
 
 def _phases(plan: Plan) -> tuple[list[Flow], ...]:
     """Who sends to whom at once."""
-    workers, servers = plan.cost.workers, plan.cost.servers
+    workers = plan.cost.workers
     edges = {edge for route in plan.routes for edge in (*route.sums, *route.spreads)}
-    up = [(worker, server) for worker in workers for server in servers]
+    up = list(plan.pushes)
     rounds = [(workers[source], workers[target]) for source, target in edges]
     return tuple(phase for phase in (rounds, up, [(server, worker) for worker, server in up]) if phase)
 
@@ -201,7 +201,7 @@ def _messages(plan: Plan) -> int:
     """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
     piece_bytes = QUANTUM_BYTES if plan.engine == "local" else PIECE_BYTES
     whole = sum(route.sends(rank) for route in plan.routes for rank in range(plan.workers))
-    whole += 2 * plan.workers * plan.servers
+    whole += 2 * len(plan.pushes)
     if not whole:
         return 0
     return whole * ceil(sum(plan.bytes_per_step.values()) / whole / piece_bytes)
