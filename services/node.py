@@ -30,6 +30,7 @@ from services.strategies.rules import Rule
 from services.timeline import Pause
 from services.transport.base import Transport
 from services.transport.loopback import LoopbackTransport
+from services.transport.mailbox import Mailbox
 from services.transport.pausing import PausingTransport
 from services.worker.loop import Worker
 
@@ -51,8 +52,9 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
     """A worker's life."""
     device = select(me.device)
     timeline = _timeline(plan, me, seams)
-    worker = _worker(plan, me, device, seams, timeline)
-    server = _server(plan, me, worker.peer.transport, seams) if me.name in plan.holders else None
+    transport = _transport(plan, me, seams, timeline.hindrances)
+    worker = _worker(plan, me, device, seams, timeline, transport())
+    server = _server(plan, me, transport(), seams) if me.name in plan.holders else None
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
     _log_start(seams.log, **facts, **_core(seams.core_share()))
     await worker.warm_up()
@@ -100,7 +102,7 @@ def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
     return Timeline(plan, me, seams.control, seams.clock, seams.log, seams.conditions)
 
 
-def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Timeline) -> Worker:
+def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Timeline, transport: Transport) -> Worker:
     peer = Peer(
         rank=me.rank,
         workers=tuple(node.name for node in plan.of_role("worker")),
@@ -109,20 +111,21 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
         routes=plan.routes,
         optimiser=plan.optimiser,
         device=device,
-        transport=_transport(plan, me, seams, timeline.hindrances),
+        transport=transport,
         batch_size=lambda step: len(plan.order.indices(step)),
     )
     data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
     return Worker(plan, me, peer, data, pace, seams.control, seams.clock, seams.log, timeline.step_begins)
 
 
-def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Transport:
-    """Of a worker that is paused now and then, the network gets to see it; what it sends to itself, nobody does."""
+def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Callable[[], Transport]:
+    """What each part of a worker's process gets: the network sees its pauses, nobody what it sends to itself."""
     pauses = any(isinstance(event.what, Pause) and me.name in event.what.nodes for event in plan.events)
     transport = PausingTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
     if me.name not in plan.holders:
-        return transport
-    return LoopbackTransport(transport, me.name, plan.timeouts.step, seams.clock.wall(1.0))
+        return lambda: transport
+    mailbox = Mailbox(plan.timeouts.step, seams.clock.wall(1.0))
+    return lambda: LoopbackTransport(transport, me.name, mailbox)
 
 
 def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pace:

@@ -13,8 +13,17 @@ def bytes_sent(trial: TrialTable) -> dict[str, int]:
 def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
     """Payload bytes by node as counted from the routes: bytes per step x steps that the node did.
 
-    A server does not step; it answers its workers, so it is given the mean of their steps.
+    Who serves answers the steps of others: the mean of theirs counts, of all workers' for a node that only serves.
     """
-    steps = trial.steps.groupby("node").size()
-    rounds = float(steps.mean()) if len(steps) else 0.0
-    return {node: round(count * float(steps.get(node, rounds))) for node, count in trial.plan.bytes_per_step.items()}
+    steps = {str(node): int(count) for node, count in trial.steps.groupby("node").size().items()}
+    plan = trial.plan
+    return {
+        node: round(_sent(count, plan.answered_per_step.get(node, 0.0 if node in steps else count), node, steps))
+        for node, count in plan.bytes_per_step.items()
+    }
+
+
+def _sent(per_step: float, answered: float, node: str, steps: dict[str, int]) -> float:
+    """Bytes of a node of which `answered` per step of the others are answers."""
+    others = [count for name, count in steps.items() if name != node]
+    return (per_step - answered) * steps.get(node, 0) + answered * (sum(others) / len(others) if others else 0)
