@@ -143,11 +143,15 @@ def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Ser
     shard = plan.shards[plan.holders.index(me.name)]
     params = shard.of(plan.model.init(task, plan.seed, plan.dtype))
     rule = plan.strategy.rule(plan.optimiser, params, plan.workers)
-    return serving(plan, rule, transport, seams)
+    return serving(plan, me, rule, transport, seams)
 
 
-def serving(plan: Plan, rule: Rule, transport: Transport, seams: Seams, version: int = 0, samples: int = 0) -> Server:
-    """A server of the parameters (and the optimiser's state) in `rule`, which `samples` samples have gone into.
+def serving(
+    plan: Plan, me: NodePlan, rule: Rule, transport: Transport, seams: Seams, version: int = 0, samples: int = 0
+) -> Server:
+    """The server on this node, of the parameters (and the optimiser's state) in `rule`.
+
+    It may begin where another strategy has left off: at `version`, when `samples` samples have gone into them.
 
     Raises:
         ProtocolError: the plan's strategy has no servers.
@@ -162,6 +166,7 @@ def serving(plan: Plan, rule: Rule, transport: Transport, seams: Seams, version:
         machine=Shard(plan.workers, strategy.synchrony, strategy.gradients_worth, version, samples),
         transport=transport,
         clock=seams.clock,
+        number=plan.holders.index(me.name),
         updates=Batch(seams.log, "shard_updates", UPDATE_COLUMNS),
         drops=Batch(seams.log, "shard_drops", UPDATE_COLUMNS),
     )

@@ -1,7 +1,7 @@
 """A server at work: receives vectors, lets the machine decide, updates its range and answers."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +29,7 @@ class Server:
     machine: Shard
     transport: Transport
     clock: Clock
+    number: int  # of the shard
     updates: Batch  # the arrival order, which replays to the same parameters
     drops: Batch  # what came too late, in the same columns; its version is that of the parameters when it came
     _vectors: dict[Push, HostArray] = field(default_factory=dict)
@@ -57,11 +58,9 @@ class Server:
         """One worker's pushes, one after the other, until it leaves."""
         step = 0
         while push := await self._receive(rank, step):
-            for action in self.machine.pushed(push, self.clock.now()):
-                self._act(action, answers)
+            self._act(self.machine.pushed(push, self.clock.now()), answers)
             step += 1
-        for action in self.machine.left(rank, self.clock.now()):
-            self._act(action, answers)
+        self._act(self.machine.left(rank, self.clock.now()), answers)
 
     async def _receive(self, rank: int, step: int) -> Push | None:
         """The worker's vector of `step`, kept for the update; None when it has left."""
@@ -78,7 +77,15 @@ class Server:
             self._reads[push] = self._read[rank]
         return push
 
-    def _act(self, action: Action, answers: asyncio.TaskGroup) -> None:
+    def _act(self, actions: Sequence[Action], answers: asyncio.TaskGroup) -> None:
+        for action in sorted(actions, key=self._turn):
+            self._do(action, answers)
+
+    def _turn(self, action: Action) -> int:
+        """Every shard answers another worker first: all at once would queue for its link while others are idle."""
+        return (action.worker - self.number - 1) % len(self.workers) if isinstance(action, Reply) else -1
+
+    def _do(self, action: Action, answers: asyncio.TaskGroup) -> None:
         match action:
             case Update():
                 self._update(action)

@@ -158,11 +158,11 @@ class ServedStrategy(Strategy, ABC):
         fresh = np.empty(vector.shape, vector.dtype)
         with phases.span("exchange"):
             async with asyncio.TaskGroup() as group:  # one failure ends the others
-                exchanges = [
-                    group.create_task(self._exchange(peer, number, shard, known, vector, samples, fresh))
-                    for shard, known in enumerate(held)
-                ]
-            answers = [exchange.result() for exchange in exchanges]
+                exchanges = {
+                    shard: group.create_task(self._exchange(peer, number, shard, held[shard], vector, samples, fresh))
+                    for shard in self._in_turn(peer.rank, len(held))
+                }
+            answers = [exchanges[shard].result() for shard in range(len(held))]
         updating_s = max(reply.update_s for reply, _ in answers)
         phases.add("exchange", -updating_s)
         phases.add("update", updating_s)
@@ -170,6 +170,10 @@ class ServedStrategy(Strategy, ABC):
         stale = [new.version - old.version - 1 for new, old in zip(after, held, strict=True)]
         first, _ = answers[0]
         return Answered(fresh, after, float(np.mean(stale)), first.samples, first.underway)
+
+    def _in_turn(self, rank: int, shards: int) -> tuple[int, ...]:
+        """Every worker begins with another shard: all at once would queue for one link while the others are idle."""
+        return tuple((rank + 1 + later) % shards for later in range(shards))
 
     async def _exchange(
         self, peer: Peer, number: int, shard: int, held: Held, vector: Vector, samples: int, fresh: HostArray

@@ -1,4 +1,4 @@
-"""Every placement of shards through one battery: the vector is covered, names and ranges fit, links carry what was said."""
+"""Every placement of shards through one battery: the vector is covered, and links carry what was said."""
 
 from typing import get_args
 

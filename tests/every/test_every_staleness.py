@@ -1,4 +1,4 @@
-"""Every weighting of stale gradients through one battery: what is fresh counts fully, what is older never counts more."""
+"""Every weighting of stale gradients through one battery: fresh ones count fully, older ones never more."""
 
 from math import exp
 from typing import get_args

@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from services.optimisers import Momentum
 from services.placement import Colocated, Spare
 from services.strategies import AllReduce, Alone, AnyStrategy, Easgd, ParameterServer, Strategy
 from services.strategies.base import Cost
+from services.strategies.rules import Contribution, ElasticRule, pull
 from services.synchronisers import Asp, Backup, Bsp, Gba, Ssp
 
 EXAMPLES: list[Strategy] = [
@@ -132,3 +134,24 @@ def test_an_optimiser_keeps_all_but_its_rate(strategy: Strategy, workers: int) -
 
     assert used.model_copy(update={"rate": 0.1}) == given_one
     assert used.rate == pytest.approx(0.1) or used.rate == pytest.approx(0.1 / workers)
+
+
+@given(
+    params=st.lists(st.floats(-100, 100), min_size=1, max_size=6),
+    alpha=st.floats(0, 0.15),
+    together=st.booleans(),
+)
+def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
+    params: list[float], alpha: float, together: bool
+) -> None:
+    """Without gradients, what a worker gives the centre gets; and all come closer to it."""
+    workers, centre = [np.array([value]) for value in params], np.array([1.0])
+    rule = ElasticRule(centre, alpha)
+    rounds = [range(len(workers))] if together else [[rank] for rank in range(len(workers))]
+
+    for ranks in rounds:
+        rule.update([Contribution(rank, 1, 0, workers[rank]) for rank in ranks])
+        for rank in ranks:
+            workers[rank] = workers[rank] - pull(alpha, workers[rank], rule.answer(rank))
+
+    assert sum(workers) + rule.params == pytest.approx(sum(params) + 1.0, abs=1e-9)
