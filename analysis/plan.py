@@ -91,6 +91,7 @@ class PlanView(View):
     parameters: int = 0
     holders: tuple[str, ...] = ("server-0",)  # nodes that hold a shard, by shard; a worker may be among them
     synchronous: bool | None = None  # all replicas hold the same bits after every step; None: the strategy tells
+    exchanges_every: int = 1  # steps from one exchange to the next; who leaves in between exchanges once more
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     answered_per_step: dict[str, float] = {}  # worker -> those of them that it sends because all others have done one
     predicted: Predicted = Predicted()

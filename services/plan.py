@@ -127,7 +127,8 @@ class Plan(Record):
     hash_every_step: bool = False  # a check of replicas that costs time; epochs are always checked
 
     synchronous: bool = True  # all replicas hold the same bits after every step
-    bytes_per_step: dict[str, int]
+    exchanges_every: int = 1  # steps from one exchange to the next
+    bytes_per_step: dict[str, int]  # mean over such a round
     answered_per_step: dict[str, int]  # of a worker's: what it sends because all others have done one
     predicted: Predicted
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
@@ -246,6 +247,7 @@ def make_plan(
         timeouts=scenario.timeouts,
         fidelity=scenario.fidelity,
         synchronous=strategy.synchronous,
+        exchanges_every=strategy.exchanges_every,
         bytes_per_step=_bytes_per_step(sent),
         answered_per_step={f"worker-{rank}": count for rank, count in enumerate(sent.answers)},
         predicted=predicted,

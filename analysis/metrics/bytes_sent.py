@@ -1,5 +1,7 @@
 """How many bytes did each node send, and how many should it have sent?"""
 
+from math import ceil
+
 from analysis.table import TrialTable
 
 
@@ -15,8 +17,11 @@ def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
 
     Who serves answers the steps of others: the mean of theirs counts, of all workers' for a node that only serves.
     """
-    steps = {str(node): int(count) for node, count in trial.steps.groupby("node").size().items()}
     plan = trial.plan
+    steps = {
+        str(node): ceil(count / plan.exchanges_every) * plan.exchanges_every
+        for node, count in trial.steps.groupby("node").size().items()
+    }
     return {
         node: round(_sent(count, plan.answered_per_step.get(node, 0.0 if node in steps else count), node, steps))
         for node, count in plan.bytes_per_step.items()

@@ -156,6 +156,11 @@ class Strategy(Component, ABC):
         return Identity()
 
     @property
+    def exchanges_every(self) -> int:
+        """Steps from one exchange to the next; who leaves in between exchanges once more."""
+        return 1
+
+    @property
     def server_count(self) -> int:
         """Nodes that hold parameters and compute no gradients."""
         return 0

@@ -50,8 +50,9 @@ class Easgd(ServedStrategy):
     def synchronous(self) -> bool:
         return False
 
-    def pushes(self) -> float:
-        return 1 / self.period
+    @property
+    def exchanges_every(self) -> int:
+        return self.period
 
     def _formula(self, formula: str) -> str:
         return f"({super()._formula(formula).replace('t_c', 'τ·t_c')})/τ"

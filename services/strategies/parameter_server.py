@@ -48,9 +48,6 @@ class ParameterServer(ServedStrategy):
     def gradients_worth(self) -> AnyStaleness:
         return self.staleness
 
-    def pushes(self) -> float:
-        return 1.0
-
     def refusal(self, workers: int) -> str | None:
         divides = self.rate == "per_sample" and self.synchrony.gathers(workers) < workers
         if divides and self.staleness.divides_by_workers:

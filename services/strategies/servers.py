@@ -1,7 +1,7 @@
 """What strategies with servers have in common: where shards live, what is pushed and answered, and what that costs."""
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
@@ -54,10 +54,6 @@ class ServedStrategy(Strategy, ABC):
         """What a server makes of old vectors."""
         return UNWEIGHTED
 
-    @abstractmethod
-    def pushes(self) -> float:
-        """How many times a worker pushes per step, in (0, 1]."""
-
     def refusal(self, workers: int) -> str | None:
         return self.synchrony.refusal(workers) or self.placement.refusal(workers, self.servers)
 
@@ -76,8 +72,8 @@ class ServedStrategy(Strategy, ABC):
                 if worker != holder:
                     pushed[worker] += self.number_format.nbytes(shard.size, dtype)
                     answered[holder] += shard.size * np.dtype(dtype).itemsize
-        total = [round(self.pushes() * (out + back)) for out, back in zip(pushed, answered, strict=True)]
-        answers = tuple(round(self.pushes() * back) for back in answered[:workers])
+        total = [round((out + back) / self.exchanges_every) for out, back in zip(pushed, answered, strict=True)]
+        answers = tuple(round(back / self.exchanges_every) for back in answered[:workers])
         return Sent(workers=tuple(total[:workers]), servers=tuple(total[workers:]), answers=answers)
 
     def predict(self, cost: Cost) -> Predicted:
@@ -93,7 +89,7 @@ class ServedStrategy(Strategy, ABC):
         """
         up, down = list(self._up(cost)), list(self._down(cost))
         latency_s = cost.latency_s([flow for flow, _ in up]) + cost.latency_s([flow for flow, _ in down])
-        pushes = self.pushes()
+        pushes = 1 / self.exchanges_every  # per step
         if self.synchrony.in_rounds:
             compute_s = cost.computed_s(self.synchrony.gathers(len(cost.workers)))
             exchange_s = pushes * (latency_s + cost.moving_s(up) + cost.moving_s(down))
@@ -112,7 +108,7 @@ class ServedStrategy(Strategy, ABC):
         latency_s = cost.latency_s([flow for flow, _ in up]) + cost.latency_s([flow for flow, _ in down])
         alone_s = latency_s + max(self._alone_s(up, down, worker, cost) for worker in cost.workers)
         moving_s = cost.moving_s([*up, *down])
-        return len(cost.workers) * (cost.compute_s / self.pushes() + alone_s) / moving_s if moving_s else inf
+        return len(cost.workers) * (cost.compute_s * self.exchanges_every + alone_s) / moving_s if moving_s else inf
 
     def _formula(self, formula: str) -> str:
         """The closed form as it is written."""

@@ -231,12 +231,8 @@ def test_updates_per_second_grow_with_workers_until_the_servers_links_are_full(
     cluster = SATURATED | {"worker": SATURATED["worker"] | {"throughput": throughput}}
 
     def rate(workers: int) -> tuple[float, float]:
-        work = {
-            "dataset": {"kind": "digits"},
-            "model": {"kind": "linear"},
-            "batch": 20 * workers,
-            "epochs": 3 * workers,
-        }
+        numbers = {"kind": "synthetic_regression", "samples": 250 * workers, "features": 64, "outputs": 10}
+        work = {"dataset": numbers, "model": {"kind": "linear"}, "batch": 20 * workers, "epochs": 12}
         done = rehearse(server("asp"), workers, cluster=cluster, **work)
         times = versions(done.rows("server-0", "shard_updates"))
         begin, end = len(times) // 4, -len(times) // 4
