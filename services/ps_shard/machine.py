@@ -73,10 +73,12 @@ class Shard:
     version: int = 0
     samples: int = 0  # that updates were made of
     dropped: int = 0  # samples
+    budget: int | None = None  # samples after which workers stop; None: they count steps
     _gathered: list[Push] = field(default_factory=list)
     _unanswered: dict[int, Push] = field(default_factory=dict)
     _clocks: dict[int, int] = field(init=False)
     _computing: set[int] = field(init=False)
+    _stopping: set[int] = field(default_factory=set)  # told that others do the rest: nothing more comes from them
     _shares: dict[int, int] = field(default_factory=dict)  # samples of each worker's last push
     _rhythms: dict[int, Rhythm] = field(init=False)
     _granted: dict[int, int] = field(default_factory=dict)  # the last step that a worker may start without asking
@@ -95,6 +97,7 @@ class Shard:
         if push.worker not in self._computing or push.step != self._clocks[push.worker]:
             raise ProtocolError(f"push {push} does not follow {self._clocks}")
         self._computing.remove(push.worker)
+        self._stopping.discard(push.worker)
         self._clocks[push.worker] += 1
         self._shares[push.worker] = push.samples
         self._rhythms[push.worker] = Rhythm(now - self._rhythms[push.worker].began_s, now)
@@ -144,6 +147,8 @@ class Shard:
                 del self._unanswered[worker]
                 underway = self._underway(push)
                 self._computing.add(worker)
+                if self.budget is not None and self.samples + underway >= self.budget:
+                    self._stopping.add(worker)
                 self._rhythms[worker] = self._rhythms[worker]._replace(began_s=now)
                 yield Reply(worker, push.step, underway)
 
@@ -169,4 +174,4 @@ class Shard:
     def _underway(self, answered: Push) -> int:
         """A worker that has pushed nothing yet is taken to compute as many samples as the one that is answered."""
         waiting = sum(push.samples for push in self._gathered)
-        return waiting + sum(self._shares.get(worker, answered.samples) for worker in self._computing)
+        return waiting + sum(self._shares.get(worker, answered.samples) for worker in self._computing - self._stopping)
