@@ -89,7 +89,11 @@ class PlanView(View):
     target: Target | None = None
     nodes: tuple[Node, ...] = ()
     parameters: int = 0
+    holders: tuple[str, ...] = ("server-0",)  # nodes that hold a shard, by shard; a worker may be among them
+    synchronous: bool | None = None  # all replicas hold the same bits after every step; None: the strategy tells
+    exchanges_every: int = 1  # steps from one exchange to the next; who leaves in between exchanges once more
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
+    answered_per_step: dict[str, float] = {}  # worker -> those of them that it sends because all others have done one
     predicted: Predicted = Predicted()
     strategy: dict[str, Any] = {}
     network: Network = Network()
@@ -101,8 +105,14 @@ class PlanView(View):
     @property
     def synchrony(self) -> Literal["synchronous", "asynchronous"]:
         """Whether all replicas hold the same parameters after every step."""
-        kind = (self.strategy.get("synchrony") or {"kind": "bsp"}).get("kind")
-        return "synchronous" if kind == "bsp" else "asynchronous"
+        if self.synchronous is not None:
+            return "synchronous" if self.synchronous else "asynchronous"
+        return "synchronous" if self.kind_of_synchrony == "bsp" else "asynchronous"
+
+    @property
+    def kind_of_synchrony(self) -> str:
+        """Name of the rule by which workers wait for each other."""
+        return str((self.strategy.get("synchrony") or {"kind": "bsp"}).get("kind"))
 
     @property
     def condition(self) -> tuple[tuple[str, str | int | float], ...]:

@@ -33,7 +33,7 @@ class TrialTable:
     """One trial: what was planned, how the engine says it ended, and frames of what the nodes printed.
 
     `steps`: node, rank and STEP_COLUMNS, a row per worker and step. `evals`: EVAL_COLUMNS, a row per metric of an
-    evaluation. `updates`: UPDATE_COLUMNS, a row per gradient applied by server-0. `hashes`: node, step, sha256.
+    evaluation. `updates`: UPDATE_COLUMNS, a row per gradient applied to the first shard. `hashes`: node, step, sha256.
     `nodes`: a row per node with the facts of its `node_start` and what its `node_stop` counted. `events`:
     EVENT_COLUMNS, a row per applied change and whoever applied it; its `nodes` are tuples. `stop`: metadata of
     `run_stop`; empty when there is none. `admission`: what was decided about the run before it started, if anything.
@@ -95,7 +95,7 @@ def read_trial(folder: TrialFolder) -> TrialTable:
         status=read_json(folder.status),
         steps=_steps(planned, logs, zero_s or 0.0),
         evals=_evals(coordinator, zero_s or 0.0),
-        updates=_updates(logs.get("server-0", Log(())), zero_s or 0.0),
+        updates=_updates(logs.get(next(iter(planned.holders), ""), Log(())), zero_s or 0.0),
         hashes=_hashes(logs),
         nodes=_nodes(logs),
         events=_events(logs, folder.events),

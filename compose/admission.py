@@ -183,8 +183,8 @@ def _most(plan: Plan, node: NodePlan, which: str) -> float:
 
 def _phases(plan: Plan) -> tuple[list[Flow], ...]:
     """Who sends to whom at once."""
-    workers, servers = plan.cost.workers, plan.cost.servers
-    up = [(worker, server) for worker in workers for server in servers]
+    workers = plan.cost.workers
+    up = list(plan.pushes)
     rounds = [(workers[source], workers[target]) for source, target in sorted(plan.schedule.edges)]
     return tuple(phase for phase in (rounds, up, [(server, worker) for worker, server in up]) if phase)
 
@@ -200,7 +200,7 @@ def _messages(plan: Plan) -> int:
     piece_bytes = plan.piece_bytes if plan.engine == "local" else PIECE_BYTES
     piece_bytes = min(piece_bytes, plan.schedule.segment_bytes or piece_bytes)
     whole = sum(plan.schedule.sends(rank) for rank in range(plan.workers))
-    whole += 2 * plan.workers * plan.servers
+    whole += 2 * len(plan.pushes)
     if not whole:
         return 0
     return whole * ceil(sum(plan.bytes_per_step.values()) / whole / piece_bytes)

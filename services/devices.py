@@ -2,14 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from math import exp
+from math import exp, log
 from random import Random
+from statistics import NormalDist
 from typing import Annotated, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from services.component import Component
 
+Factors: TypeAlias = npt.NDArray[np.float64]  # shape (p,)
 DeviceName: TypeAlias = Literal["b200", "h200", "h100", "a100", "v100", "rtx-4090", "rtx-3090", "a10"]
 
 
@@ -20,6 +24,10 @@ class Variation(Component):
     def factor(self, seed: int, rank: int, step: int) -> float:
         """What the declared duration is multiplied by in this step."""
 
+    @abstractmethod
+    def cdf(self, x: Factors) -> Factors:
+        """Probability that a step's factor is not above each of `x`."""
+
 
 class Lognormal(Variation):
     """Every step on its own; the mean of the factors is 1."""
@@ -29,6 +37,10 @@ class Lognormal(Variation):
 
     def factor(self, seed: int, rank: int, step: int) -> float:
         return exp(Random(f"{seed} {rank} {step}").gauss(-(self.sigma**2) / 2, self.sigma))
+
+    def cdf(self, x: Factors) -> Factors:
+        law = NormalDist(-(self.sigma**2) / 2, self.sigma)
+        return np.array([law.cdf(log(each)) if each > 0 else 0.0 for each in x.tolist()])
 
 
 class OnOff(Variation):
@@ -45,6 +57,10 @@ class OnOff(Variation):
         number, place = divmod(step, period)
         begin = Random(f"{seed} {rank} {number}").randrange(self.fast_steps + 1)
         return self.slowdown if begin <= place < begin + self.slow_steps else 1.0
+
+    def cdf(self, x: Factors) -> Factors:
+        fast = self.fast_steps / (self.slow_steps + self.fast_steps)
+        return np.where(x >= self.slowdown, 1.0, np.where(x >= 1.0, fast, 0.0))
 
 
 AnyVariation: TypeAlias = Annotated[Lognormal | OnOff, Field(discriminator="kind")]

@@ -1,6 +1,6 @@
 """Where is each array of a model in the one flat vector that everybody else sees?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -53,7 +53,16 @@ def ranges(size: int, parts: int) -> tuple[Range, ...]:
 
     They cover everything, do not overlap, and their sizes differ by one entry at most.
     """
-    ends = (size * k // parts for k in range(parts + 1))
+    return proportional(size, (1,) * parts)
+
+
+def proportional(size: int, shares: Sequence[int]) -> tuple[Range, ...]:
+    """Cut `size` entries into chunks whose sizes go as `shares`, each within one entry of its exact part.
+
+    Chunk k ends at ⌊size·(share₀ + … + shareₖ)/(sum of shares)⌋. They cover everything and do not overlap.
+    """
+    total = sum(shares)
+    ends = (size * before // total for before in accumulate(shares, initial=0))
     return tuple(Range(start, stop) for start, stop in pairwise(ends))
 
 

@@ -1,5 +1,6 @@
 """What is a node made of? Puts the parts of each role together, from the plan and the seams that an engine gives."""
 
+import asyncio
 import platform
 import resource
 from collections.abc import Callable
@@ -24,9 +25,12 @@ from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
 from services.runlog import Batch, RunLog
 from services.scheduling import slice_ns
-from services.strategies import ParameterServer, Peer
+from services.strategies import Peer, ServedStrategy
+from services.strategies.rules import Rule
 from services.timeline import Pause
 from services.transport.base import Transport
+from services.transport.loopback import LoopbackTransport
+from services.transport.mailbox import Mailbox
 from services.transport.pausing import PausingTransport
 from services.worker.loop import Worker
 
@@ -48,21 +52,28 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
     """A worker's life."""
     device = select(me.device)
     timeline = _timeline(plan, me, seams)
-    worker = _worker(plan, me, device, seams, timeline)
+    transport = _transport(plan, me, seams, timeline.hindrances)
+    worker = _worker(plan, me, device, seams, timeline, transport())
+    server = _server(plan, me, transport(), seams) if me.name in plan.holders else None
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
     _log_start(seams.log, **facts, **_core(seams.core_share()))
     await worker.warm_up()
-    await seams.transport.connect(plan.strategy.partners(worker.peer))
+    partners = {*plan.strategy.partners(worker.peer), *(server.workers if server else ())}
+    await seams.transport.connect(sorted(partners - {me.name}))
     zero = await seams.control.join()
     before = seams.interface_bytes()
     async with timeline.since(zero):
-        await worker.train()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(worker.train())
+            if server:
+                group.create_task(server.serve())
+        await seams.control.leave(server.final if server else Final())
     _log_stop(seams, before, deadlines=worker.tally.deadlines, missed_deadlines=worker.tally.missed)
 
 
 async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
     """A server's life."""
-    server = _server(plan, me, seams)
+    server = _server(plan, me, seams.transport, seams)
     _log_start(seams.log, device="cpu", device_reason="servers sum in host memory")
     await seams.transport.connect(server.workers)
     zero = await seams.control.join()
@@ -70,7 +81,7 @@ async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
     async with _timeline(plan, me, seams).since(zero):
         await server.serve()
     _log_stop(seams, before, deadlines=0, missed_deadlines=0)
-    await seams.control.leave(Final(server.params.tobytes(), server.machine.version, server.machine.samples))
+    await seams.control.leave(server.final)
 
 
 def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
@@ -91,26 +102,30 @@ def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
     return Timeline(plan, me, seams.control, seams.clock, seams.log, seams.conditions)
 
 
-def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Timeline) -> Worker:
+def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Timeline, transport: Transport) -> Worker:
     peer = Peer(
         rank=me.rank,
         workers=tuple(node.name for node in plan.of_role("worker")),
-        servers=tuple(node.name for node in plan.of_role("ps_shard")),
+        servers=plan.holders,
         shards=plan.shards,
         schedule=plan.schedule,
         optimiser=plan.optimiser,
         device=device,
-        transport=_transport(plan, me, seams, timeline.hindrances),
+        transport=transport,
         batch_size=lambda step: len(plan.order.indices(step)),
     )
     data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
     return Worker(plan, me, peer, data, pace, seams.control, seams.clock, seams.log, timeline.step_begins)
 
 
-def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Transport:
-    """Of a worker that is paused now and then, the network gets to see it."""
+def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Callable[[], Transport]:
+    """What each part of a worker's process gets: the network sees its pauses, nobody what it sends to itself."""
     pauses = any(isinstance(event.what, Pause) and me.name in event.what.nodes for event in plan.events)
-    return PausingTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
+    transport = PausingTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
+    if me.name not in plan.holders:
+        return lambda: transport
+    mailbox = Mailbox(plan.timeouts.step, seams.clock.wall(1.0))
+    return lambda: LoopbackTransport(transport, me.name, mailbox)
 
 
 def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pace:
@@ -120,21 +135,47 @@ def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pac
     return Paced(clock, me.throughput, me.slot, factor, hindrances)
 
 
-def _server(plan: Plan, me: NodePlan, seams: Seams) -> Server:
-    if not isinstance(plan.strategy, ParameterServer):
-        raise ProtocolError(f"{plan.strategy.kind} has no servers, and here is one: {me.name}")
+def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Server:
+    """The server of the shard that lives on this node, in a process of its own or beside a worker."""
+    if me.name not in plan.holders:
+        raise ProtocolError(f"{plan.strategy.kind} has no shard for {me.name}")
     task = plan.dataset.load(plan.dtype).task
-    params = plan.shards[me.rank].of(plan.model.init(task, plan.seed, plan.dtype))
+    shard = plan.shards[plan.holders.index(me.name)]
+    params = shard.of(plan.model.init(task, plan.seed, plan.dtype))
+    rule = plan.strategy.rule(plan.optimiser, params, plan.workers)
+    return serving(plan, me, rule, transport, seams)
+
+
+def serving(
+    plan: Plan, me: NodePlan, rule: Rule, transport: Transport, seams: Seams, version: int = 0, samples: int = 0
+) -> Server:
+    """The server on this node, of the parameters (and the optimiser's state) in `rule`.
+
+    It may begin where another strategy has left off: at `version`, when `samples` samples have gone into them.
+
+    Raises:
+        ProtocolError: the plan's strategy has no servers.
+    """
+    strategy = plan.strategy
+    if not isinstance(strategy, ServedStrategy):
+        raise ProtocolError(f"{strategy.kind} has no servers")
     return Server(
         workers=tuple(node.name for node in plan.of_role("worker")),
-        params=params,
-        compressor=plan.strategy.number_format,
-        optimiser=plan.optimiser,
-        state=plan.optimiser.init(params),
-        machine=Shard(plan.workers, plan.strategy.synchrony),
-        transport=seams.transport,
+        rule=rule,
+        compressor=strategy.number_format,
+        machine=Shard(
+            plan.workers,
+            strategy.synchrony,
+            strategy.gradients_worth,
+            version,
+            samples,
+            budget=None if plan.synchronous else plan.epochs * plan.train_samples,
+        ),
+        transport=transport,
         clock=seams.clock,
+        number=plan.holders.index(me.name),
         updates=Batch(seams.log, "shard_updates", UPDATE_COLUMNS),
+        drops=Batch(seams.log, "shard_drops", UPDATE_COLUMNS),
     )
 
 

@@ -13,14 +13,14 @@ from services.data import Order, apportion
 from services.datasets import AnyDataset
 from services.device import Want
 from services.devices import AnyVariation
-from services.layout import Layout, Range, ranges
+from services.layout import Layout, Range
 from services.links import goodput, quantum_bytes
 from services.models import AnyModel
 from services.network import Network, Port, resolve
 from services.optimisers import AnyOptimiser
 from services.scenario import AUTO, EngineName, Fidelity, Scenario, Security, Timeouts, Trial
 from services.strategies import AnyStrategy
-from services.strategies.base import Cost, Predicted
+from services.strategies.base import Cost, Flow, Predicted, Sent
 from services.target import Target
 from services.timeline import Event, decide
 from services.workload import posed
@@ -115,6 +115,7 @@ class Plan(Record):
     servers: int
     nodes: tuple[NodePlan, ...]
     shards: tuple[Range, ...]
+    holders: tuple[str, ...] = ()  # names of the nodes that hold them; a worker's process may hold one beside its work
     schedule: Schedule  # of the collective
     network: Network = Network()
     events: tuple[Event, ...] = ()
@@ -128,7 +129,10 @@ class Plan(Record):
     delay_rung: Literal["kernel", "transport"] = "kernel"  # who delays messages where the engine is `docker`
     hash_every_step: bool = False  # a check of replicas that costs time; epochs are always checked
 
-    bytes_per_step: dict[str, int]
+    synchronous: bool = True  # all replicas hold the same bits after every step
+    exchanges_every: int = 1  # steps from one exchange to the next
+    bytes_per_step: dict[str, int]  # mean over such a round
+    answered_per_step: dict[str, int]  # of a worker's: what it sends because all others have done one
     predicted: Predicted
     choices: dict[str, float] = Field({})  # where the strategy was chosen here: seconds of an exchange by each way
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
@@ -162,6 +166,12 @@ class Plan(Record):
     def sha256(self) -> str:
         """Digest that all nodes of a trial must share."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def pushes(self) -> tuple[Flow, ...]:
+        """Who pushes to whom over the network."""
+        names = [node.name for node in self.of_role("worker")]
+        return tuple((worker, holder) for holder in self.holders for worker in names if worker != holder)
 
     def node(self, name: str) -> NodePlan:
         """The node of this name."""
@@ -209,6 +219,7 @@ def make_plan(
     site = _site(scenario, nodes, layout)
     strategy = trial.strategy.settled(site, cost)
     predicted = strategy.predict(cost)
+    sent = strategy.bytes_per_step(workers, layout.size, DTYPES[work.precision])
     drawn_s = predicted.step_s * steps * HORIZON
     return Plan(
         run=run,
@@ -238,14 +249,18 @@ def make_plan(
         workers=workers,
         servers=strategy.server_count,
         nodes=nodes,
-        shards=ranges(layout.size, strategy.server_count) if strategy.server_count else (),
+        shards=strategy.shards(workers, layout.size),
+        holders=strategy.holders(cost.workers, cost.servers),
         schedule=strategy.schedule(workers),
         dilation=slower,
         alpha_s=alpha_s / slower,
         security=scenario.security,
         timeouts=scenario.timeouts,
         fidelity=scenario.fidelity,
-        bytes_per_step=_bytes_per_step(strategy, workers, layout.size, DTYPES[work.precision]),
+        synchronous=strategy.synchronous,
+        exchanges_every=strategy.exchanges_every,
+        bytes_per_step=_bytes_per_step(sent),
+        answered_per_step={f"worker-{rank}": count for rank, count in enumerate(sent.answers)},
         predicted=predicted,
         choices=trial.strategy.choices(site, cost),
         network=network,
@@ -329,9 +344,8 @@ def _site(scenario: Scenario, nodes: Sequence[NodePlan], layout: Layout) -> Site
     )
 
 
-def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, dtype: str) -> dict[str, int]:
+def _bytes_per_step(sent: Sent) -> dict[str, int]:
     """Payload bytes per node and step."""
-    sent = strategy.bytes_per_step(workers, entries, dtype)
     by_worker = {f"worker-{rank}": count for rank, count in enumerate(sent.workers)}
     return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}
 
@@ -343,7 +357,9 @@ def _cost(nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str,
     guessed otherwise: it shows as the remainder between measured and predicted.
     """
     workers = [node for node in nodes if node.role == "worker"]
-    share = max(apportion(batch, (1,) * len(workers)))
+    shares = apportion(batch, (1,) * len(workers))
+    times = zip(shares, workers, strict=True)
+    computes_s = tuple(share / node.throughput if node.throughput else 0.0 for share, node in times)
     return Cost(
         workers=tuple(node.name for node in workers),
         servers=tuple(node.name for node in nodes if node.role == "ps_shard"),
@@ -353,5 +369,7 @@ def _cost(nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str,
         uplinks_s={node.name: 1 / goodput(node.uplink_bps) for node in nodes},
         downlinks_s={node.name: 1 / goodput(node.downlink_bps) for node in nodes},
         network=network,
-        compute_s=max((share / node.throughput for node in workers if node.throughput), default=0.0),
+        compute_s=max((max(shares) / node.throughput for node in workers if node.throughput), default=0.0),
+        computes_s=computes_s,
+        variations=tuple(node.variation for node in workers),
     )

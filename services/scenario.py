@@ -213,9 +213,9 @@ class Scenario(Record):
         """Servers that would hold no parameter."""
         size = self.workload.model.layout(posed(self.workload.dataset).task).size
         for label, strategy in self.strategies.items():
-            if strategy.server_count > size:
+            if any(not shard.size for shard in strategy.shards(self.cluster.workers, size)):
                 why = f"the model has {size} parameters; each server holds at least one"
-                yield Conflict(("strategies", label, "servers"), why)
+                yield Conflict(("strategies", label, "servers" if strategy.server_count else "placement"), why)
 
     def _unshaped(self) -> Iterator[Conflict]:
         """Events that change a rate where there is none."""

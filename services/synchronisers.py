@@ -1,11 +1,16 @@
-"""May a worker start its next step, or must it wait for the slowest; and how many gradients make one update?"""
+"""May a worker start its next step, or must it wait; how many gradients make one update, and which are too late for it?
+
+Members decide nothing but that, and keep no state: `services.ps_shard.machine` asks them.
+"""
 
 from abc import abstractmethod
-from typing import Annotated, Literal, TypeAlias
+from math import ceil
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.component import Component
+from services.conflict import Conflict, refuse
 
 
 class Synchroniser(Component):
@@ -19,10 +24,39 @@ class Synchroniser(Component):
     def gathers(self, workers: int) -> int:
         """How many gradients a server averages in one update, when `workers` workers take part."""
 
+    def takes(self, staleness: int) -> bool:  # noqa: ARG002 - most take every gradient
+        """Whether a gradient goes into an update although `staleness` others were made since its parameters."""
+        return True
+
+    def extra_steps(self, gap: int, own_s: float, next_s: float, slowest_s: float) -> int:  # noqa: ARG002
+        """How many steps, this one included, a worker may start although `may_start` says no.
+
+        Args:
+            gap: steps between the one that it wants to start and those that the slowest has finished.
+            own_s: what its own last step took, without waiting.
+            next_s: until the slowest finishes its step, if that takes as long as its last one.
+            slowest_s: what that took.
+        """
+        return 0
+
+    def refusal(self, workers: int) -> str | None:  # noqa: ARG002 - most take any number
+        """Why `workers` workers can't be synchronised like this; None when they can."""
+        return None
+
     @property
     def lockstep(self) -> bool:
         """Whether nobody may be a step ahead of the slowest, so that all hold the same parameters."""
-        return not self.may_start(step=1, slowest=0)
+        return False
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether gradients of one update come from the same parameters, so that a step is a round of all."""
+        return self.lockstep
+
+    @property
+    def answers_after_update(self) -> bool:
+        """Whether a worker waits for the update that its gradient goes into."""
+        return True
 
 
 class Bsp(Synchroniser):
@@ -38,6 +72,10 @@ class Bsp(Synchroniser):
 
     def gathers(self, workers: int) -> int:
         return workers
+
+    @property
+    def lockstep(self) -> bool:
+        return True
 
 
 class Asp(Synchroniser):
@@ -55,4 +93,124 @@ class Asp(Synchroniser):
         return 1
 
 
-AnySynchroniser: TypeAlias = Annotated[Bsp | Asp, Field(discriminator="kind")]
+class Ssp(Synchroniser):
+    """Stale synchronous parallel: nobody starts a step more than `staleness` steps ahead of the slowest.
+
+    Q. Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NeurIPS 2013. What
+    is bounded is the gap when a step starts; finished steps can be one more apart. A push asks for the newest
+    parameters, as in the paper's cache that is always refreshed. 0 is bsp: what can't be stale is averaged.
+    """
+
+    kind: Literal["ssp"] = "ssp"
+    staleness: NonNegativeInt = Field(description="steps that a worker may be ahead of the slowest when it starts one")
+
+    def may_start(self, step: int, slowest: int) -> bool:
+        return step - slowest <= self.staleness
+
+    def gathers(self, workers: int) -> int:
+        return workers if self.lockstep else 1
+
+    @property
+    def lockstep(self) -> bool:
+        return self.staleness == 0
+
+
+class Dssp(Synchroniser):
+    """Dynamic SSP: beyond `low`, a worker gets as many more steps as let it wait least, and never more than `high`.
+
+    X. Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. From the
+    last durations, the next moments are foretold at which the worker and the slowest one finish a step; the worker
+    stops where it waits least for the slowest. We differ: whoever would have to wait is asked about, not the fastest
+    alone; it is asked about again whenever somebody pushes; durations are without waiting.
+    """
+
+    kind: Literal["dssp"] = "dssp"
+    low: NonNegativeInt = Field(description="steps ahead of the slowest that are always allowed")
+    high: PositiveInt = Field(description="steps ahead of the slowest that are never exceeded")
+
+    @model_validator(mode="after")
+    def _is_a_span(self) -> Self:
+        if self.high <= self.low:
+            refuse([Conflict(("high",), f"{self.high} must be larger than low, which is {self.low}; equal is ssp")])
+        return self
+
+    def may_start(self, step: int, slowest: int) -> bool:
+        return step - slowest <= self.low
+
+    def gathers(self, workers: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
+        return 1
+
+    def extra_steps(self, gap: int, own_s: float, next_s: float, slowest_s: float) -> int:
+        most = self.high - gap + 1
+        if most <= 0 or own_s <= 0 or slowest_s <= 0:
+            return 0
+        return min(range(most + 1), key=lambda steps: _wait_s(steps * own_s, next_s, slowest_s))
+
+
+def _wait_s(done_s: float, next_s: float, every_s: float) -> float:
+    """From `done_s` to the first of the moments next_s, next_s + every_s, … that is not before it."""
+    later = max(0, ceil((done_s - next_s) / every_s))
+    return max(0.0, next_s + later * every_s - done_s)
+
+
+class Backup(Synchroniser):
+    """Backup workers: a step ends with the first n - b gradients of it; those that come later are dropped.
+
+    J. Chen et al., "Revisiting distributed synchronous SGD", 2016. Who comes late gets the fresh parameters at once. A
+    dropped gradient was computed and is no progress. Every server drops for itself, as accumulators of TensorFlow do.
+    """
+
+    kind: Literal["backup"] = "backup"
+    backups: NonNegativeInt = Field(description="gradients that a step does not wait for: b")
+
+    def may_start(self, step: int, slowest: int) -> bool:  # noqa: ARG002 - who has an answer may go on
+        return True
+
+    def gathers(self, workers: int) -> int:
+        return max(1, workers - self.backups)
+
+    def takes(self, staleness: int) -> bool:
+        return staleness == 0
+
+    def refusal(self, workers: int) -> str | None:
+        if workers == 1 or self.backups < workers:
+            return None
+        return f"{self.backups} backups of {workers} workers leave nobody to wait for; at most {workers - 1}"
+
+    @property
+    def lockstep(self) -> bool:
+        return self.backups == 0
+
+    @property
+    def in_rounds(self) -> bool:
+        return True
+
+
+class Gba(Synchroniser):
+    """Global batch aggregation: nobody waits; an update comes whenever gradients worth a global batch have arrived.
+
+    W. Su et al., "GBA: a tuning-free approach to switch between synchronous and asynchronous training for
+    recommendation models", NeurIPS 2022. A worker is answered at once, with parameters that may lack its own gradient.
+    We differ: a gradient that is too old is dropped and does not count among those gathered (theirs counts and weighs
+    nothing), so that every update is worth as many samples; ages are in updates, not in tokens.
+    """
+
+    kind: Literal["gba"] = "gba"
+    gather: PositiveInt | None = Field(None, description="gradients of one update: M; as many as workers when absent")
+    oldest: NonNegativeInt | None = Field(None, description="updates after which a gradient is dropped; none if absent")
+
+    def may_start(self, step: int, slowest: int) -> bool:  # noqa: ARG002 - nobody waits
+        return True
+
+    def gathers(self, workers: int) -> int:
+        return self.gather or workers
+
+    def takes(self, staleness: int) -> bool:
+        return self.oldest is None or staleness <= self.oldest
+
+    @property
+    def answers_after_update(self) -> bool:
+        return False
+
+
+AnySynchroniser: TypeAlias = Annotated[Bsp | Asp | Ssp | Dssp | Backup | Gba, Field(discriminator="kind")]

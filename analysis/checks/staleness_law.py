@@ -13,4 +13,6 @@ def staleness_law(trial: TrialTable) -> Verdict:
     ages = staleness(trial)
     if ages is None or trial.plan.synchrony == "synchronous":
         return valid("no gradient is stale")
+    if trial.plan.kind_of_synchrony != "asp":
+        return valid(f"mean staleness {ages['mean']:.2f}, at most {ages['max']}, under {trial.plan.kind_of_synchrony}")
     return valid(f"mean staleness {ages['mean']:.2f} where {trial.plan.workers - 1} is expected of equal workers")

@@ -29,7 +29,7 @@ def staleness(run: Run) -> Drawing | None:
     for axes in panels[len(found) :]:
         axes.remove()
     caption = (
-        "Share of updates on server-0 by the number of updates applied between a worker's pull and its push. "
+        "Share of updates on the first shard by the number of updates applied between a worker's pull and its push. "
         "Dashed: n - 1, where n equal workers that never wait end up."
     )
     return Drawing("staleness", title, caption, _table(found), figure)

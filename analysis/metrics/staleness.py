@@ -6,7 +6,7 @@ from analysis.table import TrialTable
 
 
 def staleness(trial: TrialTable) -> dict[str, Any] | None:
-    """Mean, maximum and histogram of the updates applied between a worker's pull and its push, on server-0.
+    """Mean, maximum and histogram of the updates applied between a worker's pull and its push, on the first shard.
 
     With n equal workers and no waiting the mean tends to n - 1 (Zhang et al., Staleness-aware async-SGD, IJCAI 2016).
     None where no server applied updates.

@@ -139,7 +139,7 @@ def rounds(floods: Iterable[Flood]) -> tuple[tuple[Flood, ...], ...]:
 def message_of(plan: Plan) -> Message | None:
     """A message of the size that the workload sends, where a stream to send it on loses nothing; None elsewhere."""
     ways = _Ways(plan)
-    size = plan.vector_bytes // max(1, plan.servers or plan.workers)
+    size = plan.vector_bytes // max(1, len(plan.holders) or plan.workers)
     for source, target in ways.pairs():
         rate = ways.rate(source.name, target.name)
         there, back = plan.network.path(source.name, target.name), plan.network.path(target.name, source.name)

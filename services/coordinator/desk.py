@@ -140,7 +140,7 @@ class Desk:
 
     async def _finish(self) -> None:
         """Everybody has left: what the servers hold is the result, else what the carrier held last."""
-        held = [self._finals[node.name] for node in self.plan.of_role("ps_shard")]
+        held = [self._finals[name] for name in self.plan.holders]
         steps, samples = (self._last.steps, self._last.samples) if self._last else (0, 0)
         digest = self._last.sha256 if self._last else ""
         if held and not self.plan.strategy.synchronous:

@@ -1,4 +1,4 @@
-"""A server at work: receives gradients, lets the machine decide, updates its range and answers."""
+"""A server at work: receives vectors, lets the machine decide, updates its range and answers."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -8,10 +8,11 @@ import numpy as np
 
 from services.clock import Clock
 from services.compressors import Compressor, from_wire
+from services.control import Final
 from services.device import HostArray
-from services.optimisers import AnyOptimiser, State
-from services.ps_shard.machine import Action, Push, Reply, Shard, Update
+from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
 from services.runlog import Batch
+from services.strategies.rules import Contribution, Rule
 from services.transport.base import Message, Stage, Tag, Transport
 from services.transport.vectors import recv_rest, send_vector
 
@@ -23,16 +24,22 @@ class Server:
     """One range of the parameters and everybody who trains it; arrays live in host memory."""
 
     workers: tuple[str, ...]  # node names by rank
-    params: HostArray  # this server's range, replaced and never changed in place: answers may still be on their way
+    rule: Rule  # holds the range
     compressor: Compressor  # of what workers push
-    optimiser: AnyOptimiser
-    state: State
     machine: Shard
     transport: Transport
     clock: Clock
+    number: int  # of the shard
     updates: Batch  # the arrival order, which replays to the same parameters
-    _gradients: dict[int, HostArray] = field(default_factory=dict)
+    drops: Batch  # what came too late, in the same columns; its version is that of the parameters when it came
+    _vectors: dict[Push, HostArray] = field(default_factory=dict)
+    _read: dict[int, HostArray] = field(default_factory=dict)  # what each worker was answered last, if the rule asks
+    _reads: dict[Push, HostArray] = field(default_factory=dict)  # and what a push comes from
     _update_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rule.needs_what_was_read:
+            self._read = dict.fromkeys(range(len(self.workers)), self.rule.params)
 
     async def serve(self) -> None:
         """Until every worker has left."""
@@ -40,59 +47,80 @@ class Server:
             for rank in range(len(self.workers)):
                 group.create_task(self._attend(rank, group))
         self.updates.flush()
+        self.drops.flush()
+
+    @property
+    def final(self) -> Final:
+        """What it hands in at its end."""
+        return Final(self.rule.params.tobytes(), self.machine.version, self.machine.samples)
 
     async def _attend(self, rank: int, answers: asyncio.TaskGroup) -> None:
         """One worker's pushes, one after the other, until it leaves."""
         step = 0
         while push := await self._receive(rank, step):
-            for action in self.machine.pushed(push):
-                self._act(action, answers)
+            self._act(self.machine.pushed(push, self.clock.now()), answers)
             step += 1
-        for action in self.machine.left(rank):
-            self._act(action, answers)
+        self._act(self.machine.left(rank, self.clock.now()), answers)
 
     async def _receive(self, rank: int, step: int) -> Push | None:
-        """The worker's gradient of `step`, kept for the update; None when it has left."""
+        """The worker's vector of `step`, kept for the update; None when it has left."""
         worker = self.workers[rank]
         first = await self.transport.recv(worker, Tag(step, Stage.PUSH), Tag(step, Stage.LEAVE))
         if first.tag.stage == Stage.LEAVE:
             return None
-        size, dtype = self.params.size, self.params.dtype.name
+        size, dtype = self.rule.params.size, self.rule.params.dtype.name
         data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
         await recv_rest(self.transport, worker, first, data)
-        self._gradients[rank] = from_wire(self.compressor, data, size, dtype)
-        return Push(rank, step, first.version, first.samples)
+        push = Push(rank, step, first.version, first.samples)
+        self._vectors[push] = from_wire(self.compressor, data, size, dtype)
+        if rank in self._read:
+            self._reads[push] = self._read[rank]
+        return push
 
-    def _act(self, action: Action, answers: asyncio.TaskGroup) -> None:
+    def _act(self, actions: Sequence[Action], answers: asyncio.TaskGroup) -> None:
+        for action in sorted(actions, key=self._turn):
+            self._do(action, answers)
+
+    def _turn(self, action: Action) -> int:
+        """Every shard answers another worker first: all at once would queue for its link while others are idle."""
+        return (action.worker - self.number - 1) % len(self.workers) if isinstance(action, Reply) else -1
+
+    def _do(self, action: Action, answers: asyncio.TaskGroup) -> None:
         match action:
             case Update():
                 self._update(action)
+            case Drop(push, version):
+                del self._vectors[push]
+                self._reads.pop(push, None)
+                self.drops.add(_row(push, version, version - push.version, self.clock.epoch_ms()))
             case Reply():
                 answers.create_task(self._answer(action))
 
     def _update(self, update: Update) -> None:
-        """One step of the optimiser with the mean over all samples of the gradients, summed in rank order."""
         started, started_ms = self.clock.now(), self.clock.epoch_ms()
-        samples = sum(push.samples for push in update.pushes)
-        gradients = [self._gradients.pop(push.worker) for push in update.pushes]
-        if samples:
-            shares = [push.samples / samples for push in update.pushes]
-            self.params, self.state = self.optimiser.step(self.params, weighted_sum(gradients, shares), self.state)
+        self.rule.update([self._contribution(push, update.staleness(push)) for push in update.pushes])
         self._update_s = self.clock.now() - started
         for push in update.pushes:
-            stale = update.version - 1 - push.version
-            self.updates.add((update.version, push.worker, push.step, stale, push.samples, round(started_ms / 1e3, 6)))
+            self.updates.add(_row(push, update.version, update.staleness(push), started_ms))
+
+    def _contribution(self, push: Push, staleness: int) -> Contribution:
+        vector, read = self._vectors.pop(push), self._reads.pop(push, None)
+        return Contribution(push.worker, push.samples, staleness, vector, read)
 
     def _answer(self, reply: Reply) -> Coroutine[None, None, None]:
         """Send the worker the range as it is at this moment."""
-        tag = Tag(reply.step, Stage.REPLY)
-        message = Message(tag, version=self.machine.version, samples=self.machine.samples, update_s=self._update_s)
-        return send_vector(self.transport, self.workers[reply.worker], message, self.params)
+        vector, machine = self.rule.answer(reply.worker), self.machine
+        if reply.worker in self._read:
+            self._read[reply.worker] = vector
+        message = Message(
+            Tag(reply.step, Stage.REPLY),
+            version=machine.version,
+            samples=machine.samples,
+            underway=reply.underway,
+            update_s=self._update_s,
+        )
+        return send_vector(self.transport, self.workers[reply.worker], message, vector)
 
 
-def weighted_sum(vectors: Sequence[HostArray], weights: Sequence[float]) -> HostArray:
-    """The sum of vectors (n,), each times its weight, formed in the order given."""
-    total: HostArray = vectors[0] * vectors[0].dtype.type(weights[0])
-    for vector, weight in zip(vectors[1:], weights[1:], strict=True):
-        total += vector * vector.dtype.type(weight)
-    return total
+def _row(push: Push, version: int, staleness: int, now_ms: float) -> tuple[float, ...]:
+    return (version, push.worker, push.step, staleness, push.samples, round(now_ms / 1e3, 6))

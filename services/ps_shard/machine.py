@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from services.errors import ProtocolError
+from services.staleness import UNWEIGHTED, AnyStaleness
 from services.synchronisers import AnySynchroniser
 
 
@@ -25,6 +26,18 @@ class Update:
     pushes: tuple[Push, ...]
     version: int  # of the parameters after it
 
+    def staleness(self, push: Push) -> int:
+        """Updates that were made between reading parameters and this update of them."""
+        return self.version - 1 - push.version
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Forget this gradient: it came too late."""
+
+    push: Push
+    version: int  # of the parameters when it came
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -32,69 +45,133 @@ class Reply:
 
     worker: int
     step: int
+    underway: int  # samples that wait for an update, or that others are computing, as far as can be known
 
 
-Action: TypeAlias = Update | Reply
+Action: TypeAlias = Update | Drop | Reply
+
+
+class Rhythm(NamedTuple):
+    """What a worker's last step took, without waiting, and when it began the next one."""
+
+    step_s: float
+    began_s: float
 
 
 @dataclass
 class Shard:
     """The state of one server's protocol.
 
-    A worker's clock counts the steps that it has pushed and that have been applied. Invariant: every push is part of
-    exactly one update, and answered once.
+    A worker's clock counts the steps that it has pushed. Invariant: every push is part of exactly one update or is
+    dropped, and is answered once. Time is told, in seconds since any moment; only dynamic synchronisers look at it.
+    A server can begin where another left off: with a version and the samples that went into it.
     """
 
     workers: int
     synchrony: AnySynchroniser
+    staleness: AnyStaleness = UNWEIGHTED
     version: int = 0
-    samples: int = 0
-    _gathered: dict[int, Push] = field(default_factory=dict)
+    samples: int = 0  # that updates were made of
+    dropped: int = 0  # samples
+    budget: int | None = None  # samples after which workers stop; None: they count steps
+    _gathered: list[Push] = field(default_factory=list)
     _unanswered: dict[int, Push] = field(default_factory=dict)
     _clocks: dict[int, int] = field(init=False)
+    _computing: set[int] = field(init=False)
+    _stopping: set[int] = field(default_factory=set)  # told that others do the rest: nothing more comes from them
+    _shares: dict[int, int] = field(default_factory=dict)  # samples of each worker's last push
+    _rhythms: dict[int, Rhythm] = field(init=False)
+    _granted: dict[int, int] = field(default_factory=dict)  # the last step that a worker may start without asking
 
     def __post_init__(self) -> None:
         self._clocks = dict.fromkeys(range(self.workers), 0)
+        self._computing = set(self._clocks)
+        self._rhythms = dict.fromkeys(self._clocks, Rhythm(0.0, 0.0))
 
-    def pushed(self, push: Push) -> list[Action]:
-        """Take a gradient in; what to do now, in order.
+    def pushed(self, push: Push, now: float = 0.0) -> list[Action]:
+        """Take a gradient in at the moment `now`; what to do, in order.
 
         Raises:
             ProtocolError: a push of a worker that has left, or that is not its next one.
         """
-        if push.worker not in self._clocks or push.worker in self._gathered or push.step != self._clocks[push.worker]:
+        if push.worker not in self._computing or push.step != self._clocks[push.worker]:
             raise ProtocolError(f"push {push} does not follow {self._clocks}")
-        self._gathered[push.worker] = push
-        return [*self._updates(), *self._replies()]
+        self._computing.remove(push.worker)
+        self._stopping.discard(push.worker)
+        self._clocks[push.worker] += 1
+        self._shares[push.worker] = push.samples
+        self._rhythms[push.worker] = Rhythm(now - self._rhythms[push.worker].began_s, now)
+        return [*self._taken(push), *self._updates(), *self._replies(now)]
 
-    def left(self, worker: int) -> list[Action]:
+    def left(self, worker: int, now: float = 0.0) -> list[Action]:
         """A worker will push no more: nobody waits for it.
 
         Raises:
             ProtocolError: it has left already, or its last push is still unanswered.
         """
-        if worker not in self._clocks or worker in self._unanswered or worker in self._gathered:
+        if worker not in self._computing:
             raise ProtocolError(f"worker {worker} can't leave: {self._clocks}")
+        self._computing.remove(worker)
         del self._clocks[worker]
-        return [*self._updates(), *self._replies()]
+        return [*self._updates(), *self._replies(now)]
+
+    def _taken(self, push: Push) -> Iterator[Drop]:
+        """Keep a gradient for an update unless it is too old; whoever does not wait for that may be answered."""
+        age = self.version - push.version
+        takes = self.synchrony.takes(age) and self.staleness.takes(age)
+        if not (takes and self.synchrony.answers_after_update):
+            self._unanswered[push.worker] = push
+        if takes:
+            self._gathered.append(push)
+            return
+        self.dropped += push.samples
+        yield Drop(push, self.version)
 
     def _updates(self) -> Iterator[Update]:
-        """The update that is due, if enough gradients are there."""
-        if not self._gathered or len(self._gathered) < self.synchrony.gathers(len(self._clocks)):
+        """The update that is due, if enough gradients are there; when nobody is left, of what there is."""
+        present = len(self._clocks)
+        if not self._gathered or (present and len(self._gathered) < self.synchrony.gathers(present)):
             return
-        pushes = tuple(self._gathered[worker] for worker in sorted(self._gathered))
+        pushes = tuple(sorted(self._gathered, key=lambda push: (push.worker, push.step)))
         self._gathered.clear()
         self.version += 1
-        for push in pushes:
-            self.samples += push.samples
-            self._clocks[push.worker] += 1
-            self._unanswered[push.worker] = push
+        self.samples += sum(push.samples for push in pushes)
+        if self.synchrony.answers_after_update:
+            self._unanswered.update({push.worker: push for push in pushes})
         yield Update(pushes, self.version)
 
-    def _replies(self) -> Iterator[Reply]:
+    def _replies(self, now: float) -> Iterator[Reply]:
         """Answers to those that may start their next step."""
-        slowest = min(self._clocks.values(), default=0)
         for worker, push in sorted(self._unanswered.items()):
-            if self.synchrony.may_start(push.step + 1, slowest):
+            if self._may_start(worker, push.step + 1, now):
                 del self._unanswered[worker]
-                yield Reply(worker, push.step)
+                underway = self._underway(push)
+                self._computing.add(worker)
+                if self.budget is not None and self.samples + underway >= self.budget:
+                    self._stopping.add(worker)
+                self._rhythms[worker] = self._rhythms[worker]._replace(began_s=now)
+                yield Reply(worker, push.step, underway)
+
+    def _may_start(self, worker: int, step: int, now: float) -> bool:
+        slowest = min(self._clocks.values())
+        if self.synchrony.may_start(step, slowest) or step <= self._granted.get(worker, -1):
+            return True
+        last = max((worker for worker, clock in self._clocks.items() if clock == slowest), key=self._due_s)
+        extra = self.synchrony.extra_steps(
+            gap=step - slowest,
+            own_s=self._rhythms[worker].step_s,
+            next_s=max(0.0, self._due_s(last) - now),
+            slowest_s=self._rhythms[last].step_s,
+        )
+        self._granted[worker] = step + extra - 1
+        return extra > 0
+
+    def _due_s(self, worker: int) -> float:
+        """When a worker is done with its step if it takes as long as the one before."""
+        rhythm = self._rhythms[worker]
+        return rhythm.began_s + rhythm.step_s
+
+    def _underway(self, answered: Push) -> int:
+        """A worker that has pushed nothing yet is taken to compute as many samples as the one that is answered."""
+        waiting = sum(push.samples for push in self._gathered)
+        return waiting + sum(self._shares.get(worker, answered.samples) for worker in self._computing - self._stopping)

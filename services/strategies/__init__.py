@@ -1,7 +1,8 @@
 """Strategies: how workers agree on an update.
 
 `none` trains on one worker, `all_reduce` sums gradients along a collective's schedule, `parameter_server` lets servers
-hold the parameters. `AnyStrategy` is the registry: the kinds that a scenario may name.
+hold the parameters, `easgd` ties workers to a centre that servers hold. `servers` is what the last two have in common,
+`rules` what a server does with what it gets. `AnyStrategy` is the registry: the kinds that a scenario may name.
 """
 
 from typing import Annotated, TypeAlias
@@ -10,9 +11,22 @@ from pydantic import Field
 
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Gradient, Outcome, Peer, Strategy
+from services.strategies.easgd import Easgd
 from services.strategies.none import Alone
 from services.strategies.parameter_server import ParameterServer
+from services.strategies.servers import ServedStrategy
 
-AnyStrategy: TypeAlias = Annotated[Alone | AllReduce | ParameterServer, Field(discriminator="kind")]
+AnyStrategy: TypeAlias = Annotated[Alone | AllReduce | ParameterServer | Easgd, Field(discriminator="kind")]
 
-__all__ = ["AllReduce", "Alone", "AnyStrategy", "Gradient", "Outcome", "ParameterServer", "Peer", "Strategy"]
+__all__ = [
+    "AllReduce",
+    "Alone",
+    "AnyStrategy",
+    "Easgd",
+    "Gradient",
+    "Outcome",
+    "ParameterServer",
+    "Peer",
+    "ServedStrategy",
+    "Strategy",
+]

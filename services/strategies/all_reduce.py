@@ -86,8 +86,8 @@ def _beta_s(schedule: Schedule, cost: Cost) -> float:
     equal = Cost(workers=cost.workers, entries=1, dtype=cost.dtype, uplinks_s=links, downlinks_s=links, compute_s=0.0)
     taken = seconds = 0.0
     for load, rounds in Counter(_by_name(load, cost.workers) for load in schedule.loads).items():
-        taken += rounds * cost.moving_s(dict(load))
-        seconds += rounds * equal.moving_s(dict(load))
+        taken += rounds * cost.moving_s(load)
+        seconds += rounds * equal.moving_s(load)
     return taken / seconds if seconds else 0.0
 
 

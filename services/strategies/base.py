@@ -6,19 +6,23 @@ sends (bytes per node and step) and what it should cost (a closed form), all bef
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from services.collectives.base import Schedule, Site
 from services.component import Component, Record
 from services.compressors import Compressor, Identity
-from services.device import Device, Vector
+from services.device import Device, HostArray, Vector
+from services.devices import AnyVariation
+from services.errors import ProtocolError
 from services.layout import Range
 from services.links import goodput
 from services.network import Network
 from services.optimisers import AnyOptimiser
+from services.order_statistics import Cdf, expected
 from services.runlog import Phases
+from services.strategies.rules import Rule
 from services.transport.base import Transport
 
 State: TypeAlias = Any  # what a strategy keeps between steps; it belongs to the worker
@@ -38,7 +42,7 @@ class Peer:
 
     rank: int
     workers: Sequence[str]  # node names by rank
-    servers: Sequence[str]  # node names by shard
+    servers: Sequence[str]  # names of the nodes that hold a shard, by shard; a worker may be among them
     shards: Sequence[Range]  # which range of the vector each server holds
     schedule: Schedule  # of its collective
     optimiser: AnyOptimiser
@@ -55,6 +59,8 @@ class Outcome:
     state: State
     staleness: float | None = None  # updates that others made to the parameters between reading and updating them
     samples: int = 0  # that went into the parameters so far, all workers together; 0: not known here
+    underway: int | None = None  # samples of others that will go into them; None: not known here
+    judged: Vector | None = None  # the parameters to evaluate, where they are not those to train on
 
 
 @dataclass(frozen=True)
@@ -62,17 +68,19 @@ class Sent:
     """Payload bytes per step."""
 
     workers: tuple[int, ...]  # by rank
-    servers: tuple[int, ...] = ()  # by shard
+    servers: tuple[int, ...] = ()  # by rank
+    answers: tuple[int, ...] = ()  # by rank: of the workers' bytes, those that answer others' steps; none if empty
 
 
 Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
+Load: TypeAlias = tuple[Flow, float]  # and payload bytes
 
 
 class Cost(Record):
     """What closed forms need to know of a cluster: who is where, and how long a byte takes."""
 
     workers: tuple[str, ...]  # node names by rank
-    servers: tuple[str, ...] = ()  # by shard
+    servers: tuple[str, ...] = ()  # those of nodes that only serve
     entries: int  # of the vector
     dtype: str
     alpha_s: float = 0.0  # per message, virtual: what a calibrated host adds, else 0
@@ -80,28 +88,46 @@ class Cost(Record):
     downlinks_s: dict[str, float]
     network: Network = Network()
     compute_s: float  # of one step of the slowest worker
+    computes_s: tuple[float, ...] = ()  # of one step, by rank; all like the slowest when empty
+    variations: tuple[AnyVariation | None, ...] = ()  # of these, by rank; none when empty
 
     def together_s(self, flows: Collection[Flow], size_bytes: float) -> float:
         """Seconds in which all flows move `size_bytes` each at once."""
-        return self.moving_s(dict.fromkeys(flows, size_bytes))
+        return self.moving_s([(flow, size_bytes) for flow in flows])
 
-    def moving_s(self, loads: Mapping[Flow, float]) -> float:
+    def moving_s(self, loads: Iterable[Load]) -> float:
         """Seconds in which every flow moves its bytes, all at once: what the most loaded port or pipe takes."""
         sent, received = defaultdict[str, float](float), defaultdict[str, float](float)
-        for (source, target), size_bytes in loads.items():
+        passed = [0.0] * len(self.network.pipes)
+        for (source, target), size_bytes in loads:
             sent[source] += size_bytes
             received[target] += size_bytes
-        taken = [size_bytes * self.uplinks_s[name] for name, size_bytes in sent.items()]
-        taken += [size_bytes * self.downlinks_s[name] for name, size_bytes in received.items()]
-        for pipe in self.network.pipes:
-            passed = sum(size_bytes for flow, size_bytes in loads.items() if pipe.carries(*flow))
-            taken.append(passed / goodput(pipe.rate_bps))
-        return max(taken, default=0.0)
+            for number, pipe in enumerate(self.network.pipes):
+                passed[number] += size_bytes * pipe.carries(source, target)
+        taken_s = [size_bytes * self.uplinks_s[name] for name, size_bytes in sent.items()]
+        taken_s += [size_bytes * self.downlinks_s[name] for name, size_bytes in received.items()]
+        taken_s += [through / goodput(pipe.rate_bps) for pipe, through in zip(self.network.pipes, passed, strict=True)]
+        return max(taken_s, default=0.0)
+
+    def computed_s(self, kth: int) -> float:
+        """Expected seconds until `kth` workers, counted from 1, have computed a step that all begin together."""
+        declared = self.computes_s or (self.compute_s,) * len(self.workers)
+        if not any(self.variations):
+            return sorted(declared)[kth - 1]
+        varied = zip(declared, self.variations, strict=True)
+        return expected([_law(mean_s, variation) for mean_s, variation in varied], kth, self.compute_s)
 
     def latency_s(self, flows: Collection[Flow]) -> float:
         """Seconds until the first byte of a message has arrived, on the longest way; α is in it."""
         delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
         return self.alpha_s + max((delays.get(flow, 0.0) for flow in flows), default=0.0)
+
+
+def _law(mean_s: float, variation: AnyVariation | None) -> Cdf:
+    """The distribution of a worker's computing time."""
+    if variation is None:
+        return lambda x: (x >= mean_s).astype(float)
+    return lambda x: variation.cdf(x / mean_s)
 
 
 class Predicted(Record):
@@ -131,9 +157,30 @@ class Strategy(Component, ABC):
         return Identity()
 
     @property
+    def exchanges_every(self) -> int:
+        """Steps from one exchange to the next; who leaves in between exchanges once more."""
+        return 1
+
+    @property
     def server_count(self) -> int:
         """Nodes that hold parameters and compute no gradients."""
         return 0
+
+    def holders(self, workers: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002
+        """Names of the nodes that hold parameters for all, by shard; most strategies have none."""
+        return ()
+
+    def shards(self, workers: int, entries: int) -> tuple[Range, ...]:  # noqa: ARG002
+        """The range that each of them holds of a vector of `entries`."""
+        return ()
+
+    def rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> Rule:  # noqa: ARG002
+        """What a holder does with its range `params` and what is pushed to it.
+
+        Raises:
+            ProtocolError: nobody holds anything for others.
+        """
+        raise ProtocolError(f"{self.kind} has no servers")
 
     def refusal(self, workers: int) -> str | None:  # noqa: ARG002 - most strategies take any number
         """Why this strategy can't run with `workers` workers; None when it can."""
@@ -176,6 +223,9 @@ class Strategy(Component, ABC):
         self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases
     ) -> Outcome:
         """Exchange and update; `phases` gets what was measured: exchange, update."""
+
+    async def finish(self, peer: Peer, step: int, outcome: Outcome, phases: Phases) -> None:
+        """The worker is about to leave before `step`: it gives the others what it still owes them."""
 
     async def leave(self, peer: Peer, step: int) -> None:
         """The worker takes no part from `step` on."""

@@ -10,8 +10,9 @@ from services.transport.base import Message, Tag
 class Mailbox:
     """Messages by sender and tag; each is delivered once and taken once.
 
-    A sender's messages are never more than one step apart, so a tag is remembered for two steps and anything older is
-    a copy that came late.
+    A sender's messages of one stage are never more than one step apart, so a tag is remembered for two steps and
+    anything older is a copy that came late. Stages go their own ways: a node that computes and serves pushes gradients
+    of its own step and answers others' steps.
     """
 
     def __init__(self, timeout_s: float, dilation: float = 1.0) -> None:
@@ -21,7 +22,7 @@ class Mailbox:
         self._waiting: dict[tuple[str, Tag], Message] = {}
         self._wanted: dict[tuple[str, Tag], asyncio.Future[Message]] = {}
         self._seen: dict[str, set[Tag]] = defaultdict(set)
-        self._newest: dict[str, int] = defaultdict(int)
+        self._newest: dict[tuple[str, int], int] = defaultdict(int)
         self._gone: dict[str, NetworkError] = {}
 
     def deliver(self, source: str, message: Message) -> None:
@@ -68,11 +69,11 @@ class Mailbox:
 
     def _is_new(self, source: str, tag: Tag) -> bool:
         """Whether this is the first copy; forgets tags that can no longer come."""
-        seen = self._seen[source]
-        if tag in seen or tag.step < self._newest[source] - 1:
+        seen, stream = self._seen[source], (source, tag.stage)
+        if tag in seen or tag.step < self._newest[stream] - 1:
             return False
-        if tag.step > self._newest[source]:
-            self._newest[source] = tag.step
-            self._seen[source] = {known for known in seen if known.step >= tag.step - 1}
+        if tag.step > self._newest[stream]:
+            self._newest[stream] = tag.step
+            self._seen[source] = {known for known in seen if known.stage != tag.stage or known.step >= tag.step - 1}
         self._seen[source].add(tag)
         return True

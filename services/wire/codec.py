@@ -30,6 +30,7 @@ def encode(message: Message) -> bytes:
         sent_at=message.sent_at,
         passed_at=message.passed_at,
         update_s=message.update_s,
+        underway=message.underway,
     ).SerializeToString()
     payload = memoryview(message.data).cast("B")
     return b"".join(
@@ -67,6 +68,7 @@ def _decode(view: memoryview) -> Message:
         sent_at=header.sent_at,
         passed_at=header.passed_at,
         update_s=header.update_s,
+        underway=header.underway,
     )
 
 

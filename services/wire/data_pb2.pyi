@@ -14,7 +14,7 @@ class Part(_message.Message):
     def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("step", "stage", "chunk", "piece", "version", "samples", "sent_at", "passed_at", "update_s")
+    __slots__ = ("step", "stage", "chunk", "piece", "version", "samples", "sent_at", "passed_at", "update_s", "underway")
     STEP_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class Header(_message.Message):
     SENT_AT_FIELD_NUMBER: _ClassVar[int]
     PASSED_AT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_S_FIELD_NUMBER: _ClassVar[int]
+    UNDERWAY_FIELD_NUMBER: _ClassVar[int]
     step: int
     stage: int
     chunk: int
@@ -33,7 +34,8 @@ class Header(_message.Message):
     sent_at: float
     passed_at: float
     update_s: float
-    def __init__(self, step: _Optional[int] = ..., stage: _Optional[int] = ..., chunk: _Optional[int] = ..., piece: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., sent_at: _Optional[float] = ..., passed_at: _Optional[float] = ..., update_s: _Optional[float] = ...) -> None: ...
+    underway: int
+    def __init__(self, step: _Optional[int] = ..., stage: _Optional[int] = ..., chunk: _Optional[int] = ..., piece: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., sent_at: _Optional[float] = ..., passed_at: _Optional[float] = ..., update_s: _Optional[float] = ..., underway: _Optional[int] = ...) -> None: ...
 
 class Identity(_message.Message):
     __slots__ = ("certificate", "issued_at", "signature")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from services.clock import Clock
-from services.control import Control, Epoch, Final
+from services.control import Control, Epoch
 from services.datasets import Data
 from services.device import HostArray, Vector
 from services.pacing import Computed, Pace, is_missed
@@ -99,20 +99,23 @@ class Worker:
             if step % self.plan.steps_per_epoch == 0 and await self._end_epoch(step, outcome):
                 break
         steps.flush()
+        await self.plan.strategy.finish(self.peer, step, outcome, Phases(self.clock))
         await self.plan.strategy.leave(self.peer, step)
         stopped.cancel()
         with suppress(asyncio.CancelledError):
             await stopped
-        await self.control.leave(Final())
 
     def _goes_on(self, step: int, outcome: Outcome) -> bool:
         """Whether the budget has a step left for this worker.
 
         In lockstep everybody does as many. Otherwise fast workers do more: the budget is spent when all that is left of
-        its samples is being computed by the others, taken to have as many each as in this worker's last step.
+        its samples is being computed by the others. Who does not hear how many these are takes every other worker to
+        have as many as in its own last step.
         """
         if self.plan.strategy.synchronous or not step:
             return step < self.plan.steps
+        if outcome.underway is not None:
+            return outcome.samples + outcome.underway < self.plan.epochs * self.plan.train_samples
         order, workers = self.plan.order, self.plan.workers
         own = len(order.share(step - 1, self.peer.rank, (1,) * workers))
         others = len(order.indices(step - 1)) - own
@@ -178,7 +181,7 @@ class Worker:
 
     async def _end_epoch(self, steps: int, outcome: Outcome) -> str:
         """Tell the coordinator; why to stop, if so."""
-        host = self.peer.device.to_host(outcome.params)
+        host = self.peer.device.to_host(outcome.params if outcome.judged is None else outcome.judged)
         digest = _sha256(host)
         if self.plan.strategy.synchronous:
             self.log.point("node_hash", digest, step=steps)

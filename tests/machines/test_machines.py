@@ -15,15 +15,23 @@ from services.control import Epoch
 from services.coordinator.machine import Run
 from services.errors import EnsayoError
 from services.ps_shard.machine import Push, Shard
-from services.synchronisers import Asp, Bsp
+from services.staleness import CutOff, Unweighted
+from services.synchronisers import Asp, Backup, Bsp, Dssp, Gba, Ssp
 from services.target import Target
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
-SYNCHRONY = {"bsp": Bsp(), "asp": Asp()}
+SYNCHRONY = {
+    "bsp": Bsp(),
+    "asp": Asp(),
+    "ssp_1": Ssp(staleness=1),
+    "dssp_0_to_2": Dssp(low=0, high=2),
+    "backup_1": Backup(backups=1),
+    "gba_of_2": Gba(gather=2, oldest=1),
+}
 
 
-def new_shard(workers: int, synchrony: str) -> Shard:
-    return Shard(workers, SYNCHRONY[synchrony])
+def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> Shard:
+    return Shard(workers, SYNCHRONY[synchrony], Unweighted() if oldest is None else CutOff(oldest=oldest))
 
 
 def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> Run:
@@ -32,8 +40,8 @@ def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None
     return Run(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
 
 
-def push(shard: Shard, **fields: int) -> list[Any]:
-    return shard.pushed(Push(**fields))
+def push(shard: Shard, now: float = 0.0, **fields: int) -> list[Any]:
+    return shard.pushed(Push(**fields), now)
 
 
 def epoch_ended(run: Run, node: str, number: int) -> list[Any]:

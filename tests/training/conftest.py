@@ -36,8 +36,8 @@ class Rehearsal:
     @property
     def params(self) -> HostArray:
         """The result: what asynchronous servers hold, else what worker 0 held last."""
-        if self.plan.servers and not self.plan.strategy.synchronous:
-            held = [self.finals[node.name] for node in self.plan.of_role("ps_shard")]
+        if self.plan.holders and not self.plan.strategy.synchronous:
+            held = [self.finals[name] for name in self.plan.holders]
             return np.frombuffer(b"".join(held), self.plan.dtype)
         return self.carried[-1]
 

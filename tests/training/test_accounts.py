@@ -19,6 +19,27 @@ STRATEGIES: dict[str, tuple[dict[str, Any], int]] = {
     "array by array": ({"kind": "all_reduce", "collective": {"kind": "reduce_to_one", "fused": False}}, 3),
     "bsp": ({"kind": "parameter_server", "servers": 2}, 3),
     "asp": ({"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "asp"}}, 3),
+    "ssp": ({"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "ssp", "staleness": 2}}, 3),
+    "dssp": ({"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "dssp", "low": 1, "high": 4}}, 3),
+    "backup": ({"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "backup", "backups": 1}}, 4),
+    "gba": ({"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "gba", "oldest": 1}}, 3),
+    "cut_off": (
+        {
+            "kind": "parameter_server",
+            "servers": 2,
+            "synchrony": {"kind": "asp"},
+            "staleness": {"kind": "cut_off", "oldest": 3},
+        },
+        3,
+    ),
+    "colocated": ({"kind": "parameter_server", "placement": {"kind": "colocated"}}, 3),
+    "colocated asp": (
+        {"kind": "parameter_server", "placement": {"kind": "colocated"}, "synchrony": {"kind": "asp"}},
+        3,
+    ),
+    "spare": ({"kind": "parameter_server", "servers": 2, "placement": {"kind": "spare"}}, 3),
+    "easgd": ({"kind": "easgd", "servers": 2, "period": 1}, 3),
+    "easgd asp": ({"kind": "easgd", "servers": 2, "period": 1, "synchrony": {"kind": "asp"}}, 3),
 }
 LINKS = {
     "worker": {"throughput": "1000/s", "uplink": "1mbit", "downlink": "1mbit"},
@@ -37,10 +58,12 @@ def test_every_node_sends_the_bytes_that_the_plan_promised(
     """Traffic is compared with interface counters: the promise must be exact, or the difference means nothing."""
     done = rehearse(strategy, workers, precision=precision)
 
+    steps = {f"worker-{rank}": len(done.steps(rank)) for rank in range(workers)}
     for node, per_step in done.plan.bytes_per_step.items():
-        rank = done.plan.node(node).rank
-        steps = [len(done.steps(each)) for each in ([rank] if node.startswith("worker") else range(workers))]
-        assert done.value(node, "node_stop")["payload_bytes_sent"] * len(steps) == per_step * sum(steps)
+        others = [count for name, count in steps.items() if name != node]
+        answers = done.plan.answered_per_step.get(node, 0) if node in steps else per_step
+        sent = done.value(node, "node_stop")["payload_bytes_sent"] - (per_step - answers) * steps.get(node, 0)
+        assert sent * len(others) == answers * sum(others)
     assert done.plan.bytes_per_step.keys() == {node.name for node in done.plan.nodes} - {"coordinator"}
 
 
@@ -53,9 +76,12 @@ def test_steps_add_up_to_what_a_worker_says_at_its_end(
 
     for rank in range(workers):
         stop, steps = done.value(f"worker-{rank}", "node_stop"), done.steps(rank)
-        leaving = len(done.plan.of_role("ps_shard"))  # a word of goodbye to every server, outside of any step
-        assert sum(row["bytes_sent"] for row in steps) == stop["payload_bytes_sent"]
-        assert sum(row["messages_sent"] for row in steps) == stop["messages_sent"] - leaving
+        me, holders = f"worker-{rank}", done.plan.holders
+        answered = sum(len(done.steps(other)) for other in range(workers) if other != rank) * (me in holders)
+        per_answer = done.plan.answered_per_step.get(me, 0) // max(1, workers - 1)
+        leaving = len(set(holders) - {me})  # a word of goodbye to every server, outside of any step
+        assert sum(row["bytes_sent"] for row in steps) == stop["payload_bytes_sent"] - answered * per_answer
+        assert sum(row["messages_sent"] for row in steps) == stop["messages_sent"] - leaving - answered
         assert sum(stop["peers"].values()) == stop["payload_bytes_sent"]
 
 
@@ -71,9 +97,9 @@ def test_samples_processed_equal_the_budget(
     budget = done.plan.epochs * done.plan.train_samples
     over = 0 if done.plan.strategy.synchronous else batch  # who computes when the rest is given out finishes its step
     assert budget <= stop["metadata"]["samples_count"] <= budget + over
-    assert (
-        sum(row["samples"] for rank in range(workers) for row in done.steps(rank)) == stop["metadata"]["samples_count"]
-    )
+    computed = sum(row["samples"] for rank in range(workers) for row in done.steps(rank))
+    dropped = sum(row["samples"] for holder in done.plan.holders[:1] for row in done.rows(holder, "shard_drops"))
+    assert computed - dropped == stop["metadata"]["samples_count"]
     losses = done.events("coordinator", "train_loss")
     passes = [event["metadata"]["epoch_num"] for event in losses]
     assert passes == [1, 2, 3][: len(passes)]
@@ -166,15 +192,23 @@ def test_messages_that_come_twice_or_out_of_order_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A network may repeat and overtake; a gradient that was applied twice would be a wrong model without an error."""
-    asynchronous = strategy.get("synchrony") == {"kind": "asp"}
     calm = rehearse(strategy, workers, cluster=LINKS)
     monkeypatch.setattr("services.transport.virtual.Mailbox", unruly(late_s))
 
     done = rehearse(strategy, workers, cluster=LINKS)
 
-    versions = [row["version"] for node in ("server-0", "server-1") for row in done.rows(node, "shard_updates")]
-    assert versions == [row["version"] for node in ("server-0", "server-1") for row in calm.rows(node, "shard_updates")]
-    if late_s == 0.0 or not asynchronous:  # who comes first decides an asynchronous result
+    for holder in done.plan.holders:
+        used = [(row["worker"], row["push_step"]) for row in done.rows(holder, "shard_updates")]
+        dropped = [(row["worker"], row["push_step"]) for row in done.rows(holder, "shard_drops")]
+        assert len({*used, *dropped}) == len(used) + len(dropped), "a push was applied twice"
+        if done.plan.strategy.kind == "parameter_server":
+            assert len(used) + len(dropped) == sum(len(done.steps(rank)) for rank in range(workers))
+    if late_s == 0.0 or done.plan.synchronous:  # who comes first decides an asynchronous result
+        versions = [
+            [row["version"] for holder in done.plan.holders for row in each.rows(holder, "shard_updates")]
+            for each in (done, calm)
+        ]
+        assert versions[0] == versions[1]
         assert done.value("coordinator", "params_sha256") == calm.value("coordinator", "params_sha256")
 
 

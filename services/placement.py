@@ -1,0 +1,102 @@
+"""Which nodes hold the parameters of a parameter server, and how much of them does each?"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
+
+from pydantic import Field
+
+from services.component import Component
+from services.layout import Range, proportional
+
+Node = TypeVar("Node")
+
+
+class Shares(NamedTuple):
+    """Parts of the vector, in any unit: only their ratios count; a node whose share is 0 holds nothing."""
+
+    servers: tuple[int, ...]  # by rank
+    workers: tuple[int, ...]  # by rank
+
+
+class Placement(Component):
+    """Where shards live. Shards are numbered in the order of their nodes: servers, then workers."""
+
+    def nodes(self, servers: int) -> int:
+        """How many nodes there are that only serve."""
+        return servers
+
+    @abstractmethod
+    def shares(self, workers: int, servers: int) -> Shares:
+        """What part each node holds."""
+
+    def refusal(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - most take any number
+        """Why it can't be placed like this; None when it can."""
+        return None
+
+    def holders(self, workers: Sequence[Node], servers: Sequence[Node]) -> tuple[Node, ...]:
+        """The nodes that hold a shard, by shard, given all by rank."""
+        shares = self.shares(len(workers), len(servers))
+        parts = zip((*servers, *workers), (*shares.servers, *shares.workers), strict=True)
+        return tuple(name for name, part in parts if part)
+
+    def ranges(self, workers: int, servers: int, entries: int) -> tuple[Range, ...]:
+        """What each shard holds of a vector of `entries`; equal shares differ by one entry at most."""
+        shares = self.shares(workers, self.nodes(servers))
+        return proportional(entries, [part for part in (*shares.servers, *shares.workers) if part])
+
+
+class Dedicated(Placement):
+    """Nodes of their own hold equal ranges.
+
+    M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
+    """
+
+    kind: Literal["dedicated"] = "dedicated"
+
+    def shares(self, workers: int, servers: int) -> Shares:
+        return Shares((1,) * servers, (0,) * workers)
+
+
+class Colocated(Placement):
+    """Every worker's process also holds one range; what it sends to itself stays inside and is not counted.
+
+    Per step a node sends 2(n-1)/n of the vector, as in a ring.
+    """
+
+    kind: Literal["colocated"] = "colocated"
+
+    def nodes(self, servers: int) -> int:  # noqa: ARG002 - none but workers
+        return 0
+
+    def refusal(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - it depends on `servers` alone
+        if servers == 1:
+            return None
+        return f"colocated shards live on the workers, one each; leave servers out ({servers} was written)"
+
+    def shares(self, workers: int, servers: int) -> Shares:
+        return Shares((0,) * servers, (1,) * workers)
+
+
+class Spare(Placement):
+    """k nodes without accelerators help n workers that serve, too, so that every link carries the same bytes.
+
+    Y. Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU
+    clusters" (BytePS), OSDI 2020: a spare node holds 2(n-1)/(n²+kn-2k) of the vector, a worker's own server
+    (n-k)/(n²+kn-2k). We differ: servers update as well, and pushes and answers of a range don't overlap.
+    """
+
+    kind: Literal["spare"] = "spare"
+
+    def refusal(self, workers: int, servers: int) -> str | None:
+        if servers <= workers or workers == 1:  # one worker, whose baseline may not fail, has nothing to share
+            return None
+        return f"{servers} spare servers are more than {workers} workers can fill; at most as many as workers"
+
+    def shares(self, workers: int, servers: int) -> Shares:
+        if servers >= workers:
+            return Shares((1,) * servers, (0,) * workers)
+        return Shares((2 * (workers - 1),) * servers, (workers - servers,) * workers)
+
+
+AnyPlacement: TypeAlias = Annotated[Dedicated | Colocated | Spare, Field(discriminator="kind")]

@@ -1,0 +1,188 @@
+"""What strategies with servers have in common: where shards live, what is pushed and answered, and what that costs."""
+
+import asyncio
+from abc import ABC
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from services.compressors import to_wire
+from services.device import HostArray, Vector
+from services.layout import Range
+from services.placement import AnyPlacement, Dedicated
+from services.runlog import Phases
+from services.staleness import UNWEIGHTED, AnyStaleness
+from services.strategies.base import Cost, Load, Peer, Predicted, Sent, Strategy
+from services.synchronisers import AnySynchroniser, Bsp
+from services.transport.base import Message, Stage, Tag
+from services.transport.vectors import recv_rest, send_vector
+
+
+class Held(NamedTuple):
+    """What a worker keeps about one shard."""
+
+    version: int  # of the parameters that it holds
+    memory: Any  # the compressor's
+
+
+class Answered(NamedTuple):
+    """What all shards have answered to one push."""
+
+    fresh: HostArray  # the whole vector
+    held: tuple[Held, ...]  # by shard
+    staleness: float  # mean over shards
+    samples: int  # as the first shard counts them
+    underway: int
+
+
+class ServedStrategy(Strategy, ABC):
+    """Workers push a vector to the nodes that hold its ranges, and get one of the same length back."""
+
+    servers: int = Field(default=1, ge=1, description="how many nodes hold the parameters, a range each")
+    placement: AnyPlacement = Field(default=Dedicated(), description="which nodes hold the parameters")
+    synchrony: AnySynchroniser = Field(default=Bsp(), description="when a server updates and answers")
+
+    @property
+    def server_count(self) -> int:
+        return self.placement.nodes(self.servers)
+
+    @property
+    def gradients_worth(self) -> AnyStaleness:
+        """What a server makes of old vectors."""
+        return UNWEIGHTED
+
+    def refusal(self, workers: int) -> str | None:
+        return self.synchrony.refusal(workers) or self.placement.refusal(workers, self.servers)
+
+    def holders(self, workers: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:
+        return self.placement.holders(workers, servers)
+
+    def shards(self, workers: int, entries: int) -> tuple[Range, ...]:
+        return self.placement.ranges(workers, self.servers, entries)
+
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
+        nodes = range(workers + self.server_count)
+        pushed, answered = [0] * len(nodes), [0] * len(nodes)
+        holders = self.placement.holders(nodes[:workers], nodes[workers:])
+        for holder, shard in zip(holders, self.shards(workers, entries), strict=True):
+            for worker in nodes[:workers]:
+                if worker != holder:
+                    pushed[worker] += self.number_format.nbytes(shard.size, dtype)
+                    answered[holder] += shard.size * np.dtype(dtype).itemsize
+        total = [round((out + back) / self.exchanges_every) for out, back in zip(pushed, answered, strict=True)]
+        answers = tuple(round(back / self.exchanges_every) for back in answered[:workers])
+        return Sent(workers=tuple(total[:workers]), servers=tuple(total[workers:]), answers=answers)
+
+    def predict(self, cost: Cost) -> Predicted:
+        """Push and pull of a range do not overlap: a server answers when it has received the whole of it.
+
+        In rounds, all workers share the links of the servers at once, and a round ends when as many have computed as an
+        update gathers: the order statistic E[X_(k:n)] where speeds vary. Otherwise a worker has the links to itself
+        until they are saturated: s servers take at most s/(S'β_s) vectors per second, and give as many answers. S' is S
+        compressed; β_w is of the slowest worker's link, β_s of the slowest server's, each in the direction that the
+        bytes go; pipes that flows share count like links, and who serves and computes has one link for both.
+        Saturation is a lower bound: workers that started together go on pushing together and then wait together. Not
+        modelled: waiting for the slowest under ssp and dssp, and links that late pushes of backups keep busy.
+        """
+        up, down = list(self._up(cost)), list(self._down(cost))
+        latency_s = cost.latency_s([flow for flow, _ in up]) + cost.latency_s([flow for flow, _ in down])
+        pushes = 1 / self.exchanges_every  # per step
+        if self.synchrony.in_rounds:
+            compute_s = cost.computed_s(self.synchrony.gathers(len(cost.workers)))
+            exchange_s = pushes * (latency_s + cost.moving_s(up) + cost.moving_s(down))
+            return Predicted(compute_s=compute_s, exchange_s=exchange_s, formula=self._formula(_TOGETHER))
+        alone_s = pushes * (latency_s + max(self._alone_s(up, down, worker, cost) for worker in cost.workers))
+        step_s = max(cost.compute_s + alone_s, pushes * cost.moving_s([*up, *down]))
+        return Predicted(compute_s=cost.compute_s, exchange_s=step_s - cost.compute_s, formula=self._formula(_APART))
+
+    def saturates_at(self, cost: Cost) -> float:
+        """Workers n* beyond which more of them gain nothing out of lockstep: s·(t_c·B/S + 2), more with latency.
+
+        There the time of a worker that has all links to itself equals the time in which the links carry everybody's
+        bytes; those grow with n in proportion.
+        """
+        up, down = list(self._up(cost)), list(self._down(cost))
+        latency_s = cost.latency_s([flow for flow, _ in up]) + cost.latency_s([flow for flow, _ in down])
+        alone_s = latency_s + max(self._alone_s(up, down, worker, cost) for worker in cost.workers)
+        moving_s = cost.moving_s([*up, *down])
+        return len(cost.workers) * (cost.compute_s * self.exchanges_every + alone_s) / moving_s if moving_s else inf
+
+    def _formula(self, formula: str) -> str:
+        """The closed form as it is written."""
+        return formula.format(t_c="E[X_(n-b:n)]" if self.synchrony.kind == "backup" else "t_c")
+
+    def _up(self, cost: Cost) -> Iterator[Load]:
+        for holder, shard in self._held(cost):
+            size_bytes = self.number_format.nbytes(shard.size, cost.dtype)
+            yield from (((worker, holder), size_bytes) for worker in cost.workers if worker != holder)
+
+    def _down(self, cost: Cost) -> Iterator[Load]:
+        for holder, shard in self._held(cost):
+            size_bytes = shard.size * np.dtype(cost.dtype).itemsize
+            yield from (((holder, worker), size_bytes) for worker in cost.workers if worker != holder)
+
+    def _held(self, cost: Cost) -> Iterator[tuple[str, Range]]:
+        held = self.holders(cost.workers, cost.servers), self.shards(len(cost.workers), cost.entries)
+        return zip(*held, strict=True)
+
+    def _alone_s(self, up: Sequence[Load], down: Sequence[Load], worker: str, cost: Cost) -> float:
+        """Push and pull of one worker that has all links to itself."""
+        own = [load for load in up if load[0][0] == worker], [load for load in down if load[0][1] == worker]
+        return sum(cost.moving_s(loads) for loads in own)
+
+    def partners(self, peer: Peer) -> tuple[str, ...]:
+        return tuple(peer.servers)
+
+    async def leave(self, peer: Peer, step: int) -> None:
+        for server in peer.servers:
+            await peer.transport.send(server, Message(Tag(step, Stage.LEAVE)))
+
+    def at_first(self, peer: Peer) -> tuple[Held, ...]:
+        """What a worker knows of every shard before the first push: version 0 is the same everywhere."""
+        return tuple(Held(0, self.number_format.init(shard.size)) for shard in peer.shards)
+
+    async def exchange(
+        self, peer: Peer, number: int, vector: Vector, samples: int, held: Sequence[Held], phases: Phases
+    ) -> Answered:
+        """Push `vector`, the `number`-th one from 0, to all shards at once and wait for all answers.
+
+        What servers needed to update is counted as `update`, the rest as `exchange`.
+        """
+        fresh = np.empty(vector.shape, vector.dtype)
+        with phases.span("exchange"):
+            async with asyncio.TaskGroup() as group:  # one failure ends the others
+                exchanges = {
+                    shard: group.create_task(self._exchange(peer, number, shard, held[shard], vector, samples, fresh))
+                    for shard in self._in_turn(peer.rank, len(held))
+                }
+            answers = [exchanges[shard].result() for shard in range(len(held))]
+        updating_s = max(reply.update_s for reply, _ in answers)
+        phases.add("exchange", -updating_s)
+        phases.add("update", updating_s)
+        after = tuple(known for _, known in answers)
+        stale = [new.version - old.version - 1 for new, old in zip(after, held, strict=True)]
+        first, _ = answers[0]
+        return Answered(fresh, after, float(np.mean(stale)), first.samples, first.underway)
+
+    def _in_turn(self, rank: int, shards: int) -> tuple[int, ...]:
+        """Every worker begins with another shard: all at once would queue for one link while the others are idle."""
+        return tuple((rank + 1 + later) % shards for later in range(shards))
+
+    async def _exchange(
+        self, peer: Peer, number: int, shard: int, held: Held, vector: Vector, samples: int, fresh: HostArray
+    ) -> tuple[Message, Held]:
+        """Push one shard its range of the vector and fill that range of `fresh`; the answer's first piece."""
+        server, kept = peer.servers[shard], peer.shards[shard]
+        payload, memory = self.number_format.compress(kept.of(vector), held.memory)
+        push = Message(Tag(number, Stage.PUSH), version=held.version, samples=samples)
+        await send_vector(peer.transport, server, push, to_wire(payload, peer.device.to_host))
+        reply = await peer.transport.recv(server, Tag(number, Stage.REPLY))
+        await recv_rest(peer.transport, server, reply, kept.of(fresh))
+        return reply, Held(reply.version, memory)
+
+
+_TOGETHER = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
+_APART = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s), n/s·Sβ_s)"

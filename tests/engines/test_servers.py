@@ -1,0 +1,71 @@
+"""The family of parameter servers on engines whose nodes are processes: their logs explain their results."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from analysis.folder import TrialFolder
+from analysis.replay import replay_trial
+
+RunTrial: TypeAlias = Callable[..., Any]
+
+SERVERS = """
+name: servers
+workload:
+  dataset: {kind: synthetic_regression, samples: 100, features: 4, outputs: 2, hidden: 8}
+  model: {kind: mlp, hidden: [5], activation: tanh}
+  optimiser: {kind: momentum, rate: 0.05}
+  batch: 13
+  epochs: 3
+  stop: budget
+cluster:
+  workers: 3
+  worker: {throughput: 1000/s, uplink: 100mbit, downlink: 100mbit}
+  server: {uplink: 100mbit, downlink: 100mbit}
+  groups:
+    - {name: slow, ranks: [0], throughput: 400/s}
+strategies:
+  asp: {kind: parameter_server, servers: 2, synchrony: {kind: asp}}
+  ssp: {kind: parameter_server, servers: 2, synchrony: {kind: ssp, staleness: 1}}
+  backup: {kind: parameter_server, servers: 2, synchrony: {kind: backup, backups: 1}}
+  gba: {kind: parameter_server, servers: 2, synchrony: {kind: gba}, staleness: {kind: exponential, decay: 0.5}}
+  dc: {kind: parameter_server, servers: 2, synchrony: {kind: asp}, compensation: {kind: dc_asgd}}
+  beside: {kind: parameter_server, placement: {kind: colocated}, synchrony: {kind: asp}}
+  together: {kind: parameter_server, placement: {kind: colocated}}
+  spare: {kind: parameter_server, servers: 1, placement: {kind: spare}}
+"""
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Path:
+    """The scenario."""
+    path = tmp_path / "servers.yaml"
+    path.write_text(SERVERS)
+    return path
+
+
+@pytest.mark.parametrize("strategy", ["asp", "ssp", "backup", "gba", "dc", "beside"])
+def test_the_folder_of_a_trial_replays_to_its_parameters(
+    run_trial: RunTrial, servers: Path, engine: str, strategy: str
+) -> None:
+    """On a real clock nobody can repeat who came when; the log says it, and with it the result follows to the bit."""
+    trial = run_trial(engine, servers, strategy)
+
+    params = replay_trial(TrialFolder(trial.folder))
+
+    assert hashlib.sha256(params.tobytes()).hexdigest() == trial.params_sha256
+
+
+@pytest.mark.parametrize("strategy", ["together", "spare"])
+def test_shards_on_workers_hold_the_bits_of_virtual_time(
+    run_trial: RunTrial, servers: Path, engine: str, strategy: str
+) -> None:
+    """Two parts of a process that talk to each other, and a process per node that does not know it is simulated."""
+    real, simulated = (run_trial(name, servers, strategy) for name in (engine, "simulated"))
+
+    assert real.params_sha256 == simulated.params_sha256
+    for node, per_step in real.plan.bytes_per_step.items():
+        assert real.value(node, "node_stop")["payload_bytes_sent"] == per_step * real.plan.steps

@@ -1,0 +1,84 @@
+"""Every weighting of stale gradients through one battery: fresh ones count fully, older ones never more."""
+
+from math import exp
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from services.compensation import Uncompensated
+from services.optimisers import Adam, Optimiser, Sgd
+from services.staleness import AnyStaleness, CutOff, DynSgd, Exponential, Inverse, Staleness, Unweighted
+from services.strategies.rules import Contribution, GradientRule
+
+# A member, and what it makes of a gradient that is four updates old; None: drops it.
+EXAMPLES: list[tuple[Staleness, float | None]] = [
+    (Unweighted(), 1.0),
+    (Inverse(), 1 / 4),
+    (DynSgd(), 1 / 5),
+    (Exponential(decay=0.5), exp(-2)),
+    (CutOff(oldest=4), 1.0),
+    (CutOff(oldest=3), None),
+]
+
+every_staleness = pytest.mark.parametrize("staleness", [member for member, _ in EXAMPLES], ids=repr)
+
+
+def test_every_member_of_the_family_stands_in_the_table() -> None:
+    """One that is not in the table is not tested."""
+    union, _ = get_args(AnyStaleness)
+
+    assert {type(member) for member, _ in EXAMPLES} == set(get_args(union))
+
+
+@every_staleness
+def test_it_is_read_from_what_it_writes(staleness: Staleness) -> None:
+    """A run's record holds the resolved components; the run must be repeatable from it."""
+    assert TypeAdapter(AnyStaleness).validate_json(staleness.model_dump_json()) == staleness
+
+
+@pytest.mark.parametrize(("staleness", "weight"), EXAMPLES, ids=repr)
+def test_a_weight_follows_its_formula(staleness: Staleness, weight: float | None) -> None:
+    """By hand, for an age of four."""
+    assert staleness.takes(4) == (weight is not None)
+    if weight is not None:
+        assert staleness.weight(4) == pytest.approx(weight)
+
+
+@every_staleness
+@given(age=st.integers(0, 100_000))
+def test_weights_are_shares_that_never_grow_with_age(staleness: Staleness, age: int) -> None:
+    """A gradient that counted for nothing, or more than fully, would be another algorithm."""
+    assert staleness.takes(0)
+    assert staleness.weight(0) == 1
+    assert 0 < staleness.weight(age + 1) <= staleness.weight(age) <= 1
+    assert staleness.takes(age) >= staleness.takes(age + 1)
+
+
+@every_staleness
+@pytest.mark.parametrize("optimiser", [Sgd(rate=0.5), Adam(rate=0.5)], ids=lambda optimiser: optimiser.kind)
+def test_gradients_of_one_age_are_used_with_that_part_of_the_rate(staleness: Staleness, optimiser: Optimiser) -> None:
+    """Of two gradients in one update as of one alone, and under optimisers that forget how large gradients are."""
+    first, gradients = np.ones(3), (np.array([1.0, 2.0, 3.0]), np.array([0.5, -1.0, 0.0]))
+    rule = GradientRule(first, optimiser, optimiser.init(first), staleness, Uncompensated())
+    slower = optimiser.model_copy(update={"rate": optimiser.rate * staleness.weight(2)})
+
+    rule.update([Contribution(rank, 4, 2, gradient) for rank, gradient in enumerate(gradients)])
+
+    expected, _ = slower.step(first, sum(gradients) / 2, slower.init(first))
+    np.testing.assert_allclose(rule.params, expected, rtol=1e-12)
+
+
+@every_staleness
+def test_of_several_gradients_each_counts_by_samples_and_weight(staleness: Staleness) -> None:
+    """The sum of samples times weight times gradient, over all samples."""
+    first, fresh, old = np.zeros(2), np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    optimiser = Sgd(rate=1.0)
+    rule = GradientRule(first, optimiser, optimiser.init(first), staleness, Uncompensated())
+
+    rule.update([Contribution(0, 1, 0, fresh), Contribution(1, 3, 2, old)])
+
+    np.testing.assert_allclose(rule.params, [-1 / 4, -3 / 4 * staleness.weight(2)], rtol=1e-12)
