@@ -5,7 +5,7 @@ bin    := .venv/bin
 ready  := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report doctor calibrate images test test-docker test-gpu check bench bench-fidelity bench-repeats proto clean
+.PHONY: help scenario list report doctor calibrate images test test-docker test-gpu check bench bench-fidelity bench-transport bench-repeats proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
@@ -53,6 +53,11 @@ bench: $(ready) ## measure this machine: codec, predicted steps, start-up of eng
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
 	$(bin)/python -m compose.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
+# gloo comes with PyTorch, in an environment of its own and only when asked for.
+bench-transport: $(ready) ## compare the data planes with gloo and the links' bound [TORCH=1 ARGS='--write "my machine"']
+	$(if $(TORCH),$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet 'torch==2.13.0' numpy)
+	$(bin)/python -m compose.transports $(ARGS)
+
 bench-repeats: $(ready) ## run one short trial in containers again and again, of which no verdict may flag any [COUNT=20]
 	PYTHON=$(bin)/python .ci/none-flagged $(or $(COUNT),20)
 
@@ -60,7 +65,7 @@ proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto
 
 clean: ## remove what make built; runs/ stays
-	rm -rf .venv images/wheels build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-torch images/wheels build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # --group needs pip 25.1; the first pip in an environment is as old as its interpreter.
 $(ready): pyproject.toml

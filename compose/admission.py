@@ -28,7 +28,7 @@ from services.plan import NodePlan, Plan
 from services.scenario import AUTO, Scenario
 from services.strategies.base import Flow
 from services.timeline import LinkChange
-from services.transport.grpc.data import PIECE_BYTES
+from services.transport.planes import PLANES
 
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CPU_SHARE, HOST_SHARE = 0.4, 0.1
@@ -197,7 +197,7 @@ def _total_bps(plan: Plan) -> float:
 
 def _messages(plan: Plan) -> int:
     """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
-    piece_bytes = plan.piece_bytes if plan.engine == "local" else PIECE_BYTES
+    piece_bytes = plan.piece_bytes if plan.engine == "local" else PLANES[plan.transport].largest
     piece_bytes = min(piece_bytes, plan.schedule.segment_bytes or piece_bytes)
     whole = sum(plan.schedule.sends(rank) for rank in range(plan.workers))
     whole += 2 * len(plan.pushes)

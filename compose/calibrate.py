@@ -8,6 +8,7 @@ from compose.engines.base import Engine, Preparing
 from compose.engines.pair import Pair, pair
 from services.errors import HostError
 from services.links import goodput
+from services.scenario import TransportName
 
 RATES_BPS = (1e9, 2.5e9, 5e9, 10e9)  # of a link up and down, tried in this order until one fails
 TRIES = 2  # what else goes on here may disturb one
@@ -16,11 +17,12 @@ ERROR = 0.03  # of the goodput that a rate should give
 Told = Callable[[str], None]
 
 
-def calibrate(engine: Engine, watch: Preparing, tell: Told) -> Capacity:
+def calibrate(engine: Engine, transport: TransportName, watch: Preparing, tell: Told) -> Capacity:
     """Measure; takes less than a minute once images are built.
 
     Args:
         engine: docker or local; it can run here.
+        transport: that carries what is measured.
         watch: is told what is prepared.
         tell: is told each finding, a line at a time.
 
@@ -28,7 +30,7 @@ def calibrate(engine: Engine, watch: Preparing, tell: Told) -> Capacity:
         HostError: the engine can't measure here, or this host shapes not even the smallest rate.
     """
     engine.prepare(watch)
-    nodes = pair(engine)
+    nodes = pair(engine, transport)
     free = nodes.measure(None)
     tell(f"message      {1e3 * free.round_trip_s / 2:.3f} ms, and {1e3 * free.message_cpu_s:.3f} ms of CPU")
     total_bps = max(free.rate_bps, free.both_bps or 0.0)
@@ -36,6 +38,7 @@ def calibrate(engine: Engine, watch: Preparing, tell: Told) -> Capacity:
     tell(f"adding       {1e9 * free.sum_s:.3f} s per GB")
     return Capacity(
         engine=engine.name,
+        transport=transport,
         fingerprint=fingerprint(engine),
         calibrated=datetime.now(UTC).isoformat(timespec="seconds"),
         alpha_s=free.round_trip_s / 2,

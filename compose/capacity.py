@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from compose.engines.base import Engine
 from compose.host import cores
 from services.component import Record
-from services.scenario import EngineName
+from services.scenario import EngineName, TransportName
 
 
 class Fingerprint(Record):
@@ -25,9 +25,10 @@ class Fingerprint(Record):
 
 
 class Capacity(Record):
-    """What this host can carry with one engine; wall seconds, real bit/s."""
+    """What this host can carry with one engine and one transport; wall seconds, real bit/s."""
 
     engine: EngineName
+    transport: TransportName = "grpc"
     fingerprint: Fingerprint
     calibrated: str = ""  # when, UTC; empty: assumed
     note: str = ""  # why it is assumed
@@ -62,31 +63,33 @@ def fingerprint(engine: Engine) -> Fingerprint:
     return Fingerprint(cpu=_cpu(), cores=cores(), kernel=platform.release(), engine=str(found))
 
 
-def capacity(engine: Engine) -> Capacity:
-    """What was measured for this engine on this very host; what is assumed when nothing was."""
+def capacity(engine: Engine, transport: TransportName = "grpc") -> Capacity:
+    """What was measured for this engine and transport on this very host; what is assumed when nothing was."""
     here = fingerprint(engine)
     try:
-        stored = Capacity.model_validate(_stored()[engine.name])
+        stored = Capacity.model_validate(_stored()[_key(engine.name, transport)])
     except (KeyError, ValidationError):
-        return assumed(engine.name, here, "`ensayo calibrate` measures this host")
+        return assumed(engine.name, here, "`ensayo calibrate` measures this host", transport)
     differing = [name for name, value in here if value != getattr(stored.fingerprint, name)]
     if differing:
-        return assumed(engine.name, here, f"what is stored was measured with another {' and '.join(differing)}")
+        told = f"what is stored was measured with another {' and '.join(differing)}"
+        return assumed(engine.name, here, told, transport)
     return stored
 
 
-def assumed(engine: EngineName, here: Fingerprint, note: str) -> Capacity:
-    """What any host of so many cores should carry."""
+def assumed(engine: EngineName, here: Fingerprint, note: str, transport: TransportName = "grpc") -> Capacity:
+    """What any host of so many cores should carry, with gRPC; bare TCP costs less."""
     total_bps = ASSUMED_BPS_PER_CORE * here.cores
-    return Capacity(engine=engine, fingerprint=here, note=note, total_bps=total_bps, **ASSUMED)
+    return Capacity(engine=engine, transport=transport, fingerprint=here, note=note, total_bps=total_bps, **ASSUMED)
 
 
 def keep(measured: Capacity) -> Path:
-    """Store what was measured, beside what is stored for other engines; where."""
+    """Store what was measured, beside what is stored for other engines and transports; where."""
     path = store()
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{os.getpid()}")
-    fresh.write_text(json.dumps(_stored() | {measured.engine: measured.model_dump()}, indent=1), encoding="utf-8")
+    stored = _stored() | {_key(measured.engine, measured.transport): measured.model_dump()}
+    fresh.write_text(json.dumps(stored, indent=1), encoding="utf-8")
     fresh.replace(path)
     return path
 
@@ -96,8 +99,13 @@ def store() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensayo" / "capacity.json"
 
 
+def _key(engine: EngineName, transport: TransportName) -> str:
+    """What a measurement is stored under."""
+    return f"{engine} {transport}"
+
+
 def _stored() -> dict[str, Any]:
-    """By engine; nothing when the file is absent or nobody's."""
+    """By engine and transport; nothing when the file is absent or nobody's."""
     try:
         found = json.loads(store().read_text(encoding="utf-8"))
     except (OSError, ValueError):

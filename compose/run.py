@@ -89,7 +89,7 @@ def admitted(scenario: Scenario, engine: Engine) -> Admission:
     if engine.name == "simulated":
         return unbounded()
     plans = [make_plan(trial, "admission", engine.name, Nowhere()) for trial in scenario.trials()]
-    return admit(scenario, plans, capacity(engine), gradient_s)
+    return admit(scenario, plans, capacity(engine, scenario.transport), gradient_s)
 
 
 def _run(source: Source, choice: Choice, admission: Admission, runs: Path, observer: Observer) -> Run:

@@ -152,12 +152,16 @@ def calibrate(engine: Engine = None) -> None:
     from compose.capacity import keep
     from compose.engines import choose
     from ensayo.progress import display
+    from services.transport.planes import PLANES
 
     chosen, _ = choose(engine)
     if chosen.name == "simulated":
         raise UserError("engine simulated needs no calibration: virtual time carries everything")
     watch = display(quiet=True)
-    typer.echo(f"{keep(measure(chosen, watch, typer.echo))}: kept for engine {chosen.name}")
+    for transport in PLANES:
+        typer.echo(f"transport    {transport}")
+        kept = keep(measure(chosen, transport, watch, typer.echo))
+    typer.echo(f"{kept}: kept for engine {chosen.name}")
 
 
 @app.command()

@@ -52,6 +52,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         addresses=dict(zip((ASKS, ANSWERS), addresses, strict=True)),
         secrets=arguments.secrets,
         rate_bps=arguments.rate,
+        transport=arguments.transport,
         by_transport=arguments.by_transport,
     )
     if found := measure(task):
@@ -113,6 +114,7 @@ def _arguments() -> argparse.Namespace:
     command.add_argument("addresses", nargs=2, help="HOST:PORT of the two, in this order")
     command.add_argument("--secrets", type=Path, default=SECRETS)
     command.add_argument("--rate", type=float, help="bit/s of the link between them; not shaped when absent")
+    command.add_argument("--transport", choices=("grpc", "tcp"), default="grpc")
     command.add_argument("--by-transport", action="store_true", help="the transport shapes it")
     command.set_defaults(start=_measure)
     commands.add_parser("simulate").set_defaults(start=_simulate)

@@ -1,6 +1,8 @@
 """What can a node learn about the machine that it runs on?"""
 
 import fcntl
+import os
+import platform
 import socket
 import struct
 from pathlib import Path
@@ -22,6 +24,15 @@ def bytes_sent(interface: str | None) -> int | None:
     if interface is None:
         return None
     return int((_STATISTICS / interface / "statistics" / "tx_bytes").read_text())
+
+
+def allocator() -> str:
+    """What becomes of the large buffers of messages: page faults cost several times more than copying them."""
+    libc, version = platform.libc_ver()
+    if libc != "glibc":
+        return "not glibc, whose thresholds alone can be set: large buffers may go back to the kernel"
+    kept = "MALLOC_MMAP_THRESHOLD_" in os.environ
+    return f"glibc {version}, large buffers {'are kept' if kept else 'go back to the kernel'}"
 
 
 def _address(interface: str) -> str | None:

@@ -1,6 +1,6 @@
 """What does a message cost on this host, and how fast is a link of it? Two processes measure it as nodes would send.
 
-One asks and one answers, over the transport of nodes. The engine that starts them shapes the link between them or
+One asks and one answers, over a transport of nodes. The engine that starts them shapes the link between them or
 not, and opens the gate when it is as it should be.
 """
 
@@ -20,9 +20,11 @@ from services.identity import Identity
 from services.links import Port, goodput
 from services.network import Network
 from services.plan import Address
+from services.scenario import TransportName
 from services.transport.base import Message, Stage, Tag
-from services.transport.grpc.data import GrpcTransport
+from services.transport.planes import PLANES
 from services.transport.shaping import FluidLink, Ports
+from services.transport.wired import WiredTransport
 
 ASKS, ANSWERS = "asks", "answers"  # the two nodes
 WARM_UPS, ROUND_TRIPS = 50, 400
@@ -53,6 +55,7 @@ class Task:
     addresses: dict[str, Address]
     secrets: Path
     rate_bps: float | None  # of the link; None: not shaped
+    transport: TransportName  # that carries what they send
     by_transport: bool  # whether the transport shapes it, because the kernel does not
 
     @property
@@ -72,7 +75,7 @@ async def _measure(task: Task) -> Measured | None:
     ports = Ports(Port(goodput(task.rate_bps)), Port(goodput(task.rate_bps)))
     link = FluidLink(task.name, ports, Network(), 0, clock) if task.by_transport else None
     identity = Identity.read(task.name, task.secrets)
-    transport = GrpcTransport(task.addresses, identity, clock, PATIENCE_S, PATIENCE_S, link)
+    transport = PLANES[task.transport](task.addresses, identity, clock, PATIENCE_S, PATIENCE_S, link)
     await transport.start()
     await transport.connect([task.peer])
     found = await (_ask(transport, task) if task.name == ASKS else _answer(transport, task))
@@ -80,7 +83,7 @@ async def _measure(task: Task) -> Measured | None:
     return found
 
 
-async def _ask(transport: GrpcTransport, task: Task) -> Measured:
+async def _ask(transport: WiredTransport, task: Task) -> Measured:
     await _gate()
     await _ping(transport, range(WARM_UPS))
     trips_s, message_cpu_s = await _ping(transport, range(WARM_UPS, WARM_UPS + ROUND_TRIPS))
@@ -99,7 +102,7 @@ async def _ask(transport: GrpcTransport, task: Task) -> Measured:
     )
 
 
-async def _ping(transport: GrpcTransport, steps: range) -> tuple[list[float], float]:
+async def _ping(transport: WiredTransport, steps: range) -> tuple[list[float], float]:
     """Round trips in seconds, and the CPU time that both nodes need for one message."""
     trips_s, before = [], _cpu_s()
     for step in steps:
@@ -110,7 +113,7 @@ async def _ping(transport: GrpcTransport, steps: range) -> tuple[list[float], fl
     return trips_s, (_cpu_s() - before + reply.update_s) / (2 * len(steps))
 
 
-async def _answer(transport: GrpcTransport, task: Task) -> None:
+async def _answer(transport: WiredTransport, task: Task) -> None:
     before = 0.0
     for step in range(WARM_UPS + ROUND_TRIPS):
         if step == WARM_UPS:
@@ -134,7 +137,7 @@ async def _gate() -> None:
         await opened.wait()
 
 
-async def _both(transport: GrpcTransport, peer: str, pieces: int) -> float:
+async def _both(transport: WiredTransport, peer: str, pieces: int) -> float:
     """Send and receive at once; payload bit/s of both directions together."""
     started = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -143,13 +146,13 @@ async def _both(transport: GrpcTransport, peer: str, pieces: int) -> float:
     return 2 * 8 * pieces * transport.piece_bytes / (time.perf_counter() - started)
 
 
-async def _send(transport: GrpcTransport, peer: str, pieces: int, step: int = BULK) -> None:
+async def _send(transport: WiredTransport, peer: str, pieces: int, step: int = BULK) -> None:
     data = bytes(transport.piece_bytes)
     for piece in range(pieces):
         await transport.send(peer, Message(Tag(step, Stage.SUM, 0, piece), data))
 
 
-async def _receive(transport: GrpcTransport, peer: str, pieces: int, step: int = BULK) -> float:
+async def _receive(transport: WiredTransport, peer: str, pieces: int, step: int = BULK) -> float:
     """Seconds from the first piece to the last."""
     await transport.recv(peer, Tag(step, Stage.SUM, 0, 0))
     started = time.perf_counter()
@@ -158,7 +161,7 @@ async def _receive(transport: GrpcTransport, peer: str, pieces: int, step: int =
     return time.perf_counter() - started
 
 
-def _pieces(transport: GrpcTransport, task: Task) -> int:
+def _pieces(transport: WiredTransport, task: Task) -> int:
     size = UNSHAPED_BYTES if task.rate_bps is None else goodput(task.rate_bps) * SHAPED_S
     return max(4, round(size / transport.piece_bytes))
 

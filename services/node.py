@@ -17,6 +17,7 @@ from services.coordinator.machine import Run
 from services.device import Device, select
 from services.errors import ProtocolError
 from services.hindrances import Hindrances
+from services.host import allocator
 from services.kernel import Share
 from services.pacing import HostSpeed, Pace, Paced, as_declared
 from services.plan import COORDINATOR, NodePlan, Plan
@@ -185,7 +186,12 @@ def _core(share: Share | None) -> dict[str, float | None]:
 
 
 def _log_start(log: RunLog, **facts: object) -> None:
-    process = {"python": platform.python_version(), "numpy": np.__version__, "slice_ns": slice_ns()}
+    process = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "slice_ns": slice_ns(),
+        "allocator": allocator(),
+    }
     log.point("node_start", process | facts)
 
 

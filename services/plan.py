@@ -18,7 +18,7 @@ from services.links import goodput, quantum_bytes
 from services.models import AnyModel
 from services.network import Network, Port, resolve
 from services.optimisers import AnyOptimiser
-from services.scenario import AUTO, EngineName, Fidelity, Scenario, Security, Timeouts, Trial
+from services.scenario import AUTO, EngineName, Fidelity, Scenario, Security, Timeouts, TransportName, Trial
 from services.strategies import AnyStrategy
 from services.strategies.base import Cost, Flow, Predicted, Sent
 from services.target import Target
@@ -122,6 +122,7 @@ class Plan(Record):
     horizon_s: float | None = None  # virtual; random events were drawn up to here; None: there are none
 
     dilation: float
+    transport: TransportName = "grpc"
     security: Security
     timeouts: Timeouts
     fidelity: Fidelity
@@ -254,6 +255,7 @@ def make_plan(
         schedule=strategy.schedule(workers),
         dilation=slower,
         alpha_s=alpha_s / slower,
+        transport=scenario.transport,
         security=scenario.security,
         timeouts=scenario.timeouts,
         fidelity=scenario.fidelity,

@@ -25,6 +25,7 @@ Dilation: TypeAlias = Annotated[  # told apart by type, so that a wrong number i
     Discriminator(lambda given: "word" if isinstance(given, str) else "number"),
 ]
 EngineName: TypeAlias = Literal["docker", "local", "simulated"]
+TransportName: TypeAlias = Literal["grpc", "tcp"]
 
 BASELINE = {"none": {"kind": "none"}}  # label -> strategy
 
@@ -92,6 +93,9 @@ class Scenario(Record):
         "that this host's measured capacity admits",
     )
     engine: EngineName | None = Field(None, description="what runs the nodes when the command line names nothing")
+    transport: TransportName = Field(
+        "grpc", description="what carries bulk messages between nodes, behind the same links: gRPC streams, or bare TCP"
+    )
     events: tuple[AnyHappening, ...] = Field((), description="what changes while a trial runs")
     strict: bool = Field(default=False, description="refuse a host that can't enforce every property in its kernel")
     security: Security = Security()

@@ -24,7 +24,7 @@ from services.plan import COORDINATOR, NodePlan, Plan
 from services.runlog import RunLog
 from services.transport.grpc.channels import OPTIONS, channel, listen
 from services.transport.grpc.control import GrpcControl
-from services.transport.grpc.data import GrpcTransport
+from services.transport.planes import PLANES
 from services.transport.shaping import DelayLine, FluidLink, Ports, Shaping
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
@@ -126,7 +126,7 @@ async def _take_part(
 ) -> None:
     """Serve the data port and live as a worker or a server."""
     conditions = Conditions() if plan.engine == "local" else None
-    transport = GrpcTransport(
+    transport = PLANES[plan.transport](
         addresses={node.name: node.place.data for node in plan.nodes},
         identity=identity,
         clock=clock,

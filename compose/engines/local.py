@@ -33,6 +33,9 @@ ENVIRONMENT: Mapping[str, str] = {
     "MALLOC_TRIM_THRESHOLD_": "2147483647",
     "MALLOC_TOP_PAD_": "67108864",
     "MALLOC_ARENA_MAX": "1",
+    # gRPC's older way to wait for sockets needs a quarter less CPU time per message; one that doesn't know these names
+    # logs a warning and goes on.
+    "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
 }
 
 

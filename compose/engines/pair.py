@@ -30,7 +30,7 @@ from services.control import OPEN_GATE
 from services.errors import HostError
 from services.linkspeed import ANSWERS, ASKS, Measured
 from services.plan import Address, Place, Plan, make_plan
-from services.scenario import Scenario
+from services.scenario import Scenario, TransportName
 
 PAIR = (ASKS, ANSWERS)
 PORT = 7000
@@ -53,6 +53,9 @@ class Pair(ABC):
 class Processes(Pair):
     """Two processes on loopback; the transport shapes the link."""
 
+    def __init__(self, transport: TransportName) -> None:
+        self._transport = transport
+
     def measure(self, rate_bps: float | None) -> Measured:
         run = _name()
         with ExitStack() as stack:
@@ -61,8 +64,11 @@ class Processes(Pair):
             addresses = _free_addresses()
             marks = os.environ | ENVIRONMENT | {RUN_VARIABLE: run}
             shaped = [] if rate_bps is None else ["--rate", str(rate_bps), "--by-transport"]
+            carried = ["--transport", self._transport]
             asks, _ = (
-                stack.enter_context(_process([name, *addresses, "--secrets", str(folder / name), *shaped], marks))
+                stack.enter_context(
+                    _process([name, *addresses, "--secrets", str(folder / name), *carried, *shaped], marks)
+                )
                 for name in PAIR
             )
             assert asks.stdout is not None  # noqa: S101 - it is piped
@@ -75,9 +81,10 @@ class Processes(Pair):
 class Boxes(Pair):
     """Two containers on a bridge of their own; the kernel shapes their links up and down, as those of nodes."""
 
-    def __init__(self, images: dict[str, str]) -> None:
+    def __init__(self, images: dict[str, str], transport: TransportName) -> None:
         """`images` are the engine's, by device."""
         self._images = images
+        self._transport = transport
 
     def measure(self, rate_bps: float | None) -> Measured:
         run = _name()
@@ -99,7 +106,7 @@ class Boxes(Pair):
         network = client.networks.create(f"ensayo-{run}", internal=True, labels=_labels(run, "network"))
         stack.callback(network.remove)
         shaped = [] if rate_bps is None else ["--rate", str(rate_bps)]
-        command = ["measure", "", f"{ASKS}:{PORT}", f"{ANSWERS}:{PORT}", *shaped]
+        command = ["measure", "", f"{ASKS}:{PORT}", f"{ANSWERS}:{PORT}", "--transport", self._transport, *shaped]
         boxes = []
         for name in PAIR:
             box = client.containers.create(
@@ -134,9 +141,9 @@ class Boxes(Pair):
         return _read(said, complaint)
 
 
-def pair(engine: Engine) -> Pair:
-    """The pair that measures for an engine that is prepared."""
-    return Boxes(engine.images) if isinstance(engine, DockerEngine) else Processes()
+def pair(engine: Engine, transport: TransportName) -> Pair:
+    """The pair that measures one transport for an engine that is prepared."""
+    return Boxes(engine.images, transport) if isinstance(engine, DockerEngine) else Processes(transport)
 
 
 class Found(Record):

@@ -40,8 +40,8 @@ class Message:
     samples: int = 0  # that went into the payload
     sent_at: float = 0.0  # when the sender's link took it
     passed_at: float = 0.0  # when the sender's link had passed it on
-    underway: int = 0  # samples that are in nobody's parameters yet, but will be
     update_s: float = 0.0  # how long the sender took to update the parameters that this holds
+    underway: int = 0  # samples that are in nobody's parameters yet, but will be
 
     @property
     def size(self) -> int:

@@ -24,6 +24,8 @@ class Mailbox:
         self._seen: dict[str, set[Tag]] = defaultdict(set)
         self._newest: dict[tuple[str, int], int] = defaultdict(int)
         self._gone: dict[str, NetworkError] = {}
+        self._due: dict[asyncio.Future[Message], tuple[float, tuple[str, tuple[Tag, ...]]]] = {}  # oldest first
+        self._watched = False
 
     def deliver(self, source: str, message: Message) -> None:
         """Give the message to whoever waits for it, or keep it; drop a second copy."""
@@ -51,21 +53,41 @@ class Mailbox:
             NetworkError: what `fail` was told.
         """
         for tag in tags:
-            if (source, tag) in self._waiting:
-                return self._waiting.pop((source, tag))
+            if (message := self._waiting.pop((source, tag), None)) is not None:
+                return message
         if source in self._gone:
             raise self._gone[source]
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._wanted.update({(source, tag): future for tag in tags})
+        for tag in tags:
+            self._wanted[source, tag] = future
+        self._await(future, source, tags)
         try:
-            async with asyncio.timeout(self._timeout_s * self._dilation):
-                return await future
-        except TimeoutError:
-            names = ", ".join(str(tuple(tag)) for tag in tags)
-            raise DeadlineExceeded(f"no message {names} from {source} within {self._timeout_s:g} s") from None
+            return await future
         finally:
+            del self._due[future]
             for tag in tags:
                 self._wanted.pop((source, tag), None)
+
+    def _await(self, future: asyncio.Future[Message], source: str, tags: tuple[Tag, ...]) -> None:
+        """Note until when; one timer serves all who wait, since all wait equally long."""
+        loop = asyncio.get_running_loop()
+        self._due[future] = loop.time() + self._timeout_s * self._dilation, (source, tags)
+        if not self._watched:
+            self._watched = True
+            loop.call_at(self._due[future][0], self._look)
+
+    def _look(self) -> None:
+        """Give up on whoever has waited too long; come back for the next one."""
+        loop = asyncio.get_running_loop()
+        self._watched = False
+        for future, (deadline, (source, tags)) in list(self._due.items()):
+            if deadline > loop.time():
+                self._watched = True
+                loop.call_at(deadline, self._look)
+                return
+            if not future.done():
+                names = ", ".join(str(tuple(tag)) for tag in tags)
+                future.set_exception(DeadlineExceeded(f"no message {names} from {source} within {self._timeout_s:g} s"))
 
     def _is_new(self, source: str, tag: Tag) -> bool:
         """Whether this is the first copy; forgets tags that can no longer come."""

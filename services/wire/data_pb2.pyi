@@ -6,12 +6,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Part(_message.Message):
-    __slots__ = ("header", "data")
+    __slots__ = ("header", "pad", "data")
     HEADER_FIELD_NUMBER: _ClassVar[int]
+    PAD_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     header: Header
+    pad: bytes
     data: bytes
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., pad: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("step", "stage", "chunk", "piece", "version", "samples", "sent_at", "passed_at", "update_s", "underway")

@@ -216,7 +216,7 @@ def test_a_measurement_counts_on_the_host_where_it_was_made(tmp_path: Path, monk
     assert strange.alpha_s == before.alpha_s
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"local": {"alpha_s": "fast"}}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"local grpc": {"alpha_s": "fast"}}'])
 def test_a_broken_store_is_no_measurement(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is it a reason to stop."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

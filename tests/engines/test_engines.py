@@ -17,6 +17,7 @@ from compose.engines.simulated import SimulatedEngine
 from services.plan import Plan, make_plan
 from services.runlog import TOKEN
 from services.scenario import Scenario
+from services.transport.planes import PLANES
 
 Document: TypeAlias = dict[str, Any]
 
@@ -65,10 +66,10 @@ Prepare: TypeAlias = Callable[..., Trial]
 
 @pytest.fixture
 def prepare(tmp_path: Path) -> Iterator[Prepare]:
-    """`prepare(engine, strategy, **workload)`: a trial of three workers whose folder is ready."""
+    """`prepare(engine, strategy, transport, **workload)`: a trial of three workers whose folder is ready."""
     engines: list[Engine] = []
 
-    def make(name: str, strategy: str, **workload: Any) -> Trial:
+    def make(name: str, strategy: str, transport: str = "grpc", **workload: Any) -> Trial:
         engine = ENGINES[name]()
         engines.append(engine)
         document = {
@@ -83,6 +84,7 @@ def prepare(tmp_path: Path) -> Iterator[Prepare]:
             },
             "cluster": {"workers": 3, "worker": {"throughput": "20000/s", "uplink": "100mbit", "downlink": "100mbit"}},
             "strategies": {"it": STRATEGIES[strategy]},
+            "transport": transport,
             "baseline": False,
         }
         (trial,) = Scenario.decode(document).trials()
@@ -113,12 +115,15 @@ def processes(run: str) -> dict[str, int]:
     return found
 
 
+@pytest.mark.parametrize("transport", PLANES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_trial_in_processes_and_in_virtual_time_has_the_same_result(prepare: Prepare, strategy: str) -> None:
+def test_a_trial_in_processes_and_in_virtual_time_has_the_same_result(
+    prepare: Prepare, strategy: str, transport: str
+) -> None:
     """The simulation is worth believing because it runs the same code: in lockstep it finds the same bits."""
     seen, kinds = {}, []
     for engine in ENGINES:
-        trial, watch = prepare(engine, strategy), Onlooker()
+        trial, watch = prepare(engine, strategy, transport), Onlooker()
         status = trial.run(watch)
         seen[engine] = watch
         kinds.append({node.name: keys(trial.folder / "logs" / f"{node.name}.log") for node in trial.plan.nodes})
@@ -144,12 +149,15 @@ def keys(log: Path) -> set[tuple[str, str]]:
     return {(event["key"], str(shape)) for event, shape in zip(events, shapes, strict=True)}
 
 
+@pytest.mark.parametrize("transport", PLANES)
 @pytest.mark.parametrize(
     ("strategy", "victim"), [("ring", "worker-1"), ("bsp", "worker-1"), ("asp", "server-0"), ("ring", "coordinator")]
 )
-def test_a_killed_node_fails_the_trial_at_once_by_name(prepare: Prepare, strategy: str, victim: str) -> None:
+def test_a_killed_node_fails_the_trial_at_once_by_name(
+    prepare: Prepare, strategy: str, victim: str, transport: str
+) -> None:
     """Somebody who comes back from lunch must find a reason, not a run that hangs."""
-    trial = prepare("local", strategy, epochs=10_000)
+    trial = prepare("local", strategy, transport, epochs=10_000)
     killed_at: list[float] = []
 
     def kill(event: Mapping[str, Any]) -> None:

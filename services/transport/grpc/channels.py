@@ -62,5 +62,10 @@ async def ours(peer: str) -> AsyncIterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        kind = _ERRORS.get(error.code(), NetworkError)
-        raise kind(f"{peer}: {error.details()} ({error.code().name})") from error
+        raise translated(peer, error) from error
+
+
+def translated(peer: str, error: grpc.aio.AioRpcError) -> NetworkError:
+    """An error of gRPC in our own words."""
+    kind = _ERRORS.get(error.code(), NetworkError)
+    return kind(f"{peer}: {error.details()} ({error.code().name})")

@@ -1,11 +1,10 @@
-"""The data plane over real gRPC on loopback: who may send, that everything arrives, and how fast."""
+"""Every data plane on loopback: who may send, that everything arrives, and how fast."""
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-import grpc
 import numpy as np
 import pytest
 
@@ -17,13 +16,18 @@ from services.links import Port, goodput
 from services.network import Network, Path
 from services.plan import Address
 from services.transport.base import Message, Stage, Tag
-from services.transport.grpc.channels import channel
+from services.transport.grpc.channels import channel, ours
 from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport
+from services.transport.planes import PLANES
 from services.transport.shaping import DelayLine, FluidLink, Ports
+from services.transport.tcp import tls
+from services.transport.tcp.data import TcpTransport
+from services.transport.tcp.lines import dial
 from services.transport.vectors import recv_rest, send_vector
+from services.transport.wired import WiredTransport
 from services.wire.data_pb2 import Delivered
 
-Transports: TypeAlias = dict[str, GrpcTransport]
+Transports: TypeAlias = dict[str, WiredTransport]
 Talk: TypeAlias = Callable[[Transports], Awaitable[Any]]
 Meet: TypeAlias = Callable[..., Any]
 
@@ -58,8 +62,47 @@ def link(name: str, rate_bps: float, clock: WallClock) -> FluidLink:
     return FluidLink(name, Ports(Port(goodput(rate_bps)), Port(goodput(rate_bps))), Network(), 0, clock)
 
 
+@pytest.fixture(params=PLANES.values(), ids=PLANES)
+def plane(request: pytest.FixtureRequest) -> type[WiredTransport]:
+    """Every member of the family; a new one stands in `PLANES`, and so here."""
+    chosen: type[WiredTransport] = request.param
+    return chosen
+
+
+async def knock(
+    plane: type[WiredTransport], address: Address, proof: bytes | None, tls_as: Identity | None = None
+) -> None:
+    """Open a stream to b as a stranger would, who has this proof and this identity for TLS; raises Refused."""
+    if plane is GrpcTransport:
+        async with channel(address, "b", tls_as) as line:
+            metadata = () if proof is None else ((IDENTITY_KEY, proof),)
+            async with ours("b"):
+                await line.stream_unary(METHOD, None, Delivered.FromString)(metadata=metadata, timeout=2.0)
+    else:
+        context = None if tls_as is None else tls.client(tls_as)
+        (await dial(address, "b", context, proof or b"")).close()
+
+
+def break_off(node: WiredTransport) -> None:
+    """Close a stream to b as the end of a process does."""
+    if isinstance(node, GrpcTransport):
+        node._streams["b"].call.cancel()
+    if isinstance(node, TcpTransport):
+        node._streams["b"].line.result().close()
+
+
+async def die(node: WiredTransport) -> None:
+    """Hang up on everybody, as the end of a process does."""
+    if isinstance(node, GrpcTransport):
+        await node._server.stop(0)
+    if isinstance(node, TcpTransport):
+        node._server.close()
+        for inlet in node._inlets:
+            inlet.abort()
+
+
 @pytest.fixture
-def meet(identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet:
+def meet(plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet:
     """Lets `talk` use the transports of nodes a and b (c is never there); what it returns."""
 
     def run(
@@ -72,7 +115,7 @@ def meet(identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet
             }
             links |= {name: DelayLine(name, far, 0, clock) for name in "ab" if far}
             transports = {
-                name: GrpcTransport(addresses, identities[name], clock, timeout_s, 30.0, shaping, **options)
+                name: plane(addresses, identities[name], clock, timeout_s, 30.0, shaping, **options)
                 for name, shaping in links.items()
             }
             for transport in transports.values():
@@ -116,12 +159,12 @@ def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> Non
 
 
 def test_a_stream_opened_before_its_receiver_listens_is_there_once_it_does(
-    identities: dict[str, Identity], addresses: dict[str, Address]
+    plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address]
 ) -> None:
     """Nodes of a run start within a second of each other, in any order; the first message uses the open stream."""
 
     async def talk() -> tuple[bool, int, bytes]:
-        early, late = (GrpcTransport(addresses, identities[name], WallClock(), 5.0, 30.0) for name in "ab")
+        early, late = (plane(addresses, identities[name], WallClock(), 5.0, 30.0) for name in "ab")
         await early.start()
         connecting = asyncio.create_task(early.connect(["b"]))
         await asyncio.sleep(0.2)
@@ -155,24 +198,23 @@ def test_a_second_copy_on_the_wire_is_dropped(meet: Meet) -> None:
     assert meet(talk) == [repr(TAG).encode(), repr(TAG._replace(step=1)).encode()]
 
 
-@pytest.mark.parametrize("metadata", ["none", "nonsense", "of another run", "for another node"])
+@pytest.mark.parametrize("proof", ["none", "nonsense", "of another run", "for another node"])
 def test_a_stream_without_a_valid_identity_is_refused(
-    meet: Meet, identities: dict[str, Identity], addresses: dict[str, Address], metadata: str
+    meet: Meet, plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address], proof: str
 ) -> None:
     """On the shaped network anybody may knock; only nodes of this run may speak, and only to whom they meant."""
     proofs = {
-        "none": (),
-        "nonsense": ((IDENTITY_KEY, b"\xffnonsense"),),
-        "of another run": ((IDENTITY_KEY, identities["intruder"].prove("b")),),
-        "for another node": ((IDENTITY_KEY, identities["a"].prove("c")),),
+        "none": None,
+        "nonsense": b"\xffnonsense",
+        "of another run": identities["intruder"].prove("b"),
+        "for another node": identities["a"].prove("c"),
     }
 
-    async def talk(nodes: Transports) -> grpc.StatusCode:
-        async with channel(addresses["b"], "b", None) as line:
-            call = line.stream_unary(METHOD, None, Delivered.FromString)(metadata=proofs[metadata])
-            return await call.code()
+    async def talk(nodes: Transports) -> None:
+        with pytest.raises(Refused, match=r"^b: the stream"):
+            await knock(plane, addresses["b"], proofs[proof])
 
-    assert meet(talk) == grpc.StatusCode.UNAUTHENTICATED
+    meet(talk)
 
 
 def test_an_old_proof_is_refused(identities: dict[str, Identity], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,20 +229,18 @@ def test_an_old_proof_is_refused(identities: dict[str, Identity], monkeypatch: p
 
 
 def test_under_tls_nobody_gets_in_without_a_certificate_of_the_run(
-    meet: Meet, identities: dict[str, Identity], addresses: dict[str, Address]
+    meet: Meet, plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address]
 ) -> None:
-    """Encryption to whoever listens would protect nothing."""
+    """Encryption to whoever listens would protect nothing; nor does a proof that somebody has overheard."""
 
-    async def talk(nodes: Transports) -> list[grpc.StatusCode]:
-        codes = []
-        for identity in (None, identities["intruder"]):
-            async with channel(addresses["b"], "b", identity) as line:
-                proof = ((IDENTITY_KEY, identities["a"].prove("b")),)
-                call = line.stream_unary(METHOD, None, Delivered.FromString)(metadata=proof, timeout=2.0)
-                codes.append(await call.code())
-        return codes
+    async def talk(nodes: Transports) -> None:
+        proof = identities["a"].prove("b")
+        await knock(plane, addresses["b"], proof, identities["a"]) if plane is TcpTransport else None
+        for stranger in (None, identities["intruder"]):
+            with pytest.raises((Refused, Unreachable, OSError)):
+                await knock(plane, addresses["b"], proof, stranger)
 
-    assert meet(talk, encrypt=True) == [grpc.StatusCode.UNAVAILABLE] * 2
+    meet(talk, encrypt=True)
 
 
 def test_a_node_that_is_not_there_is_an_error_in_time(meet: Meet) -> None:
@@ -233,7 +273,7 @@ def test_a_stream_that_breaks_off_wakes_whoever_waits(meet: Meet) -> None:
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"].recv("a", TAG)
         loop = asyncio.get_running_loop()
-        loop.call_later(0.1, nodes["a"]._streams["b"].call.cancel)
+        loop.call_later(0.1, break_off, nodes["a"])
         started = loop.time()
         with pytest.raises(Unreachable, match="a broke off its"):
             await nodes["b"].recv("a", Tag(1, Stage.PUSH))
@@ -248,7 +288,7 @@ def test_sending_to_a_node_that_has_ended_is_an_error(meet: Meet) -> None:
 
     async def talk(nodes: Transports) -> None:
         await nodes["a"].send("b", Message(TAG))
-        await nodes["b"]._server.stop(0)
+        await die(nodes["b"])
         with pytest.raises(NetworkError):  # noqa: PT012 - which message meets the closed door is a matter of time
             for step in range(1, 50):
                 await nodes["a"].send("b", Message(TAG._replace(step=step)))
@@ -262,7 +302,7 @@ def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, m
     """A fast asynchronous worker is done long before the servers are; its exit must not break their streams."""
 
     async def talk(nodes: Transports) -> bytes:
-        monkeypatch.setattr(nodes["b"], "_timeout_s", 0.1)  # to send its own last, not to listen
+        monkeypatch.setattr(nodes["b"], "_timeout_wall_s", 0.1)  # to send its own last, not to listen
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"].recv("a", TAG)  # the stream is accepted: a server that is stopping takes no new ones
         stopping = asyncio.create_task(nodes["b"].stop())

@@ -1,0 +1,109 @@
+"""Bulk messages over bare TCP: one long-lived stream to every neighbour, opened with the sender's signed identity."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from services.errors import DeadlineExceeded, Unreachable
+from services.transport.base import Message, Stage, Tag
+from services.transport.tcp import tls
+from services.transport.tcp.inlets import Inlet
+from services.transport.tcp.lines import COUNT, Line, dial
+from services.transport.turns import Turns
+from services.transport.wired import WiredTransport
+from services.wire.codec import PREFIX_BYTES, prefix
+
+PIECE_BYTES = 1 << 20  # what stays in the cache between the kernel and the sum
+
+
+@dataclass
+class _Stream:
+    """A stream to a neighbour; one message at a time is written to it."""
+
+    line: asyncio.Task[Line]  # opens it once, for all who want to send
+    turns: Turns = field(default_factory=Turns)
+    sent: int = 0  # messages
+
+    def hang_up(self) -> None:
+        """Half a message has been written, or nobody reads: no other can follow it."""
+        if self.line.done() and not self.line.cancelled() and self.line.exception() is None:
+            self.line.result().close()
+
+
+class TcpTransport(WiredTransport):
+    """One node's end of the data plane over bare TCP."""
+
+    largest: ClassVar[int] = PIECE_BYTES
+
+    async def start(self) -> None:
+        self._streams: dict[str, _Stream] = {}
+        self._inlets: set[Inlet] = set()
+        address = self._addresses[self._identity.name]
+        context = None if self._tls is None else tls.server(self._tls)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._inlet, address.host, address.port, ssl=context)
+        except OSError as error:
+            raise Unreachable(f"can't listen on {address}: {error}") from error
+
+    async def connect(self, names: Iterable[str]) -> None:
+        """Open the streams: handshakes inside the first step would make all paced nodes of this host late."""
+        for name in names:
+            try:
+                async with asyncio.timeout(self._run_wall_s):
+                    await self._open(name).line
+            except (TimeoutError, OSError) as error:
+                raise Unreachable(f"{name}: {error or 'it was not there in time'}") from error
+
+    async def stop(self) -> None:
+        for peer, stream in self._streams.items():
+            await self._close(peer, stream)
+        self._server.close()
+        if self._inlets:  # others may have steps to go
+            await asyncio.wait([inlet.over for inlet in self._inlets], timeout=self._run_wall_s)
+        for inlet in tuple(self._inlets):
+            inlet.abort()
+
+    async def _close(self, peer: str, stream: _Stream) -> None:
+        """Say the last word and hear how much has come."""
+        try:
+            async with asyncio.timeout(self._timeout_wall_s):
+                line = await stream.line
+                await line.put(prefix(Message(Tag(0, Stage.END))))
+                (count,) = COUNT.unpack(await line.get(COUNT.size))
+        except TimeoutError:
+            raise DeadlineExceeded(f"{peer} did not take the end of a stream within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise Unreachable(f"{peer}: {error}") from error
+        if count < stream.sent:
+            raise Unreachable(f"{peer} took {count} of {stream.sent} messages")
+        line.close()
+
+    async def _write(self, to: str, message: Message) -> None:
+        stream, size = self._streams.get(to) or self._open(to), message.size
+        self.traffic.count(to, size, PREFIX_BYTES)
+        await stream.turns.take(size)
+        try:
+            async with asyncio.timeout(self._timeout_wall_s):
+                line = await stream.line
+                await line.put(prefix(message), message.data)
+            stream.sent += 1
+        except TimeoutError:
+            stream.hang_up()
+            raise DeadlineExceeded(f"{to} did not take a message within {self._timeout_s:g} s") from None
+        except OSError as error:
+            stream.hang_up()
+            raise Unreachable(f"{to}: {error}") from error
+        finally:
+            stream.turns.give_back()
+
+    def _open(self, to: str) -> _Stream:
+        context = None if self._tls is None else tls.client(self._tls)
+        dialling = dial(self._addresses[to], to, context, self._identity.prove(to))
+        self._streams[to] = _Stream(asyncio.get_running_loop().create_task(dialling))
+        return self._streams[to]
+
+    def _inlet(self) -> Inlet:
+        """Somebody has come."""
+        return Inlet(self._identity, self._mailbox, self._arrive if self._shaping else None, self._inlets)

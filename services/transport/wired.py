@@ -1,0 +1,91 @@
+"""What do all data planes between processes have in common? Shaping on the way out and in, and the mailbox."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from services.clock import Clock
+from services.identity import Identity
+from services.links import Passage
+from services.plan import Address
+from services.transport.base import Message, Tag, Traffic, Transport
+from services.transport.mailbox import Mailbox
+from services.transport.shaping import Shaping
+
+
+class WiredTransport(Transport):
+    """One node's end of a data plane: a long-lived stream to every neighbour, opened with a signed identity."""
+
+    largest: ClassVar[int]  # payload bytes of a message at which this plane is fastest
+
+    def __init__(  # noqa: D417 - identity and clock are what their types say
+        self,
+        addresses: Mapping[str, Address],
+        identity: Identity,
+        clock: Clock,
+        timeout_s: float,
+        run_s: float,
+        shaping: Shaping | None = None,
+        encrypt: bool = False,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            addresses: of all nodes, by name.
+            timeout_s: virtual seconds for one message.
+            run_s: virtual seconds that a stream may live.
+            shaping: what the kernel does not do to messages; None when it does everything.
+            encrypt: TLS on the streams as well.
+        """
+        self.traffic = Traffic()
+        self.piece_bytes = (shaping and shaping.piece_bytes) or self.largest
+        self._addresses = addresses
+        self._identity = identity
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._timeout_wall_s = clock.wall(timeout_s)
+        self._run_wall_s = clock.wall(run_s)
+        self._shaping = shaping
+        self._tls = identity if encrypt else None
+        self._mailbox = Mailbox(timeout_s, clock.wall(1.0))
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Listen on the data network.
+
+        Raises:
+            Unreachable: the address can't be had.
+        """
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Return when neighbours have taken everything, and have sent everything.
+
+        Raises:
+            NetworkError: a neighbour has ended its side before, or does not end it.
+        """
+
+    @abstractmethod
+    async def _write(self, to: str, message: Message) -> None:
+        """Hand a message that its link passes now to the stream of `to`."""
+
+    async def send(self, to: str, message: Message) -> None:
+        if self._shaping is None:
+            return await self._write(to, message)
+        async with self._shaping.leaving(to, message.size) as passage:
+            return await self._write(to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
+
+    async def recv(self, source: str, *tags: Tag) -> Message:
+        return await self._mailbox.take(source, *tags)
+
+    async def _arrive(self, source: str, message: Message) -> None:
+        """Deliver a message when its link has carried it; returns when the next one may come in."""
+        if self._shaping is None:
+            self._mailbox.deliver(source, message)
+            return
+        passage = Passage(message.sent_at, message.passed_at)
+        due = await self._shaping.entering(source, passage, message.size)
+        wait_s = self._clock.wall(max(0.0, due - self._clock.now()))
+        asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

@@ -1,0 +1,167 @@
+"""However the kernel cuts a stream, the receiving end hears the same messages, or that it broke off."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compose.authority import issue
+from services.errors import Unreachable
+from services.identity import Identity
+from services.transport.base import Message, Stage, Tag
+from services.transport.mailbox import Mailbox
+from services.transport.tcp.inlets import AHEAD_BYTES, ALIGNED, Inlet
+from services.transport.tcp.lines import COUNT, LENGTH
+from services.wire.codec import prefix
+
+Run = Callable[[Any], Any]
+
+SIZES = (0, 1, 7, 100, AHEAD_BYTES - 1, AHEAD_BYTES, AHEAD_BYTES + 1, 3 * AHEAD_BYTES)
+END = prefix(Message(Tag(0, Stage.END)))
+
+
+class Wire(asyncio.Transport):
+    """A connection that remembers what was answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said = b""
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.said += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
+    folder = tmp_path_factory.mktemp("run")
+    issue("run", ("a", "b"), folder)
+    return {name: Identity.read(name, folder / name) for name in "ab"}
+
+
+def pour(inlet: Inlet, stream: bytes, cuts: list[int]) -> None:
+    """Give an inlet a stream as a kernel would: at most what it asks for, and at most up to the next cut."""
+    ends = sorted({min(cut, len(stream)) for cut in cuts} | {len(stream)})
+    start = 0
+    for end in ends:
+        while start < end:
+            buffer = inlet.get_buffer(-1)
+            size = min(len(buffer), end - start)
+            buffer[:size] = stream[start : start + size]
+            inlet.buffer_updated(size)
+            start += size
+
+
+def opening(identities: dict[str, Identity]) -> bytes:
+    proof = identities["a"].prove("b")
+    return LENGTH.pack(len(proof)) + proof
+
+
+@given(
+    sizes=st.lists(st.sampled_from(SIZES), max_size=6),
+    cuts=st.lists(st.integers(0, 6 * 3 * AHEAD_BYTES), max_size=20),
+)
+def test_messages_do_not_depend_on_how_a_stream_is_cut(
+    sizes: list[int], cuts: list[int], identities: dict[str, Identity], in_virtual_time: Run
+) -> None:
+    """Payloads arrive as they were, aligned, and the sender hears how many came."""
+    random = np.random.default_rng(len(cuts))
+    payloads = [random.bytes(size) for size in sizes]
+    tags = [Tag(0, Stage.SUM, 0, piece) for piece in range(len(sizes))]
+    parts = [prefix(Message(tag, data)) + data for tag, data in zip(tags, payloads, strict=True)]
+
+    async def talk() -> tuple[list[bytes], list[int], bytes]:
+        mailbox, wire, others = Mailbox(1.0), Wire(), set[Inlet]()
+        inlet = Inlet(identities["b"], mailbox, None, others)
+        inlet.connection_made(wire)
+        pour(inlet, opening(identities) + b"".join(parts) + END, cuts)
+        inlet.connection_lost(None)
+        found = [(await mailbox.take("a", tag)).data for tag in tags]
+        places = [np.frombuffer(data, np.uint8).ctypes.data % ALIGNED for data in found if len(data)]
+        assert (inlet.over.done(), others) == (True, set())
+        return [bytes(data) for data in found], places, wire.said
+
+    found, places, said = in_virtual_time(talk())
+
+    assert found == payloads
+    assert not any(places)
+    assert said == LENGTH.pack(0) + COUNT.pack(len(parts))
+
+
+@pytest.mark.parametrize("left", [0, 50, len(END) - 1], ids=["nothing", "half a prefix", "all but a byte"])
+def test_a_stream_without_its_last_word_has_broken_off(
+    left: int, identities: dict[str, Identity], in_virtual_time: Run
+) -> None:
+    """What had come before still counts."""
+
+    async def talk() -> Message:
+        mailbox, tag = Mailbox(1.0), Tag(0, Stage.PUSH)
+        inlet = Inlet(identities["b"], mailbox, None, set())
+        inlet.connection_made(Wire())
+        pour(inlet, opening(identities) + prefix(Message(tag)) + END[:left], [])
+        inlet.connection_lost(None)
+        with pytest.raises(Unreachable, match="a broke off its stream"):
+            await mailbox.take("a", Tag(1, Stage.PUSH))
+        return await mailbox.take("a", tag)
+
+    assert in_virtual_time(talk()).tag.stage == Stage.PUSH
+
+
+@pytest.mark.parametrize("said", [bytes(200), b"\xff" * 200, LENGTH.pack(0)], ids=["zeros", "a huge proof", "none"])
+def test_a_stranger_is_told_off_and_hung_up_on(
+    said: bytes, identities: dict[str, Identity], in_virtual_time: Run
+) -> None:
+    """Before anything is kept that it sends."""
+
+    async def talk() -> Wire:
+        wire = Wire()
+        inlet = Inlet(identities["b"], Mailbox(1.0), None, set())
+        inlet.connection_made(wire)
+        pour(inlet, said, [])
+        inlet.connection_lost(None)
+        return wire
+
+    wire = in_virtual_time(talk())
+
+    assert wire.closed
+    assert wire.said[LENGTH.size :].startswith(b"the stream")
+
+
+def test_a_stranger_who_says_nothing_is_hung_up_on(identities: dict[str, Identity], in_virtual_time: Run) -> None:
+    """Anybody may knock, and nobody may keep the door open."""
+
+    async def talk() -> bool:
+        wire = Wire()
+        Inlet(identities["b"], Mailbox(1.0), None, set()).connection_made(wire)
+        await asyncio.sleep(60)
+        return wire.closed
+
+    assert in_virtual_time(talk())
+
+
+def test_a_neighbour_that_talks_nonsense_has_broken_off(identities: dict[str, Identity], in_virtual_time: Run) -> None:
+    """Whatever it is, it must not be taken for a vector."""
+
+    async def talk() -> None:
+        mailbox, wire = Mailbox(1.0), Wire()
+        inlet = Inlet(identities["b"], mailbox, None, set())
+        inlet.connection_made(wire)
+        pour(inlet, opening(identities) + b"?" * 96, [])
+        assert wire.closed
+        inlet.connection_lost(None)
+        with pytest.raises(Unreachable):
+            await mailbox.take("a", Tag(0, Stage.PUSH))
+
+    in_virtual_time(talk())
