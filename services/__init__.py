@@ -2,7 +2,7 @@
 
 scenario, plan                         what was asked for; what was decided. After the plan nobody decides anything
 worker, ps_shard, coordinator          the three roles: a loop or desk that acts, a machine that decides
-strategies, collectives, compressors, optimisers, synchronisers, models, datasets    the plug-ins
+strategies, collectives, compressors, optimisers, synchronisers, rules, models, datasets    the plug-ins
 transport, clock, device, control      the seams: network, time, arrays, the line to the coordinator
 service, simulate                      a node as a process; all nodes in one process and virtual time
 """

@@ -26,15 +26,7 @@ def goodput(rate_bps: float | None) -> float:
 
 
 # A port passes messages one after the other; cut finely, the messages of several streams share it as TCP flows do.
-# As finely as TCP's first window where vectors are short: a server that answers many workers with a quantum each serves
-# them one after another, and spreads their next steps. Longer ones are shared well in fewer messages, which cost time.
-FINE_QUANTUM_BYTES, QUANTUM_BYTES = 16 << 10, 64 << 10
-QUANTA = 32  # of a vector, at least, where they need not be finer
-
-
-def quantum_bytes(vector_bytes: int) -> int:
-    """The longest message that passes a port where nobody but the transport shapes links."""
-    return min(max(vector_bytes // QUANTA, FINE_QUANTUM_BYTES), QUANTUM_BYTES)
+QUANTUM_BYTES = 64 << 10
 
 
 class Passage(NamedTuple):

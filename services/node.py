@@ -3,7 +3,7 @@
 import platform
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,22 +13,27 @@ from services.conditions import Conditions
 from services.control import Control, Final
 from services.coordinator.desk import Desk
 from services.coordinator.machine import Run
+from services.coordinator.switchover import Switchover
 from services.device import Device, select
 from services.errors import ProtocolError
 from services.hindrances import Hindrances
 from services.kernel import Share
 from services.pacing import HostSpeed, Pace, Paced, as_declared
-from services.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, NodePlan, Plan, Role
 from services.playing import Timeline
+from services.ps_shard.handover import Switched
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
 from services.runlog import Batch, RunLog
 from services.scheduling import slice_ns
-from services.strategies import ParameterServer, Peer
+from services.strategies import ParameterServer, Peer, Strategy, Switching
 from services.timeline import Pause
 from services.transport.base import Transport
 from services.transport.pausing import PausingTransport
-from services.worker.loop import Worker
+from services.worker.handover import HandOver
+from services.worker.loop import Phase, Worker
+
+ROLES: tuple[Role, Role] = ("worker", "ps_shard")
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,20 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
     _log_start(seams.log, **facts, **_core(seams.core_share()))
     await worker.warm_up()
-    await seams.transport.connect(plan.strategy.partners(worker.peer))
+    await seams.transport.connect(_partners(worker))
     zero = await seams.control.join()
     before = seams.interface_bytes()
     async with timeline.since(zero):
         await worker.train()
     _log_stop(seams, before, deadlines=worker.tally.deadlines, missed_deadlines=worker.tally.missed)
+
+
+def _partners(worker: Worker) -> tuple[str, ...]:
+    """Whom a worker sends to, before and after a switch."""
+    phases = [(worker.strategy, worker.peer)]
+    if worker.switch:
+        phases.append((worker.switch.strategy.second, worker.switch.after))
+    return tuple(dict.fromkeys(name for strategy, peer in phases for name in strategy.partners(peer)))
 
 
 async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
@@ -68,7 +81,10 @@ async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
     zero = await seams.control.join()
     before = seams.interface_bytes()
     async with _timeline(plan, me, seams).since(zero):
-        await server.serve()
+        if isinstance(plan.strategy, Switching) and plan.after:
+            await Switched(me.name, me.rank, plan.strategy, plan.after.optimiser, server, seams.control).live()
+        else:
+            await server.serve()
     _log_stop(seams, before, deadlines=0, missed_deadlines=0)
     await seams.control.leave(Final(server.params.tobytes(), server.machine.version, server.machine.samples))
 
@@ -83,8 +99,16 @@ def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
         lockstep=plan.strategy.synchronous,
         target=plan.target if plan.stop_at_target else None,
         plan_sha256=plan.sha256,
+        switch=_switchover(plan),
     )
     return Desk(plan, machine, plan.dataset.load(plan.dtype), clock, log)
+
+
+def _switchover(plan: Plan) -> Switchover | None:
+    if not isinstance(plan.strategy, Switching):
+        return None
+    workers, servers = (tuple(node.name for node in plan.of_role(role)) for role in ROLES)
+    return Switchover(plan.strategy, workers, servers)
 
 
 def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
@@ -104,7 +128,13 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
         batch_size=lambda step: len(plan.order.indices(step)),
     )
     data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
-    return Worker(plan, me, peer, data, pace, seams.control, seams.clock, seams.log, timeline.step_begins)
+    strategy: Strategy = plan.strategy
+    switch = None
+    if isinstance(plan.strategy, Switching) and plan.after:
+        after = replace(peer, optimiser=plan.after.optimiser, routes=plan.after.routes)
+        strategy, switch = plan.strategy.first, HandOver(me.name, plan.strategy, peer, after, seams.control)
+    phase, begins = Phase(strategy, peer), timeline.step_begins
+    return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, switch)
 
 
 def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Transport:
@@ -121,21 +151,28 @@ def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pac
 
 
 def _server(plan: Plan, me: NodePlan, seams: Seams) -> Server:
-    if not isinstance(plan.strategy, ParameterServer):
+    strategy = _served(plan.strategy)
+    if strategy is None:
         raise ProtocolError(f"{plan.strategy.kind} has no servers, and here is one: {me.name}")
     task = plan.dataset.load(plan.dtype).task
     params = plan.shards[me.rank].of(plan.model.init(task, plan.seed, plan.dtype))
     return Server(
         workers=tuple(node.name for node in plan.of_role("worker")),
         params=params,
-        compressor=plan.strategy.number_format,
+        compressor=strategy.number_format,
         optimiser=plan.optimiser,
         state=plan.optimiser.init(params),
-        machine=Shard(plan.workers, plan.strategy.synchrony),
+        machine=Shard(plan.workers, strategy.synchrony),
         transport=seams.transport,
         clock=seams.clock,
         updates=Batch(seams.log, "shard_updates", UPDATE_COLUMNS),
     )
+
+
+def _served(strategy: Strategy) -> ParameterServer | None:
+    """The strategy that a server is part of first; None where none has servers."""
+    parts = strategy.parts if isinstance(strategy, Switching) else (strategy,)
+    return next((part for part in parts if isinstance(part, ParameterServer)), None)
 
 
 def _core(share: Share | None) -> dict[str, float | None]:

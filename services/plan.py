@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
+
 from services.collectives import Route
 from services.component import Record
 from services.data import Order, apportion
@@ -11,13 +13,13 @@ from services.datasets import AnyDataset
 from services.device import Want
 from services.devices import AnyVariation
 from services.layout import Range, ranges
-from services.links import goodput, quantum_bytes
+from services.links import goodput
 from services.models import AnyModel
 from services.network import Network, Port, resolve
 from services.optimisers import AnyOptimiser
 from services.scenario import AUTO, EngineName, Fidelity, Scenario, Security, Timeouts, Trial
-from services.strategies import AnyStrategy
-from services.strategies.base import Cost, Predicted
+from services.strategies import AnyStrategy, Strategy, Switching
+from services.strategies.base import Cost, Predicted, Sent
 from services.target import Target
 from services.timeline import Event, decide
 from services.workload import posed
@@ -79,6 +81,19 @@ class NodePlan(Record):
     cpus: float
 
 
+class AfterSwitch(Record):
+    """What holds once a strategy has given way to another; what stands beside it in the plan holds before."""
+
+    step: int | None  # of the budget, before which the switch is planned; None: losses decide, or never
+    optimiser: AnyOptimiser
+    routes: tuple[Route, ...]
+    bytes_per_step: dict[str, int]
+    predicted: Predicted
+    synchronous: bool  # whether all replicas hold the same bits after every step
+    latencies_s: tuple[float, float]  # before and after: what an exchange would take behind links of any rate
+    hand_over_bytes: dict[str, int]  # payload bytes that each node sends, unless all hold everything already
+
+
 class Plan(Record):
     """One trial, decided; what a node gets to read."""
 
@@ -127,6 +142,7 @@ class Plan(Record):
 
     bytes_per_step: dict[str, int]
     predicted: Predicted
+    after: AfterSwitch | None = None  # where the strategy switches
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
 
     @property
@@ -138,11 +154,6 @@ class Plan(Record):
     def dtype(self) -> str:
         """NumPy's name of the precision."""
         return DTYPES[self.precision]
-
-    @property
-    def piece_bytes(self) -> int:
-        """The longest message where nobody but the transport shapes links."""
-        return quantum_bytes(self.vector_bytes)
 
     @property
     def estimated_wall_s(self) -> float:
@@ -241,6 +252,7 @@ def make_plan(
         fidelity=scenario.fidelity,
         bytes_per_step=_bytes_per_step(strategy, workers, layout.size, DTYPES[work.precision]),
         predicted=predicted,
+        after=_after(trial, cost, workers, steps),
         network=network,
         events=decide(scenario.events, steps, drawn_s, trial.seed),
         horizon_s=drawn_s if any(what.at.random for what in scenario.events) else None,
@@ -311,9 +323,41 @@ def _network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
     return resolve(cluster.network, cluster.links, members, ports)
 
 
-def _bytes_per_step(strategy: AnyStrategy, workers: int, entries: int, dtype: str) -> dict[str, int]:
+def _after(trial: Trial, cost: Cost, workers: int, steps: int) -> AfterSwitch | None:
+    """What holds after a switch."""
+    strategy, work = trial.strategy, trial.scenario.workload
+    if not isinstance(strategy, Switching):
+        return None
+    optimiser = strategy.optimiser_after(work.optimiser, workers)
+    shards = ranges(cost.entries, strategy.server_count) if strategy.server_count else ()
+    slots = len(optimiser.init(np.zeros(1)).slots)
+    return AfterSwitch(
+        step=strategy.rule.planned(steps, work.steps_per_epoch(workers)),
+        optimiser=optimiser,
+        routes=strategy.second.routes(workers),
+        bytes_per_step=_by_node(strategy.sent(strategy.second, workers, cost.entries, cost.dtype)),
+        predicted=strategy.second.predict(cost),
+        synchronous=strategy.second.synchronous,
+        latencies_s=(_latency_s(strategy.first, cost), _latency_s(strategy.second, cost)),
+        hand_over_bytes=_by_node(strategy.hand_over_bytes(workers, shards, slots, cost.dtype)),
+    )
+
+
+def _latency_s(strategy: Strategy, cost: Cost) -> float:
+    """What the closed form leaves of an exchange when bytes take no time."""
+    free = dict.fromkeys(cost.uplinks_s, 0.0)
+    network = cost.network.model_copy(update={"pipes": ()})
+    return strategy.predict(
+        cost.model_copy(update={"uplinks_s": free, "downlinks_s": free, "network": network})
+    ).exchange_s
+
+
+def _bytes_per_step(strategy: Strategy, workers: int, entries: int, dtype: str) -> dict[str, int]:
     """Payload bytes per node and step."""
-    sent = strategy.bytes_per_step(workers, entries, dtype)
+    return _by_node(strategy.bytes_per_step(workers, entries, dtype))
+
+
+def _by_node(sent: Sent) -> dict[str, int]:
     by_worker = {f"worker-{rank}": count for rank, count in enumerate(sent.workers)}
     return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}
 

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 from services.cluster import Cluster, Worker, names
 from services.component import Record
 from services.conflict import Conflict, refuse
-from services.strategies import AnyStrategy
+from services.strategies import AnyStrategy, StrategySwitch
 from services.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
 from services.timeline import AnyHappening, LinkChange, conflicts, present
 from services.units import Duration
@@ -58,7 +58,9 @@ class Fidelity(Record):
     canary: Duration = Field(
         Duration("5ms"), description="wall time by which a thread that only sleeps wakes late, at its 99th percentile"
     )
-    throttled: Share = Field(0.01, description="share of the run for which its quota held a node back that has a speed")
+    throttled: Share = Field(
+        0.01, description="share of scheduling periods in which a node without a quota was held back"
+    )
     event_lateness: Duration = Field(Duration("50ms"), description="wall time between an event's moment and its effect")
     drops: Share = Field(0.001, description="share of packets dropped by queues where no buffer or loss is declared")
     round_trip: Duration = Field(
@@ -208,6 +210,7 @@ class Scenario(Record):
         yield from self._unshaped()
         yield from self._endless()
         yield from self._never()
+        yield from self._never_switched()
 
     def _idle_servers(self) -> Iterator[Conflict]:
         """Servers that would hold no parameter."""
@@ -245,6 +248,15 @@ class Scenario(Record):
             if what.at.step is not None and what.at.step >= steps:
                 why = f"never begins; the budget's steps are 0 to {steps - 1}"
                 yield Conflict(("events", k, "at", "step"), why)
+
+    def _never_switched(self) -> Iterator[Conflict]:
+        """Switches at moments that the budget does not have."""
+        workers = self.cluster.workers
+        steps, per_epoch = self.workload.steps(workers), self.workload.steps_per_epoch(workers)
+        for label, strategy in self.strategies.items():
+            if isinstance(strategy, StrategySwitch) and (found := strategy.when.conflict(steps, per_epoch)):
+                key, why = found
+                yield Conflict(("strategies", label, "when", key), why)
 
 
 class Choice(Record):

@@ -157,7 +157,7 @@ def _shaping(
             for number, pipe in enumerate(plan.network.pipes)
         ]
         ports = Ports(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)), shared)
-        return FluidLink(me.name, ports, plan.network, plan.seed, clock, conditions, plan.piece_bytes)
+        return FluidLink(me.name, ports, plan.network, plan.seed, clock, conditions)
     return DelayLine(me.name, plan.network, plan.seed, clock) if plan.delay_rung == "transport" else None
 
 

@@ -1,7 +1,7 @@
 """A server at work: receives gradients, lets the machine decide, updates its range and answers."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,32 +31,44 @@ class Server:
     transport: Transport
     clock: Clock
     updates: Batch  # the arrival order, which replays to the same parameters
+    steps: dict[int, int] = field(init=False)  # the next of every worker that has not left
     _gradients: dict[int, HostArray] = field(default_factory=dict)
     _update_s: float = 0.0
 
-    async def serve(self) -> None:
-        """Until every worker has left."""
-        async with asyncio.TaskGroup() as group:
-            for rank in range(len(self.workers)):
-                group.create_task(self._attend(rank, group))
-        self.updates.flush()
+    def __post_init__(self) -> None:
+        self.steps = dict.fromkeys(range(len(self.workers)), 0)
 
-    async def _attend(self, rank: int, answers: asyncio.TaskGroup) -> None:
-        """One worker's pushes, one after the other, until it leaves."""
-        step = 0
-        while push := await self._receive(rank, step):
+    async def serve(self) -> bool:
+        """Until every worker has left, or has stopped to hand over to another strategy: then true."""
+        async with asyncio.TaskGroup() as group:
+            attended = [group.create_task(self._attend(rank, group)) for rank in self.steps]
+        self.updates.flush()
+        return any(task.result() for task in attended)
+
+    def resume(self, steps: Mapping[int, int]) -> None:
+        """Expect these next steps of workers; none of those that are not named."""
+        self.steps = dict(steps)
+        self.machine.resume(steps)
+
+    async def _attend(self, rank: int, answers: asyncio.TaskGroup) -> bool:
+        """One worker's pushes, one after the other, until it leaves or stops to hand over: then true."""
+        while isinstance(push := await self._receive(rank, self.steps[rank]), Push):
             for action in self.machine.pushed(push):
                 self._act(action, answers)
-            step += 1
-        for action in self.machine.left(rank):
+            self.steps[rank] += 1
+        for action in self.machine.left(rank):  # nobody waits for one who pushes no more, for now or for good
             self._act(action, answers)
+        if push == Stage.LEAVE:
+            del self.steps[rank]
+        return push == Stage.HAND_OVER
 
-    async def _receive(self, rank: int, step: int) -> Push | None:
-        """The worker's gradient of `step`, kept for the update; None when it has left."""
-        worker = self.workers[rank]
-        first = await self.transport.recv(worker, Tag(step, Stage.PUSH), Tag(step, Stage.LEAVE))
-        if first.tag.stage == Stage.LEAVE:
-            return None
+    async def _receive(self, rank: int, step: int) -> Push | int:
+        """The worker's gradient of `step`, kept for the update; the stage of what came instead of it."""
+        worker, instead = self.workers[rank], (Stage.LEAVE, Stage.HAND_OVER)
+        names = (Tag(step, Stage.PUSH), *(Tag(step, stage) for stage in instead))
+        first = await self.transport.recv(worker, *names)
+        if first.tag.stage in instead:
+            return first.tag.stage
         size, dtype = self.params.size, self.params.dtype.name
         data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
         await recv_rest(self.transport, worker, first, data)

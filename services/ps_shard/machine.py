@@ -1,6 +1,6 @@
 """What does a server do with a push? Decides when to update and whom to answer; sends nothing, holds no parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -55,6 +55,16 @@ class Shard:
 
     def __post_init__(self) -> None:
         self._clocks = dict.fromkeys(range(self.workers), 0)
+
+    def resume(self, steps: Mapping[int, int]) -> None:
+        """Go on with these workers, from these steps of theirs.
+
+        Raises:
+            ProtocolError: somebody still waits for an answer.
+        """
+        if self._gathered or self._unanswered:
+            raise ProtocolError(f"answers are outstanding: {self._gathered} {self._unanswered}")
+        self._clocks = dict(steps)
 
     def pushed(self, push: Push) -> list[Action]:
         """Take a gradient in; what to do now, in order.

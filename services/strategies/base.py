@@ -18,6 +18,7 @@ from services.layout import Range
 from services.links import goodput
 from services.network import Network
 from services.optimisers import AnyOptimiser
+from services.optimisers import State as Kept
 from services.runlog import Phases
 from services.transport.base import Transport
 
@@ -135,6 +136,10 @@ class Strategy(Component, ABC):
         """The optimiser that makes one update of this strategy."""
         return given
 
+    def gathers(self, workers: int) -> int:
+        """How many workers' gradients make one update."""
+        return workers
+
     def routes(self, workers: int) -> tuple[Route, ...]:  # noqa: ARG002 - only collectives have routes
         """The routes of the collective that it uses."""
         return ()
@@ -155,6 +160,21 @@ class Strategy(Component, ABC):
     @abstractmethod
     def init(self, peer: Peer, params: Vector) -> State:
         """The state before the first step."""
+
+    def resume(self, peer: Peer, params: Vector, version: int, kept: Kept) -> State:  # noqa: ARG002 - see below
+        """The state to go on with from parameters that another strategy has reached; none has to be kept by default.
+
+        Args:
+            peer: as it is under this strategy.
+            params: the parameters, on the device.
+            version: how many updates have made them.
+            kept: the optimiser's state as this strategy is to have it; servers have their own.
+        """
+        return self.init(peer, params)
+
+    def replicated(self, state: State) -> Kept | None:  # noqa: ARG002 - most leave it to servers
+        """The optimiser's state where every worker holds the whole of it; None where servers do."""
+        return None
 
     @abstractmethod
     async def step(

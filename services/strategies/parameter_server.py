@@ -14,6 +14,7 @@ from services.compressors import AnyCompressor, Compressor, Identity, to_wire
 from services.device import HostArray, Vector
 from services.layout import ranges
 from services.optimisers import AnyOptimiser
+from services.optimisers import State as Kept
 from services.runlog import Phases
 from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, Strategy
 from services.synchronisers import AnySynchroniser, Bsp
@@ -61,6 +62,9 @@ class ParameterServer(Strategy):
         share = self.synchrony.gathers(workers) / workers
         return given.model_copy(update={"rate": given.rate * share})
 
+    def gathers(self, workers: int) -> int:
+        return self.synchrony.gathers(workers)
+
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
         shards = ranges(entries, self.servers)
         pushed = sum(self.compress.nbytes(shard.size, dtype) for shard in shards)
@@ -102,6 +106,10 @@ class ParameterServer(Strategy):
 
     def init(self, peer: Peer, params: Vector) -> tuple[Held, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return tuple(Held(0, self.compress.init(shard.size)) for shard in peer.shards)
+
+    def resume(self, peer: Peer, params: Vector, version: int, kept: Kept) -> tuple[Held, ...]:  # noqa: ARG002
+        """What a compressor remembered under another strategy is gone: its residuals belonged to other ranges."""
+        return tuple(held._replace(version=version) for held in self.init(peer, params))
 
     async def step(
         self,

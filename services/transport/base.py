@@ -17,6 +17,8 @@ class Stage(IntEnum):
     PUSH = 3  # a gradient for a server
     REPLY = 4  # parameters for a worker
     LEAVE = 5  # the worker will push no more
+    HAND_OVER = 7  # the worker pushes no more until a switch of strategies is decided
+    LOAD = 8  # parameters (chunk 0) or a slot of the optimiser's state, for who needs them after a switch
     END = 6  # the last word of a stream: without it, the stream has broken off
 
 

@@ -64,17 +64,11 @@ class FluidLink(Shaping):
     as it would serve TCP flows. A new rate holds for messages that are not yet on the link.
     """
 
+    piece_bytes = QUANTUM_BYTES
+
     def __init__(
-        self,
-        node: str,
-        ports: Ports,
-        network: Network,
-        seed: int,
-        clock: Clock,
-        conditions: Conditions | None = None,
-        piece_bytes: int = QUANTUM_BYTES,
+        self, node: str, ports: Ports, network: Network, seed: int, clock: Clock, conditions: Conditions | None = None
     ) -> None:
-        self.piece_bytes = piece_bytes
         self._node = node
         self._ports = ports
         self._network = network

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from services.clock import VirtualClock
 from services.conditions import Conditions
-from services.links import FINE_QUANTUM_BYTES, Passage, Port, goodput
+from services.links import QUANTUM_BYTES, Passage, Port, goodput
 from services.network import Network
 from services.transport.base import Message, Tag, Traffic, Transport
 from services.transport.mailbox import Mailbox
@@ -25,7 +25,6 @@ class Fabric:
         timeout_s: float,
         network: Network = NO_NETWORK,
         seed: int = 0,
-        piece_bytes: int = FINE_QUANTUM_BYTES,
     ) -> None:
         pipes = [Port(goodput(pipe.rate_bps)) for pipe in network.pipes]
         self.conditions = {name: Conditions() for name in uplinks}
@@ -37,11 +36,9 @@ class Fabric:
                 seed,
                 VirtualClock(),
                 self.conditions[name],
-                piece_bytes,
             )
             for name in uplinks
         }
-        self.piece_bytes = piece_bytes
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
         self._entering: set[asyncio.Task[None]] = set()
 
@@ -65,7 +62,7 @@ class VirtualTransport(Transport):
 
     def __init__(self, fabric: Fabric, node: str) -> None:
         self.traffic = Traffic()
-        self.piece_bytes = fabric.piece_bytes
+        self.piece_bytes = QUANTUM_BYTES
         self._fabric = fabric
         self._node = node
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bservices/wire/control.proto\x12\x0b\x65nsayo.wire\"+\n\x06Joined\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0bplan_sha256\x18\x02 \x01(\t\"\x16\n\x08Released\x12\n\n\x02\x61t\x18\x01 \x01(\x01\")\n\x0bStepReached\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"\x07\n\x05Noted\"&\n\x07\x41waited\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65vent\x18\x02 \x01(\r\"\x13\n\x05\x42\x65gun\x12\n\n\x02\x61t\x18\x01 \x01(\x01\"\xa0\x01\n\nEpochEnded\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x10\n\x08loss_sum\x18\x05 \x01(\x01\x12\x14\n\x0closs_samples\x18\x06 \x01(\x04\x12\x12\n\nparameters\x18\x07 \x01(\x0c\x12\x19\n\x11parameters_sha256\x18\x08 \x01(\t\"(\n\x08\x44\x65\x63ision\x12\x0c\n\x04stop\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x17\n\x07Waiting\x12\x0c\n\x04node\x18\x01 \x01(\t\"J\n\x04Left\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\"\t\n\x07Goodbye2\xcf\x02\n\x07\x43ontrol\x12\x32\n\x04Join\x12\x13.ensayo.wire.Joined\x1a\x15.ensayo.wire.Released\x12\x37\n\x07Reached\x12\x18.ensayo.wire.StepReached\x1a\x12.ensayo.wire.Noted\x12/\n\x03\x44ue\x12\x14.ensayo.wire.Awaited\x1a\x12.ensayo.wire.Begun\x12:\n\x08\x45ndEpoch\x12\x17.ensayo.wire.EpochEnded\x1a\x15.ensayo.wire.Decision\x12\x38\n\tAwaitStop\x12\x14.ensayo.wire.Waiting\x1a\x15.ensayo.wire.Decision\x12\x30\n\x05Leave\x12\x11.ensayo.wire.Left\x1a\x14.ensayo.wire.Goodbyeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bservices/wire/control.proto\x12\x0b\x65nsayo.wire\"+\n\x06Joined\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0bplan_sha256\x18\x02 \x01(\t\"\x16\n\x08Released\x12\n\n\x02\x61t\x18\x01 \x01(\x01\")\n\x0bStepReached\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"\x07\n\x05Noted\"&\n\x07\x41waited\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65vent\x18\x02 \x01(\r\"\x13\n\x05\x42\x65gun\x12\n\n\x02\x61t\x18\x01 \x01(\x01\"\xa0\x01\n\nEpochEnded\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x10\n\x08loss_sum\x18\x05 \x01(\x01\x12\x14\n\x0closs_samples\x18\x06 \x01(\x04\x12\x12\n\nparameters\x18\x07 \x01(\x0c\x12\x19\n\x11parameters_sha256\x18\x08 \x01(\t\";\n\x08\x44\x65\x63ision\x12\x0c\n\x04stop\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x11\n\thand_over\x18\x03 \x01(\x08\"\x1c\n\x07Summons\x12\x11\n\thand_over\x18\x01 \x01(\x08\"\x94\x01\n\x04Held\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\x12\x0e\n\x06params\x18\x07 \x03(\t\x12\r\n\x05state\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\"g\n\x06Ruling\x12\x0c\n\x04verb\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\"\x17\n\x07Waiting\x12\x0c\n\x04node\x18\x01 \x01(\t\"J\n\x04Left\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\"\t\n\x07Goodbye2\xc0\x03\n\x07\x43ontrol\x12\x32\n\x04Join\x12\x13.ensayo.wire.Joined\x1a\x15.ensayo.wire.Released\x12\x37\n\x07Reached\x12\x18.ensayo.wire.StepReached\x1a\x12.ensayo.wire.Noted\x12/\n\x03\x44ue\x12\x14.ensayo.wire.Awaited\x1a\x12.ensayo.wire.Begun\x12:\n\x08\x45ndEpoch\x12\x17.ensayo.wire.EpochEnded\x1a\x15.ensayo.wire.Decision\x12;\n\rAwaitHandOver\x12\x14.ensayo.wire.Waiting\x1a\x14.ensayo.wire.Summons\x12\x32\n\x08HandOver\x12\x11.ensayo.wire.Held\x1a\x13.ensayo.wire.Ruling\x12\x38\n\tAwaitStop\x12\x14.ensayo.wire.Waiting\x1a\x15.ensayo.wire.Decision\x12\x30\n\x05Leave\x12\x11.ensayo.wire.Left\x1a\x14.ensayo.wire.Goodbyeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,13 +46,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EPOCHENDED']._serialized_start=227
   _globals['_EPOCHENDED']._serialized_end=387
   _globals['_DECISION']._serialized_start=389
-  _globals['_DECISION']._serialized_end=429
-  _globals['_WAITING']._serialized_start=431
-  _globals['_WAITING']._serialized_end=454
-  _globals['_LEFT']._serialized_start=456
-  _globals['_LEFT']._serialized_end=530
-  _globals['_GOODBYE']._serialized_start=532
-  _globals['_GOODBYE']._serialized_end=541
-  _globals['_CONTROL']._serialized_start=544
-  _globals['_CONTROL']._serialized_end=879
+  _globals['_DECISION']._serialized_end=448
+  _globals['_SUMMONS']._serialized_start=450
+  _globals['_SUMMONS']._serialized_end=478
+  _globals['_HELD']._serialized_start=481
+  _globals['_HELD']._serialized_end=629
+  _globals['_RULING']._serialized_start=631
+  _globals['_RULING']._serialized_end=734
+  _globals['_WAITING']._serialized_start=736
+  _globals['_WAITING']._serialized_end=759
+  _globals['_LEFT']._serialized_start=761
+  _globals['_LEFT']._serialized_end=835
+  _globals['_GOODBYE']._serialized_start=837
+  _globals['_GOODBYE']._serialized_end=846
+  _globals['_CONTROL']._serialized_start=849
+  _globals['_CONTROL']._serialized_end=1297
 # @@protoc_insertion_point(module_scope)

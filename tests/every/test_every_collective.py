@@ -16,7 +16,7 @@ from services.collectives import AnyCollective, Collective, Ring, Route
 from services.collectives.executor import all_reduce
 from services.device import HostArray
 from services.layout import ranges
-from services.links import FINE_QUANTUM_BYTES, Port
+from services.links import QUANTUM_BYTES, Port
 from services.strategies.all_reduce import AllReduce
 from services.transport.base import Traffic
 from services.transport.virtual import Fabric
@@ -116,14 +116,14 @@ def test_whole_numbers_are_summed_exactly(
 
 @every_collective
 @any_ranks
-@pytest.mark.parametrize("size", [*SIZES, 3 * FINE_QUANTUM_BYTES // 4 + 5])
+@pytest.mark.parametrize("size", [*SIZES, 3 * QUANTUM_BYTES // 4 + 5])
 def test_bytes_and_messages_are_those_counted_from_the_routes(
     collective: Collective, ranks: int, size: int, in_virtual_time: InVirtualTime
 ) -> None:
     """Bytes per node are promised before a run and compared with its network interface afterwards."""
     routes = collective.routes(ranks)
     chunks = ranges(size, len(routes)) if routes else ()
-    pieces = [-(-chunk.size * 4 // FINE_QUANTUM_BYTES) for chunk in chunks]
+    pieces = [-(-chunk.size * 4 // QUANTUM_BYTES) for chunk in chunks]
 
     done = in_virtual_time(exchange(routes, normal(ranks, size, "float32")))
 
@@ -182,7 +182,7 @@ def test_the_closed_form_is_the_time_on_the_virtual_fabric(
     collective: Collective, ranks: int, in_virtual_time: InVirtualTime
 ) -> None:
     """The prediction and the network of the simulation are two models; on equal links they must tell the same time."""
-    size, rate = ranks * 2 * FINE_QUANTUM_BYTES // 4, 1e6
+    size, rate = ranks * 2 * QUANTUM_BYTES // 4, 1e6
 
     done = in_virtual_time(exchange(collective.routes(ranks), normal(ranks, size, "float32"), rate))
 
@@ -220,7 +220,7 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
         uplinks, downlinks = ({name: Port(1e6) for name in names} for _ in range(2))
         uplinks["rank-2"] = Port(2.5e5)
         fabric = Fabric(uplinks, downlinks, timeout_s=1e6)
-        vectors = normal(4, 8 * FINE_QUANTUM_BYTES // 4, "float32")
+        vectors = normal(4, 8 * QUANTUM_BYTES // 4, "float32")
         await asyncio.gather(
             *(
                 all_reduce(fabric.transport(name), names, rank, Ring().routes(4), 0, vectors[rank])
@@ -231,5 +231,5 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
 
     seconds = in_virtual_time(with_a_slow_rank())
 
-    slow = Ring().seconds(4, 8 * FINE_QUANTUM_BYTES, 0.0, 1 / 2.5e5)
+    slow = Ring().seconds(4, 8 * QUANTUM_BYTES, 0.0, 1 / 2.5e5)
     assert slow <= seconds <= 1.15 * slow

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.links import FINE_QUANTUM_BYTES, goodput
+from services.links import QUANTUM_BYTES, goodput
 from services.transport.base import Message
 from services.transport.mailbox import Mailbox
 
@@ -114,10 +114,10 @@ def test_a_server_in_lockstep_takes_the_formulas_seconds_less_one_message_per_ot
     """A port passes whole messages, so the worker that is answered first computes while the last one still receives.
 
     The formula lets all answers end together, as flows that share a link fairly would. The difference is at most one
-    message (`FINE_QUANTUM_BYTES`, or the vector if that is smaller) per other worker.
+    message (`QUANTUM_BYTES`, or the vector if that is smaller) per other worker.
     """
     done = rehearse({"kind": "parameter_server"}, workers, cluster=EQUAL, **DIGITS)
-    message_s = min(FINE_QUANTUM_BYTES, done.plan.vector_bytes) / goodput(1e6)
+    message_s = min(QUANTUM_BYTES, done.plan.vector_bytes) / goodput(1e6)
 
     _, *settled = done.steps(0)[:-1]
 

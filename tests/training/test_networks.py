@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.links import FINE_QUANTUM_BYTES, goodput
+from services.links import QUANTUM_BYTES, goodput
 
 Rehearse = Callable[..., Any]
 
@@ -58,7 +58,7 @@ def test_incast_takes_as_many_times_as_long_as_there_are_workers(rehearse: Rehea
 
     whole_s = COMPUTE_S + 2 * workers * done.plan.vector_bytes / (100 * MBIT)
     assert done.plan.predicted.step_s == pytest.approx(whole_s)
-    assert whole_s - (workers - 1) * FINE_QUANTUM_BYTES / (100 * MBIT) - 1e-5 <= step_s(done) <= whole_s + 1e-5
+    assert whole_s - (workers - 1) * QUANTUM_BYTES / (100 * MBIT) - 1e-5 <= step_s(done) <= whole_s + 1e-5
 
 
 def test_racks_hold_back_a_server_and_its_workers(rehearse: Rehearse) -> None:
