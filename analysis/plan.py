@@ -70,6 +70,17 @@ class Predicted(View):
         return (self.compute_s + self.exchange_s) or None
 
 
+class After(View):
+    """What holds once a strategy has given way to another."""
+
+    step: int | None = None  # that the switch was planned for; None: losses decide, or never
+    bytes_per_step: dict[str, float] = {}
+    predicted: Predicted = Predicted()
+    synchronous: bool = True
+    latencies_s: tuple[float, float] = (0.0, 0.0)  # before, after: an exchange behind links of any rate
+    hand_over_bytes: dict[str, int] = {}
+
+
 class PlanView(View):
     """The plan of one trial, as far as the analysis looks at it."""
 
@@ -91,6 +102,8 @@ class PlanView(View):
     parameters: int = 0
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     predicted: Predicted = Predicted()
+    after: After | None = None  # where the strategy switches
+    vector_bytes: int = 0
     strategy: dict[str, Any] = {}
     network: Network = Network()
     events: tuple[Event, ...] = ()
@@ -100,8 +113,9 @@ class PlanView(View):
 
     @property
     def synchrony(self) -> Literal["synchronous", "asynchronous"]:
-        """Whether all replicas hold the same parameters after every step."""
-        kind = (self.strategy.get("synchrony") or {"kind": "bsp"}).get("kind")
+        """Whether all replicas hold the same parameters after every step; of a switching strategy, before it."""
+        first = self.strategy.get("before") or self.strategy
+        kind = (first.get("synchrony") or {"kind": "bsp"}).get("kind")
         return "synchronous" if kind == "bsp" else "asynchronous"
 
     @property

@@ -4,12 +4,11 @@ from analysis.checks.evidence import in_containers
 from analysis.checks.verdict import Verdict, degraded, valid
 from analysis.table import TrialTable
 
+FEWEST_PERIODS = 100  # one throttled period of three says nothing about a run
+
 
 def throttled(trial: TrialTable) -> Verdict:
-    """Degraded when a CPU quota kept a node waiting for more than the threshold's share of the run.
-
-    Time is what counts: the kernel numbers only those periods in which a node ran at all, and a paced node of a dilated
-    run is idle in most.
+    """Degraded when a node ran out of its CPU quota in more than the threshold's share of its scheduling periods.
 
     A worker without a paced speed whose share of a core is below one is meant to be held back and is not looked at;
     nor is the coordinator, which nobody who trains waits for, and which evaluates in bursts.
@@ -21,13 +20,14 @@ def throttled(trial: TrialTable) -> Verdict:
     counted = trial.status.get("throttling") or {}
     if unknown := [name for name in free if name not in counted]:
         return degraded(f"{', '.join(unknown)}: whether the CPU quota held it back was not recorded")
-    if not free:
+    shares = {name: _share(counted[name]) for name in free}
+    if not shares:
         return valid("no node runs under a quota that it should not feel")
-    if not (run_s := (trial.status.get("timings_s") or {}).get("run")):
-        return degraded("how long the nodes ran was not recorded, so what the CPU quota cost them is not known")
-    shares = {name: counted[name]["throttled_s"] / run_s for name in free}
     worst = max(shares, key=lambda name: shares[name])
     limit = trial.plan.fidelity.throttled
-    found = f"{worst} was held back for {shares[worst]:.1%} of the run by its CPU quota"
+    found = f"{worst} was held back in {shares[worst]:.1%} of its scheduling periods"
     return degraded(f"{found} (limit {limit:.1%})") if shares[worst] > limit else valid(f"{found}, no other more")
 
+
+def _share(counted: dict[str, float]) -> float:
+    return counted["throttled_periods"] / max(counted["periods"], FEWEST_PERIODS)

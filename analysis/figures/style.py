@@ -34,7 +34,7 @@ PHASE_COLOURS = {
 
 WIDTH_IN = 9.0
 TITLE_POINTS = 11
-TITLE_CHARACTERS = 92  # of a bold line across the page
+TITLE_CHARACTERS = 104  # of a bold line across the page
 
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
