@@ -23,6 +23,7 @@ from services.component import Record
 from services.data import apportion
 from services.datasets import AnyDataset
 from services.errors import UserError
+from services.links import QUANTUM_BYTES
 from services.models import AnyModel
 from services.plan import NodePlan, Plan
 from services.scenario import AUTO, Scenario
@@ -198,7 +199,7 @@ def _total_bps(plan: Plan) -> float:
 
 def _messages(plan: Plan) -> int:
     """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
-    piece_bytes = plan.piece_bytes if plan.engine == "local" else PIECE_BYTES
+    piece_bytes = QUANTUM_BYTES if plan.engine == "local" else PIECE_BYTES
     whole = sum(route.sends(rank) for route in plan.routes for rank in range(plan.workers))
     whole += 2 * plan.workers * plan.servers
     if not whole:
