@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from analysis.checks.verdict import Level
 from analysis.conditions import effects, finding, ladders
 from analysis.metrics.speedup import Curve, Of
+from analysis.metrics.switch import told as switch_told
 from analysis.result import Group
 from analysis.summary import Summary
 from analysis.wording import number, sentence, share, workers
@@ -99,7 +100,7 @@ def headline(summary: Summary) -> list[str]:
     outcome = contest(summary)
     if outcome is None:
         return ["No trial finished, so there is nothing to compare."]
-    told = [*_answers(summary, outcome), _gain(summary, outcome.winner)]
+    told = [*_answers(summary, outcome), *_switches(summary), _gain(summary, outcome.winner)]
     told += [growth for curve in summary.curves if (growth := _last(curve)) not in told]
     return [sentence(each) for each in (*told, _trust(summary)) if each]
 
@@ -114,6 +115,20 @@ def _answers(summary: Summary, outcome: Contest) -> list[str]:
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
         return [_last(summary.curves[0]), wins, _why(summary, outcome)]
     return [wins, _steps(summary, outcome.winner.condition), _why(summary, outcome)]
+
+
+def _switches(summary: Summary) -> list[str]:
+    """For every switching strategy: whether it switched, and whether that paid; told of the trial that gained most."""
+    sentences = []
+    for group in {group.strategy: group for group in summary.groups}.values():  # on as many workers as were tried
+        found = [trial.switch for trial in group.trials if trial.switch]
+        if not found:
+            continue
+        most = max(found, key=lambda each: each.saved_s if each.saved_s is not None else -math.inf)
+        stayed = sum(not each.switched for each in found)
+        often = f" ({stayed} of {len(found)} repeats never switched)" if 0 < stayed < len(found) else ""
+        sentences.append(f"{_where(group)}: {switch_told(most, group.workers)}{often}.")
+    return sentences
 
 
 def _under_the_worst(summary: Summary) -> Contest | None:

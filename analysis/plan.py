@@ -70,6 +70,18 @@ class Predicted(View):
         return (self.compute_s + self.exchange_s) or None
 
 
+class After(View):
+    """What holds once a strategy has given way to another."""
+
+    step: int | None = None  # that the switch was planned for; None: losses decide, or never
+    bytes_per_step: dict[str, float] = {}
+    answered_per_step: dict[str, float] = {}  # as in the plan
+    predicted: Predicted = Predicted()
+    synchronous: bool = True
+    latencies_s: tuple[float, float] = (0.0, 0.0)  # before, after: an exchange behind links of any rate
+    hand_over_bytes: dict[str, int] = {}
+
+
 class PlanView(View):
     """The plan of one trial, as far as the analysis looks at it."""
 
@@ -95,6 +107,8 @@ class PlanView(View):
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     answered_per_step: dict[str, float] = {}  # worker -> those of them that it sends because all others have done one
     predicted: Predicted = Predicted()
+    after: After | None = None  # where the strategy switches
+    vector_bytes: int = 0
     strategy: dict[str, Any] = {}
     network: Network = Network()
     events: tuple[Event, ...] = ()
@@ -104,15 +118,16 @@ class PlanView(View):
 
     @property
     def synchrony(self) -> Literal["synchronous", "asynchronous"]:
-        """Whether all replicas hold the same parameters after every step."""
+        """Whether all replicas hold the same parameters after every step; of a switching strategy, before it."""
         if self.synchronous is not None:
             return "synchronous" if self.synchronous else "asynchronous"
         return "synchronous" if self.kind_of_synchrony == "bsp" else "asynchronous"
 
     @property
     def kind_of_synchrony(self) -> str:
-        """Name of the rule by which workers wait for each other."""
-        return str((self.strategy.get("synchrony") or {"kind": "bsp"}).get("kind"))
+        """Name of the rule by which workers wait for each other; of a switching strategy, before it."""
+        first = self.strategy.get("before") or self.strategy
+        return str((first.get("synchrony") or {"kind": "bsp"}).get("kind"))
 
     @property
     def condition(self) -> tuple[tuple[str, str | int | float], ...]:

@@ -12,10 +12,12 @@ from analysis.metrics.centre import Floats, olympic_mean
 from analysis.metrics.final import final_metrics
 from analysis.metrics.happened import Happened, happened
 from analysis.metrics.phase_seconds import phase_seconds
+from analysis.metrics.predicted_step import predicted_step_s
 from analysis.metrics.progress import samples_done, samples_per_second, steps_done
 from analysis.metrics.samples_to_target import samples_to_target
 from analysis.metrics.staleness import staleness
 from analysis.metrics.step_seconds import step_seconds
+from analysis.metrics.switch import Switch, switch
 from analysis.metrics.time_to_target import time_to_target_s
 from analysis.table import TrialTable
 
@@ -60,6 +62,7 @@ class TrialResult:
     target: str | None
     status_reason: str
     events: list[Happened]
+    switch: Switch | None = None  # between strategies, where one was planned
 
     @property
     def finished(self) -> bool:
@@ -71,6 +74,8 @@ class TrialResult:
         """What the closed form leaves unexplained: median measured step / predicted step - 1."""
         if not self.step_seconds or not self.predicted_step_seconds:
             return None
+        if self.switch and self.switch.switched:  # the median is one strategy's, the prediction is of both
+            return self.step_seconds["mean"] / self.predicted_step_seconds - 1
         return self.step_seconds["p50"] / self.predicted_step_seconds - 1
 
 
@@ -97,7 +102,7 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         samples_to_target=samples_to_target(trial),
         final=final_metrics(trial),
         step_seconds=step_seconds(trial),
-        predicted_step_seconds=planned.predicted.step_s,
+        predicted_step_seconds=predicted_step_s(trial),
         phase_seconds=phase_seconds(trial),
         overlap=None,  # nodes log exposed communication only: what computing hid is not measured yet
         bytes_sent=bytes_sent(trial),
@@ -110,6 +115,7 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         target=str(planned.target) if planned.target else None,
         status_reason=reason,
         events=happened(trial),
+        switch=switch(trial),
     )
 
 
@@ -123,6 +129,8 @@ def _ending(trial: TrialTable) -> tuple[Status, str]:
         return "failed" if told == "failed" else "aborted", reason or "the engine recorded no end"
     if not trial.stop:
         return "aborted", "the coordinator logged no end"
+    if trial.plan.target is None and trial.stop.get("status") == "aborted":
+        return "aborted", str(trial.stop.get("reason", ""))
     if trial.plan.target is not None and time_to_target_s(trial) is None:
         return "missed_target", str(trial.stop.get("reason", ""))
     return "success", reason

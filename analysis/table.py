@@ -15,6 +15,7 @@ from analysis import mllog, plan
 from analysis.folder import RunFolder, TrialFolder, read_json, read_object
 from analysis.mllog import Log
 from analysis.plan import PlanView
+from analysis.switched import Switched, read_switch
 from analysis.waiting import part_waiting
 
 PHASES = ("data", "compute", "exchange", "wait", "update")
@@ -52,6 +53,7 @@ class TrialTable:
     params_sha256: str | None
     skipped_lines: int
     admission: dict[str, Any]
+    switch: Switched | None = None  # what became of a switch between strategies, where one was planned
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,12 @@ def read_trial(folder: TrialFolder) -> TrialTable:
     coordinator = logs.get("coordinator", Log(()))
     zero_s = _seconds_at(coordinator, "run_start")
     end_s = _seconds_at(coordinator, "run_stop")
+    switched = read_switch(coordinator, zero_s or 0.0) if planned.after else None
     stop, sha256 = coordinator.last("run_stop"), coordinator.last("params_sha256")
     return TrialTable(
         plan=planned,
         status=read_json(folder.status),
-        steps=_steps(planned, logs, zero_s or 0.0),
+        steps=_steps(planned, switched, logs, zero_s or 0.0),
         evals=_evals(coordinator, zero_s or 0.0),
         updates=_updates(logs.get(next(iter(planned.holders), ""), Log(())), zero_s or 0.0),
         hashes=_hashes(logs),
@@ -104,6 +107,7 @@ def read_trial(folder: TrialFolder) -> TrialTable:
         params_sha256=str(sha256.value) if sha256 else None,
         skipped_lines=sum(log.skipped for log in logs.values()),
         admission=folder.run.manifest.get("admission") or {},
+        switch=switched,
     )
 
 
@@ -112,7 +116,7 @@ def _seconds_at(log: Log, key: str) -> float | None:
     return event.time_ms / 1000 if event else None
 
 
-def _steps(planned: PlanView, logs: dict[str, Log], zero_s: float) -> pd.DataFrame:
+def _steps(planned: PlanView, switched: Switched | None, logs: dict[str, Log], zero_s: float) -> pd.DataFrame:
     ranks = {node.name: node.rank for node in planned.nodes}
     frames = [
         _rows(log, "node_steps", STEP_COLUMNS).assign(node=node, rank=ranks.get(node))
@@ -121,7 +125,17 @@ def _steps(planned: PlanView, logs: dict[str, Log], zero_s: float) -> pd.DataFra
     ]
     steps = _concat(frames, ("node", "rank", *STEP_COLUMNS))
     steps = steps.assign(start_s=steps["start_s"].astype(float) - zero_s, wait_s=0.0)
-    return part_waiting(steps) if planned.synchrony == "synchronous" and not steps.empty else steps
+    return _part_waiting(planned, switched, steps) if len(steps) else steps
+
+
+def _part_waiting(planned: PlanView, switched: Switched | None, steps: pd.DataFrame) -> pd.DataFrame:
+    """Waiting is told from exchanging where workers do the same step together: in lockstep."""
+    after = steps["start_s"] >= switched.begins_s if switched else pd.Series(data=False, index=steps.index)
+    halves = [(steps[~after], planned.synchrony == "synchronous")]
+    if planned.after:
+        halves.append((steps[after], planned.after.synchronous))
+    parted = [part_waiting(half) if lockstep else half for half, lockstep in halves if len(half)]
+    return pd.concat(parted).sort_index() if len(parted) > 1 else parted[0]
 
 
 def _updates(log: Log, zero_s: float) -> pd.DataFrame:

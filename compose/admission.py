@@ -14,17 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import ceil, inf
 from statistics import median
+from typing import NamedTuple
 
 from pydantic import Field
 from threadpoolctl import threadpool_limits
 
 from compose.capacity import Capacity
+from services.collectives import Schedule
 from services.component import Record
 from services.data import apportion
 from services.datasets import AnyDataset
 from services.errors import UserError
 from services.models import AnyModel
-from services.plan import NodePlan, Plan
+from services.plan import AfterSwitch, NodePlan, Plan
 from services.scenario import AUTO, Scenario
 from services.strategies.base import Flow
 from services.timeline import LinkChange
@@ -73,6 +75,19 @@ class Demand(Record):
         return self.declared is not None and self.declared < max(self.needs.values(), default=1.0) - SLACK
 
 
+class Load(NamedTuple):
+    """What one step asks of this host."""
+
+    messages: int
+    cpu_s: float  # of all nodes
+    step_s: float  # predicted, virtual
+
+    @property
+    def step(self) -> str:
+        """In words."""
+        return f"a step of {1e3 * self.step_s:.3g} ms"
+
+
 class Admission(Record):
     """What was decided about a run before it started."""
 
@@ -116,28 +131,25 @@ def demand(plan: Plan, capacity: Capacity, mathematics: Mathematics, declared: f
     share = max(apportion(plan.batch, (1,) * plan.workers))
     on_cpu = sum(node.device != "cuda" for node in paced)
     mathematics_s = mathematics(plan.dataset, plan.model, plan.dtype, share) if on_cpu else 0.0
-    messages, size_bytes = _messages(plan), sum(plan.bytes_per_step.values())
-    cpu_s = on_cpu * mathematics_s + messages * capacity.message_cpu_s
-    cpu_s += size_bytes * (capacity.byte_cpu_s + capacity.sum_s)
+    loads = [_load(plan, part, capacity, on_cpu * mathematics_s) for part in _strategies(plan)]
     needs = {what: rate_bps / capacity.shaped_bps for what, rate_bps in _shaped(plan)}
     if total_bps := _total_bps(plan):
         needs[f"all links together, {_gbit(total_bps)}"] = total_bps / capacity.total_bps
-    wishes = {}
-    if paced:
-        messages_s = (cpu_s - on_cpu * mathematics_s) / capacity.fingerprint.cores
-        told = f"{messages} messages in a step of {1e3 * plan.predicted.step_s:.3g} ms"
-        wishes[told] = messages_s / (HOST_SHARE * plan.predicted.step_s)
-        cores_s = CPU_SHARE * capacity.fingerprint.cores * plan.predicted.step_s
-        step = f"a step of {1e3 * plan.predicted.step_s:.3g} ms with {1e3 * cpu_s:.3g} ms of CPU on"
-        needs[f"{step} {capacity.fingerprint.cores} cores"] = cpu_s / cores_s
+    wishes, cores = {}, capacity.fingerprint.cores
+    for load in loads if paced else ():
+        messages_s = (load.cpu_s - on_cpu * mathematics_s) / cores
+        wishes[f"{load.messages} messages in {load.step}"] = messages_s / (HOST_SHARE * load.step_s)
+        cores_s = CPU_SHARE * cores * load.step_s
+        needs[f"{load.step} with {1e3 * load.cpu_s:.3g} ms of CPU on {cores} cores"] = load.cpu_s / cores_s
+    most = max(loads, key=lambda load: load.cpu_s)
     return Demand(
         trial=plan.trial,
         declared=declared,
         needs=needs,
         wishes=wishes,
         mathematics_s=mathematics_s,
-        cpu_s=cpu_s,
-        messages=messages,
+        cpu_s=most.cpu_s,
+        messages=most.messages,
     )
 
 
@@ -185,8 +197,16 @@ def _phases(plan: Plan) -> tuple[list[Flow], ...]:
     """Who sends to whom at once."""
     workers = plan.cost.workers
     up = list(plan.pushes)
-    rounds = [(workers[source], workers[target]) for source, target in sorted(plan.schedule.edges)]
-    return tuple(phase for phase in (rounds, up, [(server, worker) for worker, server in up]) if phase)
+    rounds = [
+        [(workers[source], workers[target]) for source, target in sorted(schedule.edges)]
+        for schedule in dict.fromkeys(part.schedule for part in _strategies(plan))
+    ]
+    return tuple(phase for phase in (*rounds, up, [(server, worker) for worker, server in up]) if phase)
+
+
+def _strategies(plan: Plan) -> tuple[Plan | AfterSwitch, ...]:
+    """What holds under each strategy of a trial: two where one gives way to another."""
+    return (plan, plan.after) if plan.after else (plan,)
 
 
 def _total_bps(plan: Plan) -> float:
@@ -195,15 +215,20 @@ def _total_bps(plan: Plan) -> float:
     return max((8 * len(phase) / taken for phase, taken in seconds if taken), default=0.0)
 
 
-def _messages(plan: Plan) -> int:
+def _load(plan: Plan, part: Plan | AfterSwitch, capacity: Capacity, mathematics_s: float) -> Load:
+    """A step under one strategy; `mathematics_s` are CPU seconds of all workers."""
+    size_bytes = sum(part.bytes_per_step.values())
+    messages = _messages(plan, part.schedule, size_bytes)
+    cpu_s = mathematics_s + messages * capacity.message_cpu_s
+    return Load(messages, cpu_s + size_bytes * (capacity.byte_cpu_s + capacity.sum_s), part.predicted.step_s)
+
+
+def _messages(plan: Plan, schedule: Schedule, size_bytes: int) -> int:
     """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
     piece_bytes = plan.piece_bytes if plan.engine == "local" else PLANES[plan.transport].largest
-    piece_bytes = min(piece_bytes, plan.schedule.segment_bytes or piece_bytes)
-    whole = sum(plan.schedule.sends(rank) for rank in range(plan.workers))
-    whole += 2 * len(plan.pushes)
-    if not whole:
-        return 0
-    return whole * ceil(sum(plan.bytes_per_step.values()) / whole / piece_bytes)
+    piece_bytes = min(piece_bytes, schedule.segment_bytes or piece_bytes)
+    whole = sum(schedule.sends(rank) for rank in range(plan.workers)) or 2 * len(plan.pushes)
+    return whole * ceil(size_bytes / whole / piece_bytes) if whole else 0
 
 
 def _refusal(demanded: Demand, capacity: Capacity) -> str:

@@ -115,6 +115,32 @@ def list_scenarios() -> None:
     Console().print(scenario_table(shipped()))
 
 
+@app.command("search-switch")
+def search_switch(
+    scenario: Name,
+    engine: Engine = None,
+    runs: Annotated[Path, typer.Option(help="where run folders go")] = Path("runs"),
+    sets: Sets = None,
+    repeats: Annotated[int, typer.Option(min=1, help="runs of every fraction, each with a seed of its own")] = 5,
+    beta: Annotated[float, typer.Option(min=0, help="by how much a quality may be worse than lockstep's")] = 0.01,
+    tries: Annotated[int, typer.Option(min=1, help="how often the interval of fractions is halved")] = 4,
+) -> None:
+    """Find how early a strategy may stop working in lockstep without losing quality (Sync-Switch's timing policy)."""
+    from compose.load import find, load
+    from ensayo.search import answer, search, searched
+    from ensayo.trying import Trying
+
+    path = find(scenario)
+    loaded = load(path, settings(sets), engine)
+    label, key = searched(loaded)
+    trying = Trying(path, engine, runs, settings(sets), loaded, label, key, repeats)
+    found = []
+    for each in search(trying.measure, beta, tries):
+        found.append(each)
+        typer.echo(f"{trying.shown(each)}  {trying.folders[-1]}")
+    typer.echo(f"answer: {key} = {answer(found).fraction:g}")
+
+
 @app.command()
 def report(run: Folder) -> None:
     """Write the report of a run, finished or not, from its logs."""

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from compose.load import load, question
 from ensayo.wording import duration, size, title
-from services.plan import Plan
+from services.plan import AfterSwitch, Plan
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
@@ -19,6 +19,8 @@ def plan_table(plans: Sequence[Plan]) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for plan in plans:
         table.add_row(*_row(plan))
+        if plan.after:
+            table.add_row(*_after(plan.after))
     total_s = sum(plan.estimated_wall_s for plan in plans)
     table.caption = f"{len(plans)} trials: {_wall(total_s)}; starting and evaluating not counted"
     return table
@@ -29,6 +31,14 @@ def _row(plan: Plan) -> Iterable[str]:
     yield from (plan.trial[:3], title(plan))
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
     yield from (size(sum(plan.bytes_per_step.values())), str(plan.steps), _wall(plan.estimated_wall_s))
+
+
+def _after(after: AfterSwitch) -> Iterable[str]:
+    """What a step costs once another strategy has taken over, and when that is, where it is known."""
+    predicted = after.predicted
+    yield from ("", "after the switch")
+    yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
+    yield from (size(sum(after.bytes_per_step.values())), "" if after.step is None else f"from {after.step}", "")
 
 
 def _wall(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from signal import SIGUSR1
+from typing import Literal, TypeAlias
 
 OPEN_GATE = SIGUSR1  # from the engine to the coordinator's process: the network is as the plan wants it
 
@@ -30,6 +31,45 @@ class Final:
     samples: int = 0
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What a worker does after an epoch."""
+
+    reason: str = ""  # why it must stop; empty when it may go on
+    hand_over: bool = False  # another strategy takes over here
+
+
+Round: TypeAlias = Literal["stopped", "loaded"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a node holds in a hand-over from one strategy to another; digests stand by range of the vector."""
+
+    node: str
+    round: Round  # it has stopped between two steps; or it has taken what was sent to it
+    step: int = 0  # of a worker: the next one that it would do
+    version: int = 0  # updates that its parameters have had
+    samples: int = 0  # that went into the parameters, all workers together
+    updates: int = 0  # that the optimiser's state counts
+    params: tuple[str, ...] = ()  # of every range in a worker, of its own in a server; empty: it holds none
+    state: tuple[str, ...] = ()  # of the optimiser's, likewise
+    failure: str = ""  # why it can't go on with the hand-over
+    serves: bool = False  # told as a server; one node may be a worker, too, and tells twice
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """How a hand-over goes on."""
+
+    verb: Literal["load", "commit", "abort"]
+    reason: str = ""  # of an abort
+    step: int = 0  # the first of what comes after
+    version: int = 0
+    samples: int = 0
+    updates: int = 0
+
+
 class Control(ABC):
     """What a node says to the coordinator; every answer may take as long as the run needs."""
 
@@ -46,8 +86,16 @@ class Control(ABC):
         """Return when the event of this number begins, which waits for a step: when that is, on the shared clock."""
 
     @abstractmethod
-    async def end_epoch(self, epoch: Epoch) -> str:
-        """Why the worker must stop; empty when it may go on."""
+    async def end_epoch(self, epoch: Epoch) -> Verdict:
+        """What the worker does now."""
+
+    @abstractmethod
+    async def await_hand_over(self) -> bool:
+        """Return true when the node must hand over; false when the run is over and it will not have to any more."""
+
+    @abstractmethod
+    async def hand_over(self, held: Held) -> Ruling:
+        """The node has stopped, or has loaded; how it goes on once that is known of all."""
 
     @abstractmethod
     async def await_stop(self) -> str:

@@ -39,6 +39,11 @@ class Order(Record):
         epoch, position = divmod(step, self.steps_per_epoch)
         return permutation(self.samples, self.seed, epoch)[position * self.batch : (position + 1) * self.batch]
 
+    def before(self, step: int) -> int:
+        """Samples of all global steps before `step`."""
+        epochs, position = divmod(step, self.steps_per_epoch)
+        return epochs * self.samples + min(position * self.batch, self.samples)
+
     def share(self, step: int, rank: int, weights: Weights) -> Indices:
         """The part of `indices(step)` that belongs to `rank`: contiguous, as long as its weight says, perhaps empty.
 

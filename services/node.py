@@ -4,7 +4,7 @@ import asyncio
 import platform
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from services.conditions import Conditions
 from services.control import Control, Final
 from services.coordinator.desk import Desk
 from services.coordinator.machine import Run
+from services.coordinator.switchover import Switchover
 from services.device import Device, select
 from services.errors import ProtocolError
 from services.hindrances import Hindrances
@@ -22,18 +23,20 @@ from services.kernel import Share
 from services.pacing import HostSpeed, Pace, Paced, as_declared
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.playing import Timeline
+from services.ps_shard.handover import Switched
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
 from services.runlog import Batch, RunLog
 from services.scheduling import slice_ns
-from services.strategies import Peer, ServedStrategy
-from services.strategies.rules import Rule
+from services.strategies import Peer, ServedStrategy, Strategy, Switching
+from services.strategies.update_rules import UpdateRule
 from services.timeline import Pause
 from services.transport.base import Transport
 from services.transport.loopback import LoopbackTransport
 from services.transport.mailbox import Mailbox
 from services.transport.pausing import PausingTransport
-from services.worker.loop import Worker
+from services.worker.handover import HandOver
+from services.worker.loop import Phase, Worker
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,23 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
     _log_start(seams.log, **facts, **_core(seams.core_share()))
     await worker.warm_up()
-    partners = {*plan.strategy.partners(worker.peer), *(server.workers if server else ())}
-    await seams.transport.connect(sorted(partners - {me.name}))
+    await seams.transport.connect(sorted({*_partners(worker), *(server.workers if server else ())} - {me.name}))
     zero = await seams.control.join()
     before = seams.interface_bytes()
     async with timeline.since(zero):
         async with asyncio.TaskGroup() as group:
-            group.create_task(worker.train())
-            if server:
-                group.create_task(server.serve())
-        await seams.control.leave(server.final if server else Final())
+            training = group.create_task(worker.train())
+            served = group.create_task(_serve(plan, me, server, seams, training)) if server else None
+        await seams.control.leave(served.result() if served else Final())
     _log_stop(seams, before, deadlines=worker.tally.deadlines, missed_deadlines=worker.tally.missed)
+
+
+def _partners(worker: Worker) -> tuple[str, ...]:
+    """Whom a worker sends to, before and after a switch."""
+    phases = [(worker.strategy, worker.peer)]
+    if worker.switch:
+        phases.append((worker.switch.strategy.second, worker.switch.after))
+    return tuple(dict.fromkeys(name for strategy, peer in phases for name in strategy.partners(peer)))
 
 
 async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
@@ -80,9 +89,20 @@ async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
     zero = await seams.control.join()
     before = seams.interface_bytes()
     async with _timeline(plan, me, seams).since(zero):
-        await server.serve()
+        final = await _serve(plan, me, server, seams)
     _log_stop(seams, before, deadlines=0, missed_deadlines=0)
-    await seams.control.leave(server.final)
+    await seams.control.leave(final)
+
+
+async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside: asyncio.Task[None]) -> Final:
+    """A server's work, under one strategy or two; `beside` is that of the worker in its process."""
+    if not isinstance(plan.strategy, Switching) or plan.after is None:
+        await server.serve()
+        return server.final
+    begin = partial(serving, plan, me, server.transport, seams)
+    switched = Switched(me.name, plan.strategy, plan.after.optimiser, server, begin, seams.control, beside)
+    await switched.live()
+    return switched.server.final
 
 
 def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
@@ -95,8 +115,15 @@ def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
         lockstep=plan.strategy.synchronous,
         target=plan.target if plan.stop_at_target else None,
         plan_sha256=plan.sha256,
+        switch=_switchover(plan),
     )
     return Desk(plan, machine, plan.dataset.load(plan.dtype), clock, log)
+
+
+def _switchover(plan: Plan) -> Switchover | None:
+    if not isinstance(plan.strategy, Switching):
+        return None
+    return Switchover(plan.strategy, tuple(node.name for node in plan.of_role("worker")), plan.holders)
 
 
 def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
@@ -116,7 +143,13 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
         batch_size=lambda step: len(plan.order.indices(step)),
     )
     data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
-    return Worker(plan, me, peer, data, pace, seams.control, seams.clock, seams.log, timeline.step_begins)
+    strategy: Strategy = plan.strategy
+    switch = None
+    if isinstance(plan.strategy, Switching) and plan.after:
+        after = replace(peer, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
+        strategy, switch = plan.strategy.first, HandOver(me.name, plan.strategy, peer, after, seams.control)
+    phase, begins = Phase(strategy, peer), timeline.step_begins
+    return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, switch)
 
 
 def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Callable[[], Transport]:
@@ -138,28 +171,30 @@ def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pac
 
 def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Server:
     """The server of the shard that lives on this node, in a process of its own or beside a worker."""
-    if me.name not in plan.holders:
+    strategy = plan.strategy.served if isinstance(plan.strategy, Switching) else plan.strategy
+    if not isinstance(strategy, ServedStrategy) or me.name not in plan.holders:
         raise ProtocolError(f"{plan.strategy.kind} has no shard for {me.name}")
     task = plan.dataset.load(plan.dtype).task
     shard = plan.shards[plan.holders.index(me.name)]
     params = shard.of(plan.model.init(task, plan.seed, plan.dtype))
-    rule = plan.strategy.rule(plan.optimiser, params, plan.workers)
-    return serving(plan, me, rule, transport, seams)
+    rule = strategy.update_rule(plan.optimiser, params, plan.workers)
+    return serving(plan, me, transport, seams, strategy, rule)
 
 
 def serving(
-    plan: Plan, me: NodePlan, rule: Rule, transport: Transport, seams: Seams, version: int = 0, samples: int = 0
+    plan: Plan,
+    me: NodePlan,
+    transport: Transport,
+    seams: Seams,
+    strategy: ServedStrategy,
+    rule: UpdateRule,
+    version: int = 0,
+    samples: int = 0,
 ) -> Server:
-    """The server on this node, of the parameters (and the optimiser's state) in `rule`.
+    """The server on this node under `strategy`, of the parameters (and the optimiser's state) in `rule`.
 
     It may begin where another strategy has left off: at `version`, when `samples` samples have gone into them.
-
-    Raises:
-        ProtocolError: the plan's strategy has no servers.
     """
-    strategy = plan.strategy
-    if not isinstance(strategy, ServedStrategy):
-        raise ProtocolError(f"{strategy.kind} has no servers")
     return Server(
         workers=tuple(node.name for node in plan.of_role("worker")),
         rule=rule,
@@ -170,7 +205,7 @@ def serving(
             strategy.gradients_worth,
             version,
             samples,
-            budget=None if plan.synchronous else plan.epochs * plan.train_samples,
+            budget=None if strategy.synchronous else plan.epochs * plan.train_samples,
         ),
         transport=transport,
         clock=seams.clock,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
 from pydantic import Field
 
 from services.collectives import Schedule, Site
@@ -19,7 +20,7 @@ from services.models import AnyModel
 from services.network import Network, Port, resolve
 from services.optimisers import AnyOptimiser
 from services.scenario import AUTO, EngineName, Fidelity, Scenario, Security, Timeouts, TransportName, Trial
-from services.strategies import AnyStrategy
+from services.strategies import AnyStrategy, Strategy, Switching
 from services.strategies.base import Cost, Flow, Predicted, Sent
 from services.target import Target
 from services.timeline import Event, decide
@@ -82,6 +83,20 @@ class NodePlan(Record):
     cpus: float
 
 
+class AfterSwitch(Record):
+    """What holds once a strategy has given way to another; what stands beside it in the plan holds before."""
+
+    step: int | None  # of the budget, before which the switch is planned; None: losses decide, or never
+    optimiser: AnyOptimiser
+    schedule: Schedule  # of the collective
+    bytes_per_step: dict[str, int]
+    answered_per_step: dict[str, int]  # as in the plan
+    predicted: Predicted
+    synchronous: bool  # whether all replicas hold the same bits after every step
+    latencies_s: tuple[float, float]  # before and after: what an exchange would take behind links of any rate
+    hand_over_bytes: dict[str, int]  # payload bytes that each node sends, unless all hold everything already
+
+
 class Plan(Record):
     """One trial, decided; what a node gets to read."""
 
@@ -136,6 +151,7 @@ class Plan(Record):
     answered_per_step: dict[str, int]  # of a worker's: what it sends because all others have done one
     predicted: Predicted
     choices: dict[str, float] = Field({})  # where the strategy was chosen here: seconds of an exchange by each way
+    after: AfterSwitch | None = None  # where the strategy switches
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
 
     @property
@@ -154,9 +170,14 @@ class Plan(Record):
         return quantum_bytes(self.vector_bytes)
 
     @property
+    def duration_s(self) -> float:
+        """Virtual seconds that the whole budget takes as predicted, with both strategies of a switch."""
+        return _duration_s(self.predicted, self.steps, self.after)
+
+    @property
     def estimated_wall_s(self) -> float:
         """Seconds that the whole budget takes on this host, without start and evaluation."""
-        return 0.0 if self.engine == "simulated" else self.steps * self.predicted.step_s * self.dilation
+        return 0.0 if self.engine == "simulated" else self.duration_s * self.dilation
 
     @property
     def cost(self) -> Cost:
@@ -221,7 +242,8 @@ def make_plan(
     strategy = trial.strategy.settled(site, cost)
     predicted = strategy.predict(cost)
     sent = strategy.bytes_per_step(workers, layout.size, DTYPES[work.precision])
-    drawn_s = predicted.step_s * steps * HORIZON
+    after = _after(strategy, trial, cost, steps)
+    drawn_s = _duration_s(predicted, steps, after) * HORIZON
     return Plan(
         run=run,
         trial=trial.id,
@@ -262,9 +284,10 @@ def make_plan(
         synchronous=strategy.synchronous,
         exchanges_every=strategy.exchanges_every,
         bytes_per_step=_bytes_per_step(sent),
-        answered_per_step={f"worker-{rank}": count for rank, count in enumerate(sent.answers)},
+        answered_per_step=_answered_per_step(sent),
         predicted=predicted,
         choices=trial.strategy.choices(site, cost),
+        after=after,
         network=network,
         events=decide(scenario.events, steps, drawn_s, trial.seed),
         horizon_s=drawn_s if any(what.at.random for what in scenario.events) else None,
@@ -276,7 +299,7 @@ def horizon_s(trial: Trial) -> float:
     """Virtual seconds for which random events are drawn, whatever they are."""
     quiet = trial.model_copy(update={"scenario": trial.scenario.model_copy(update={"events": ()})})
     plan = make_plan(quiet, "", "simulated", Nowhere())
-    return plan.predicted.step_s * plan.steps * HORIZON
+    return plan.duration_s * HORIZON
 
 
 def _nodes(scenario: Scenario, servers: int, addressing: Addressing) -> tuple[NodePlan, ...]:
@@ -344,6 +367,50 @@ def _site(scenario: Scenario, nodes: Sequence[NodePlan], layout: Layout) -> Site
         racks=tuple(tuple(ranks[name] for name in place if name in ranks) for place in places),
         tensors=tuple(prod(shape) for _, shape in layout.arrays),
     )
+
+
+def _after(strategy: Strategy, trial: Trial, cost: Cost, steps: int) -> AfterSwitch | None:
+    """What holds after a switch."""
+    if not isinstance(strategy, Switching):
+        return None
+    work, workers = trial.scenario.workload, len(cost.workers)
+    optimiser = strategy.optimiser_after(work.optimiser, workers)
+    sent = strategy.sent(strategy.second, workers, cost.entries, cost.dtype)
+    shards, slots = strategy.shards(workers, cost.entries), len(optimiser.init(np.zeros(1)).slots)
+    return AfterSwitch(
+        step=strategy.switch_rule.planned(steps, work.steps_per_epoch(workers)),
+        optimiser=optimiser,
+        schedule=strategy.second.schedule(workers),
+        bytes_per_step=_bytes_per_step(sent),
+        answered_per_step=_answered_per_step(sent),
+        predicted=strategy.second.predict(cost),
+        synchronous=strategy.second.synchronous,
+        latencies_s=(_latency_s(strategy.first, cost), _latency_s(strategy.second, cost)),
+        hand_over_bytes=_bytes_per_step(strategy.hand_over_bytes(workers, shards, slots, cost.dtype)),
+    )
+
+
+def _latency_s(strategy: Strategy, cost: Cost) -> float:
+    """What the closed form leaves of an exchange when bytes take no time."""
+    free = dict.fromkeys(cost.uplinks_s, 0.0)
+    network = cost.network.model_copy(update={"pipes": ()})
+    return strategy.predict(
+        cost.model_copy(update={"uplinks_s": free, "downlinks_s": free, "network": network})
+    ).exchange_s
+
+
+def _duration_s(predicted: Predicted, steps: int, after: AfterSwitch | None) -> float:
+    """Virtual seconds of a budget of `steps`; with the slower strategy where only losses tell when it switches."""
+    if after is None:
+        return steps * predicted.step_s
+    if after.step is None:
+        return steps * max(predicted.step_s, after.predicted.step_s)
+    return after.step * predicted.step_s + (steps - after.step) * after.predicted.step_s
+
+
+def _answered_per_step(sent: Sent) -> dict[str, int]:
+    """Of the payload bytes per worker and step, those that answer others' steps."""
+    return {f"worker-{rank}": count for rank, count in enumerate(sent.answers)}
 
 
 def _bytes_per_step(sent: Sent) -> dict[str, int]:

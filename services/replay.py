@@ -19,7 +19,7 @@ from services.device import HostArray
 from services.errors import ProtocolError, UserError
 from services.plan import Plan
 from services.strategies import ParameterServer
-from services.strategies.rules import Contribution, Rule
+from services.strategies.update_rules import Contribution, UpdateRule
 
 Row: TypeAlias = Mapping[str, Any]  # of `shard_updates` or `shard_drops`, by column
 Name: TypeAlias = tuple[int, int]  # of a push: worker and its step
@@ -43,7 +43,7 @@ class _Computed(NamedTuple):
 class _Shard:
     """One shard as it is replayed; versions are kept as long as somebody has yet to read them."""
 
-    rule: Rule
+    rule: UpdateRule
     updates: list[list[Row]]  # a list of rows per update, those to come
     reads: dict[Name, int]  # the version that a push was computed from
     versions: dict[int, HostArray] = field(init=False)
@@ -93,7 +93,7 @@ class _Replay:
         uses = Counter(_name(row) for told in arrivals for row in told.updates)
         shards = [
             _Shard(
-                strategy.rule(plan.optimiser, held.of(first), plan.workers),
+                strategy.update_rule(plan.optimiser, held.of(first), plan.workers),
                 _by_version(told.updates),
                 {push: version for push, version in _reads(told) if push in uses},
             )

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 from services.cluster import Cluster, Worker, names
 from services.component import Record
 from services.conflict import Conflict, refuse
-from services.strategies import AnyStrategy
+from services.strategies import AnyStrategy, StrategySwitch
 from services.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
 from services.timeline import AnyHappening, LinkChange, conflicts, present
 from services.units import Duration
@@ -195,7 +195,8 @@ class Scenario(Record):
 
     def _swept_servers(self) -> Iterator[int]:
         for label in self.strategies:
-            yield from self._swept(f"strategies.{label}.servers")
+            for part in ("", ".before", ".after"):  # of a switch
+                yield from self._swept(f"strategies.{label}{part}.servers")
 
     def _final_conflicts(self) -> Iterator[Conflict]:
         """What can be judged only when nothing is left to sweep."""
@@ -212,6 +213,7 @@ class Scenario(Record):
         yield from self._unshaped()
         yield from self._endless()
         yield from self._never()
+        yield from self._never_switched()
 
     def _idle_servers(self) -> Iterator[Conflict]:
         """Servers that would hold no parameter."""
@@ -249,6 +251,15 @@ class Scenario(Record):
             if what.at.step is not None and what.at.step >= steps:
                 why = f"never begins; the budget's steps are 0 to {steps - 1}"
                 yield Conflict(("events", k, "at", "step"), why)
+
+    def _never_switched(self) -> Iterator[Conflict]:
+        """Switches at moments that the budget does not have."""
+        workers = self.cluster.workers
+        steps, per_epoch = self.workload.steps(workers), self.workload.steps_per_epoch(workers)
+        for label, strategy in self.strategies.items():
+            if isinstance(strategy, StrategySwitch) and (found := strategy.when.conflict(steps, per_epoch)):
+                key, why = found
+                yield Conflict(("strategies", label, "when", key), why)
 
 
 class Choice(Record):

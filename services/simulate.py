@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.clock import Clock, VirtualClock, VirtualLoop
-from services.control import Control, Epoch, Final
+from services.control import Control, Epoch, Final, Held, Ruling, Verdict
 from services.coordinator.desk import Desk
 from services.links import Port, goodput
 from services.node import Seams, coordinator, run_server, run_worker
@@ -36,8 +36,14 @@ class DirectControl(Control):
     async def due(self, event: int) -> float:
         return await self.desk.due(event)
 
-    async def end_epoch(self, epoch: Epoch) -> str:
+    async def end_epoch(self, epoch: Epoch) -> Verdict:
         return await self.desk.end_epoch(epoch)
+
+    async def await_hand_over(self) -> bool:
+        return await self.desk.await_hand_over()
+
+    async def hand_over(self, held: Held) -> Ruling:
+        return await self.desk.hand_over(held)
 
     async def await_stop(self) -> str:
         return await self.desk.await_stop()

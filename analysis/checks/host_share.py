@@ -1,8 +1,8 @@
 """Did steps take what links and devices say, or is it this host that they show?"""
 
 from analysis.checks.evidence import in_virtual_time
-from analysis.checks.verdict import Verdict, degraded, valid
-from analysis.metrics.step_seconds import step_seconds
+from analysis.checks.verdict import Level, Verdict, degraded, valid
+from analysis.phases import Phase, phases
 from analysis.table import TrialTable
 
 
@@ -15,11 +15,19 @@ def host_share(trial: TrialTable) -> Verdict:
     """
     if reason := _unknown(trial):
         return valid(f"no closed form to compare with: {reason}")
-    measured, predicted = step_seconds(trial), trial.plan.predicted.step_s
-    if measured is None or predicted is None:
+    judged = [phase for phase in phases(trial) if phase.synchrony == "synchronous"]
+    if not judged:
+        return valid("no closed form to compare with: workers do not wait for each other")
+    return max((_judge(trial, phase) for phase in judged), key=lambda verdict: list(Level).index(verdict.level))
+
+
+def _judge(trial: TrialTable, phase: Phase) -> Verdict:
+    measured, predicted = float(phase.steps["step_s"].astype(float).median()), phase.predicted.step_s
+    if phase.steps.empty or predicted is None:
         return valid("no closed form to compare with: no step was predicted or measured")
-    over, limit = measured["p50"] / predicted - 1, trial.plan.fidelity.host_share
-    found = f"steps take {measured['p50'] * 1e3:.3g} ms where links and devices take {predicted * 1e3:.3g} ms"
+    over, limit = measured / predicted - 1, trial.plan.fidelity.host_share
+    when = f" {phase.name} the switch" if phase.name else ""
+    found = f"steps{when} take {measured * 1e3:.3g} ms where links and devices take {predicted * 1e3:.3g} ms"
     if over <= limit:
         return valid(f"{found} ({over:+.0%})")
     return degraded(f"{found}: {over:.0%} more, this host's own (limit {limit:.0%}); a larger dilation makes it less")
@@ -30,7 +38,6 @@ def _unknown(trial: TrialTable) -> str:
     workers = [node for node in plan.nodes if node.role == "worker"]
     reasons = {
         "virtual time has no host": in_virtual_time(trial),
-        "workers do not wait for each other": plan.synchrony == "asynchronous",
         "a worker is not paced": any(node.throughput is None for node in workers),
         "speeds vary": any(node.variation for node in workers),
         "events change links or devices": bool(plan.events),

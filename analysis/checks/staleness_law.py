@@ -11,8 +11,10 @@ def staleness_law(trial: TrialTable) -> Verdict:
     Unequal speeds, few updates and slow links all move it for good reasons.
     """
     ages = staleness(trial)
-    if ages is None or trial.plan.synchrony == "synchronous":
+    if ages is None or (trial.plan.synchrony == "synchronous" and trial.plan.after is None):
         return valid("no gradient is stale")
+    if trial.plan.after:
+        return valid(f"mean staleness {ages['mean']:.2f} over all updates of both strategies")
     if trial.plan.kind_of_synchrony != "asp":
         return valid(f"mean staleness {ages['mean']:.2f}, at most {ages['max']}, under {trial.plan.kind_of_synchrony}")
     return valid(f"mean staleness {ages['mean']:.2f} where {trial.plan.workers - 1} is expected of equal workers")

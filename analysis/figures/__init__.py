@@ -13,6 +13,7 @@ from analysis.figures.predicted import predicted
 from analysis.figures.speedup import speedup
 from analysis.figures.staleness import staleness
 from analysis.figures.step_breakdown import step_breakdown
+from analysis.figures.switch import switch
 from analysis.figures.time_to_target import time_to_target
 from analysis.figures.timeline import timeline
 
@@ -22,6 +23,7 @@ FIGURES: tuple[Draw, ...] = (
     time_to_target,
     conditions,
     timeline,
+    switch,
     speedup,
     efficiency,
     step_breakdown,

@@ -2,6 +2,7 @@
 
 from math import ceil
 
+from analysis.phases import Phase, phases
 from analysis.table import TrialTable
 
 
@@ -13,19 +14,27 @@ def bytes_sent(trial: TrialTable) -> dict[str, int]:
 
 
 def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Payload bytes by node as counted from the schedule: bytes per step x steps that the node did.
+    """Payload bytes by node as counted from the schedule: bytes per step x steps that the node did, and of a hand-over.
 
     Who serves answers the steps of others: the mean of theirs counts, of all workers' for a node that only serves.
     """
-    plan = trial.plan
-    steps = {
-        str(node): ceil(count / plan.exchanges_every) * plan.exchanges_every
-        for node, count in trial.steps.groupby("node").size().items()
-    }
-    return {
-        node: round(_sent(count, plan.answered_per_step.get(node, 0.0 if node in steps else count), node, steps))
-        for node, count in plan.bytes_per_step.items()
-    }
+    plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
+    expected = dict.fromkeys(plan.bytes_per_step, 0.0)
+    for phase in phases(trial):
+        steps = dict.fromkeys(workers, 0) | _steps(phase, plan.exchanges_every)
+        for node, count in phase.bytes_per_step.items():
+            answered = phase.answered_per_step.get(node, 0.0 if node in steps else count)
+            expected[node] += _sent(count, answered, node, steps)
+    if plan.after and trial.switch and trial.switch.committed and trial.switch.committed["loaded"]:
+        for node, count in plan.after.hand_over_bytes.items():
+            expected[node] += count
+    return {node: round(count) for node, count in expected.items()}
+
+
+def _steps(phase: Phase, exchanges_every: int) -> dict[str, int]:
+    """Of every worker that did any, as if the last exchange had come after a whole round."""
+    done = phase.steps.groupby("node").size().items()
+    return {str(node): ceil(count / exchanges_every) * exchanges_every for node, count in done}
 
 
 def _sent(per_step: float, answered: float, node: str, steps: dict[str, int]) -> float:

@@ -7,14 +7,27 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.clock import Clock
-from services.control import Epoch, Final
-from services.coordinator.machine import Action, Answer, Evaluate, Finish, Release, Report, Run, Stop
+from services.control import Epoch, Final, Held, Round, Ruling, Verdict
+from services.coordinator.machine import (
+    Action,
+    Answer,
+    Dismiss,
+    Evaluate,
+    Finish,
+    Prepare,
+    Release,
+    Report,
+    Run,
+    Stop,
+)
+from services.coordinator.switchover import Judged, Ruled, Summon
 from services.data import metrics
 from services.datasets import Data
 from services.device import HostArray
 from services.models.losses import LOSSES
 from services.plan import Plan
 from services.runlog import RunLog
+from services.switch_rules import Judgement, Point
 
 
 @dataclass
@@ -31,7 +44,13 @@ class Desk:
     _released_at: float = 0.0
     _due: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number of an event that awaits a step
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    _answers: dict[tuple[str, int], asyncio.Future[str]] = field(default_factory=dict)
+    _answers: dict[tuple[str, int], asyncio.Future[Verdict]] = field(default_factory=dict)
+    _called: asyncio.Event = field(default_factory=asyncio.Event)  # to a switch, or dismissed from waiting for one
+    _dismissed: bool = False
+    _rulings: dict[Round, asyncio.Future[Ruling]] = field(default_factory=dict)
+    _summoned_at: float = 0.0
+    _switching: bool = False
+    _patience: asyncio.Task[None] | None = None
     _finals: dict[str, Final] = field(default_factory=dict)
     _last: Epoch | None = None  # whose parameters were evaluated last
     _best_reached: bool = False
@@ -60,11 +79,22 @@ class Desk:
         """The network is as the plan wants it."""
         await self._act(self.machine.gate_opened())
 
-    async def end_epoch(self, epoch: Epoch) -> str:
-        """A worker has finished an epoch; why it must stop, empty when it may go on."""
+    async def end_epoch(self, epoch: Epoch) -> Verdict:
+        """A worker has finished an epoch; what it does now."""
         answer = self._answer(epoch.node, epoch.number)
         await self._act(self.machine.epoch_ended(epoch))
         return await answer
+
+    async def await_hand_over(self) -> bool:
+        """True when a node must come to a hand-over, false when there will be none any more."""
+        await self._called.wait()
+        return not self._dismissed
+
+    async def hand_over(self, held: Held) -> Ruling:
+        """A node has stopped, or has loaded; how it goes on once that is known of all."""
+        ruling = self._ruling(held.round)
+        await self._act(self.machine.handed_over(held))
+        return await asyncio.shield(ruling)
 
     async def await_stop(self) -> str:
         """Why the run stops, once it does."""
@@ -80,7 +110,10 @@ class Desk:
     def _moment(self, event: int) -> asyncio.Future[float]:
         return self._due.setdefault(event, asyncio.get_running_loop().create_future())
 
-    def _answer(self, node: str, epoch: int) -> asyncio.Future[str]:
+    def _ruling(self, told: Round) -> asyncio.Future[Ruling]:
+        return self._rulings.setdefault(told, asyncio.get_running_loop().create_future())
+
+    def _answer(self, node: str, epoch: int) -> asyncio.Future[Verdict]:
         """What will be answered to a node; the same future when it asks again."""
         return self._answers.setdefault((node, epoch), asyncio.get_running_loop().create_future())
 
@@ -93,12 +126,28 @@ class Desk:
                     await self._evaluate(epoch)
                 case Report(epoch, loss):
                     self._report(epoch, loss)
-                case Answer(node, number, reason):
-                    self._decide(node, number, reason)
-                case Stop():
-                    self._stopped.set()
                 case Finish():
                     await self._finish()
+                case _:
+                    self._act_at_once(action)
+
+    def _act_at_once(self, action: Action) -> None:
+        match action:
+            case Answer(node, number, reason):
+                self._decide(node, number, Verdict(reason))
+            case Prepare(node, number):
+                self._decide(node, number, Verdict(hand_over=True))
+            case Stop():
+                self._stopped.set()
+            case Judged(point, found):
+                self._note(point, found)
+            case Summon():
+                self._summon()
+            case Ruled():
+                self._rule(action)
+            case Dismiss():
+                self._dismissed = True
+                self._called.set()
 
     def _release(self) -> None:
         self.log.end("init_stop")
@@ -133,17 +182,68 @@ class Desk:
     def _report(self, epoch: Epoch, loss: float) -> None:
         self.log.point("train_loss", loss, epoch_num=epoch.number, samples_count=epoch.samples, step=epoch.steps)
 
-    def _decide(self, node: str, number: int, reason: str) -> None:
+    def _decide(self, node: str, number: int, verdict: Verdict) -> None:
         answer = self._answer(node, number)
         if not answer.done():
-            answer.set_result(reason)
+            answer.set_result(verdict)
+
+    def _note(self, point: Point, found: Judgement) -> None:
+        """What the rule found, whether it fired or not: a run that never switches shows why."""
+        self.log.point("switch_rule", found._asdict(), epoch_num=point.number, step=point.step)
+
+    def _summon(self) -> None:
+        self._summoned_at, self._switching = self.clock.now(), True
+        self._called.set()
+        self._patience = asyncio.get_running_loop().create_task(self._lose_patience())
+
+    async def _lose_patience(self) -> None:
+        """A node that never comes must not hold up the others."""
+        await self.clock.sleep_until(self._summoned_at + self.plan.timeouts.step)
+        await self._act(self.machine.switch_failed(f"not all nodes came within {self.plan.timeouts.step:g} s"))
+
+    def _rule(self, ruled: Ruled) -> None:
+        answer = self._ruling(ruled.round)
+        if answer.done():
+            return
+        if ruled.round == "stopped" and ruled.ruling.verb != "abort":
+            self._log_switch("switch_prepared", ruled)
+        answer.set_result(ruled.ruling)
+        if ruled.ruling.verb != "load":
+            self._end_switch(ruled)
+
+    def _end_switch(self, ruled: Ruled) -> None:
+        if not self._switching:
+            return  # an abort answers both rounds, and is one end
+        self._switching = False
+        if self._patience and self._patience is not asyncio.current_task():
+            self._patience.cancel()
+        if not self._dismissed:
+            self._called.clear()
+        self._log_switch("switch_committed" if ruled.ruling.verb == "commit" else "switch_aborted", ruled)
+
+    def _log_switch(self, key: str, ruled: Ruled) -> None:
+        """Digests are by range of the vector; seconds count from the first node that stopped."""
+        ruling, seconds = ruled.ruling, round(self.clock.now() - self._summoned_at, 6)
+        if ruling.verb == "abort":
+            self.log.point(key, {"reason": ruling.reason, "seconds": seconds})
+            return
+        value = {
+            "step": ruling.step,
+            "version": ruling.version,
+            "samples": ruling.samples,
+            "params_sha256": ruled.params,
+            "state_sha256": ruled.state,
+            "loaded": ruled.round == "loaded" or ruling.verb == "load",
+            "seconds": seconds,
+        }
+        self.log.point(key, value, samples_count=ruling.samples, step=ruling.step)
 
     async def _finish(self) -> None:
         """Everybody has left: what the servers hold is the result, else what the carrier held last."""
         held = [self._finals[name] for name in self.plan.holders]
         steps, samples = (self._last.steps, self._last.samples) if self._last else (0, 0)
         digest = self._last.sha256 if self._last else ""
-        if held and not self.plan.strategy.synchronous:
+        if held and not self.machine.lockstep:
             steps, samples = held[0].version, held[0].samples
             parameters = b"".join(final.parameters for final in held)
             digest = hashlib.sha256(parameters).hexdigest()
@@ -152,7 +252,7 @@ class Desk:
         missed = self.plan.target is not None and not self._best_reached
         self.log.end(
             "run_stop",
-            status="aborted" if missed else "success",
+            status="aborted" if missed or self.machine.diverged else "success",
             target_reached=self._best_reached,
             reason=self.machine.reason or ("target missed" if missed else "budget used"),
             samples_count=samples,

@@ -2,11 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, nan
 from typing import TypeAlias
 
-from services.control import Epoch
+from services.control import Epoch, Held
+from services.coordinator import switchover
+from services.coordinator.switchover import Judged, Summon, Switchover
 from services.errors import ProtocolError, Refused
+from services.switch_rules import Point, Source
 from services.target import Target
 
 GO_ON = ""  # a verdict without a reason to stop
@@ -42,6 +45,14 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Prepare:
+    """The worker that finished the epoch hands over to another strategy before its next step."""
+
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True)
 class Stop:
     """Tell everybody who waits for the end."""
 
@@ -53,7 +64,12 @@ class Finish:
     """Everybody has left."""
 
 
-Action: TypeAlias = Release | Evaluate | Report | Answer | Stop | Finish
+@dataclass(frozen=True)
+class Dismiss:
+    """All workers have left: who waits for a switch waits for nothing."""
+
+
+Action: TypeAlias = Release | Evaluate | Report | Answer | Prepare | Stop | Finish | Dismiss | switchover.Action
 
 
 @dataclass
@@ -70,13 +86,18 @@ class Run:
     lockstep: bool
     target: Target | None  # stop when it is reached; None: use the whole budget
     plan_sha256: str
+    switch: Switchover | None = None  # where one strategy gives way to another
     reason: str = GO_ON
+    diverged: bool = False
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)
     _gate_open: bool = False
     _released: bool = False
     _finished: dict[int, dict[str, Epoch]] = field(default_factory=dict)
     _evaluated: int = 0
+    _validation: float = nan  # loss of the epoch that was evaluated last
+    _concluded: int = 0  # epochs of which it is known, in lockstep, how to go on
+    _prepares: int = 0  # the epoch after which another strategy takes over
     _pass: list[Epoch] = field(default_factory=list)  # reports since the last pass over the data
     _passes: int = 0
 
@@ -104,7 +125,8 @@ class Run:
         Raises:
             ProtocolError: there is no such worker or no such epoch.
         """
-        most = self.epochs if self.lockstep else inf  # a fast worker does more than its share of the budget
+        # A fast worker does more than its share of the budget, and what comes after it counts on from there.
+        most = self.epochs if self.lockstep and not self._switched else inf
         if epoch.node not in self.workers or not 1 <= epoch.number <= most:
             raise ProtocolError(f"{epoch.node} can't finish epoch {epoch.number}")
         reports = self._finished.setdefault(epoch.number, {})
@@ -114,10 +136,11 @@ class Run:
         actions: list[Action] = []
         if epoch.node == self.workers[0]:
             actions.append(Evaluate(epoch))
-        elif not self.lockstep or epoch.number <= self._evaluated:
-            actions.append(Answer(epoch.node, epoch.number, self.reason))
+        elif not self.lockstep or epoch.number <= self._concluded:
+            actions.append(self._answer(epoch.node, epoch.number))
         if self.lockstep and len(reports) == len(self.workers):
             actions.append(Report(reports[self.workers[0]], _mean_loss(reports.values())))
+            actions.extend(self._conclude(epoch.number))
         if not self.lockstep:
             actions.extend(self._pass_over(replace(epoch, parameters=b"")))
         return actions
@@ -128,19 +151,78 @@ class Run:
         if len(self._pass) < len(self.workers):
             return []
         done, self._pass, self._passes = self._pass, [], self._passes + 1
-        return [Report(replace(epoch, number=self._passes), _mean_loss(done))]
+        report = Report(replace(epoch, number=self._passes), _mean_loss(done))
+        if not self._watches("train"):
+            return [report]
+        return [report, *self._observe(Point(self._passes, epoch.steps, train=_tallies(done)))]
 
     def evaluated(self, epoch: Epoch, metrics: dict[str, float]) -> list[Action]:
         """The quality after an epoch is known."""
         self._evaluated = epoch.number
+        self._validation = metrics.get("loss", nan)
         stops = self.target is not None and self.target.reached(metrics)
         actions: list[Action] = []
         if stops and not self.reason:
             self.reason = "target reached"
             actions.append(Stop(self.reason))
-        waiting = self._finished[epoch.number] if self.lockstep else {epoch.node}
-        actions.extend(Answer(node, epoch.number, self.reason) for node in self.workers if node in waiting)
+        if self.lockstep:
+            return [*actions, *self._conclude(epoch.number)]
+        if self._watches("validation"):
+            actions += self._observe(Point(epoch.number, epoch.steps, self._validation))
+        return [*actions, self._answer(epoch.node, epoch.number)]
+
+    def _watches(self, source: Source) -> bool:
+        """Whether a rule looks at this loss."""
+        return self.switch is not None and self.switch.strategy.switch_rule.source == source
+
+    def _answer(self, node: str, number: int) -> Answer | Prepare:
+        return Prepare(node, number) if number == self._prepares else Answer(node, number, self.reason)
+
+    def _conclude(self, number: int) -> list[Action]:
+        """Say how to go on after an epoch in lockstep, once the losses are known that a rule looks at."""
+        reports = self._finished[number]
+        awaits_losses = self._watches("train") and len(reports) < len(self.workers)
+        if self._evaluated < number or self._concluded >= number or awaits_losses:
+            return []
+        self._concluded = number
+        steps = reports[self.workers[0]].steps
+        actions = self._observe(Point(number, steps, self._validation, _tallies(reports.values())))
+        self._prepares = number if Summon() in actions else 0
+        return [*actions, *(self._answer(node, number) for node in self.workers if node in reports)]
+
+    def _observe(self, point: Point) -> list[Action]:
+        """Tell the rule; a switch is for those who have something left to do."""
+        if self.switch is None:
+            return []
+        over = self.reason or self._left or (self.lockstep and point.number >= self.epochs)
+        actions: list[Action] = [*self.switch.observe(point, may_switch=not over)]
+        judged = [action.found for action in actions if isinstance(action, Judged)]
+        if any(found.gives_up for found in judged) and not self.reason:
+            self.diverged, self.reason = True, f"{judged[0].skipped} losses were not finite"
+            actions.append(Stop(self.reason))
         return actions
+
+    def handed_over(self, held: Held) -> list[Action]:
+        """A node has stopped for a switch, or has loaded what it needs after it.
+
+        Raises:
+            ProtocolError: nothing is switched in this run, or the node is ahead of the others.
+        """
+        if self.switch is None:
+            raise ProtocolError(f"{held.node} hands over in a run that switches nothing")
+        actions = self.switch.told(held)
+        if self.switch.committed:
+            self.lockstep = self.switch.strategy.second.synchronous
+            self._passes = max(self._passes, self._evaluated)  # epochs count on, whoever counts them
+        return [*actions]
+
+    @property
+    def _switched(self) -> bool:
+        return self.switch is not None and self.switch.committed
+
+    def switch_failed(self, reason: str) -> list[Action]:
+        """Time has run out for a switch, if it is not over yet."""
+        return [*self.switch.give_up(reason)] if self.switch else []
 
     def left(self, node: str) -> list[Action]:
         """A node has done its part; it may say so again.
@@ -153,13 +235,21 @@ class Run:
         if node in self._left:
             return []
         self._left.add(node)
-        return [Finish()] if self._left == self.nodes else []
+        actions = self.switch_failed(f"{node} has left") if node in self.workers else []
+        if self.switch and node in self.workers and self._left.issuperset(self.workers):
+            actions.append(Dismiss())
+        return [*actions, Finish()] if self._left == self.nodes else actions
 
     def _release(self) -> list[Action]:
         if self._released or not self._gate_open or self._joined != self.nodes:
             return []
         self._released = True
         return [Release()]
+
+
+def _tallies(reports: Collection[Epoch]) -> tuple[tuple[float, int], ...]:
+    """Sum of losses and samples of every worker."""
+    return tuple((report.loss_sum, report.loss_samples) for report in reports)
 
 
 def _mean_loss(reports: Collection[Epoch]) -> float:

@@ -1,16 +1,19 @@
 """The coordinator on the wire: a thin shell around its desk."""
 
+from dataclasses import asdict
 from typing import Any
 
 import grpc
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from services.control import Epoch, Final
+from services.control import Epoch, Final, Held, Round
 from services.coordinator.desk import Desk
 from services.errors import ProtocolError, Refused
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
+
+ROUNDS: dict[str, Round] = {"stopped": "stopped", "loaded": "loaded"}
 
 
 class ControlService(ControlServicer):  # type: ignore[misc]  # generated code has no types
@@ -49,10 +52,22 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
             sha256=request.parameters_sha256,
         )
         try:
-            reason = await self._desk.end_epoch(epoch)
+            verdict = await self._desk.end_epoch(epoch)
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return wire.Decision(stop=bool(reason), reason=reason)
+        return wire.Decision(stop=bool(verdict.reason), reason=verdict.reason, hand_over=verdict.hand_over)
+
+    async def AwaitHandOver(self, request: wire.Waiting, context: Any) -> wire.Summons:  # noqa: N802
+        await self._admit(request.node, context)
+        return wire.Summons(hand_over=await self._desk.await_hand_over())
+
+    async def HandOver(self, request: wire.Held, context: Any) -> wire.Ruling:  # noqa: N802
+        await self._admit(request.node, context)
+        try:
+            ruling = await self._desk.hand_over(_held(request))
+        except ProtocolError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return wire.Ruling(**asdict(ruling))
 
     async def AwaitStop(self, request: wire.Waiting, context: Any) -> wire.Decision:  # noqa: N802
         await self._admit(request.node, context)
@@ -70,6 +85,28 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
         names = [_common_name(certificate) for certificate in certificates]
         if node not in names:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{names} may not speak for {node}")
+
+
+def _held(request: wire.Held) -> Held:
+    """What a node tells.
+
+    Raises:
+        ProtocolError: of a round that there is not.
+    """
+    if request.round not in ROUNDS:
+        raise ProtocolError(f"{request.node} tells of round {request.round}; there are {', '.join(ROUNDS)}")
+    return Held(
+        node=request.node,
+        round=ROUNDS[request.round],
+        step=request.step,
+        version=request.version,
+        samples=request.samples,
+        updates=request.updates,
+        params=tuple(request.params),
+        state=tuple(request.state),
+        failure=request.failure,
+        serves=request.serves,
+    )
 
 
 def _common_name(pem: bytes) -> str:

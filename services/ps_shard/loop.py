@@ -1,7 +1,7 @@
 """A server at work: receives vectors, lets the machine decide, updates its range and answers."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ from services.control import Final
 from services.device import HostArray
 from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
 from services.runlog import Batch
-from services.strategies.rules import Contribution, Rule
+from services.strategies.update_rules import Contribution, UpdateRule
 from services.transport.base import Message, Stage, Tag, Transport
 from services.transport.vectors import recv_rest, send_vector
 
@@ -24,7 +24,7 @@ class Server:
     """One range of the parameters and everybody who trains it; arrays live in host memory."""
 
     workers: tuple[str, ...]  # node names by rank
-    rule: Rule  # holds the range
+    rule: UpdateRule  # holds the range
     compressor: Compressor  # of what workers push
     machine: Shard
     transport: Transport
@@ -32,42 +32,52 @@ class Server:
     number: int  # of the shard
     updates: Batch  # the arrival order, which replays to the same parameters
     drops: Batch  # what came too late, in the same columns; its version is that of the parameters when it came
+    steps: dict[int, int] = field(init=False)  # the next of every worker that has not left
     _vectors: dict[Push, HostArray] = field(default_factory=dict)
     _read: dict[int, HostArray] = field(default_factory=dict)  # what each worker was answered last, if the rule asks
     _reads: dict[Push, HostArray] = field(default_factory=dict)  # and what a push comes from
     _update_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self.steps = dict.fromkeys(range(len(self.workers)), 0)
         if self.rule.needs_what_was_read:
             self._read = dict.fromkeys(range(len(self.workers)), self.rule.params)
 
-    async def serve(self) -> None:
-        """Until every worker has left."""
+    async def serve(self) -> bool:
+        """Until every worker has left, or has stopped to hand over to another strategy: then true."""
         async with asyncio.TaskGroup() as group:
-            for rank in range(len(self.workers)):
-                group.create_task(self._attend(rank, group))
+            attended = [group.create_task(self._attend(rank, group)) for rank in self.steps]
         self.updates.flush()
         self.drops.flush()
+        return any(task.result() for task in attended)
+
+    def resume(self, steps: Mapping[int, int]) -> None:
+        """Expect these next steps of workers; none of those that are not named."""
+        self.steps = dict(steps)
+        self.machine.resume(steps, self.clock.now())
 
     @property
     def final(self) -> Final:
         """What it hands in at its end."""
         return Final(self.rule.params.tobytes(), self.machine.version, self.machine.samples)
 
-    async def _attend(self, rank: int, answers: asyncio.TaskGroup) -> None:
-        """One worker's pushes, one after the other, until it leaves."""
-        step = 0
-        while push := await self._receive(rank, step):
+    async def _attend(self, rank: int, answers: asyncio.TaskGroup) -> bool:
+        """One worker's pushes, one after the other, until it leaves or stops to hand over: then true."""
+        while isinstance(push := await self._receive(rank, self.steps[rank]), Push):
             self._act(self.machine.pushed(push, self.clock.now()), answers)
-            step += 1
-        self._act(self.machine.left(rank, self.clock.now()), answers)
+            self.steps[rank] += 1
+        self._act(self.machine.left(rank, self.clock.now()), answers)  # nobody waits for one who pushes no more
+        if push == Stage.LEAVE:
+            del self.steps[rank]
+        return push == Stage.HAND_OVER
 
-    async def _receive(self, rank: int, step: int) -> Push | None:
-        """The worker's vector of `step`, kept for the update; None when it has left."""
-        worker = self.workers[rank]
-        first = await self.transport.recv(worker, Tag(step, Stage.PUSH), Tag(step, Stage.LEAVE))
-        if first.tag.stage == Stage.LEAVE:
-            return None
+    async def _receive(self, rank: int, step: int) -> Push | int:
+        """The worker's vector of `step`, kept for the update; the stage of what came instead of it."""
+        worker, instead = self.workers[rank], (Stage.LEAVE, Stage.HAND_OVER)
+        names = (Tag(step, Stage.PUSH), *(Tag(step, stage) for stage in instead))
+        first = await self.transport.recv(worker, *names)
+        if first.tag.stage in instead:
+            return first.tag.stage
         size, dtype = self.rule.params.size, self.rule.params.dtype.name
         data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
         await recv_rest(self.transport, worker, first, data)

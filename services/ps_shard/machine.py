@@ -1,6 +1,6 @@
 """What does a server do with a push? Decides when to update and whom to answer; sends nothing, holds no parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -87,6 +87,19 @@ class Shard:
         self._clocks = dict.fromkeys(range(self.workers), 0)
         self._computing = set(self._clocks)
         self._rhythms = dict.fromkeys(self._clocks, Rhythm(0.0, 0.0))
+
+    def resume(self, steps: Mapping[int, int], now: float = 0.0) -> None:
+        """Go on with these workers, from these steps of theirs, at the moment `now`.
+
+        Raises:
+            ProtocolError: somebody still waits for an answer.
+        """
+        if self._gathered or self._unanswered:
+            raise ProtocolError(f"answers are outstanding: {self._gathered} {self._unanswered}")
+        self._clocks, self._computing = dict(steps), set(steps)
+        self._rhythms = {worker: self._rhythms[worker]._replace(began_s=now) for worker in steps}
+        self._stopping.clear()
+        self._granted.clear()
 
     def pushed(self, push: Push, now: float = 0.0) -> list[Action]:
         """Take a gradient in at the moment `now`; what to do, in order.

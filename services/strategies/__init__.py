@@ -2,7 +2,9 @@
 
 `none` trains on one worker, `all_reduce` sums gradients along a collective's schedule, `parameter_server` lets servers
 hold the parameters, `easgd` ties workers to a centre that servers hold. `servers` is what the last two have in common,
-`rules` what a server does with what it gets. `AnyStrategy` is the registry: the kinds that a scenario may name.
+`update_rules` what a server does with what it gets. `strategy_switch` and `sync_switch` begin with one way and go on
+with another; `switching` is what these have in common. `AnyStrategy` is the registry: the kinds that a scenario may
+name.
 """
 
 from typing import Annotated, TypeAlias
@@ -15,8 +17,13 @@ from services.strategies.easgd import Easgd
 from services.strategies.none import Alone
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.servers import ServedStrategy
+from services.strategies.strategy_switch import StrategySwitch
+from services.strategies.switching import Switching
+from services.strategies.sync_switch import SyncSwitch
 
-AnyStrategy: TypeAlias = Annotated[Alone | AllReduce | ParameterServer | Easgd, Field(discriminator="kind")]
+AnyStrategy: TypeAlias = Annotated[
+    Alone | AllReduce | ParameterServer | Easgd | StrategySwitch | SyncSwitch, Field(discriminator="kind")
+]
 
 __all__ = [
     "AllReduce",
@@ -29,4 +36,7 @@ __all__ = [
     "Peer",
     "ServedStrategy",
     "Strategy",
+    "StrategySwitch",
+    "Switching",
+    "SyncSwitch",
 ]

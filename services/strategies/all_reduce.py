@@ -11,6 +11,7 @@ from services.collectives.base import Edge
 from services.collectives.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, Identity
 from services.device import Vector
+from services.optimisers import State as Kept
 from services.runlog import Phases
 from services.strategies.base import Cost, Flow, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
 
@@ -65,6 +66,13 @@ class AllReduce(Strategy):
 
     def init(self, peer: Peer, params: Vector) -> State:
         return peer.optimiser.init(params)
+
+    def resume(self, peer: Peer, params: Vector, version: int, kept: Kept) -> State:  # noqa: ARG002 - replicas have it all
+        return kept
+
+    def replicated(self, state: State) -> Kept:
+        kept: Kept = state
+        return kept
 
     async def step(
         self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases

@@ -20,9 +20,10 @@ from services.layout import Range
 from services.links import goodput
 from services.network import Network
 from services.optimisers import AnyOptimiser
+from services.optimisers import State as Kept
 from services.order_statistics import Cdf, expected
 from services.runlog import Phases
-from services.strategies.rules import Rule
+from services.strategies.update_rules import UpdateRule
 from services.transport.base import Transport
 
 State: TypeAlias = Any  # what a strategy keeps between steps; it belongs to the worker
@@ -174,7 +175,7 @@ class Strategy(Component, ABC):
         """The range that each of them holds of a vector of `entries`."""
         return ()
 
-    def rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> Rule:  # noqa: ARG002
+    def update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> UpdateRule:  # noqa: ARG002
         """What a holder does with its range `params` and what is pushed to it.
 
         Raises:
@@ -189,6 +190,10 @@ class Strategy(Component, ABC):
     def optimiser(self, given: AnyOptimiser, workers: int) -> AnyOptimiser:  # noqa: ARG002 - most use what was given
         """The optimiser that makes one update of this strategy."""
         return given
+
+    def gathers(self, workers: int) -> int:
+        """How many workers' gradients make one update."""
+        return workers
 
     def settled(self, site: Site, cost: Cost) -> Self:  # noqa: ARG002 - most are the same everywhere
         """The same with all decided that depends on the place; what is asked below is asked of this."""
@@ -217,6 +222,21 @@ class Strategy(Component, ABC):
     @abstractmethod
     def init(self, peer: Peer, params: Vector) -> State:
         """The state before the first step."""
+
+    def resume(self, peer: Peer, params: Vector, version: int, kept: Kept) -> State:  # noqa: ARG002 - see below
+        """The state to go on with from parameters that another strategy has reached; none has to be kept by default.
+
+        Args:
+            peer: as it is under this strategy.
+            params: the parameters, on the device.
+            version: how many updates have made them.
+            kept: the optimiser's state as this strategy is to have it; servers have their own.
+        """
+        return self.init(peer, params)
+
+    def replicated(self, state: State) -> Kept | None:  # noqa: ARG002 - most leave it to servers
+        """The optimiser's state where every worker holds the whole of it; None where servers do."""
+        return None
 
     @abstractmethod
     async def step(

@@ -15,8 +15,8 @@ from services.optimisers import AnyOptimiser
 from services.optimisers import State as Moments
 from services.runlog import Phases
 from services.strategies.base import Gradient, Outcome, Peer
-from services.strategies.rules import ElasticRule, pull
 from services.strategies.servers import Held, ServedStrategy
+from services.strategies.update_rules import ElasticRule, pull
 from services.synchronisers import Asp, Bsp
 
 BETA = 0.9  # α = β/n, the paper's choice
@@ -68,7 +68,7 @@ class Easgd(ServedStrategy):
             return f"{workers} workers pull the centre beyond them; moving_rate may be 1/{workers} at most under bsp"
         return super().refusal(workers)
 
-    def rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> ElasticRule:  # noqa: ARG002 - workers'
+    def update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> ElasticRule:  # noqa: ARG002 - workers'
         return ElasticRule(params, self.alpha(workers))
 
     def init(self, peer: Peer, params: Vector) -> Tied:

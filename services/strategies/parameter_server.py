@@ -12,11 +12,12 @@ from services.compensation import AnyCompensation, Uncompensated
 from services.compressors import AnyCompressor, Compressor, Identity
 from services.device import HostArray, Vector
 from services.optimisers import AnyOptimiser
+from services.optimisers import State as Kept
 from services.runlog import Phases
 from services.staleness import AnyStaleness, Unweighted
 from services.strategies.base import Gradient, Outcome, Peer
-from services.strategies.rules import GradientRule
 from services.strategies.servers import Held, ServedStrategy
+from services.strategies.update_rules import GradientRule
 
 
 class ParameterServer(ServedStrategy):
@@ -49,7 +50,7 @@ class ParameterServer(ServedStrategy):
         return self.staleness
 
     def refusal(self, workers: int) -> str | None:
-        divides = self.rate == "per_sample" and self.synchrony.gathers(workers) < workers
+        divides = self.rate == "per_sample" and self.gathers(workers) < workers
         if divides and self.staleness.divides_by_workers:
             return (
                 f"staleness {self.staleness.kind} divides the rate by {workers} on average, and rate per_sample does "
@@ -60,14 +61,18 @@ class ParameterServer(ServedStrategy):
     def optimiser(self, given: AnyOptimiser, workers: int) -> AnyOptimiser:
         if self.rate == "as_given":
             return given
-        share = self.synchrony.gathers(workers) / workers
+        share = self.gathers(workers) / workers
         return given.model_copy(update={"rate": given.rate * share})
 
-    def rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> GradientRule:  # noqa: ARG002
+    def update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> GradientRule:  # noqa: ARG002
         return GradientRule(params, optimiser, optimiser.init(params), self.staleness, self.compensation)
 
     def init(self, peer: Peer, params: Vector) -> tuple[Held, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.at_first(peer)
+
+    def resume(self, peer: Peer, params: Vector, version: int, kept: Kept) -> tuple[Held, ...]:  # noqa: ARG002
+        """What a compressor remembered under another strategy is gone: its residuals belonged to other ranges."""
+        return tuple(held._replace(version=version) for held in self.init(peer, params))
 
     async def step(
         self,

@@ -54,6 +54,9 @@ class ServedStrategy(Strategy, ABC):
         """What a server makes of old vectors."""
         return UNWEIGHTED
 
+    def gathers(self, workers: int) -> int:
+        return self.synchrony.gathers(workers)
+
     def refusal(self, workers: int) -> str | None:
         return self.synchrony.refusal(workers) or self.placement.refusal(workers, self.servers)
 

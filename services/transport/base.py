@@ -19,6 +19,8 @@ class Stage(IntEnum):
     LEAVE = 5  # the worker will push no more
     END = 6  # the last word of a stream: without it, the stream has broken off
     ALLOW = 7  # a token: the receiver may go on
+    HAND_OVER = 8  # the worker pushes no more until a switch of strategies is decided
+    LOAD = 9  # parameters (chunk 0) or a slot of the optimiser's state, for who needs them after a switch
 
 
 class Tag(NamedTuple):

@@ -56,6 +56,16 @@ class ControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.EpochEnded.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.Decision.FromString,
                 _registered_method=True)
+        self.AwaitHandOver = channel.unary_unary(
+                '/ensayo.wire.Control/AwaitHandOver',
+                request_serializer=services_dot_wire_dot_control__pb2.Waiting.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.Summons.FromString,
+                _registered_method=True)
+        self.HandOver = channel.unary_unary(
+                '/ensayo.wire.Control/HandOver',
+                request_serializer=services_dot_wire_dot_control__pb2.Held.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.Ruling.FromString,
+                _registered_method=True)
         self.AwaitStop = channel.unary_unary(
                 '/ensayo.wire.Control/AwaitStop',
                 request_serializer=services_dot_wire_dot_control__pb2.Waiting.SerializeToString,
@@ -101,6 +111,20 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AwaitHandOver(self, request, context):
+        """Answered when the node must hand over to another strategy, or will not have to any more, however long that takes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandOver(self, request, context):
+        """The node has stopped between two steps, or has loaded what was sent to it. Answered when all have, or one can't.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AwaitStop(self, request, context):
         """Answered when the run is decided (target reached, or aborted), however long that takes.
         """
@@ -137,6 +161,16 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.EndEpoch,
                     request_deserializer=services_dot_wire_dot_control__pb2.EpochEnded.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.Decision.SerializeToString,
+            ),
+            'AwaitHandOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitHandOver,
+                    request_deserializer=services_dot_wire_dot_control__pb2.Waiting.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.Summons.SerializeToString,
+            ),
+            'HandOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOver,
+                    request_deserializer=services_dot_wire_dot_control__pb2.Held.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.Ruling.SerializeToString,
             ),
             'AwaitStop': grpc.unary_unary_rpc_method_handler(
                     servicer.AwaitStop,
@@ -259,6 +293,60 @@ class Control:
             '/ensayo.wire.Control/EndEpoch',
             services_dot_wire_dot_control__pb2.EpochEnded.SerializeToString,
             services_dot_wire_dot_control__pb2.Decision.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitHandOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/AwaitHandOver',
+            services_dot_wire_dot_control__pb2.Waiting.SerializeToString,
+            services_dot_wire_dot_control__pb2.Summons.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ensayo.wire.Control/HandOver',
+            services_dot_wire_dot_control__pb2.Held.SerializeToString,
+            services_dot_wire_dot_control__pb2.Ruling.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,16 +5,18 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 
 from services.clock import Clock
-from services.control import Control, Epoch
+from services.control import Control, Epoch, Verdict
 from services.datasets import Data
 from services.device import HostArray, Vector
 from services.pacing import Computed, Pace, is_missed
 from services.plan import NodePlan, Plan
 from services.runlog import Batch, Phases, RunLog
-from services.strategies import Gradient, Outcome, Peer
+from services.strategies import Gradient, Outcome, Peer, Strategy
 from services.strategies.base import State
+from services.worker.handover import HandOver
 
 STEP_COLUMNS = (
     "step",
@@ -57,19 +59,30 @@ class Tally:
         self.missed += missed
 
 
+@dataclass(frozen=True)
+class Phase:
+    """The strategy that trains at the moment; most runs have one from their beginning to their end."""
+
+    strategy: Strategy
+    peer: Peer
+    first: int = 0  # step
+    samples: int = 0  # in the parameters before it
+
+
 @dataclass
 class Worker:
     """One worker and everything that it works with."""
 
     plan: Plan
     me: NodePlan
-    peer: Peer
+    phase: Phase
     data: Data
     pace: Pace
     control: Control
     clock: Clock
     log: RunLog
     step_begins: Callable[[int], Awaitable[None]]  # what waits for a step happens then
+    switch: HandOver | None = None  # to another strategy, while it may still come
     tally: Tally = field(default_factory=Tally)
 
     async def warm_up(self) -> None:
@@ -89,21 +102,43 @@ class Worker:
         """From the first parameters to the end of the run."""
         host = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)
         outcome = Outcome(self.peer.device.to_device(host), None)
-        outcome = Outcome(outcome.params, self.plan.strategy.init(self.peer, outcome.params))
+        outcome = Outcome(outcome.params, self.strategy.init(self.peer, outcome.params))
         steps = Batch(self.log, "node_steps", STEP_COLUMNS)
         stopped = asyncio.create_task(self._stopped())
+        summoned = asyncio.create_task(self._summoned())
         step = 0
-        while self._goes_on(step, outcome) and not stopped.done():
+        while True:
+            if self._comes_to_switch(step, outcome) or (summoned.done() and summoned.result()):
+                step, outcome = await self._hand_over(step, outcome)
+            if not self._goes_on(step, outcome) or (stopped.done() and not self.strategy.synchronous):
+                break
             outcome = await self._step(step, outcome.params, outcome.state, steps)
             step += 1
-            if step % self.plan.steps_per_epoch == 0 and await self._end_epoch(step, outcome):
-                break
+            if step % self.plan.steps_per_epoch == 0 or (
+                self.strategy.synchronous and not self._goes_on(step, outcome)
+            ):
+                verdict = await self._end_epoch(step, outcome)
+                if verdict.reason:
+                    break
+                if verdict.hand_over:
+                    step, outcome = await self._hand_over(step, outcome)
         steps.flush()
-        await self.plan.strategy.finish(self.peer, step, outcome, Phases(self.clock))
-        await self.plan.strategy.leave(self.peer, step)
-        stopped.cancel()
-        with suppress(asyncio.CancelledError):
-            await stopped
+        await self.strategy.finish(self.peer, step, outcome, Phases(self.clock))
+        await self.strategy.leave(self.peer, step)
+        for waiting in (stopped, summoned):
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+
+    @property
+    def strategy(self) -> Strategy:
+        """The one that trains at the moment."""
+        return self.phase.strategy
+
+    @property
+    def peer(self) -> Peer:
+        """What it may use of this worker."""
+        return self.phase.peer
 
     def _goes_on(self, step: int, outcome: Outcome) -> bool:
         """Whether the budget has a step left for this worker.
@@ -112,20 +147,65 @@ class Worker:
         its samples is being computed by the others. Who does not hear how many these are takes every other worker to
         have as many as in its own last step.
         """
-        if self.plan.strategy.synchronous or not step:
-            return step < self.plan.steps
+        budget = self.plan.epochs * self.plan.train_samples
+        if self.strategy.synchronous:
+            return self._samples(step) < budget
+        return not step or outcome.samples + self._underway(step, outcome) < budget
+
+    def _samples(self, step: int) -> int:
+        """Samples in the parameters before `step`, in lockstep."""
+        order = self.plan.order
+        return self.phase.samples + order.before(step) - order.before(self.phase.first)
+
+    def _underway(self, step: int, outcome: Outcome) -> int:
+        """Samples that the others are computing meanwhile."""
         if outcome.underway is not None:
-            return outcome.samples + outcome.underway < self.plan.epochs * self.plan.train_samples
-        order, workers = self.plan.order, self.plan.workers
-        own = len(order.share(step - 1, self.peer.rank, (1,) * workers))
-        others = len(order.indices(step - 1)) - own
-        return outcome.samples + others < self.plan.epochs * self.plan.train_samples
+            return outcome.underway
+        order = self.plan.order
+        own = len(order.share(step - 1, self.peer.rank, (1,) * self.plan.workers))
+        return len(order.indices(step - 1)) - own
 
     async def _stopped(self) -> None:
         """Returns when the run is decided, for workers that don't wait for each other; never in lockstep."""
-        if self.plan.strategy.synchronous:
+        parts = self.switch.strategy.parts if self.switch else (self.strategy,)
+        if all(part.synchronous for part in parts):
             await asyncio.Event().wait()
         await self.control.await_stop()
+
+    async def _summoned(self) -> bool:
+        """Returns when a switch is decided that workers are not told of after an epoch: they are not in lockstep."""
+        if self.switch is None or self.strategy.synchronous:
+            await asyncio.Event().wait()
+        return await self.control.await_hand_over()
+
+    def _comes_to_switch(self, step: int, outcome: Outcome) -> bool:
+        """Whether a planned switch is due: at its step in lockstep, otherwise at its share of the budget's samples."""
+        planned = self.plan.after.step if self.plan.after and self.switch else None
+        if planned is None or not step or self.strategy.synchronous:
+            return planned == step
+        return outcome.samples + self._underway(step, outcome) >= self.plan.order.before(planned)
+
+    async def _hand_over(self, step: int, outcome: Outcome) -> tuple[int, Outcome]:
+        """Let the next strategy take over, or stay with this one when that fails; the next step, and what it has."""
+        if self.switch is None:
+            return step, outcome
+        traffic, started = self.peer.transport.traffic, self.clock.now()
+        sent = traffic.payload_bytes, traffic.messages
+        switch, self.switch = self.switch, None
+        known = self._samples(step) if self.strategy.synchronous else outcome.samples
+        ruling, outcome = await switch.run(step, outcome, known)
+        if ruling.verb == "commit":
+            step = ruling.step
+            self.phase = Phase(switch.strategy.second, switch.after, step, ruling.samples)
+            self.log.point("node_hash", _sha256(self.peer.device.to_host(outcome.params)), step=step)
+        told = {
+            "verb": ruling.verb,
+            "seconds": round(self.clock.now() - started, 6),
+            "bytes_sent": traffic.payload_bytes - sent[0],
+            "messages_sent": traffic.messages - sent[1],
+        }
+        self.log.point("node_switch", told, step=step)
+        return step, outcome
 
     async def _step(self, step: int, params: Vector, state: State, steps: Batch) -> Outcome:
         """One step, timed by phase and logged."""
@@ -135,7 +215,7 @@ class Worker:
         started_ms, started = self.clock.epoch_ms(), self.clock.now()
         phases = Phases(self.clock)
         loss, gradient, computed = await self._gradient(step, params, phases)
-        outcome = await self.plan.strategy.step(self.peer, step, params, gradient, state, phases)
+        outcome = await self.strategy.step(self.peer, step, params, gradient, state, phases)
         self.tally.lost(loss, gradient.samples)
         spent, step_s = phases.seconds, self.clock.now() - started
         if computed.late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
@@ -179,20 +259,19 @@ class Worker:
         self.peer.device.synchronize()
         return result
 
-    async def _end_epoch(self, steps: int, outcome: Outcome) -> str:
-        """Tell the coordinator; why to stop, if so."""
+    async def _end_epoch(self, steps: int, outcome: Outcome) -> Verdict:
+        """Tell the coordinator; what to do now."""
         host = self.peer.device.to_host(outcome.params if outcome.judged is None else outcome.judged)
         digest = _sha256(host)
-        if self.plan.strategy.synchronous:
+        if self.strategy.synchronous:
             self.log.point("node_hash", digest, step=steps)
         tally, self.tally = self.tally, Tally(deadlines=self.tally.deadlines, missed=self.tally.missed)
-        epoch = steps // self.plan.steps_per_epoch
         return await self.control.end_epoch(
             Epoch(
                 node=self.me.name,
-                number=epoch,
+                number=ceil(steps / self.plan.steps_per_epoch),
                 steps=steps,
-                samples=outcome.samples or epoch * self.plan.train_samples,
+                samples=outcome.samples or self._samples(steps),
                 loss_sum=tally.loss_sum,
                 loss_samples=tally.loss_samples,
                 parameters=host.tobytes() if self.me.rank == 0 else b"",

@@ -25,6 +25,7 @@ def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Call
         folder = make_run(strategies=strategies, conditions=("100mbit", "10mbit"))
         for trial in folder.trials:
             _slow_down(trial, line)
+        _switch(folder.trials[-1], line)
         table = read_run(folder)
         return report.draw(Run(table, summarise(table, judge(table))))
 
@@ -39,6 +40,17 @@ def _slow_down(trial: TrialFolder, line: Callable[..., str]) -> None:
     applied = {"number": 0, "kind": "slowdown", "planned_s": 0.2, "applied_s": 0.2, "lateness_s": 0.0, "phase": "begin"}
     with trial.log("worker-0").open("a") as log:
         log.write(line("event_applied", applied | {"by": "worker-0"}, 100.2, "worker-0") + "\n")
+
+
+def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:
+    """Half a second into the trial another strategy takes over."""
+    planned = json.loads(trial.plan.read_text())
+    same = {key: planned[key] for key in ("predicted", "bytes_per_step")}
+    planned["after"] = same | {"synchronous": False, "latencies_s": [0.002, 0.001], "hand_over_bytes": {}}
+    trial.plan.write_text(json.dumps(planned))
+    committed = {"step": 10, "samples": 100, "seconds": 0.01, "loaded": False}
+    with trial.log("coordinator").open("a") as log:
+        log.write(line("switch_committed", committed, 100.5) + "\n")
 
 
 @pytest.mark.parametrize("strategies", [("ring", "ps_bsp", "ps_asp"), ("ps_bsp", "ps_asp", "ring")])

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from services.compensation import Uncompensated
 from services.optimisers import Adam, Optimiser, Sgd
 from services.staleness import AnyStaleness, CutOff, DynSgd, Exponential, Inverse, Staleness, Unweighted
-from services.strategies.rules import Contribution, GradientRule
+from services.strategies.update_rules import Contribution, GradientRule
 
 # A member, and what it makes of a gradient that is four updates old; None: drops it.
 EXAMPLES: list[tuple[Staleness, float | None]] = [

@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
-from services.control import Epoch
+from services.control import Epoch, Held
 from services.coordinator.machine import Run
+from services.coordinator.switchover import Switchover
 from services.errors import EnsayoError
+from services.placement import Colocated
 from services.ps_shard.machine import Push, Shard
 from services.staleness import CutOff, Unweighted
+from services.strategies import AllReduce, ParameterServer, StrategySwitch
+from services.switch_rules import Never
 from services.synchronisers import Asp, Backup, Bsp, Dssp, Gba, Ssp
 from services.target import Target
 
@@ -57,7 +61,28 @@ def epoch(node: str, number: int) -> Epoch:
     return Epoch(node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50)
 
 
-MAKE: dict[str, Callable[..., Any]] = {"shard": new_shard, "run": new_run}
+def new_switch(workers: int, before: str, after: str) -> Switchover:
+    """Servers, where there are any, are one."""
+    parts = {
+        "ring": AllReduce(),
+        "bsp": ParameterServer(),
+        "asp": ParameterServer(synchrony=Asp()),
+        "asp_beside_workers": ParameterServer(synchrony=Asp(), placement=Colocated()),
+    }
+    strategy = StrategySwitch(before=parts[before], after=parts[after], when=Never())
+    names = tuple(f"worker-{rank}" for rank in range(workers))
+    servers = strategy.holders(names, tuple(f"server-{shard}" for shard in range(strategy.server_count)))
+    return Switchover(strategy, names, servers)
+
+
+def held(switch: Switchover, node: str, told: Any, step: int = 0, **fields: Any) -> list[Any]:
+    """Of one range; a version is that of the step where nothing else is said."""
+    digests = {key: (fields.pop(key),) if key in fields else () for key in ("params", "state")}
+    serves = fields.pop("serves", node.startswith("server"))
+    return switch.told(Held(node, told, step, serves=serves, **{"version": step, **fields}, **digests))
+
+
+MAKE: dict[str, Callable[..., Any]] = {"shard": new_shard, "run": new_run, "switch": new_switch}
 TELL: dict[str, Callable[..., list[Any]]] = {
     "push": push,
     "left": lambda machine, who: machine.left(who),  # a rank of a shard, a node of a run
@@ -65,6 +90,8 @@ TELL: dict[str, Callable[..., list[Any]]] = {
     "gate_opened": lambda machine: machine.gate_opened(),
     "epoch_ended": epoch_ended,
     "evaluated": evaluated,
+    "held": held,
+    "give_up": lambda machine, reason: machine.give_up(reason),
 }
 
 
@@ -121,7 +148,7 @@ def _value(text: str) -> Any:
 
 def test_there_are_scripts() -> None:
     """A runner that finds no file passes without looking at anything."""
-    assert {path.stem.partition("_")[0] for path in SCRIPTS} == {"shard", "run"}
+    assert {path.stem.partition("_")[0] for path in SCRIPTS} == {"shard", "run", "switch"}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

@@ -1,8 +1,9 @@
 """Calls to the coordinator over gRPC, under mutual TLS."""
 
+from dataclasses import asdict
 from typing import Any
 
-from services.control import Control, Epoch, Final
+from services.control import Control, Epoch, Final, Held, Ruling, Verdict
 from services.identity import Identity
 from services.plan import COORDINATOR, Plan
 from services.transport.grpc.channels import channel, ours
@@ -31,7 +32,7 @@ class GrpcControl(Control):
         awaited = wire.Awaited(node=self._node, event=event)
         return float((await self._call(self._stub.Due, awaited, self._plan.timeouts.run)).at)
 
-    async def end_epoch(self, epoch: Epoch) -> str:
+    async def end_epoch(self, epoch: Epoch) -> Verdict:
         told = wire.EpochEnded(
             node=epoch.node,
             epoch=epoch.number,
@@ -42,7 +43,25 @@ class GrpcControl(Control):
             parameters=epoch.parameters,
             parameters_sha256=epoch.sha256,
         )
-        return str((await self._call(self._stub.EndEpoch, told, self._plan.timeouts.step)).reason)
+        decision = await self._call(self._stub.EndEpoch, told, self._plan.timeouts.step)
+        return Verdict(str(decision.reason), bool(decision.hand_over))
+
+    async def await_hand_over(self) -> bool:
+        waiting = wire.Waiting(node=self._node)
+        return bool((await self._call(self._stub.AwaitHandOver, waiting, self._plan.timeouts.run)).hand_over)
+
+    async def hand_over(self, held: Held) -> Ruling:
+        """The coordinator gives up waiting for others after a step's timeout; who asks waits a little longer."""
+        patience_s = 2 * self._plan.timeouts.step
+        ruling = await self._call(self._stub.HandOver, wire.Held(**asdict(held)), patience_s)
+        return Ruling(
+            verb=ruling.verb,
+            reason=str(ruling.reason),
+            step=int(ruling.step),
+            version=int(ruling.version),
+            samples=int(ruling.samples),
+            updates=int(ruling.updates),
+        )
 
     async def await_stop(self) -> str:
         waiting = wire.Waiting(node=self._node)

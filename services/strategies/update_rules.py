@@ -25,7 +25,7 @@ class Contribution(NamedTuple):
     read: HostArray | None = None  # those parameters, if the rule asks for them
 
 
-class Rule(ABC):
+class UpdateRule(ABC):
     """Parameters, and what makes new ones of them; replaced and never changed in place: answers may be on their way."""
 
     params: HostArray
@@ -45,7 +45,7 @@ class Rule(ABC):
 
 
 @dataclass
-class GradientRule(Rule):
+class GradientRule(UpdateRule):
     """A step of the optimiser with the mean over all samples of the gradients, compensated and weighted by age."""
 
     params: HostArray
@@ -85,7 +85,7 @@ class GradientRule(Rule):
 
 
 @dataclass
-class ElasticRule(Rule):
+class ElasticRule(UpdateRule):
     """The centre of elastic averaging: it moves towards every worker by α of their difference.
 
     A worker is answered with the centre from which that difference was taken, and makes the same movement itself.

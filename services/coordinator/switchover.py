@@ -1,0 +1,161 @@
+"""How does one strategy give way to another? Asks the rule, gathers what nodes hold, and commits or gives up.
+
+waiting → stopping (somebody has come to the hand-over, the others are called) → loading (all have stopped and agree;
+what some lack is on its way) → over: committed when all hold the same, aborted when anything is not as it should be.
+Until the commit nothing has changed: after an abort everybody goes on as before. No clock, socket or model.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from services.control import Held, Round, Ruling
+from services.errors import ProtocolError
+from services.strategies import ServedStrategy, Switching
+from services.switch_rules import Judgement, Past, Point
+
+Stage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
+Digests: TypeAlias = tuple[str, ...]
+Teller: TypeAlias = tuple[str, bool]  # a node, and whether it tells as a server: one node may be a worker and a server
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the rule found at an evaluation point."""
+
+    point: Point
+    found: Judgement
+
+
+@dataclass(frozen=True)
+class Summon:
+    """Call everybody who waits for a hand-over."""
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """Answer all who have told, or will tell, what they hold in a round."""
+
+    round: Round
+    ruling: Ruling
+    params: Digests = ()  # what everybody agrees on, by range of the vector
+    state: Digests = ()
+
+
+Action: TypeAlias = Judged | Summon | Ruled
+
+
+@dataclass
+class Switchover:
+    """The state of one switch; it happens once, or is given up once."""
+
+    strategy: Switching
+    workers: tuple[str, ...]  # node names by rank
+    servers: tuple[str, ...]  # names of the nodes that hold a shard, by shard; workers may be among them
+    stage: Stage = "waiting"
+    committed: bool = False
+    _past: Past = field(default_factory=Past)
+    _held: dict[Round, dict[Teller, Held]] = field(default_factory=lambda: {"stopped": {}, "loaded": {}})
+
+    def observe(self, point: Point, *, may_switch: bool) -> list[Action]:
+        """An evaluation point has been reached; the rule is asked whether or not there is anything left to switch."""
+        found, self._past = self.strategy.switch_rule.observe(point, self._past)
+        judged = Judged(point, found)
+        return [judged, *self._summons()] if found.fires and may_switch else [judged]
+
+    def told(self, held: Held) -> list[Action]:
+        """A node has stopped, or has loaded; it may say so again, and late.
+
+        Raises:
+            ProtocolError: it is not a node of this run, or ahead of the others.
+        """
+        if held.node not in (self.servers if held.serves else self.workers):
+            raise ProtocolError(f"{held.node} takes no part in this switch")
+        teller = held.node, held.serves
+        if self.stage == "over" or teller in self._held[held.round]:
+            return []
+        if held.round == "loaded" and self.stage != "loading":
+            raise ProtocolError(f"{held.node} has loaded while others have not stopped")
+        self._held[held.round][teller] = held
+        if held.failure:
+            return [*self._summons(), *self.give_up(f"{held.node}: {held.failure}")]
+        return [*self._summons(), *self._ruled(held.round)]
+
+    def give_up(self, reason: str) -> list[Action]:
+        """Something went wrong before the commit: everybody stays with the strategy before, who comes later too."""
+        if self.stage == "over":
+            return []
+        self.stage, ruling = "over", Ruling("abort", reason)
+        return [Ruled("stopped", ruling), Ruled("loaded", ruling)]
+
+    def _summons(self) -> list[Action]:
+        if self.stage != "waiting":
+            return []
+        self.stage = "stopping"
+        return [Summon()]
+
+    def _ruled(self, told: Round) -> list[Action]:
+        """What follows when everybody has told."""
+        held = self._held[told]
+        if len(held) < len(self.workers) + len(self.servers):
+            return []
+        if reason := next(self._disagreements(held), ""):
+            return self.give_up(reason)
+        params, state = self._truth(self._held["stopped"])
+        lacking = sorted(self._lacking(held, params, state))
+        if not lacking:
+            self.stage, self.committed = "over", True
+            return [Ruled(told, self._ruling("commit"), params, state)]
+        if told == "loaded":
+            return self.give_up(f"{', '.join(lacking)} does not hold what was sent")
+        self.stage = "loading"
+        return [Ruled(told, self._ruling("load"), params, state)]
+
+    def _told_by_workers(self, held: Mapping[Teller, Held]) -> list[Held]:
+        """By rank."""
+        return [held[name, False] for name in self.workers]
+
+    def _told_by_servers(self, held: Mapping[Teller, Held]) -> list[Held]:
+        """By shard."""
+        return [held[name, True] for name in self.servers]
+
+    @property
+    def _from_servers(self) -> bool:
+        """Whether servers hold the model before the switch."""
+        return isinstance(self.strategy.first, ServedStrategy)
+
+    def _disagreements(self, held: Mapping[Teller, Held]) -> Iterator[str]:
+        """Why replicas or servers can't be one model."""
+        workers, servers = self._told_by_workers(held), self._told_by_servers(held)
+        if self.strategy.first.synchronous and len({(each.step, each.params, each.state) for each in workers}) > 1:
+            yield "replicas differ: " + ", ".join(f"{each.node} at step {each.step}" for each in workers)
+        if self._from_servers and len({(each.version, each.samples) for each in servers}) > 1:
+            yield "servers differ: " + ", ".join(f"{each.node} at version {each.version}" for each in servers)
+        in_lockstep = self._from_servers and self.strategy.first.synchronous
+        if in_lockstep and workers[0].params != self._truth(self._held["stopped"])[0]:
+            yield "workers and servers hold different parameters"
+
+    def _truth(self, held: Mapping[Teller, Held]) -> tuple[Digests, Digests]:
+        """What the model is at the switch, told by those who hold it: servers, else any replica."""
+        if not self._from_servers:
+            carrier, *_ = self._told_by_workers(held)
+            return carrier.params, carrier.state
+        servers = self._told_by_servers(held)
+        return tuple(each.params[0] for each in servers), tuple(each.state[0] for each in servers)
+
+    def _lacking(self, held: Mapping[Teller, Held], params: Digests, state: Digests) -> Iterator[str]:
+        """Who must have something and does not."""
+        moves = self.strategy.moves
+        takers = {"servers": self._told_by_servers(held), "workers": self._told_by_workers(held), "nobody": []}
+        for number, each in enumerate(takers[moves.to]):
+            own = slice(number, number + 1) if moves.to == "servers" else slice(None)
+            if (moves.params and each.params != params[own]) or (moves.slots and each.state != state[own]):
+                yield each.node
+
+    def _ruling(self, verb: Literal["load", "commit"]) -> Ruling:
+        """What the strategy after begins with: beyond the step that the fastest worker has done."""
+        held = self._held["stopped"]
+        workers = self._told_by_workers(held)
+        source = self._told_by_servers(held)[0] if self._from_servers else workers[0]
+        step = max(each.step for each in workers)
+        return Ruling(verb, "", step, source.version, source.samples, source.updates)

@@ -1,0 +1,45 @@
+"""What do the two sides of a hand-over have in common? Digests of what they hold, and the vectors that travel."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from services.device import HostArray
+from services.layout import Range
+from services.transport.base import Message, Stage, Tag, Transport
+from services.transport.vectors import recv_rest, send_vector
+
+
+def digest(vectors: Sequence[HostArray], updates: int | None = None) -> str:
+    """SHA-256 of some vectors; of an optimiser's state together with the updates that it counts."""
+    found = hashlib.sha256(b"" if updates is None else str(updates).encode())
+    for vector in vectors:
+        found.update(np.ascontiguousarray(vector).tobytes())
+    return found.hexdigest()
+
+
+def digests(ranges: Sequence[Range], vectors: Sequence[HostArray], updates: int | None = None) -> tuple[str, ...]:
+    """The digest of every range of some vectors of one length."""
+    return tuple(digest([kept.of(vector) for vector in vectors], updates) for kept in ranges)
+
+
+async def give(transport: Transport, to: str, step: int, vectors: Sequence[HostArray]) -> None:
+    """Send vectors that the strategy after begins with; who takes them knows how many and how long.
+
+    `step` is the worker's next one, whichever side it is on: it names the messages.
+    """
+    for number, vector in enumerate(vectors):
+        await send_vector(transport, to, Message(Tag(step, Stage.LOAD, number)), vector)
+
+
+async def take(transport: Transport, source: str, step: int, into: Sequence[HostArray]) -> None:
+    """Fill vectors with what `give` sends.
+
+    Raises:
+        DeadlineExceeded: it did not come in time.
+        Unreachable: the sender is gone.
+    """
+    for number, vector in enumerate(into):
+        first = await transport.recv(source, Tag(step, Stage.LOAD, number))
+        await recv_rest(transport, source, first, vector)

@@ -1,0 +1,43 @@
+"""Sync-Switch: a parameter server that waits for everybody at first and for nobody later.
+
+S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch: Hybrid parameter synchronization for distributed deep learning",
+ICDCS 2021. Timing policy: a fraction of the workload, found by `ensayo search-switch`. Configuration policy: n·B
+samples at n·η in lockstep become B samples at η per push; momentum stays. A scenario's rate is the lockstep one, n·η.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from services.compressors import AnyCompressor, Identity
+from services.strategies.parameter_server import ParameterServer
+from services.strategies.switching import Part, StatePolicy, Switching
+from services.switch_rules import At
+from services.synchronisers import Asp, Bsp
+
+
+class SyncSwitch(Switching):
+    """`bsp` for a fraction of the budget's steps, then `asp`, on the same servers."""
+
+    kind: Literal["sync_switch"] = "sync_switch"
+    servers: int = Field(default=1, ge=1, description="how many nodes hold the parameters, a range each")
+    fraction: float = Field(default=0.125, ge=0, le=1, description="of the steps that are lockstep; 1: all of them")
+    compress: AnyCompressor = Field(
+        default=Identity(), description="number format of pushes; answers are not compressed"
+    )
+
+    @property
+    def parts(self) -> tuple[Part, Part]:
+        before = ParameterServer(servers=self.servers, synchrony=Bsp(), compress=self.compress)
+        return before, before.model_copy(update={"synchrony": Asp()})
+
+    @property
+    def switch_rule(self) -> At:
+        return At(fraction=self.fraction)
+
+    @property
+    def state_policy(self) -> StatePolicy:
+        return "carry"
+
+    def factor(self, workers: int) -> float:
+        return self.second.gathers(workers) / self.first.gathers(workers)

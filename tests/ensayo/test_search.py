@@ -1,0 +1,93 @@
+"""The search for the earliest switch: it bisects, and answers with what it has seen to be good enough."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ensayo.cli import app
+from ensayo.search import answer, search, searched
+from services.errors import UserError
+from services.scenario import Scenario
+
+SCENARIO = """\
+# How early?
+name: early
+workload:
+  dataset: {kind: diabetes}
+  model: {kind: linear}
+  optimiser: {kind: sgd, rate: 0.1}
+  batch: 64
+  epochs: 4
+cluster:
+  workers: 2
+  worker: {throughput: 1000/s}
+strategies:
+  switch: {kind: sync_switch, fraction: 1.0}
+baseline: false
+"""
+
+
+@given(knee=st.floats(0.0, 1.0), tries=st.integers(1, 10))
+def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: float, tries: int) -> None:
+    """Where quality jumps at one fraction, halving the interval finds it: 2⁻ᵏ after k tries."""
+    told = list(search(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries))
+
+    found = answer(told)
+    assert len(told) == 1 + tries
+    assert found.good_enough
+    assert found.fraction >= knee
+    assert found.fraction - knee <= 2.0**-tries
+
+
+def test_the_papers_sequence_is_the_one_that_is_tried() -> None:
+    """50, 25, 12.5 and 6.25 % when every switch is good enough: Sync-Switch's published runs."""
+    told = [each.fraction for each in search(lambda fraction: (1.0, fraction), 0.01, 4)]
+
+    assert told == [1.0, 0.5, 0.25, 0.125, 0.0625]
+
+
+@pytest.mark.parametrize("quality", [float("nan"), float("-inf")])
+def test_a_run_that_diverged_is_never_good_enough(quality: float) -> None:
+    """Not a number compares with nothing."""
+    told = list(search(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
+
+    assert answer(told).fraction == 1.0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        ({"kind": "all_reduce"}, "has 0: none"),
+        ({"kind": "strategy_switch"}, "write when: {kind: at, fraction: 0.5} there"),
+    ],
+)
+def test_a_scenario_without_a_fraction_is_refused(strategy: dict[str, str], why: str) -> None:
+    """The search varies one number; where there is none, it says what to write."""
+    work = {
+        "dataset": {"kind": "diabetes"},
+        "model": {"kind": "linear"},
+        "optimiser": {"kind": "sgd", "rate": 0.1},
+        "batch": 64,
+    }
+    scenario = Scenario.decode({"name": "it", "workload": work, "strategies": {"it": strategy}})
+
+    with pytest.raises(UserError, match=why.replace("{", r"\{").replace("}", r"\}")):
+        searched(scenario)
+
+
+def test_the_command_prints_the_sequence_and_the_answer(tmp_path: Path) -> None:
+    """Through the ordinary machinery: every try leaves a run with its report."""
+    path = tmp_path / "early.yaml"
+    path.write_text(SCENARIO)
+    options = ["--engine", "simulated", "--runs", str(tmp_path / "runs"), "--repeats", "1", "--tries", "2"]
+
+    done = CliRunner().invoke(app, ["search-switch", str(path), *options, "--beta", "1"])
+
+    assert done.exit_code == 0, done.output
+    fractions = [line.split()[1] for line in done.output.splitlines() if line.startswith("fraction")]
+    assert fractions == ["1", "0.5", "0.25"]
+    assert "answer: strategies.switch.fraction = 0.25" in done.output
+    assert len(list((tmp_path / "runs").glob("early/2*/report.html"))) == 3

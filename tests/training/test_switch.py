@@ -1,0 +1,418 @@
+"""Laws of switching: its ends are the strategies that it is made of, and nothing is lost in between."""
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.control import Held
+from services.coordinator.desk import Desk
+from services.handover import take as really_take
+from services.links import goodput
+
+RING = {"kind": "all_reduce"}
+BSP = {"kind": "parameter_server", "servers": 2}
+ASP = BSP | {"synchrony": {"kind": "asp"}}
+ONE = {"kind": "parameter_server"}
+BESIDE = {"kind": "parameter_server", "placement": {"kind": "colocated"}}
+GBA = {"synchrony": {"kind": "gba", "oldest": 1}}
+BACKUP = {"synchrony": {"kind": "backup", "backups": 1}}
+PARTS = {
+    "ring": RING,
+    "bsp": BSP,
+    "asp": ASP,
+    "tree": RING | {"collective": {"kind": "tree"}},
+    "ssp": BSP | {"synchrony": {"kind": "ssp", "staleness": 1}},
+    "dssp": BSP | {"synchrony": {"kind": "dssp", "low": 0, "high": 2}},
+    "gba": BSP | GBA,
+    "backup": BSP | BACKUP,
+    "gba of one": ONE | GBA,
+    "backup of one": ONE | BACKUP,
+    "compensated": ASP | {"compensation": {"kind": "dc_asgd_adaptive"}},
+    "beside": BESIDE,
+    "asp beside": BESIDE | {"synchrony": {"kind": "asp"}},
+    "spare": BSP | {"synchrony": {"kind": "asp"}, "placement": {"kind": "spare"}},
+}
+FIRST = ("ring", "bsp", "asp")
+WAYS = [(one, other) for one in FIRST for other in FIRST if one != other]
+OTHERS = [
+    ("ring", "tree"),
+    *(("ring", after) for after in ("ssp", "dssp", "gba", "backup", "compensated", "beside", "asp beside", "spare")),
+    *((before, "ring") for before in ("ssp", "dssp", "gba of one", "backup of one", "compensated")),
+    *((before, "ring") for before in ("beside", "asp beside", "spare")),
+    ("beside", "asp beside"),
+    ("bsp", "gba"),
+    ("gba of one", "backup of one"),
+    ("ssp", "bsp"),
+]
+OPTIMISERS = [
+    {"kind": "sgd", "rate": 0.05},
+    {"kind": "momentum", "rate": 0.05},
+    {"kind": "adam", "rate": 0.01},
+]
+SLOW = {"groups": [{"name": "slow", "ranks": [0], "throughput": "250/s"}]}
+LINKS = {
+    "worker": {"throughput": "1000/s", "uplink": "1mbit", "downlink": "1mbit"},
+    "server": {"uplink": "1mbit", "downlink": "1mbit"},
+    **SLOW,
+}
+
+every_way = pytest.mark.parametrize(("before", "after"), WAYS)
+every_pair = pytest.mark.parametrize(("before", "after"), [*WAYS, *OTHERS])
+every_optimiser = pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda each: each["kind"])
+
+
+def switch(before: str, after: str, when: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"kind": "strategy_switch", "before": PARTS[before], "after": PARTS[after], "when": when, **fields}
+
+
+def at(**moment: float) -> dict[str, Any]:
+    return {"kind": "at", **moment}
+
+
+def digest(done: Any) -> str:
+    return str(done.value("coordinator", "params_sha256"))
+
+
+def seconds(done: Any) -> float:
+    """Virtual seconds from the start of a run to its stop."""
+    (start,), (stop,) = (done.events("coordinator", key) for key in ("run_start", "run_stop"))
+    return float(stop["time_ms"] - start["time_ms"]) / 1e3
+
+
+@every_optimiser
+@pytest.mark.parametrize("before", ["ring", "bsp"])
+@pytest.mark.parametrize("never", [{"kind": "never"}, at(fraction=1)], ids=["never", "at the end"])
+def test_a_switch_that_never_comes_is_the_strategy_before_to_the_last_bit(
+    rehearse: Callable[..., Any], before: str, never: dict[str, Any], optimiser: dict[str, Any]
+) -> None:
+    """Servers that rest beside a ring may change neither its numbers nor its time."""
+    whole = rehearse(PARTS[before], 3, cluster=LINKS, optimiser=optimiser)
+
+    done = rehearse(switch(before, "asp", never), 3, cluster=LINKS, optimiser=optimiser)
+
+    assert digest(done) == digest(whole)
+    assert seconds(done) == seconds(whole)
+    assert not done.events("coordinator", "switch_prepared")
+
+
+@every_optimiser
+@pytest.mark.parametrize(("before", "after"), [(one, other) for one, other in WAYS if one != "asp"])
+def test_a_switch_before_the_first_step_is_the_strategy_after_to_the_last_bit(
+    rehearse: Callable[..., Any], before: str, after: str, optimiser: dict[str, Any]
+) -> None:
+    """Also in time, and so in who comes when: everybody holds the first parameters already, nothing has to travel."""
+    whole = rehearse(PARTS[after], 3, cluster=LINKS, optimiser=optimiser)
+
+    done = rehearse(switch(before, after, at(step=0)), 3, cluster=LINKS, optimiser=optimiser)
+
+    assert digest(done) == digest(whole)
+    assert seconds(done) == pytest.approx(seconds(whole), abs=2e-6)
+
+
+@every_optimiser
+@pytest.mark.parametrize("fraction", [0.3, 0.5])
+def test_all_ways_to_be_synchronous_are_one_way_before_and_after_a_switch(
+    rehearse: Callable[..., Any], fraction: float, optimiser: dict[str, Any]
+) -> None:
+    """Ring and server update alike, so a run that goes from one to the other trains the same model, state and all."""
+    whole = rehearse(RING, 3, optimiser=optimiser, precision="fp64")
+
+    there = rehearse(switch("ring", "bsp", at(fraction=fraction)), 3, optimiser=optimiser, precision="fp64")
+    back = rehearse(switch("bsp", "ring", at(fraction=fraction)), 3, optimiser=optimiser, precision="fp64")
+
+    for done in (there, back):
+        np.testing.assert_allclose(done.carried[-1], whole.carried[-1], rtol=1e-9, atol=1e-12)
+        assert done.value("coordinator", "switch_committed")["loaded"]
+
+
+@every_way
+@pytest.mark.parametrize("batch", [12, 13])
+def test_no_sample_is_lost_or_counted_twice_across_a_switch(
+    rehearse: Callable[..., Any], before: str, after: str, batch: int
+) -> None:
+    """Samples processed equal the budget; out of lockstep whoever computes at the end finishes the step."""
+    done = rehearse(switch(before, after, at(fraction=0.4)), 3, batch=batch, cluster=LINKS)
+
+    (stop,) = done.events("coordinator", "run_stop")
+    budget, told = done.plan.epochs * done.plan.train_samples, stop["metadata"]["samples_count"]
+    over = batch if "asp" in (before, after) else 0
+    assert budget <= told <= budget + over
+    assert sum(row["samples"] for rank in range(3) for row in done.steps(rank)) == told
+    assert done.value("coordinator", "switch_committed")["step"] > 0
+
+
+@pytest.mark.parametrize("before", ["ring", "bsp"])
+def test_every_worker_goes_on_with_the_samples_after_its_last_ones(rehearse: Callable[..., Any], before: str) -> None:
+    """From lockstep on, each rank's steps are 0, 1, 2, … without gap or repeat: so are its samples."""
+    done = rehearse(switch(before, "asp", at(step=8)), 3, cluster=LINKS)
+
+    for rank in range(3):
+        assert [row["step"] for row in done.steps(rank)] == list(range(len(done.steps(rank))))
+    steps = [row["push_step"] for row in done.rows("server-0", "shard_updates")]
+    pushes = [(row["worker"], row["push_step"]) for row in done.rows("server-0", "shard_updates")]
+    assert len(set(pushes)) == len(pushes)
+    assert min(steps) == (8 if before == "ring" else 0)
+
+
+@every_pair
+def test_all_nodes_hold_the_same_bits_at_the_hand_over(
+    rehearse: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What servers and workers begin with is compared by their own digests, not by what somebody should have sent."""
+    told: list[Held] = []
+    hand_over = Desk.hand_over
+
+    async def listen(desk: Desk, held: Held) -> Any:
+        told.append(held)
+        return await hand_over(desk, held)
+
+    monkeypatch.setattr(Desk, "hand_over", listen)
+    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
+
+    truth = done.value("coordinator", "switch_committed")["params_sha256"]
+    last = {(held.node, held.serves): held.params for held in told}  # what each said last
+    for rank in range(3):
+        assert list(last[f"worker-{rank}", False]) == truth
+    if done.plan.strategy.parts[1].kind == "parameter_server":
+        assert [last[name, True][0] for name in done.plan.holders] == truth
+
+
+@every_pair
+def test_bytes_of_both_phases_and_of_the_hand_over_are_those_of_the_plan(
+    rehearse: Callable[..., Any], before: str, after: str
+) -> None:
+    """A hand-over is traffic like any other: known before the run, exactly."""
+    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
+    plan, commit = done.plan, done.value("coordinator", "switch_committed")
+    (committed,) = done.events("coordinator", "switch_committed")
+
+    ends_ms = committed["time_ms"] - 2e-3
+    early = {f"worker-{rank}": sum(row["start_s"] * 1e3 < ends_ms for row in done.steps(rank)) for rank in range(3)}
+    late = {node: len(done.steps(rank)) - early[node] for rank, node in enumerate(early)}
+    for node in early:
+        moved = plan.after.hand_over_bytes[node] if commit["loaded"] else 0
+        expected = sent(plan, node, early) + sent(plan.after, node, late) + moved
+        assert done.value(node, "node_stop")["payload_bytes_sent"] == pytest.approx(expected, abs=0.01)
+        if node not in plan.holders:
+            assert done.value(node, "node_switch")["bytes_sent"] == moved
+
+
+def sent(part: Any, node: str, steps: dict[str, int]) -> float:
+    """Payload bytes of a worker under one strategy: for its own steps, and for others' where it serves them."""
+    answered = part.answered_per_step.get(node, 0)
+    others = [count for name, count in steps.items() if name != node]
+    return (part.bytes_per_step[node] - answered) * steps[node] + answered * sum(others) / len(others)
+
+
+@pytest.mark.parametrize(("before", "after"), OTHERS)
+def test_every_sample_is_in_an_update_or_said_to_be_dropped(
+    rehearse: Callable[..., Any], before: str, after: str
+) -> None:
+    """Also what waits at a server for others when a switch comes; dropped gradients are no progress."""
+    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
+
+    (stop,) = done.events("coordinator", "run_stop")
+    budget, told = done.plan.epochs * done.plan.train_samples, stop["metadata"]["samples_count"]
+    holder = done.plan.holders[0] if done.plan.holders else "worker-0"
+    dropped = sum(row["samples"] for row in done.rows(holder, "shard_drops"))
+    assert budget <= told <= budget + done.plan.batch
+    assert sum(row["samples"] for rank in range(3) for row in done.steps(rank)) == told + dropped
+    assert done.value("coordinator", "switch_committed")["step"] > 0
+
+
+@pytest.mark.parametrize("policy", ["carry", "zero", "reset"])
+def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], policy: str) -> None:
+    """Recomputed by hand: one worker, so nothing is stale, and a switch that changes nothing but the state."""
+    done = rehearse(
+        switch("ring", "asp", at(step=5), optimiser_state=policy), 1, optimiser={"kind": "adam", "rate": 0.01}
+    )
+    plan, data = done.plan, done.plan.dataset.load(done.plan.dtype)
+    params = plan.model.init(data.task, plan.seed, plan.dtype)
+    state = plan.optimiser.init(params)
+    for step in range(plan.steps):
+        if step == 5:
+            state = plan.strategy.kept(plan.optimiser, params, state)
+        share = plan.order.indices(step)
+        _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
+        params, state = plan.optimiser.step(params, gradient, state)
+
+    assert done.params.tobytes() == params.tobytes()
+    assert state.count == plan.steps - (5 if policy == "reset" else 0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "before", "after", "factor"),
+    [
+        ("keep_per_sample", "ring", "asp", 1 / 4),
+        ("keep_per_sample", "asp", "ring", 4),
+        ("keep_per_sample", "ring", "bsp", 1),
+        ("keep", "ring", "asp", 1),
+        (0.5, "ring", "asp", 0.5),
+    ],
+)
+def test_the_learning_rate_follows_its_policy(
+    rehearse: Callable[..., Any], policy: str | float, before: str, after: str, factor: float
+) -> None:
+    """Per sample: an update from one gradient of four uses a quarter of the rate, and back four times as much."""
+    plan = rehearse(switch(before, after, at(fraction=0.5), rate=policy), 4, batch=16).plan
+
+    assert plan.after.optimiser.rate == pytest.approx(factor * plan.optimiser.rate)
+
+
+def test_a_plateau_is_decided_once_and_its_value_is_logged_to_the_end(rehearse: Callable[..., Any]) -> None:
+    """The rule's record shows why it fired, and what it would have said later."""
+    rule = {"kind": "plateau", "window": 2, "threshold": 0.5, "min_points": 2, "loss": "train"}
+    done = rehearse(switch("ring", "asp", rule), 3, epochs=8)
+
+    found = [(event["metadata"], event["value"]) for event in done.events("coordinator", "switch_rule")]
+    first = next(where["step"] for where, value in found if value["fires"])
+    assert done.value("coordinator", "switch_committed")["step"] == first
+    assert len(found) >= 6
+    assert all(value["fires"] == (value["value"] <= 0.5) for _, value in found if value["value"] is not None)
+
+
+def test_a_plateau_switches_an_asynchronous_run_too(rehearse: Callable[..., Any]) -> None:
+    """Nobody waits at an evaluation there, so everybody is called."""
+    rule = {"kind": "plateau", "window": 2, "threshold": 0.5, "min_points": 2, "loss": "train"}
+    done = rehearse(switch("asp", "ring", rule), 3, epochs=8, cluster=LINKS)
+
+    committed = done.value("coordinator", "switch_committed")
+    hashes = [event for rank in range(3) for event in done.events(f"worker-{rank}", "node_hash")]
+    by_step = groupby(sorted((event["metadata"]["step"], event["value"]) for event in hashes), key=lambda each: each[0])
+    assert committed["loaded"]
+    assert all(len({value for _, value in group}) == 1 for _, group in by_step)
+
+
+def test_losses_that_are_not_finite_end_the_run_and_say_so(rehearse: Callable[..., Any]) -> None:
+    """Nothing comes of a model that has diverged; a rule that waits for it to settle would wait for ever."""
+    with np.errstate(all="ignore"):
+        done = rehearse(
+            switch("ring", "asp", {"kind": "plateau"}), 2, epochs=40, optimiser={"kind": "sgd", "rate": 1e30}
+        )
+
+    (stop,) = done.events("coordinator", "run_stop")
+    assert (stop["metadata"]["status"], stop["metadata"]["reason"]) == ("aborted", "3 losses were not finite")
+    assert not done.events("coordinator", "switch_committed")
+
+
+@pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("asp", "ring"), ("asp", "bsp")])
+def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
+    rehearse: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the commit everybody still has what it had: the run is the one that never switches."""
+
+    async def badly(transport: Any, source: str, step: int, into: Any) -> None:
+        await really_take(transport, source, step, into)
+        into[0][0] += 1
+
+    for module in ("services.worker.handover", "services.ps_shard.handover"):
+        monkeypatch.setattr(f"{module}.take", badly)
+
+    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW)
+
+    assert "does not hold what was sent" in done.value("coordinator", "switch_aborted")["reason"]
+    assert not done.events("coordinator", "switch_committed")
+    (stop,) = done.events("coordinator", "run_stop")
+    budget = done.plan.epochs * done.plan.train_samples
+    assert budget <= stop["metadata"]["samples_count"] <= budget + done.plan.batch
+    if before == "ring":
+        assert digest(done) == digest(rehearse(RING, 3, cluster=SLOW))
+
+
+def test_replicas_that_differ_abort_the_switch(rehearse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch would hide it: servers know one model only."""
+    hand_over = Desk.hand_over
+
+    async def differ(desk: Desk, held: Held) -> Any:
+        told = Held(held.node, held.round, held.step, params=("other",)) if held.node == "worker-1" else held
+        return await hand_over(desk, told)
+
+    monkeypatch.setattr(Desk, "hand_over", differ)
+    done = rehearse(switch("ring", "asp", at(step=4)), 3)
+
+    assert "replicas differ" in done.value("coordinator", "switch_aborted")["reason"]
+
+
+def test_a_node_that_never_comes_aborts_the_switch(
+    rehearse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patience is a step's timeout; then all go on as before, and the log says why."""
+
+    async def sleep(desk: Desk) -> bool:
+        while not desk._dismissed:
+            await desk.clock.sleep_until(desk.clock.now() + 1.0)
+        return False
+
+    monkeypatch.setattr(Desk, "await_hand_over", sleep)
+    done = rehearse(switch("ring", "asp", at(step=4)), 3, timeouts={"step": "2s"})
+
+    aborted = done.value("coordinator", "switch_aborted")
+    assert aborted["reason"] == "not all nodes came within 2 s"
+    assert aborted["seconds"] == pytest.approx(2)
+    assert digest(done) == digest(rehearse(RING, 3))
+
+
+def test_a_switch_costs_what_its_bytes_cost_and_less_than_three_steps(rehearse: Callable[..., Any]) -> None:
+    """Parameters and momentum once through the server's link; replicas share the sending."""
+    work = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [64]}, "batch": 240}
+    equal = {key: value for key, value in LINKS.items() if key != "groups"}
+    one = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
+    strategy = {"kind": "strategy_switch", "before": RING, "after": one, "when": at(epoch=1)}
+    done = rehearse(strategy, 4, cluster=equal, epochs=2, **work)
+
+    took = done.value("coordinator", "switch_committed")["seconds"]
+
+    assert took == pytest.approx(2 * done.plan.vector_bytes / goodput(1e6), rel=0.05)
+    assert took <= 3 * done.plan.predicted.step_s
+
+
+@pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("bsp", "asp"), ("asp", "bsp")])
+@pytest.mark.parametrize("fraction", [0.25, 0.6])
+def test_the_time_of_a_run_is_that_of_its_parts(
+    rehearse: Callable[..., Any], before: str, after: str, fraction: float
+) -> None:
+    """T = p·T_before + (1 - p)·T_after + T_switch, p of the samples: nothing else costs time."""
+    work = {"cluster": LINKS, "epochs": 12, "batch": 24}
+    first, second = rehearse(PARTS[before], 4, **work), rehearse(PARTS[after], 4, **work)
+    done = rehearse(switch(before, after, at(fraction=fraction)), 4, **work)
+
+    committed = done.value("coordinator", "switch_committed")
+    p = committed["samples"] / (done.plan.epochs * done.plan.train_samples)
+    law = p * seconds(first) + (1 - p) * seconds(second) + committed["seconds"]
+    assert seconds(done) == pytest.approx(law, rel=0.03)
+
+
+def test_sync_switch_is_a_switch_between_two_ways_to_serve(rehearse: Callable[..., Any]) -> None:
+    """The thin member and the long way of writing it train the same model at the same times."""
+    long = rehearse(switch("bsp", "asp", at(fraction=0.25)), 3, cluster=LINKS)
+
+    thin = rehearse({"kind": "sync_switch", "servers": 2, "fraction": 0.25}, 3, cluster=LINKS)
+
+    assert digest(thin) == digest(long)
+    assert seconds(thin) == seconds(long)
+
+
+def test_two_rings_switch_without_a_server(rehearse: Callable[..., Any]) -> None:
+    """Nothing has to travel between replicas; formats may change all the same."""
+    strategy = {
+        "kind": "strategy_switch",
+        "before": RING | {"compress": {"kind": "fp16"}},
+        "after": RING,
+        "when": at(fraction=0.5),
+    }
+    done = rehearse(strategy, 3)
+
+    assert not done.value("coordinator", "switch_committed")["loaded"]
+    assert done.plan.servers == 0
+
+
+def test_a_run_of_64_workers_repeats_to_the_last_bit(rehearse: Callable[..., Any]) -> None:
+    """Virtual time is deterministic, also where many come to a hand-over at once."""
+    work = {"batch": 64, "epochs": 10, "cluster": SLOW}
+    one, other = (rehearse(switch("ring", "asp", at(fraction=0.5)), 64, **work) for _ in range(2))
+
+    assert digest(one) == digest(other)
+    assert one.lines["coordinator"] == other.lines["coordinator"]
