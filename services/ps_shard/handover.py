@@ -67,7 +67,6 @@ class Switched:
         if ruling.verb == "load":
             ruling, params, state = await self._load(ruling, params, state)
         if ruling.verb == "abort":
-            self.server.resume(self.server.steps)
             return False
         self._begin(ruling, params, state)
         return True
@@ -119,4 +118,4 @@ class Switched:
         rule = after.update_rule(self.optimiser, params, workers)
         rule.state = self.strategy.kept(self.optimiser, params, state)
         self.server = self.begin(after, rule, ruling.version, ruling.samples)
-        self.server.resume(dict.fromkeys(range(workers), ruling.step))
+        self.server.steps = dict.fromkeys(range(workers), ruling.step)

@@ -1,7 +1,7 @@
 """A server at work: receives vectors, lets the machine decide, updates its range and answers."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,16 +45,12 @@ class Server:
 
     async def serve(self) -> bool:
         """Until every worker has left, or has stopped to hand over to another strategy: then true."""
+        self.machine.resume(self.steps, self.clock.now())
         async with asyncio.TaskGroup() as group:
             attended = [group.create_task(self._attend(rank, group)) for rank in self.steps]
         self.updates.flush()
         self.drops.flush()
         return any(task.result() for task in attended)
-
-    def resume(self, steps: Mapping[int, int]) -> None:
-        """Expect these next steps of workers; none of those that are not named."""
-        self.steps = dict(steps)
-        self.machine.resume(steps, self.clock.now())
 
     @property
     def final(self) -> Final:

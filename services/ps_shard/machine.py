@@ -89,7 +89,7 @@ class Shard:
         self._rhythms = dict.fromkeys(self._clocks, Rhythm(0.0, 0.0))
 
     def resume(self, steps: Mapping[int, int], now: float = 0.0) -> None:
-        """Go on with these workers, from these steps of theirs, at the moment `now`.
+        """Begin with these workers, or go on with them, from these steps of theirs, at the moment `now`.
 
         Raises:
             ProtocolError: somebody still waits for an answer.

@@ -20,6 +20,7 @@ from services.scenario import Scenario
 
 HERE = Fingerprint(cpu="made up", cores=2, kernel="6", engine="1")
 RING, STAR = {"kind": "all_reduce"}, {"kind": "parameter_server"}
+TREE = {"kind": "tree"}
 GIGABIT = {"uplink": "1gbit", "downlink": "1gbit"}
 
 
@@ -98,6 +99,20 @@ def test_a_server_is_never_sent_more_than_its_link_takes() -> None:
     (wanted,) = decided(scenario(STAR, 8, "auto", worker=GIGABIT, server=GIGABIT), total_bps=1e9).demands
 
     assert wanted.needs["all links together, 0.956 Gbit/s"] == pytest.approx(1448 / 1514)
+
+
+@pytest.mark.parametrize(("before", "after"), [(RING, STAR), (STAR, RING), (RING, {**RING, "collective": TREE})])
+def test_a_switch_wants_what_each_of_its_strategies_wants(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """A host that can carry the first one only would spoil the second."""
+    switch = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "epoch": 1}}
+    paced = GIGABIT | {"throughput": "1000/s"}
+
+    demands = [decided(scenario(each, 8, "auto", worker=paced)).demands[0] for each in (switch, before, after)]
+
+    whole, first, second = demands
+    assert whole.wishes == first.wishes | second.wishes
+    assert max(whole.needs.values()) == pytest.approx(max(*first.needs.values(), *second.needs.values()))
+    assert whole.cpu_s == max(first.cpu_s, second.cpu_s)
 
 
 def test_a_rate_that_an_event_raises_counts() -> None:

@@ -64,6 +64,33 @@ def test_a_plan_survives_its_own_file(strategy: dict[str, Any]) -> None:
     assert json.loads(read.model_dump_json()) == json.loads(decided.model_dump_json())
 
 
+RING, AUTO = {"kind": "all_reduce"}, {"kind": "all_reduce", "collective": {"kind": "auto"}}
+BESIDE = {"kind": "parameter_server", "placement": {"kind": "colocated"}, "synchrony": {"kind": "asp"}}
+GBA = {"kind": "parameter_server", "synchrony": {"kind": "gba"}}
+LINKED = {"worker": {"throughput": "333/s", "uplink": "10mbit", "downlink": "10mbit"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(RING, AUTO), (RING, GBA), (STRATEGIES[-1], AUTO), (STRATEGIES[-1], GBA), (BESIDE, AUTO)]
+)
+def test_a_switch_is_planned_as_the_two_strategies_that_it_is_made_of(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """Bytes, rounds, times: what a strategy does is the same whatever was there before it."""
+    given = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "fraction": 0.25}}
+
+    switch, first, second = (plan(each, server={"uplink": "10mbit"}, **LINKED) for each in (given, before, after))
+
+    assert switch.after is not None
+    for part, whole in ((switch, first), (switch.after, second)):
+        assert (part.schedule, part.predicted) == (whole.schedule, whole.predicted)
+        assert part.answered_per_step == whole.answered_per_step
+        assert {node: count for node, count in part.bytes_per_step.items() if count} == whole.bytes_per_step
+    assert switch.holders == (first.holders or second.holders)
+    assert switch.choices == second.choices
+    assert switch.duration_s == pytest.approx(first.duration_s / 4 + 3 * second.duration_s / 4, rel=1e-3)
+
+
 @pytest.mark.parametrize("servers", [1, 2, 3, 7])
 def test_shards_are_balanced_to_one_entry_and_cover_the_vector(servers: int) -> None:
     """The largest shard sets the time of all."""

@@ -83,15 +83,15 @@ def seconds(done: Any) -> float:
 
 
 @every_optimiser
-@pytest.mark.parametrize("before", ["ring", "bsp"])
+@pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("ring", "asp beside"), ("bsp", "asp")])
 @pytest.mark.parametrize("never", [{"kind": "never"}, at(fraction=1)], ids=["never", "at the end"])
 def test_a_switch_that_never_comes_is_the_strategy_before_to_the_last_bit(
-    rehearse: Callable[..., Any], before: str, never: dict[str, Any], optimiser: dict[str, Any]
+    rehearse: Callable[..., Any], before: str, after: str, never: dict[str, Any], optimiser: dict[str, Any]
 ) -> None:
     """Servers that rest beside a ring may change neither its numbers nor its time."""
     whole = rehearse(PARTS[before], 3, cluster=LINKS, optimiser=optimiser)
 
-    done = rehearse(switch(before, "asp", never), 3, cluster=LINKS, optimiser=optimiser)
+    done = rehearse(switch(before, after, never), 3, cluster=LINKS, optimiser=optimiser)
 
     assert digest(done) == digest(whole)
     assert seconds(done) == seconds(whole)
@@ -298,7 +298,18 @@ def test_losses_that_are_not_finite_end_the_run_and_say_so(rehearse: Callable[..
     assert not done.events("coordinator", "switch_committed")
 
 
-@pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("asp", "ring"), ("asp", "bsp")])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("ring", "asp"),
+        ("asp", "ring"),
+        ("asp", "bsp"),
+        ("ring", "asp beside"),
+        ("asp beside", "ring"),
+        ("dssp", "ring"),
+        ("gba of one", "ring"),
+    ],
+)
 def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
     rehearse: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
