@@ -45,8 +45,11 @@ class Switched:
     async def _rest(self) -> bool:
         """Until somebody calls: true. False when nobody will any more, as a worker knows of its own process."""
         called = asyncio.create_task(self.control.await_hand_over())
-        await asyncio.wait({called, *self.beside}, return_when=FIRST_COMPLETED)
-        return called.result() if called.done() else not called.cancel()
+        try:
+            await asyncio.wait({called, *self.beside}, return_when=FIRST_COMPLETED)
+            return called.done() and called.result()
+        finally:
+            called.cancel()
 
     @property
     def _rule(self) -> GradientRule:

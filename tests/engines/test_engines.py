@@ -30,6 +30,11 @@ STRATEGIES: dict[str, Document] = {
         "after": {"kind": "parameter_server", "servers": 2},
         "when": {"kind": "at", "fraction": 0.5},
     },
+    "ring, then bsp beside workers": {
+        "kind": "strategy_switch",
+        "after": {"kind": "parameter_server", "placement": {"kind": "colocated"}},
+        "when": {"kind": "at", "fraction": 0.5},
+    },
     "asp, then ring": {
         "kind": "strategy_switch",
         "before": {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
