@@ -126,6 +126,7 @@ def _server(plan: Plan, me: NodePlan, seams: Seams) -> Server:
     task = plan.dataset.load(plan.dtype).task
     params = plan.shards[me.rank].of(plan.model.init(task, plan.seed, plan.dtype))
     return Server(
+        number=me.rank,
         workers=tuple(node.name for node in plan.of_role("worker")),
         params=params,
         compressor=plan.strategy.number_format,

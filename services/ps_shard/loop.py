@@ -22,6 +22,7 @@ UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "tim
 class Server:
     """One range of the parameters and everybody who trains it; arrays live in host memory."""
 
+    number: int  # of its range
     workers: tuple[str, ...]  # node names by rank
     params: HostArray  # this server's range, replaced and never changed in place: answers may still be on their way
     compressor: Compressor  # of what workers push
@@ -45,11 +46,15 @@ class Server:
         """One worker's pushes, one after the other, until it leaves."""
         step = 0
         while push := await self._receive(rank, step):
-            for action in self.machine.pushed(push):
+            for action in sorted(self.machine.pushed(push), key=self._turn):
                 self._act(action, answers)
             step += 1
-        for action in self.machine.left(rank):
+        for action in sorted(self.machine.left(rank), key=self._turn):
             self._act(action, answers)
+
+    def _turn(self, action: Action) -> int:
+        """Updates first; then every server begins with another worker, so that no worker's link is idle meanwhile."""
+        return (action.worker - self.number - 1) % len(self.workers) if isinstance(action, Reply) else -1
 
     async def _receive(self, rank: int, step: int) -> Push | None:
         """The worker's gradient of `step`, kept for the update; None when it has left."""

@@ -115,11 +115,11 @@ class ParameterServer(Strategy):
         fresh = np.empty(gradient.mean.shape, gradient.mean.dtype)
         with phases.span("exchange"):
             async with asyncio.TaskGroup() as group:  # one failure ends the others
-                exchanges = [
-                    group.create_task(self._exchange(peer, step, shard, held, gradient, fresh))
-                    for shard, held in enumerate(state)
-                ]
-            answers = [exchange.result() for exchange in exchanges]
+                exchanges = {
+                    shard: group.create_task(self._exchange(peer, step, shard, state[shard], gradient, fresh))
+                    for shard in _in_turn(peer.rank, len(state))
+                }
+            answers = [exchanges[shard].result() for shard in range(len(state))]
         updating_s = max(reply.update_s for reply, _ in answers)
         phases.add("exchange", -updating_s)
         phases.add("update", updating_s)
@@ -142,3 +142,8 @@ class ParameterServer(Strategy):
         reply = await peer.transport.recv(server, Tag(step, Stage.REPLY))
         await recv_rest(peer.transport, server, reply, kept.of(fresh))
         return reply, Held(reply.version, memory)
+
+
+def _in_turn(rank: int, shards: int) -> tuple[int, ...]:
+    """Every worker begins with another shard: all at once would queue for one link while the others are idle."""
+    return tuple((rank + 1 + later) % shards for later in range(shards))
