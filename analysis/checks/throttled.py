@@ -30,4 +30,3 @@ def throttled(trial: TrialTable) -> Verdict:
     limit = trial.plan.fidelity.throttled
     found = f"{worst} was held back for {shares[worst]:.1%} of the run by its CPU quota"
     return degraded(f"{found} (limit {limit:.1%})") if shares[worst] > limit else valid(f"{found}, no other more")
-
