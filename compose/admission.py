@@ -198,7 +198,7 @@ def _total_bps(plan: Plan) -> float:
 def _messages(plan: Plan) -> int:
     """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
     piece_bytes = plan.piece_bytes if plan.engine == "local" else PLANES[plan.transport].largest
-    piece_bytes = min(piece_bytes, plan.schedule.segment_bytes or piece_bytes)
+    piece_bytes = plan.schedule.piece_bytes(plan.vector_bytes, piece_bytes)
     whole = sum(plan.schedule.sends(rank) for rank in range(plan.workers))
     whole += 2 * len(plan.pushes)
     if not whole:

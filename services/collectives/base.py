@@ -15,6 +15,7 @@ from services.component import Component, Record
 from services.errors import ProtocolError
 from services.layout import Range, ranges
 
+FEWEST_BYTES = 64 << 10  # finer pieces cost more than their pipelining is worth
 Edge: TypeAlias = tuple[int, int]  # (from rank, to rank)
 Does: TypeAlias = Literal["adds", "copies", "allows"]
 
@@ -79,6 +80,14 @@ class Schedule(Record):
         if sum(self.tensors) != size:
             raise ProtocolError(f"a vector of {size} entries is not one of arrays of {self.tensors}")
         return tuple(Range(start, stop) for start, stop in pairwise(accumulate(self.tensors, initial=0)))
+
+    def piece_bytes(self, size_bytes: int, most: int) -> int:
+        """The longest message for a vector of `size_bytes`, where a transport likes `most` best.
+
+        In a pipeline a chunk is at least two pieces: while one comes, the link passes on the other.
+        """
+        most = min(most, self.segment_bytes or most)
+        return max(min(most, FEWEST_BYTES), min(most, -(-size_bytes // (2 * self.parts)))) if self.pipelined else most
 
     def partners(self, rank: int) -> frozenset[int]:
         """Ranks to which `rank` sends anything."""
