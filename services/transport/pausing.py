@@ -24,8 +24,8 @@ class PausingTransport(Transport):
         await self._awake()
         await self._inner.send(to, message)
 
-    async def recv(self, source: str, *tags: Tag) -> Message:
-        message = await self._inner.recv(source, *tags)
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+        message = await self._inner.recv(source, *tags, into=into)
         await self._awake()
         return message
 

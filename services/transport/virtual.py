@@ -78,5 +78,5 @@ class VirtualTransport(Transport):
         async with self._fabric.links[self._node].leaving(to, message.size) as passage:
             self._fabric.carry(self._node, to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
 
-    async def recv(self, source: str, *tags: Tag) -> Message:
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:  # noqa: ARG002
         return await self._fabric.mailboxes[self._node].take(source, *tags)

@@ -77,8 +77,8 @@ class WiredTransport(Transport):
         async with self._shaping.leaving(to, message.size) as passage:
             return await self._write(to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
 
-    async def recv(self, source: str, *tags: Tag) -> Message:
-        return await self._mailbox.take(source, *tags)
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+        return await self._mailbox.take(source, *tags, into=into)
 
     async def _arrive(self, source: str, message: Message) -> None:
         """Deliver a message when its link has carried it; returns when the next one may come in."""
