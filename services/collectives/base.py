@@ -15,7 +15,6 @@ from services.component import Component, Record
 from services.errors import ProtocolError
 from services.layout import Range, ranges
 
-FEWEST_BYTES = 64 << 10  # finer pieces cost more than their pipelining is worth
 Edge: TypeAlias = tuple[int, int]  # (from rank, to rank)
 Does: TypeAlias = Literal["adds", "copies", "allows"]
 
@@ -81,13 +80,13 @@ class Schedule(Record):
             raise ProtocolError(f"a vector of {size} entries is not one of arrays of {self.tensors}")
         return tuple(Range(start, stop) for start, stop in pairwise(accumulate(self.tensors, initial=0)))
 
-    def piece_bytes(self, size_bytes: int, most: int) -> int:
-        """The longest message for a vector of `size_bytes`, where a transport likes `most` best.
+    def piece_bytes(self, size_bytes: int, most: int, finest: int) -> int:
+        """The longest message for a vector of `size_bytes`; a transport likes `most` best, and none below `finest`.
 
-        In a pipeline a chunk is at least two pieces: while one comes, the link passes on the other.
+        In a pipeline a chunk is two pieces at least: while one comes, the link passes on the other.
         """
         most = min(most, self.segment_bytes or most)
-        return max(min(most, FEWEST_BYTES), min(most, -(-size_bytes // (2 * self.parts)))) if self.pipelined else most
+        return min(most, max(finest, -(-size_bytes // (2 * self.parts)))) if self.pipelined else most
 
     def partners(self, rank: int) -> frozenset[int]:
         """Ranks to which `rank` sends anything."""

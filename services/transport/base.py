@@ -71,6 +71,7 @@ class Transport(ABC):
 
     traffic: Traffic
     piece_bytes: int  # the largest payload that one message should carry
+    finest_bytes: int  # a pipeline is cut no finer: more messages would cost more than they hide
 
     @abstractmethod
     async def connect(self, names: Iterable[str]) -> None:

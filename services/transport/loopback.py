@@ -16,6 +16,7 @@ class LoopbackTransport(Transport):
     def __init__(self, inner: Transport, node: str, mailbox: Mailbox) -> None:
         self.traffic = Traffic()
         self.piece_bytes = inner.piece_bytes
+        self.finest_bytes = inner.finest_bytes
         self._inner = inner
         self._node = node
         self._mailbox = mailbox

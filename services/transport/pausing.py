@@ -13,6 +13,7 @@ class PausingTransport(Transport):
     def __init__(self, inner: Transport, clock: Clock, hindrances: Hindrances) -> None:
         self.traffic = inner.traffic
         self.piece_bytes = inner.piece_bytes
+        self.finest_bytes = inner.finest_bytes
         self._inner = inner
         self._clock = clock
         self._hindrances = hindrances
