@@ -197,8 +197,9 @@ def _total_bps(plan: Plan) -> float:
 
 def _messages(plan: Plan) -> int:
     """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
-    piece_bytes = plan.piece_bytes if plan.engine == "local" else PLANES[plan.transport].largest
-    piece_bytes = plan.schedule.piece_bytes(plan.vector_bytes, piece_bytes)
+    plane = PLANES[plan.transport]
+    piece_bytes = plan.piece_bytes if plan.engine == "local" else plane.largest
+    piece_bytes = plan.schedule.piece_bytes(plan.vector_bytes, piece_bytes, plane.finest)
     whole = sum(plan.schedule.sends(rank) for rank in range(plan.workers))
     whole += 2 * len(plan.pushes)
     if not whole:
