@@ -54,9 +54,9 @@ bench-fidelity: $(ready) ## compare what is declared with what containers get [R
 	$(bin)/python -m compose.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 # gloo comes with PyTorch, in an environment of its own and only when asked for.
-bench-transport: $(ready) ## compare the data planes with gloo and the links' bound [TORCH=1 ARGS='--write "my machine"']
+bench-transport: $(ready) ## compare the data planes with gloo and the links' bound [ROWS=unshaped,pair TORCH=1 ARGS='--write "my machine"']
 	$(if $(TORCH),$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet 'torch==2.13.0' numpy)
-	$(bin)/python -m compose.transports $(ARGS)
+	$(bin)/python -m compose.transports $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 bench-repeats: $(ready) ## run one short trial in containers again and again, of which no verdict may flag any [COUNT=20]
 	PYTHON=$(bin)/python .ci/none-flagged $(or $(COUNT),20)

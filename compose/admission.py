@@ -225,8 +225,9 @@ def _load(plan: Plan, part: Plan | AfterSwitch, capacity: Capacity, mathematics_
 
 def _messages(plan: Plan, schedule: Schedule, size_bytes: int) -> int:
     """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
-    piece_bytes = plan.piece_bytes if plan.engine == "local" else PLANES[plan.transport].largest
-    piece_bytes = min(piece_bytes, schedule.segment_bytes or piece_bytes)
+    plane = PLANES[plan.transport]
+    piece_bytes = plan.piece_bytes if plan.engine == "local" else plane.largest
+    piece_bytes = schedule.piece_bytes(plan.vector_bytes, piece_bytes, plane.finest)
     whole = sum(schedule.sends(rank) for rank in range(plan.workers)) or 2 * len(plan.pushes)
     return whole * ceil(size_bytes / whole / piece_bytes) if whole else 0
 

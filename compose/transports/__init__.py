@@ -1,4 +1,5 @@
-"""How fast are vectors summed, and by whom? `make bench-transport` compares our data planes, gloo and the bound.
+"""How fast are vectors summed and sent, and by whom? `make bench-transport` compares our data planes with others.
 
-`spaces` are the links, `ranks` the processes behind them: `rank` is a program over our planes, `gloo` one over its own.
+`cases` are what is measured and must hold, `spaces` the links, `ranks` the processes behind them, `jobs` how they are
+spoken to: `rank` is a program over our planes; `gloo`, `raw` and `textbook` are the rivals.
 """

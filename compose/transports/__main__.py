@@ -1,18 +1,17 @@
-"""`make bench-transport`: sum vectors over each data plane and over gloo, which take turns in every round.
+"""`make bench-transport`: sum and send vectors over each data plane and over rivals, which take turns in every round.
 
-Links are network namespaces of this host where it lets us make some (root, `ip`, `tc`), shaped as those of containers;
-otherwise only what is not shaped is measured, on loopback. The bound is 2(n-1)/n of the vector over the raw rate, of
-which headers leave 1448/1514.
+ROWS=unshaped,pair names some rows; all when absent. Links are network namespaces of this host where it lets us make
+some (root, `ip`, `tc`), shaped as those of containers; otherwise only what is not shaped is measured, on loopback.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -22,81 +21,74 @@ from compose.engines.local import LocalEngine
 from compose.fidelity.origin import origin
 from compose.interrupt import stoppable
 from compose.transports import spaces
-from compose.transports.ranks import GLOO, Group, Took, group, with_torch
+from compose.transports.cases import BOUND, GLOO, MB, RIVALS, ROWS, Case, Reached, told
+from compose.transports.jobs import Job
+from compose.transports.ranks import Group, Took, group, with_torch
 from services.transport.planes import PLANES
 
 ROUNDS, FEWEST_ROUNDS = 7, 7
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "transport.md"
-KB, MB = 1_000, 1_000_000
-SIZES = (4096, MB, 10 * MB, 100 * MB)
-RANKS = (2, 4, 8)
-RATES: Mapping[str, float | None] = {"none": None, "1gbit": 1e9, "100mbit": 1e8}
 WORK_S, MOST_CALLS = 0.4, 40  # of one variant in one round
-TOO_LONG_S = 4.0  # a call that would take longer is left out
-UNSHAPED_BPS = 8e9  # about; decides only how many calls there are
+LONG_S = 0.5  # a call that takes longer needs no other before it that is not counted
 FIRST_PORT = 42_000
 TORCH = "torch==2.13.0"
-HEAD = ("link", "n", "vector", "by", "ms, median (range)", "CPU ms", "of the bound", "times gloo")
-
-Samples = dict[tuple[str, int], dict[str, list[Took]]]  # (rate, size) -> by variant, one per round
+HEAD = ("", "row", "n", "vector", "by", "ms, median (range)", "CPU ms", "reached", "gate")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One size on one kind of link."""
+    """One size of a case."""
 
-    link: str
-    ranks: int
+    name: str
+    case: Case
     size_bytes: int
-    took: Mapping[str, Sequence[Took]]  # by variant
+    took: Mapping[str, Sequence[Took]]  # by variant, one per round
+
+    def reached(self, by: str) -> Reached:
+        """A variant beside the bound and its rivals; these themselves have no gates."""
+        best = {name: median(each.seconds for each in found) for name, found in self.took.items()}
+        bound_s = self.case.bound_s(self.size_bytes)
+        found = {BOUND: bound_s / best[by]} if bound_s else {}
+        found |= {rival: best[rival] / best[by] for rival in RIVALS[self.case.what] if rival in best and rival != by}
+        return Reached(self.case.sizes[self.size_bytes].get(by, {}), found)
 
     def lines(self) -> Iterator[tuple[str, ...]]:
         """A line of the table per variant."""
-        best = {name: median(each.seconds for each in found) for name, found in self.took.items()}
         for name, found in self.took.items():
             ms = [1e3 * each.seconds for each in found]
-            cpu_ms = 1e3 * median(each.cpu_s for each in found)
-            rate_bps = RATES[self.link]
-            bound = f"{bound_s(self.ranks, self.size_bytes, rate_bps) / best[name]:.3f}" if rate_bps else "–"
-            ratio = f"{best[GLOO] / best[name]:.2f}" if GLOO in best else "–"
-            told = f"{median(ms):.3g} ({min(ms):.3g} - {max(ms):.3g})"
-            yield self.link, str(self.ranks), size(self.size_bytes), name, told, f"{cpu_ms:.3g}", bound, ratio
+            spread = f"{median(ms):.3g} ({min(ms):.3g} - {max(ms):.3g})"
+            cpu_ms, reached = 1e3 * median(each.cpu_s for each in found), self.reached(name)
+            what = self.name, str(self.case.ranks), size(self.size_bytes), name
+            yield reached.mark, *what, spread, f"{cpu_ms:.3g}", told(reached.found), told(reached.least, "≥ ")
 
 
 def main() -> int:
-    """Measure, print, and write when asked to."""
+    """Measure, print, and write when asked to; 1 when a gate does not hold."""
     asked = _arguments()
-    torch = with_torch(asked.torch)
-    variants = [*PLANES, *([GLOO] if torch else [])]
-    here = origin(LocalEngine())
-    rounds = max(asked.rounds, FEWEST_ROUNDS)
-    links = [link for link in asked.links if link == "none" or not spaces.refusal()]
-    lines, congestion = [*_lines([HEAD, ("---",) * len(HEAD)])], ""
+    names = [name for name in asked.rows.split(",") if name] or list(ROWS)
+    if unknown := [name for name in names if name not in ROWS]:
+        sys.stderr.write(f"there is no row {unknown[0]}; rows are {', '.join(ROWS)}\n")
+        return 2
+    torch, here, rounds = with_torch(asked.torch), origin(LocalEngine()), max(asked.rounds, FEWEST_ROUNDS)
+    lines = [*_table([HEAD, ("---",) * len(HEAD)])]
     sys.stdout.write("\n".join(lines) + "\n")
+    rows, left_out = [], []
     with stoppable():
-        for link, ranks in product(links, asked.ranks):
-            sizes = [each for each in asked.sizes if expected_s(ranks, each, RATES[link]) <= TOO_LONG_S]
-            congestion, rows = _measured(link, ranks, sizes, variants, rounds, torch)
-            found = [*_lines(line for row in rows for line in row.lines())]
-            sys.stdout.write("\n".join(found) + "\n")
-            lines += found
-    remarks = ["", *_remarks(asked.links, links, torch, congestion)]
+        for name in names:
+            for case in ROWS[name]:
+                if refusal := _refusal(case):
+                    left_out.append(f"Not measured: {name}; {refusal}.")
+                    continue
+                rows += (found := _measured(name, case, rounds, torch))
+                lines += (news := [*_table(line for row in found for line in row.lines())])
+                sys.stdout.write("\n".join(news) + "\n")
+    remarks = ["", *_remarks(torch), *dict.fromkeys(left_out)]
     sys.stdout.write("\n".join(remarks) + "\n")
     if asked.write:
         head = f"{_head(asked.write, here.host)} Measured by {here}, {rounds} rounds."
         text = "\n".join((*lines, *remarks))
         RESULTS.write_text(f"# What `make bench-transport` printed\n\n{head}\n\n{text}\n", encoding="utf-8")
-    return 0
-
-
-def bound_s(ranks: int, size_bytes: int, rate_bps: float) -> float:
-    """The least that a sum over `ranks` can take: every uplink carries 2(n-1)/n of the vector at the raw rate."""
-    return 8 * 2 * (ranks - 1) / ranks * size_bytes / rate_bps
-
-
-def expected_s(ranks: int, size_bytes: int, rate_bps: float | None) -> float:
-    """About what a call takes."""
-    return bound_s(ranks, size_bytes, rate_bps or UNSHAPED_BPS / ranks)
+    return int(any(row.reached(by).mark == "NOT OK" for row in rows for by in row.took))
 
 
 def size(count: int) -> str:
@@ -104,42 +96,55 @@ def size(count: int) -> str:
     return f"{count // MB} MB" if count >= MB else f"{count} B"
 
 
-def _measured(
-    link: str, ranks: int, sizes: Sequence[int], variants: Sequence[str], rounds: int, torch: str | None
-) -> tuple[str, list[Row]]:
-    """All sizes on one kind of link; which congestion control it had."""
-    took: dict[int, dict[str, list[Took]]] = {each: defaultdict(list) for each in sizes}
-    rate_bps = RATES[link]
+def _refusal(case: Case) -> str | None:
+    """Why this host can't measure it; None when it can."""
+    if case.rate_bps is None:
+        return None
+    return spaces.refusal() or (spaces.refusal_of_delays() if case.delay_s else None)
+
+
+def _measured(name: str, case: Case, rounds: int, torch: str | None) -> list[Row]:
+    """All sizes of a case, the processes of all variants being there at once."""
+    took: dict[int, dict[str, list[Took]]] = {each: defaultdict(list) for each in case.sizes}
     with ExitStack() as stack:
-        opened: AbstractContextManager[spaces.Space]
-        opened = spaces.loopback(ranks) if rate_bps is None else spaces.bridged(ranks, rate_bps)
-        space = stack.enter_context(opened)
-        secrets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-bench-")))
-        issue("bench", [f"rank-{rank}" for rank in range(ranks)], secrets)
-        groups: list[Group] = []
-        for number, name in enumerate(variants):
-            ports = [FIRST_PORT + number * max(RANKS) + rank for rank in range(ranks)]
-            groups.append(stack.enter_context(group(name, space, ports, secrets, torch)))
+        groups = _groups(stack, case, torch)
         for turn in range(rounds):
-            sys.stderr.write(f"{link}, {ranks} ranks, round {turn + 1}/{rounds}\n")
-            for each in sizes:
-                calls = max(1, min(MOST_CALLS, round(WORK_S / expected_s(ranks, each, rate_bps))))
+            sys.stderr.write(f"{name}, {case.ranks} ranks, round {turn + 1}/{rounds}\n")
+            for each in case.sizes:
                 for known in groups[turn % len(groups) :] + groups[: turn % len(groups)]:
-                    took[each][known.name].append(known.work(each, calls))
-    rows = [Row(link, ranks, each, {name: took[each][name] for name in variants}) for each in sizes]
-    return space.congestion, rows
+                    took[each][known.name].append(known.work(_job(case, each)))
+    return [Row(name, case, each, {known.name: took[each][known.name] for known in groups}) for each in case.sizes]
 
 
-def _lines(cells: Iterable[Sequence[str]]) -> Iterator[str]:
+def _groups(stack: ExitStack, case: Case, torch: str | None) -> list[Group]:
+    """The ranks of all variants, until the stack closes."""
+    opened: AbstractContextManager[spaces.Space]
+    opened = spaces.bridged(case.ranks, case.rate_bps, case.delay_s) if case.rate_bps else spaces.loopback(case.ranks)
+    space = stack.enter_context(opened)
+    secrets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-bench-")))
+    issue("bench", [f"rank-{rank}" for rank in range(case.ranks)], secrets)
+    groups = []
+    for number, name in enumerate((*PLANES, *(each for each in RIVALS[case.what] if each != GLOO or torch))):
+        ports = [FIRST_PORT + number * case.ranks + rank for rank in range(case.ranks)]
+        groups.append(stack.enter_context(group(name, space, ports, secrets, torch)))
+    return groups
+
+
+def _job(case: Case, size_bytes: int) -> Job:
+    call_s = case.expected_s(size_bytes)
+    calls = max(1, min(MOST_CALLS, round(WORK_S / call_s)))
+    return {"what": case.what, "size_bytes": size_bytes, "calls": calls, "warm_ups": int(call_s < LONG_S)}
+
+
+def _table(cells: Iterable[Sequence[str]]) -> Iterator[str]:
     """Lines of Markdown."""
     return (f"| {' | '.join(line)} |" for line in cells)
 
 
-def _remarks(wanted: Sequence[str], links: Sequence[str], torch: str | None, congestion: str) -> Iterator[str]:
+def _remarks(torch: str | None) -> Iterator[str]:
     """What a reader has to know."""
-    yield f"Congestion control: {congestion}. Vectors up to 128 KiB go by recursive doubling over our planes."
-    if missing := [link for link in wanted if link not in links]:
-        yield f"Not measured: {', '.join(missing)}; {spaces.refusal()}."
+    yield f"Congestion control: {spaces.congestion()}. Vectors up to 128 KiB are summed by recursive doubling."
+    yield "pair: until the other has the vector. beside: 100 bytes and their answer, while the vector is under way."
     if torch is None:
         yield f"No gloo to compare with: `TORCH=1 make bench-transport` installs {TORCH} beside .venv."
 
@@ -150,10 +155,8 @@ def _head(machine: str, host: Fingerprint) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="compose.transports", description=__doc__)
+    parser.add_argument("--rows", default=os.environ.get("ROWS", ""), help=f"some of {', '.join(ROWS)}, by commas")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"at least {FEWEST_ROUNDS}")
-    parser.add_argument("--links", nargs="+", choices=RATES, default=list(RATES))
-    parser.add_argument("--ranks", nargs="+", type=int, choices=RANKS, default=list(RANKS))
-    parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES), help="bytes")
     parser.add_argument("--torch", default=".venv-torch/bin/python", help="an interpreter that has PyTorch")
     parser.add_argument("--write", metavar="MACHINE", help=f"also into {RESULTS.name}, under this name of the machine")
     return parser.parse_args()

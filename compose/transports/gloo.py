@@ -1,6 +1,6 @@
 """One rank over gloo, to compare with: run by an interpreter that has PyTorch, without any module of ours.
 
-Speaks as `rank` does: jobs in, what they took out.
+Speaks as `jobs` says.
 """
 
 import json
@@ -13,8 +13,6 @@ from statistics import median
 import numpy as np
 import torch
 import torch.distributed as dist
-
-WARM_UPS = 1
 
 
 def main() -> None:
@@ -32,8 +30,8 @@ def main() -> None:
 
 def _done(job: dict[str, int], ranks: int) -> dict[str, float]:
     taken, before = [], 0.0
-    for call in range(WARM_UPS + job["calls"]):
-        before = _cpu_s() if call == WARM_UPS else before
+    for call in range(job["warm_ups"] + job["calls"]):
+        before = _cpu_s() if call == job["warm_ups"] else before
         vector = np.ones(job["size_bytes"] // 4, np.float32)
         tensor = torch.from_numpy(vector)
         started = time.perf_counter()
@@ -41,7 +39,7 @@ def _done(job: dict[str, int], ranks: int) -> dict[str, float]:
         taken.append(time.perf_counter() - started)
         if vector[0] != ranks or vector[-1] != ranks:
             raise ValueError(f"the sum of {ranks} ones is not {vector[0]}")
-    return {"seconds": median(taken[WARM_UPS:]), "cpu_s": (_cpu_s() - before) / job["calls"]}
+    return {"seconds": median(taken[job["warm_ups"] :]), "cpu_s": (_cpu_s() - before) / job["calls"]}
 
 
 def _cpu_s() -> float:

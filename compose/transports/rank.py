@@ -1,33 +1,34 @@
 """One rank over a data plane of ours: `python -m compose.transports.rank '{"plane": "tcp", "rank": 0, ...}'`.
 
-A line in is a job, such as `{"size_bytes": 4096, "calls": 50}`; a line out is what a call took here, in seconds, and
-its CPU time. Vectors are summed by the same code as in trials.
+`jobs` says how it is spoken to. Vectors are summed and sent by the same code as in trials.
 """
 
 import asyncio
 import json
-import resource
 import sys
 import time
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from statistics import median
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
+from compose.transports.jobs import What, serve
 from services.clock import WallClock, precise_loop
-from services.collectives import RecursiveDoubling, Ring
+from services.collectives import RecursiveDoubling, Ring, Schedule
 from services.collectives.executor import all_reduce
-from services.device import HostArray
 from services.identity import Identity
 from services.plan import Address
 from services.scenario import TransportName
-from services.transport.base import Transport
+from services.transport.base import Message, Stage, Tag, Transport
 from services.transport.planes import PLANES
+from services.transport.vectors import send_vector
 
 PATIENCE_S, LIFE_S = 60.0, 3600.0
-WARM_UPS = 1
 DOUBLED_BYTES = 128 << 10  # up to here log2(n) exchanges of everything are faster than 2(n - 1) of a part
+SMALL = b"x" * 100
+HEAD_START_S = 0.02  # for a vector, before a small message follows it
 
 
 class Task(TypedDict):
@@ -54,37 +55,76 @@ async def _live(task: Task) -> None:
     transport = PLANES[task["plane"]](addresses, identity, WallClock(), PATIENCE_S, LIFE_S)
     await transport.start()
     await transport.connect(name for name in ranks if name != me)
-    await _work(transport, ranks, task["rank"])
+    await serve(_Rank(transport, ranks, task["rank"]).call)
     await transport.stop()
 
 
-async def _work(transport: Transport, ranks: tuple[str, ...], rank: int) -> None:
-    loop, step = asyncio.get_running_loop(), 0
-    print("ready", flush=True)  # noqa: T201 - the bench reads it
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        job = json.loads(line)
-        taken, before = [], 0.0
-        for call in range(WARM_UPS + job["calls"]):
-            before = _cpu_s() if call == WARM_UPS else before
-            vector = np.ones(job["size_bytes"] // 4, np.float32)
-            started = time.perf_counter()
-            await _sum(transport, ranks, rank, step, vector)
-            taken.append(time.perf_counter() - started)
-            step += 1
-            if vector[0] != len(ranks) or vector[-1] != len(ranks):
-                raise ValueError(f"the sum of {len(ranks)} ones is not {vector[0]}")
-        answer = {"seconds": median(taken[WARM_UPS:]), "cpu_s": (_cpu_s() - before) / job["calls"]}
-        print(json.dumps(answer), flush=True)  # noqa: T201 - the bench reads it
+class _Rank:
+    """Its jobs, each call under a step of its own."""
+
+    def __init__(self, transport: Transport, ranks: Sequence[str], rank: int) -> None:
+        self._transport = transport
+        self._ranks = ranks
+        self._rank = rank
+        self._step = 0
+
+    async def call(self, what: What, size_bytes: int) -> float | None:
+        """Seconds; where one rank sends to another, those of the sender."""
+        self._step += 1
+        if what == "sum":
+            return await self._sum(size_bytes)
+        talk = {("pair", 0): self._send, ("pair", 1): self._hear, ("beside", 0): self._hurry, ("beside", 1): self._echo}
+        return await talk[what, self._rank](size_bytes)
+
+    async def _sum(self, size_bytes: int) -> float:
+        vector = np.ones(size_bytes // 4, np.float32)
+        schedule = _schedule(len(self._ranks), size_bytes)
+        started = time.perf_counter()
+        await all_reduce(self._transport, self._ranks, self._rank, schedule, self._step, vector)
+        seconds = time.perf_counter() - started
+        if vector[0] != len(self._ranks) or vector[-1] != len(self._ranks):
+            raise ValueError(f"the sum of {len(self._ranks)} ones is not {vector[0]}")
+        return seconds
+
+    async def _send(self, size_bytes: int) -> float:
+        """A vector, until the other has it."""
+        vector = np.ones(size_bytes // 4, np.float32)
+        started = time.perf_counter()
+        await send_vector(self._transport, self._ranks[1], Message(Tag(self._step, Stage.PUSH)), vector)
+        await self._transport.recv(self._ranks[1], Tag(self._step, Stage.REPLY))
+        return time.perf_counter() - started
+
+    async def _hear(self, size_bytes: int) -> None:
+        """Take the vector piece by piece, as a sum would; say that all of it has come."""
+        taken = piece = 0
+        while taken < size_bytes:
+            taken += (await self._transport.recv(self._ranks[0], Tag(self._step, Stage.PUSH, 0, piece))).size
+            piece += 1
+        await self._transport.send(self._ranks[0], Message(Tag(self._step, Stage.REPLY)))
+
+    async def _hurry(self, size_bytes: int) -> float:
+        """A small message and its answer, while a vector is under way to the same node."""
+        vector = asyncio.create_task(self._send(size_bytes))
+        await asyncio.sleep(HEAD_START_S)
+        if vector.done():
+            raise ValueError(f"{size_bytes} bytes are too few to be under way for {HEAD_START_S} s")
+        started = time.perf_counter()
+        await self._transport.send(self._ranks[1], Message(Tag(self._step, Stage.PUSH, 1), SMALL))
+        await self._transport.recv(self._ranks[1], Tag(self._step, Stage.REPLY, 1))
+        seconds = time.perf_counter() - started
+        await vector
+        return seconds
+
+    async def _echo(self, size_bytes: int) -> None:
+        vector = asyncio.create_task(self._hear(size_bytes))
+        await self._transport.recv(self._ranks[0], Tag(self._step, Stage.PUSH, 1))
+        await self._transport.send(self._ranks[0], Message(Tag(self._step, Stage.REPLY, 1), SMALL))
+        await vector
 
 
-async def _sum(transport: Transport, ranks: tuple[str, ...], rank: int, step: int, vector: HostArray) -> None:
-    collective = RecursiveDoubling() if vector.nbytes <= DOUBLED_BYTES else Ring()
-    await all_reduce(transport, ranks, rank, collective.schedule(len(ranks)), step, vector)
-
-
-def _cpu_s() -> float:
-    usage: Any = resource.getrusage(resource.RUSAGE_SELF)
-    return float(usage.ru_utime + usage.ru_stime)
+@cache  # as in trials, whose plan has one
+def _schedule(ranks: int, size_bytes: int) -> Schedule:
+    return (RecursiveDoubling() if size_bytes <= DOUBLED_BYTES else Ring()).schedule(ranks)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,12 @@ from statistics import fmean
 from typing import Any
 
 from compose.engines.local import ENVIRONMENT
+from compose.transports.cases import GLOO, RAW, TEXTBOOK
+from compose.transports.jobs import Answer, Job
 from compose.transports.spaces import Space
 from services.errors import HostError
 
-GLOO = "gloo"
+PROGRAMS: Mapping[str, str] = {RAW: "raw", TEXTBOOK: "textbook"}  # all others are planes of ours
 ANSWER_S = 5.0  # for the ranks to end once their input has
 
 
@@ -35,17 +37,17 @@ class Group:
     name: str
     processes: Sequence["subprocess.Popen[str]"]
 
-    def work(self, size_bytes: int, calls: int) -> Took:
-        """Sum vectors of this size; the mean over the ranks of each one's median.
+    def work(self, job: Job) -> Took:
+        """Do it; the mean over the ranks of each one's median.
 
         Raises:
             HostError: a rank has failed.
         """
-        job = json.dumps({"size_bytes": size_bytes, "calls": calls})
         for process in self.processes:
-            _tell(process, job)
-        answers = [json.loads(_hear(self.name, process)) for process in self.processes]
-        return Took(fmean(each["seconds"] for each in answers), sum(each["cpu_s"] for each in answers))
+            _tell(process, json.dumps(job))
+        answers: list[Answer] = [json.loads(_hear(self.name, process)) for process in self.processes]
+        seconds = fmean(each["seconds"] for each in answers if each["seconds"] is not None)
+        return Took(seconds, sum(each["cpu_s"] for each in answers))
 
 
 @contextmanager
@@ -53,7 +55,7 @@ def group(name: str, space: Space, ports: Sequence[int], secrets: Path, torch: s
     """The ranks of a variant, connected.
 
     Args:
-        name: of a data plane, or `gloo`.
+        name: of a data plane, or a rival.
         space: where they live.
         ports: on which they listen.
         secrets: folder of each rank's certificate and key.
@@ -67,7 +69,7 @@ def group(name: str, space: Space, ports: Sequence[int], secrets: Path, torch: s
         processes = []
         for rank, prefix in enumerate(space.prefixes):
             told = json.dumps(task | {"rank": rank, "plane": name, "secrets": str(secrets)})
-            processes.append(stack.enter_context(_process([*prefix, *_program(name, torch), told])))
+            processes.append(stack.enter_context(_process([*prefix, *_program(name, torch), told], name)))
         for process in processes:
             if (said := _hear(name, process).strip()) != "ready":
                 raise HostError(f"{name}: a rank said {said!r} instead of being ready")
@@ -91,14 +93,19 @@ def with_torch(named: str) -> str | None:
 def _program(name: str, torch: str | None) -> list[str]:
     if name == GLOO and torch is not None:
         return [torch, str(Path(__file__).with_name("gloo.py"))]
-    return [sys.executable, "-m", "compose.transports.rank"]
+    return [sys.executable, "-m", f"compose.transports.{PROGRAMS.get(name, 'rank')}"]
 
 
 @contextmanager
-def _process(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
+def _process(command: list[str], name: str) -> Iterator["subprocess.Popen[str]"]:
     """A process of our own that is gone afterwards."""
+    bare = {key: value for key, value in os.environ.items() if key not in ENVIRONMENT}
     with subprocess.Popen(  # noqa: S603 - our own modules, our own arguments
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=bare if name == TEXTBOOK else {**bare, **ENVIRONMENT},
     ) as process:
         try:
             yield process

@@ -1,9 +1,11 @@
 """Links to measure on: network namespaces of this host, joined by a bridge, with rates as containers have them."""
 
+import json
 import os
 import secrets
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,7 +27,6 @@ class Space:
     hosts: tuple[str, ...]  # address of each rank
     prefixes: tuple[tuple[str, ...], ...]  # of each rank's command
     interface: str
-    congestion: str
 
 
 @cache
@@ -43,22 +44,32 @@ def refusal() -> str | None:
     return None
 
 
+def refusal_of_delays() -> str | None:
+    """Why a host with namespaces can't delay packets in them; None when it can."""
+    return None if shutil.which("iptables-nft") else "iptables-nft not found (Debian, Ubuntu: apt-get install iptables)"
+
+
+def congestion() -> str:
+    """The congestion control of all streams."""
+    return CONGESTION_FILE.read_text().strip() if refusal() else CONGESTION
+
+
 @contextmanager
 def loopback(ranks: int) -> Iterator[Space]:
     """All ranks at one address; in a namespace of their own where this host has them, else on the host's loopback."""
     hosts = ("127.0.0.1",) * ranks
     if refusal():
-        yield Space(hosts, ((),) * ranks, "lo", CONGESTION_FILE.read_text().strip())
+        yield Space(hosts, ((),) * ranks, "lo")
         return
     with ExitStack() as stack:
         name = _namespace(stack)
         _run("ip", "-n", name, "link", "set", "lo", "up")
-        yield Space(hosts, (("ip", "netns", "exec", name),) * ranks, "lo", CONGESTION)
+        yield Space(hosts, (("ip", "netns", "exec", name),) * ranks, "lo")
 
 
 @contextmanager
-def bridged(ranks: int, rate_bps: float) -> Iterator[Space]:
-    """Every rank in a namespace of its own behind an uplink of this rate.
+def bridged(ranks: int, rate_bps: float, delay_s: float = 0.0) -> Iterator[Space]:
+    """Every rank in a namespace of its own behind an uplink of this rate; what comes in waits for `delay_s`.
 
     Raises:
         HostError: this host can't.
@@ -72,7 +83,9 @@ def bridged(ranks: int, rate_bps: float) -> Iterator[Space]:
         for rank, (name, host) in enumerate(zip(names, hosts, strict=True)):
             _plug_in(hub, f"port{rank}", name, host)
             _shape(name, rate_bps)
-        yield Space(hosts, tuple(("ip", "netns", "exec", name) for name in names), "eth0", CONGESTION)
+            if delay_s:
+                _delay(stack, name, delay_s)
+        yield Space(hosts, tuple(("ip", "netns", "exec", name) for name in names), "eth0")
 
 
 def _namespace(stack: ExitStack) -> str:
@@ -100,6 +113,21 @@ def _shape(name: str, rate_bps: float) -> None:
     limits = ("rate", rate, "ceil", rate, "burst", burst, "cburst", burst, "quantum", "65536")
     _run(*tc, "class", "add", "dev", "eth0", "parent", "1:", "classid", "1:1", "htb", *limits)
     _run(*tc, "qdisc", "add", "dev", "eth0", "parent", "1:1", "handle", "10:", "pfifo", "limit", "1000")
+
+
+def _delay(stack: ExitStack, name: str, delay_s: float) -> None:
+    """The delay line of trials, on everything that comes in; it ends with its input."""
+    inside = ("ip", "netns", "exec", name)
+    _run(*inside, "iptables-nft", "-A", "INPUT", "-i", "eth0", "-j", "NFQUEUE", "--queue-num", "0")
+    queues = {"0": {"path": {"delay_s": delay_s, "jitters": [], "losses": []}}}
+    command = (*inside, sys.executable, "-m", "services.shaper.delay_line")
+    line = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    stack.enter_context(line)
+    assert line.stdin is not None and line.stdout is not None  # noqa: S101, PT018 - both are piped
+    line.stdin.write(json.dumps(queues) + "\n")
+    line.stdin.flush()
+    if not line.stdout.readline():
+        raise HostError("the delay line has ended; what it said stands above")
 
 
 def _remove(name: str) -> None:

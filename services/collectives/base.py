@@ -80,6 +80,14 @@ class Schedule(Record):
             raise ProtocolError(f"a vector of {size} entries is not one of arrays of {self.tensors}")
         return tuple(Range(start, stop) for start, stop in pairwise(accumulate(self.tensors, initial=0)))
 
+    def piece_bytes(self, size_bytes: int, most: int, finest: int) -> int:
+        """The longest message for a vector of `size_bytes`; a transport likes `most` best, and none below `finest`.
+
+        In a pipeline a chunk is two pieces at least: while one comes, the link passes on the other.
+        """
+        most = min(most, self.segment_bytes or most)
+        return min(most, max(finest, -(-size_bytes // (2 * self.parts)))) if self.pipelined else most
+
     def partners(self, rank: int) -> frozenset[int]:
         """Ranks to which `rank` sends anything."""
         return frozenset(target for source, target in self.edges if source == rank)

@@ -2,21 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
 from heapq import heappop, heappush
 from itertools import count
 
-import numpy as np
-
 from services.collectives.base import Schedule
 from services.collectives.part import Act, part_of
-from services.compressors import Compressor, Identity, from_wire, to_wire
+from services.collectives.payloads import PLAIN, Payloads, payloads
+from services.compressors import Compressor
 from services.device import HostArray
-from services.layout import Range
-from services.transport.base import Buffer, Message, Stage, Tag, Transport
+from services.transport.base import Message, Stage, Tag, Transport
 
-PLAIN = Identity()
 STAGES = {"adds": Stage.SUM, "copies": Stage.SPREAD, "allows": Stage.ALLOW}
 
 
@@ -31,8 +27,7 @@ async def all_reduce(
 ) -> None:
     """Replace `vector`, shape (n,) in host memory, by its sum over all ranks, in place.
 
-    What is rounded on the wire is rounded at its sender too, and totals are passed on as they came: so all ranks end
-    with the same bits.
+    All ranks end with the same bits, whatever is rounded on the wire.
 
     Args:
         transport: of this node.
@@ -45,12 +40,11 @@ async def all_reduce(
     """
     if not schedule.rounds:
         return
-    piece_bytes = min(transport.piece_bytes, schedule.segment_bytes or transport.piece_bytes)
+    piece_bytes = schedule.piece_bytes(vector.nbytes, transport.piece_bytes, transport.finest_bytes)
     part = part_of(schedule, rank, vector.size, max(1, piece_bytes // vector.itemsize))
-    walk = _Walk(transport, ranks, step, vector, compressor, part.pieces, _Turns() if schedule.sums_first else None)
-    await walk.go(part.acts)
-    if compressor != PLAIN:
-        walk.round_what_was_not_sent()
+    held = payloads(compressor, vector, part.pieces)
+    await _Walk(transport, ranks, step, part.acts, held, _Turns() if schedule.sums_first else None).go()
+    held.finish()
 
 
 class _Turns:
@@ -77,78 +71,63 @@ class _Turns:
                 heappop(self._waiting)[-1].set()
 
 
-@dataclass(frozen=True)
 class _Walk:
     """One rank's acts on one vector."""
 
-    transport: Transport
-    ranks: Sequence[str]
-    step: int
-    vector: HostArray
-    compressor: Compressor
-    pieces: Sequence[Range]
-    turns: "_Turns | None"
-    totals: dict[int, Buffer] = field(default_factory=dict)  # piece -> how everybody gets its total
+    def __init__(
+        self,
+        transport: Transport,
+        ranks: Sequence[str],
+        step: int,
+        acts: Sequence[Act],
+        held: Payloads,
+        turns: _Turns | None,
+    ) -> None:
+        self._transport = transport
+        self._ranks = ranks
+        self._step = step
+        self._acts = acts
+        self._held = held
+        self._turns = turns
+        self._missing = [len(act.after) for act in acts]  # acts that must still end before each
 
-    async def go(self, acts: Sequence[Act]) -> None:
-        """Do each as soon as those are over that it must wait for."""
-        over = [asyncio.Event() for _ in acts]
+    async def go(self) -> None:
+        """Do each act as soon as those are over that it must wait for."""
         async with asyncio.TaskGroup() as group:
-            for act, done in zip(acts, over, strict=True):
-                group.create_task(self._when_due(act, [over[earlier] for earlier in act.after], done))
+            await self._follow(group, [act for act in self._acts if not act.after])
 
-    async def _when_due(self, act: Act, earlier: Sequence[asyncio.Event], done: asyncio.Event) -> None:
-        for event in earlier:
-            await event.wait()
-        await self._do(act)
-        done.set()
+    async def _follow(self, group: asyncio.TaskGroup, due: Sequence[Act]) -> None:
+        """Do the first here and then what it has made possible: a task for every act would cost more than the act."""
+        while due:
+            act, *others = due
+            for other in others:
+                group.create_task(self._follow(group, (other,)))
+            await self._do(act)
+            due = [self._acts[number] for number in act.then if self._is_due(number)]
+
+    def _is_due(self, number: int) -> bool:
+        """Whether that was the last for which it had to wait."""
+        self._missing[number] -= 1
+        return not self._missing[number]
 
     async def _do(self, act: Act) -> None:
-        tag, peer = Tag(self.step, STAGES[act.does], act.chunk, act.number), self.ranks[act.peer]
-        if act.sends:
-            async with self.turns.of(act) if self.turns else nullcontext():
-                await self.transport.send(peer, Message(tag, self._payload(act)))
+        if not act.sends:
+            await self._take(act)
+        elif self._turns is None:
+            await self._send(act)
         else:
-            self._take(act, (await self.transport.recv(peer, tag)).data)
+            async with self._turns.of(act):
+                await self._send(act)
 
-    def _payload(self, act: Act) -> Buffer:
-        """What is sent: nothing in a token, else piece by piece, partial sums packed now and totals once."""
-        if act.does == "allows":
-            return b""
-        pack = self._pack if act.does == "adds" else self._total
-        data = [pack(k) for k in act.pieces]
-        return data[0] if len(data) == 1 else b"".join(data)
+    async def _send(self, act: Act) -> None:
+        data = b"" if act.does == "allows" else self._held.pack(act)
+        await self._transport.send(self._ranks[act.peer], Message(self._tag(act), data))
 
-    def _take(self, act: Act, data: Buffer) -> None:
-        view = memoryview(data).cast("B")
-        for k in act.pieces if act.does != "allows" else ():
-            piece = self.pieces[k].of(self.vector)
-            length = self.compressor.nbytes(piece.size, piece.dtype.name)
-            received, view = view[:length], view[length:]
-            if act.does == "adds":
-                np.add(self._unpack(received, piece), piece, out=piece)
-            else:
-                piece[:] = self._unpack(received, piece)
-                self.totals[k] = received
+    async def _take(self, act: Act) -> None:
+        room = None if act.does == "allows" else self._held.room(act)
+        message = await self._transport.recv(self._ranks[act.peer], self._tag(act), into=room)
+        if act.does != "allows" and message.data is not room:
+            self._held.take(act, message.data)
 
-    def round_what_was_not_sent(self) -> None:
-        """A total that others have got is rounded; whoever has formed it too and sent it to nobody rounds it alike."""
-        for k in range(len(self.pieces)):
-            self._total(k)
-
-    def _total(self, k: int) -> Buffer:
-        if k not in self.totals:
-            self.totals[k] = self._pack(k)
-        return self.totals[k]
-
-    def _pack(self, k: int) -> Buffer:
-        """A piece as it is sent; what is kept of it is what the others get."""
-        piece = self.pieces[k].of(self.vector)
-        payload, _ = self.compressor.compress(piece, None)
-        data = to_wire(payload).data
-        if self.compressor != PLAIN:
-            piece[:] = self._unpack(data, piece)
-        return data
-
-    def _unpack(self, data: Buffer, piece: HostArray) -> HostArray:
-        return from_wire(self.compressor, np.frombuffer(data, np.uint8), piece.size, piece.dtype.name)
+    def _tag(self, act: Act) -> Tag:
+        return Tag(self._step, STAGES[act.does], act.chunk, act.number)

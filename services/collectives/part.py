@@ -20,6 +20,8 @@ class Act(NamedTuple):
     number: int  # within its transfer
     pieces: range
     after: tuple[int, ...]  # acts that must be over before
+    then: tuple[int, ...] = ()  # acts that wait for this one
+    passed_on: bool = False  # one of these sends what this one has taken
 
 
 class Part(NamedTuple):
@@ -37,13 +39,26 @@ def part_of(schedule: Schedule, rank: int, size: int, length: int) -> Part:
     for each in schedule.rounds:
         script.send(transfer for transfer in each if transfer.source == rank)
         script.take(transfer for transfer in each if transfer.target == rank)
-    return Part(tuple(piece for pieces in cut for piece in pieces), tuple(script.acts))
+    return Part(tuple(piece for pieces in cut for piece in pieces), _linked(script.acts))
 
 
 def _pieces(chunk: Range, length: int) -> tuple[Range, ...]:
     """A chunk as ranges of at most `length` entries; none if it is empty."""
     ends = (*range(chunk.start, chunk.stop, length), chunk.stop)
     return tuple(Range(start, stop) for start, stop in pairwise(ends))
+
+
+def _linked(acts: Sequence[Act]) -> tuple[Act, ...]:
+    """The same acts; each knows which ones wait for it."""
+    then: defaultdict[int, list[int]] = defaultdict(list)
+    for number, act in enumerate(acts):
+        for earlier in act.after:
+            then[earlier].append(number)
+    sent = {number for number, act in enumerate(acts) if act.sends}
+    return tuple(
+        act._replace(then=tuple(then[number]), passed_on=not (act.sends or sent.isdisjoint(then[number])))
+        for number, act in enumerate(acts)
+    )
 
 
 class _Script:

@@ -73,6 +73,7 @@ class Transport(ABC):
 
     traffic: Traffic
     piece_bytes: int  # the largest payload that one message should carry
+    finest_bytes: int  # a pipeline is cut no finer: more messages would cost more than they hide
 
     @abstractmethod
     async def connect(self, names: Iterable[str]) -> None:
@@ -83,8 +84,14 @@ class Transport(ABC):
         """Hand a message to the network; returns when the link has taken it, not when it has arrived."""
 
     @abstractmethod
-    async def recv(self, source: str, *tags: Tag) -> Message:
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
         """Wait for a message by name; of several names, for the first that comes.
+
+        Args:
+            source: who sends it.
+            tags: its names.
+            into: memory as long as the payload, lent until this returns. A transport that can writes the payload there,
+                and its message then has this very object as data; after an error it holds anything.
 
         Raises:
             DeadlineExceeded: it did not come within the plan's step timeout.

@@ -16,6 +16,7 @@ class LoopbackTransport(Transport):
     def __init__(self, inner: Transport, node: str, mailbox: Mailbox) -> None:
         self.traffic = Traffic()
         self.piece_bytes = inner.piece_bytes
+        self.finest_bytes = inner.finest_bytes
         self._inner = inner
         self._node = node
         self._mailbox = mailbox
@@ -29,7 +30,7 @@ class LoopbackTransport(Transport):
         self.traffic.count(to, message.size, framing_bytes=0)
         return await self._inner.send(to, message)
 
-    async def recv(self, source: str, *tags: Tag) -> Message:
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
         if source != self._node:
-            return await self._inner.recv(source, *tags)
+            return await self._inner.recv(source, *tags, into=into)
         return await self._mailbox.take(source, *tags)

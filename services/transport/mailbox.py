@@ -21,6 +21,7 @@ class Mailbox:
         self._dilation = dilation
         self._waiting: dict[tuple[str, Tag], Message] = {}
         self._wanted: dict[tuple[str, Tag], asyncio.Future[Message]] = {}
+        self._lent: dict[tuple[str, Tag], memoryview] = {}  # by those who wait, for payloads
         self._seen: dict[str, set[Tag]] = defaultdict(set)
         self._newest: dict[tuple[str, int], int] = defaultdict(int)
         self._gone: dict[str, NetworkError] = {}
@@ -45,8 +46,13 @@ class Mailbox:
             if not future.done():
                 future.set_exception(error)
 
-    async def take(self, source: str, *tags: Tag) -> Message:
-        """The first message from `source` under one of the tags.
+    def lent(self, source: str, tag: Tag, size: int) -> memoryview | None:
+        """Memory where whoever waits for this message wants its payload, if it is `size` long; given out once."""
+        room = self._lent.get((source, tag))
+        return self._lent.pop((source, tag)) if room is not None and room.nbytes == size else None
+
+    async def take(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+        """The first message from `source` under one of the tags; `into` is lent meanwhile.
 
         Raises:
             DeadlineExceeded: none came in time.
@@ -60,6 +66,8 @@ class Mailbox:
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         for tag in tags:
             self._wanted[source, tag] = future
+            if into is not None:
+                self._lent[source, tag] = into
         self._await(future, source, tags)
         try:
             return await future
@@ -67,6 +75,7 @@ class Mailbox:
             del self._due[future]
             for tag in tags:
                 self._wanted.pop((source, tag), None)
+                self._lent.pop((source, tag), None)
 
     def _await(self, future: asyncio.Future[Message], source: str, tags: tuple[Tag, ...]) -> None:
         """Note until when; one timer serves all who wait, since all wait equally long."""

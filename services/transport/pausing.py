@@ -13,6 +13,7 @@ class PausingTransport(Transport):
     def __init__(self, inner: Transport, clock: Clock, hindrances: Hindrances) -> None:
         self.traffic = inner.traffic
         self.piece_bytes = inner.piece_bytes
+        self.finest_bytes = inner.finest_bytes
         self._inner = inner
         self._clock = clock
         self._hindrances = hindrances
@@ -24,8 +25,8 @@ class PausingTransport(Transport):
         await self._awake()
         await self._inner.send(to, message)
 
-    async def recv(self, source: str, *tags: Tag) -> Message:
-        message = await self._inner.recv(source, *tags)
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+        message = await self._inner.recv(source, *tags, into=into)
         await self._awake()
         return message
 

@@ -27,5 +27,7 @@ async def send_vector(transport: Transport, to: str, first: Message, vector: Hos
 async def recv_rest(transport: Transport, source: str, first: Message, out: HostArray) -> None:
     """Fill `out` with a vector whose first piece has been received."""
     for number, piece in enumerate(pieces(out, transport.piece_bytes)):
-        message = first if number == 0 else await transport.recv(source, first.tag._replace(piece=number))
-        piece[:] = np.frombuffer(message.data, piece.dtype)
+        room, tag = piece.data.cast("B"), first.tag._replace(piece=number)
+        message = first if number == 0 else await transport.recv(source, tag, into=room)
+        if message.data is not room:
+            piece[:] = np.frombuffer(message.data, piece.dtype)

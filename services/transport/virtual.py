@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from services.clock import VirtualClock
 from services.conditions import Conditions
-from services.links import FINE_QUANTUM_BYTES, Passage, Port, goodput
+from services.links import FINE_QUANTUM_BYTES, QUANTUM_BYTES, Passage, Port, goodput
 from services.network import Network
 from services.transport.base import Message, Tag, Traffic, Transport
 from services.transport.mailbox import Mailbox
@@ -66,6 +66,7 @@ class VirtualTransport(Transport):
     def __init__(self, fabric: Fabric, node: str) -> None:
         self.traffic = Traffic()
         self.piece_bytes = fabric.piece_bytes
+        self.finest_bytes = QUANTUM_BYTES
         self._fabric = fabric
         self._node = node
 
@@ -78,5 +79,5 @@ class VirtualTransport(Transport):
         async with self._fabric.links[self._node].leaving(to, message.size) as passage:
             self._fabric.carry(self._node, to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
 
-    async def recv(self, source: str, *tags: Tag) -> Message:
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:  # noqa: ARG002
         return await self._fabric.mailboxes[self._node].take(source, *tags)

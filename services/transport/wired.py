@@ -19,6 +19,7 @@ class WiredTransport(Transport):
     """One node's end of a data plane: a long-lived stream to every neighbour, opened with a signed identity."""
 
     largest: ClassVar[int]  # payload bytes of a message at which this plane is fastest
+    finest: ClassVar[int]  # of pieces that follow each other through the nodes
 
     def __init__(  # noqa: D417 - identity and clock are what their types say
         self,
@@ -41,6 +42,7 @@ class WiredTransport(Transport):
         """
         self.traffic = Traffic()
         self.piece_bytes = (shaping and shaping.piece_bytes) or self.largest
+        self.finest_bytes = self.finest
         self._addresses = addresses
         self._identity = identity
         self._clock = clock
@@ -77,8 +79,8 @@ class WiredTransport(Transport):
         async with self._shaping.leaving(to, message.size) as passage:
             return await self._write(to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
 
-    async def recv(self, source: str, *tags: Tag) -> Message:
-        return await self._mailbox.take(source, *tags)
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+        return await self._mailbox.take(source, *tags, into=into)
 
     async def _arrive(self, source: str, message: Message) -> None:
         """Deliver a message when its link has carried it; returns when the next one may come in."""

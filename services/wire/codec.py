@@ -27,8 +27,17 @@ _HEADER_BYTES, _PAD_BYTES, _PAD_AT = 78, 8, 23
 
 
 def encode(message: Message) -> bytes:
-    """The serialised `Part` of a message; one copy of the payload."""
-    return b"".join((prefix(message), message.data))
+    """The serialised `Part` of a message; one copy of the payload, or none where it came in just this message."""
+    begin = prefix(message)
+    return _as_it_came(begin, message.data) or b"".join((begin, message.data))
+
+
+def _as_it_came(begin: bytes, data: Buffer) -> bytes | None:
+    """The part of which `decode` has made `data` a view, if it begins alike."""
+    part = data.obj if isinstance(data, memoryview) else None
+    if isinstance(part, bytes) and len(part) == PREFIX_BYTES + len(data) and part.startswith(begin):
+        return part
+    return None
 
 
 def prefix(message: Message) -> bytes:
@@ -75,11 +84,15 @@ def size_of(values: Values) -> int:
     return int(a & 0x7F | (b & 0x7F) << 7 | (c & 0x7F) << 14 | (d & 0x7F) << 21 | e << 28)
 
 
+def tag_of(values: Values) -> Tag:
+    """The name of the message."""
+    return Tag(values[3], values[5], values[7], values[9])
+
+
 def message_of(values: Values, payload: Buffer) -> Message:
     """The message of a prefix and of the payload behind it."""
-    _, _, _, step, _, stage, _, chunk, _, piece, _, version, _, samples, _, sent, _, passed, *rest = values
-    _, update, _, underway, *_ = rest
-    return Message(Tag(step, stage, chunk, piece), payload, version, samples, sent, passed, update, underway)
+    _, version, _, samples, _, sent, _, passed, _, update, _, underway, *_ = values[10:]
+    return Message(tag_of(values), payload, version, samples, sent, passed, update, underway)
 
 
 def _values(part: Buffer | bytearray) -> Values | None:

@@ -475,4 +475,4 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
     seconds = in_virtual_time(with_a_slow_rank())
 
     slow = Ring().seconds(4, 8 * QUANTUM_BYTES, 0.0, 1 / 2.5e5)
-    assert slow <= seconds <= 1.15 * slow
+    assert seconds == pytest.approx(slow) or slow < seconds <= 1.15 * slow  # no idle moment, but for rounding

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.collectives import (
     Auto,
     Collective,
     Hierarchical,
     HierarchicalCopy,
+    RecursiveDoubling,
     ReduceToOne,
     Ring,
     Site,
@@ -63,8 +66,8 @@ def test_a_ring_in_the_order_of_racks_leaves_each_of_them_once() -> None:
 def test_two_levels_are_those_of_the_network_unless_they_are_given(collective: Any) -> None:
     """A scenario that sweeps its racks needs no second list of them."""
     assert collective.settled(SITE).groups == SITE.racks
-    for given in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
-        mine = collective.model_copy(update=given)
+    for named in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
+        mine = collective.model_copy(update=named)
         assert mine.settled(SITE) == mine
 
 
@@ -85,6 +88,20 @@ def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
     assert all((vector == ranks * (ranks + 1) / 2).all() for vector in vectors)
     assert unfused.schedule(ranks).sends(ranks - 1) == (len(tensors) if ranks > 1 else 0)
     assert seconds == pytest.approx(unfused.seconds(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@given(size_bytes=st.integers(1, 10**9), most=st.integers(1, 1 << 22), finest=st.integers(1, 1 << 22))
+def test_in_a_pipeline_a_chunk_is_two_pieces_unless_they_would_be_too_fine(
+    ranks: int, size_bytes: int, most: int, finest: int
+) -> None:
+    """While one comes, the link passes on the other; elsewhere a chunk waits for its last byte anyway."""
+    piece_bytes = Ring().schedule(ranks).piece_bytes(size_bytes, most, finest)
+
+    assert 1 <= piece_bytes <= most
+    assert piece_bytes >= min(most, finest)
+    assert piece_bytes <= finest or 2 * ranks * (piece_bytes - 1) < size_bytes
+    assert RecursiveDoubling().schedule(ranks).piece_bytes(size_bytes, most, finest) == most
 
 
 async def summed(collective: Collective, vectors: list[Any], rate: float) -> float:

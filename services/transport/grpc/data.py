@@ -20,6 +20,8 @@ from services.transport.wired import WiredTransport
 from services.wire.codec import PREFIX_BYTES, decode, encode
 from services.wire.data_pb2 import Delivered
 
+# In pieces of 128 KiB, 1 MB over four ranks behind 1 Gbit/s costs a fifth more CPU time and is there no sooner.
+FINEST_BYTES = 512 << 10
 METHOD = "/ensayo.wire.Data/Push"
 IDENTITY_KEY = "ensayo-identity-bin"
 PIECE_BYTES = 1 << 20  # larger messages leave the cache, smaller ones cost more per byte: gRPC is fastest at 1-2 MiB
@@ -47,6 +49,7 @@ class GrpcTransport(WiredTransport):
     """One node's end of the data plane over gRPC."""
 
     largest: ClassVar[int] = PIECE_BYTES
+    finest: ClassVar[int] = FINEST_BYTES
 
     def __init__(
         self,

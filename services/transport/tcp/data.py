@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from services.errors import DeadlineExceeded, Unreachable
-from services.transport.base import Message, Stage, Tag
+from services.transport.base import Buffer, Message, Stage, Tag
 from services.transport.tcp import tls
 from services.transport.tcp.inlets import Inlet
 from services.transport.tcp.lines import COUNT, Line, dial
@@ -15,6 +15,8 @@ from services.transport.wired import WiredTransport
 from services.wire.codec import PREFIX_BYTES, prefix
 
 PIECE_BYTES = 1 << 20  # what stays in the cache between the kernel and the sum
+# 1 MB over four ranks behind 1 Gbit/s reaches 0.91 of the bound in such pieces, 0.80 in pieces twice as large.
+FINEST_BYTES = 128 << 10
 
 
 @dataclass
@@ -35,6 +37,7 @@ class TcpTransport(WiredTransport):
     """One node's end of the data plane over bare TCP."""
 
     largest: ClassVar[int] = PIECE_BYTES
+    finest: ClassVar[int] = FINEST_BYTES
 
     async def start(self) -> None:
         self._streams: dict[str, _Stream] = {}
@@ -85,9 +88,7 @@ class TcpTransport(WiredTransport):
         self.traffic.count(to, size, PREFIX_BYTES)
         await stream.turns.take(size)
         try:
-            async with asyncio.timeout(self._timeout_wall_s):
-                line = await stream.line
-                await line.put(prefix(message), message.data)
+            await self._put(stream, prefix(message), message.data)
             stream.sent += 1
         except TimeoutError:
             stream.hang_up()
@@ -97,6 +98,13 @@ class TcpTransport(WiredTransport):
             raise Unreachable(f"{to}: {error}") from error
         finally:
             stream.turns.give_back()
+
+    async def _put(self, stream: _Stream, *buffers: Buffer) -> None:
+        """Time is taken of what the kernel does not take at once: a timer costs more than the rest of a write."""
+        left = stream.line.result().put_at_once(*buffers) if stream.line.done() else buffers
+        if left:
+            async with asyncio.timeout(self._timeout_wall_s):
+                await (await stream.line).put(*left)
 
     def _open(self, to: str) -> _Stream:
         context = None if self._tls is None else tls.client(self._tls)

@@ -12,7 +12,7 @@ from services.identity import Identity
 from services.transport.base import Message, Stage
 from services.transport.mailbox import Mailbox
 from services.transport.tcp.lines import COUNT, LENGTH
-from services.wire.codec import PREFIX_BYTES, message_of, parse, size_of
+from services.wire.codec import PREFIX_BYTES, message_of, parse, size_of, tag_of
 
 HELLO_S = 10.0  # wall seconds for a stranger to say who it is
 PROOF_BYTES = 64 << 10  # at most, from somebody who is not known yet
@@ -112,7 +112,8 @@ class Inlet(asyncio.BufferedProtocol):
         while not self._ended:
             yield memoryview(prefix)
             values = parse(prefix)
-            payload = _room(size_of(values))
+            size = size_of(values)
+            payload = self._mailbox.lent(self._source, tag_of(values), size) or _room(size)
             if payload:
                 yield payload
             message = message_of(values, payload)
@@ -167,5 +168,5 @@ def _checked(length: int) -> int:
 def _room(size: int) -> memoryview:
     """Memory for `size` bytes, not zeroed before it is written; the allocator keeps and reuses it."""
     room = np.empty(size + ALIGNED, np.uint8)
-    start = -room.ctypes.data % ALIGNED
+    start = -room.__array_interface__["data"][0] % ALIGNED
     return room[start : start + size].data

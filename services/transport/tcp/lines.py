@@ -5,6 +5,7 @@ import socket
 import ssl
 import struct
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from services.errors import Refused
 from services.plan import Address
@@ -29,6 +30,14 @@ class Line(ABC):
             OSError: the stream has ended.
         """
 
+    def put_at_once(self, *buffers: Buffer) -> Sequence[Buffer]:
+        """Write what the kernel takes without waiting; the rest is for `put`.
+
+        Raises:
+            OSError: the stream has ended.
+        """
+        return buffers
+
     @abstractmethod
     async def get(self, size: int) -> bytes:
         """The next `size` bytes that the receiver says.
@@ -49,14 +58,19 @@ class PlainLine(Line):
         self._socket = connected
 
     async def put(self, *buffers: Buffer) -> None:
+        left = self.put_at_once(*buffers)
+        while left:
+            await self._room()
+            left = self.put_at_once(*left)
+
+    def put_at_once(self, *buffers: Buffer) -> Sequence[Buffer]:
         views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         while views:
             try:
-                sent = self._socket.sendmsg(views)
+                views = _behind(views, self._socket.sendmsg(views))
             except BlockingIOError:
-                await self._room()
-            else:
-                views = _behind(views, sent)
+                break
+        return views
 
     async def get(self, size: int) -> bytes:
         loop, found = asyncio.get_running_loop(), b""

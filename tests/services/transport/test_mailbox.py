@@ -25,6 +25,23 @@ def arrivals(draw: st.DrawFn) -> tuple[list[Tag], list[Tag]]:
     return tags, draw(st.permutations(tags + draw(st.lists(st.sampled_from(tags)))))
 
 
+def test_memory_is_lent_once_and_only_while_somebody_waits(in_virtual_time: Run) -> None:
+    """Two copies of a message must not be written to one place, and nothing to a vector that is used otherwise."""
+
+    async def talk() -> list[bool]:
+        mailbox, room = Mailbox(timeout_s=1.0), memoryview(bytearray(5))
+        taking = asyncio.create_task(mailbox.take("a", PUSH, into=room))
+        await asyncio.sleep(0)
+        lent = [mailbox.lent("a", *asked) is room for asked in ((PUSH, 4), (LEAVE, 5), (PUSH, 5), (PUSH, 5))]
+        mailbox.deliver("a", Message(PUSH, room))
+        await taking
+        with pytest.raises(DeadlineExceeded):
+            await mailbox.take("a", LEAVE, into=room)
+        return [*lent, mailbox.lent("a", LEAVE, 5) is room]
+
+    assert in_virtual_time(talk()) == [False, False, True, False, False]
+
+
 @given(case=arrivals(), taken_first=st.integers(0, 6))
 def test_every_message_is_taken_once_under_copies_and_reordering(
     case: tuple[list[Tag], list[Tag]], taken_first: int, in_virtual_time: Run

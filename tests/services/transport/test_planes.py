@@ -183,6 +183,40 @@ def test_a_stream_opened_before_its_receiver_listens_is_there_once_it_does(
         assert runner.run(talk()) == (True, 1, b"hello")
 
 
+def test_a_payload_comes_into_memory_that_its_receiver_has_lent(meet: Meet) -> None:
+    """It may: over gRPC it comes in memory of its own. What else comes goes elsewhere, a copy of it too."""
+    large, other = bytes(range(256)) * 1000, b"o" * 256_000
+
+    async def talk(nodes: Transports) -> tuple[bytes, bool, bytes, bytes]:
+        room = memoryview(bytearray(len(large)))
+        taking = asyncio.create_task(nodes["b"].recv("a", TAG, into=room))
+        await asyncio.sleep(0)
+        for tag, data in ((Tag(0, Stage.SUM), other), (TAG, large), (TAG, other), (Tag(1, Stage.SUM), other)):
+            await nodes["a"].send("b", Message(tag, data))
+        message = await taking
+        first, last = [await nodes["b"].recv("a", Tag(step, Stage.SUM)) for step in (0, 1)]
+        assert bytes(first.data) == bytes(last.data) == other
+        return bytes(message.data), message.data is room, bytes(room), bytes(len(large))
+
+    found, lent, room, untouched = meet(talk)
+
+    assert found == large
+    assert room == (large if lent else untouched)
+
+
+def test_memory_of_another_length_is_not_written_to(meet: Meet) -> None:
+    """Whoever lends it then sees that the payload is not what was expected."""
+
+    async def talk(nodes: Transports) -> tuple[bytes, bytes]:
+        room = memoryview(bytearray(5))
+        taking = asyncio.create_task(nodes["b"].recv("a", TAG, into=room))
+        await asyncio.sleep(0)
+        await nodes["a"].send("b", Message(TAG, b"hello, you"))
+        return bytes((await taking).data), bytes(room)
+
+    assert meet(talk) == (b"hello, you", bytes(5))
+
+
 def test_a_second_copy_on_the_wire_is_dropped(meet: Meet) -> None:
     """Sending again is harmless: what counts is the name."""
 
