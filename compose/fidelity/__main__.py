@@ -29,7 +29,7 @@ ROWS: Mapping[str, links.Row] = {
         *(links.round_trips, links.loss),
         *(devices.quotas, paced.paced),
         *(runs.events, runs.start, runs.dilation, runs.staleness),
-        *(scenarios.engines, scenarios.fast_ring),
+        *(scenarios.engines_racks, scenarios.engines_incast, scenarios.engines_wan, scenarios.fast_ring),
     )
 }
 HEAD = ("", "what", "declared", "achieved, median (range)", "error", "gate", "measured")

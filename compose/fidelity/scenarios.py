@@ -16,7 +16,6 @@ from compose.run import admitted
 from services.errors import UserError
 from services.scenario import AUTO, Scenario
 
-SHIPPED = ("racks", "incast", "wan")
 FORM = "closed form"
 ALIKE = 0.10  # what all three may differ from each other
 # 1.1 million parameters at 25 Gbit/s: 2.6 ms on the links beside 5 ms of computing, and messages large enough for
@@ -38,9 +37,19 @@ class Stepped(NamedTuple):
     predicted: float
 
 
-def engines(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001 - see below
-    """Shipped scenarios on both engines, every trial once: a sample is the ratio of two medians over many steps."""
-    return [line for name in SHIPPED for line in _compared(name, load(find(name)), engine)]
+def engines_racks(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001 - see `_compared`
+    """Racks with little between them."""
+    return list(_compared("racks", engine))
+
+
+def engines_incast(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001
+    """Many workers into one server and into four."""
+    return list(_compared("incast", engine))
+
+
+def engines_wan(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001
+    """Two regions."""
+    return list(_compared("wan", engine))
 
 
 def fast_ring(engine: DockerEngine, rounds: int) -> list[Line]:
@@ -56,8 +65,12 @@ def fast_ring(engine: DockerEngine, rounds: int) -> list[Line]:
     return [Line(what=what, unit="ratio", declared=1.0, samples=tuple(found), gate=Gate(median_off=ALIKE))]
 
 
-def _compared(name: str, scenario: Scenario, engine: DockerEngine) -> Iterator[Line]:
-    """Docker over local, both over the closed form; every trial has to be near."""
+def _compared(name: str, engine: DockerEngine) -> Iterator[Line]:
+    """A shipped scenario on both engines: docker over local, both over the closed form; every trial has to be near.
+
+    Every trial runs once: a sample is the ratio of two medians over many steps.
+    """
+    scenario = load(find(name))
     stepped = {each.name: _steps(scenario, each) for each in (engine, LocalEngine())}
     samples: defaultdict[str, list[float]] = defaultdict(list)
     for on_docker, on_local in zip(stepped["docker"], stepped["local"], strict=True):
