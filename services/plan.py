@@ -135,6 +135,7 @@ class Plan(Record):
     bytes_per_step: dict[str, int]  # mean over such a round
     answered_per_step: dict[str, int]  # of a worker's: what it sends because all others have done one
     predicted: Predicted
+    predicted_s: float = 0.0  # virtual, by the closed form: the whole budget, without start and evaluation
     choices: dict[str, float] = Field({})  # where the strategy was chosen here: seconds of an exchange by each way
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
 
@@ -156,7 +157,7 @@ class Plan(Record):
     @property
     def estimated_wall_s(self) -> float:
         """Seconds that the whole budget takes on this host, without start and evaluation."""
-        return 0.0 if self.engine == "simulated" else self.steps * self.predicted.step_s * self.dilation
+        return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
     def cost(self) -> Cost:
@@ -264,6 +265,7 @@ def make_plan(
         bytes_per_step=_bytes_per_step(sent),
         answered_per_step={f"worker-{rank}": count for rank, count in enumerate(sent.answers)},
         predicted=predicted,
+        predicted_s=predicted.budget_s(steps, apportion(batch, (1,) * workers)),
         choices=trial.strategy.choices(site, cost),
         network=network,
         events=decide(scenario.events, steps, drawn_s, trial.seed),
