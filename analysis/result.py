@@ -15,7 +15,7 @@ from analysis.metrics.phase_seconds import phase_seconds
 from analysis.metrics.progress import samples_done, samples_per_second, steps_done
 from analysis.metrics.samples_to_target import samples_to_target
 from analysis.metrics.staleness import staleness
-from analysis.metrics.step_seconds import step_seconds
+from analysis.metrics.step_seconds import step_seconds, typical_step_s
 from analysis.metrics.time_to_target import time_to_target_s
 from analysis.table import TrialTable
 
@@ -46,7 +46,7 @@ class TrialResult:
     samples_to_target: int | None
     final: dict[str, float]
     step_seconds: dict[str, float] | None
-    predicted_step_seconds: float | None
+    predicted_step_seconds: float | None  # the closed form's median over all steps of all workers
     phase_seconds: dict[str, float] | None
     overlap: float | None
     bytes_sent: dict[str, int]
@@ -60,6 +60,8 @@ class TrialResult:
     target: str | None
     status_reason: str
     events: list[Happened]
+    typical_step_seconds: float | None  # what the prediction is compared with: the median, a round's mean being a step
+    predicted_samples_per_second: float | None  # by the closed form: all workers, dropped gradients included
 
     @property
     def finished(self) -> bool:
@@ -68,10 +70,10 @@ class TrialResult:
 
     @property
     def remainder(self) -> float | None:
-        """What the closed form leaves unexplained: median measured step / predicted step - 1."""
-        if not self.step_seconds or not self.predicted_step_seconds:
+        """What the closed form leaves unexplained: typical measured step / predicted step - 1."""
+        if not self.typical_step_seconds or not self.predicted_step_seconds:
             return None
-        return self.step_seconds["p50"] / self.predicted_step_seconds - 1
+        return self.typical_step_seconds / self.predicted_step_seconds - 1
 
 
 def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
@@ -97,7 +99,7 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         samples_to_target=samples_to_target(trial),
         final=final_metrics(trial),
         step_seconds=step_seconds(trial),
-        predicted_step_seconds=planned.predicted.step_s,
+        predicted_step_seconds=planned.predicted.median_step_s,
         phase_seconds=phase_seconds(trial),
         overlap=None,  # nodes log exposed communication only: what computing hid is not measured yet
         bytes_sent=bytes_sent(trial),
@@ -110,6 +112,8 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         target=str(planned.target) if planned.target else None,
         status_reason=reason,
         events=happened(trial),
+        typical_step_seconds=typical_step_s(trial),
+        predicted_samples_per_second=planned.predicted_samples_per_second,
     )
 
 
@@ -183,9 +187,21 @@ class Group:
         return _mean([trial.step_seconds["p50"] for trial in self.trials if trial.step_seconds])
 
     @property
+    def typical_step_s(self) -> float | None:
+        """Mean over the repeats of the step that predictions are compared with."""
+        return _mean([trial.typical_step_seconds for trial in self.trials if trial.typical_step_seconds])
+
+    @property
     def predicted_step_s(self) -> float | None:
         """Mean over the repeats of the predicted step."""
         return _mean([trial.predicted_step_seconds for trial in self.trials if trial.predicted_step_seconds])
+
+    @property
+    def predicted_seconds_per_sample(self) -> float | None:
+        """By the closed form, over all workers; mean over the repeats."""
+        return _mean(
+            [1 / trial.predicted_samples_per_second for trial in self.trials if trial.predicted_samples_per_second]
+        )
 
     @property
     def phase_s(self) -> dict[str, float]:

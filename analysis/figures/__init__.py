@@ -10,6 +10,7 @@ from analysis.figures.conditions import conditions
 from analysis.figures.efficiency import efficiency
 from analysis.figures.learning import learning
 from analysis.figures.predicted import predicted
+from analysis.figures.predicted_speedup import predicted_speedup
 from analysis.figures.speedup import speedup
 from analysis.figures.staleness import staleness
 from analysis.figures.step_breakdown import step_breakdown
@@ -23,6 +24,7 @@ FIGURES: tuple[Draw, ...] = (
     conditions,
     timeline,
     speedup,
+    predicted_speedup,
     efficiency,
     step_breakdown,
     predicted,

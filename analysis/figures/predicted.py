@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.style import FAINT, INK, PAPER, canvas, colour, frame
-from analysis.plan import PlanView
 from analysis.result import Group
 from analysis.wording import difference
 
@@ -18,27 +17,22 @@ EXACT = 0.001  # a remainder that nobody needs to hear of
 
 def predicted(run: Run) -> Drawing | None:
     """Per strategy and N: predicted step as a ring, measured median as a dot, the unexplained remainder beside it."""
-    found = [group for group in run.summary.groups if group.step_s and group.predicted_step_s]
+    found = [group for group in run.summary.groups if group.typical_step_s and group.predicted_step_s]
     if not found:
         return None
     figure, (axes,) = canvas(1, 1, 1.5 + ROW_IN * len(found))
-    slowest = _slowest_workers(run)
-    title = _title([group for group in found if (group.strategy, group.condition, group.workers) not in slowest])
+    title = _title(found)
     frame(figure, run.summary, title)
     for row, group in enumerate(found):
         _pair(axes, row, group, colour(run.summary, group.strategy))
-    marks = ["*" if (group.strategy, group.condition, group.workers) in slowest else "" for group in found]
-    axes.set_yticks(range(len(found)), [f"{group.name}{mark}" for group, mark in zip(found, marks, strict=True)])
+    axes.set_yticks(range(len(found)), [group.name for group in found])
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlim(0, 1.12 * max(1000 * max(_both(group)) for group in found))
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
-        "Ring: the closed form's step time. Dot: median measured step, mean over the repeats. "
-        "Number: remainder = measured / predicted - 1. A growing remainder is something that the model does not know."
-        + (
-            " *: workers differ and do not wait; the form is the slowest one's, and the title leaves it out."
-            * any(marks)
-        )
+        "Ring: the closed form's median over all steps of all workers. Dot: the measured one, mean over the repeats; "
+        "between two exchanges a step counts as their mean. Number: remainder = measured / predicted - 1. A growing "
+        "remainder is something that the model does not know."
     )
     return Drawing("predicted", title, caption, _table(found), figure)
 
@@ -50,27 +44,10 @@ def remainder(group: Group) -> float:
 
 
 def _both(group: Group) -> tuple[float, float]:
-    return group.step_s or 0.0, group.predicted_step_s or 0.0
-
-
-def _slowest_workers(run: Run) -> set[tuple[str, str, int]]:
-    """Whose closed form is only the slowest worker's: unequal workers that do not wait for each other."""
-    pairs = zip(run.table.trials, run.summary.trials, strict=True)
-    return {
-        (result.strategy, result.condition, result.workers)
-        for table, result in pairs
-        if table.plan.synchrony == "asynchronous" and _differ(table.plan)
-    }
-
-
-def _differ(planned: PlanView) -> bool:
-    own = [node for node in planned.nodes if node.role == "worker"]
-    return len({(node.throughput, node.cpus, node.uplink_bps, node.downlink_bps) for node in own}) > 1
+    return group.typical_step_s or 0.0, group.predicted_step_s or 0.0
 
 
 def _title(found: Sequence[Group]) -> str:
-    if not found:
-        return "No closed form holds for workers that differ and do not wait"
     worst = max(found, key=lambda group: abs(remainder(group)))
     if abs(remainder(worst)) < EXACT:
         return "The closed form tells every median step to within 0.1%"
