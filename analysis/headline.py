@@ -172,12 +172,11 @@ def _last(curve: Curve) -> str:
 def foretold(found: Sequence[Curve]) -> str:
     """As in "ring: 9.13 times on 16 workers, the closed form says 9.40"; by samples per second, on the most workers.
 
-    Of many curves, the one that grows most and the one that its form tells worst.
+    Told of the curve that grows most, then of the one that its form tells worst.
     """
     most = max(found, key=lambda curve: curve.points[-1].rate_speedup)
     worst = max(found, key=_misjudged)
-    shown = found if len(found) <= FEW else [most] if most is worst else [most, worst]
-    return "; ".join(_beside_form(curve) for curve in shown)
+    return "; ".join(_beside_form(curve) for curve in ([most] if most is worst else [most, worst]))
 
 
 def _beside_form(curve: Curve) -> str:

@@ -1,6 +1,6 @@
 """One trial in numbers, and trials of one kind together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -217,6 +217,12 @@ def groups(trials: Iterable[TrialResult]) -> tuple[Group, ...]:
         if trial.finished:
             members.setdefault((trial.strategy, trial.condition, trial.workers), []).append(trial)
     return tuple(Group(*key, tuple(found)) for key, found in members.items())
+
+
+def by_step(found: Sequence[Group]) -> list[Group]:
+    """The shortest step first where nothing but the strategy differs; else as they come, a strategy's rows together."""
+    kinds = {(group.condition, group.workers) for group in found if not group.baseline}
+    return list(found) if len(kinds) > 1 else sorted(found, key=lambda group: group.step_s or 0.0)
 
 
 def _seconds_per_sample(trial: TrialResult) -> float:

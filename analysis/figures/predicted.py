@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.style import FAINT, INK, PAPER, canvas, colour, frame
-from analysis.result import Group
+from analysis.result import Group, by_step
 from analysis.wording import difference
 
 ROW_IN = 0.27
@@ -17,7 +17,7 @@ EXACT = 0.001  # a remainder that nobody needs to hear of
 
 def predicted(run: Run) -> Drawing | None:
     """Per strategy and N: predicted step as a ring, measured median as a dot, the unexplained remainder beside it."""
-    found = [group for group in run.summary.groups if group.typical_step_s and group.predicted_step_s]
+    found = by_step([group for group in run.summary.groups if group.typical_step_s and group.predicted_step_s])
     if not found:
         return None
     figure, (axes,) = canvas(1, 1, 1.5 + ROW_IN * len(found))
