@@ -106,9 +106,10 @@ def test_speedups_stand_beside_those_of_the_closed_forms(make_run: Callable[...,
     assert drawing is not None
     told = {(trial.plan.label, trial.plan.workers): 1 / trial.plan.predicted_s for trial in table.trials}
     rates = {(trial.strategy, trial.workers): trial.samples_per_second or 0.0 for trial in numbers.trials}
-    for row in drawing.data.itertuples():
-        assert row.predicted_speedup == pytest.approx(told[row.strategy, row.workers] / told["baseline", 1])
-        assert row.measured_speedup == pytest.approx(rates[row.strategy, row.workers] / rates["baseline", 1])
+    shown = drawing.data.set_index(["strategy", "workers"])
+    for kind in [key for key in told if key[1] > 1]:
+        assert shown["predicted_speedup"][kind] == pytest.approx(told[kind] / told["baseline", 1])
+        assert shown["measured_speedup"][kind] == pytest.approx(rates[kind] / rates["baseline", 1])
     assert re.match(r"Ring: \S+ times on 4 workers, the closed form says \S+", drawing.title)
 
 
@@ -171,4 +172,4 @@ def test_many_strategies_keep_their_names_inside_the_page(make_run: Callable[...
     assert page.x0 <= shown.x0
     assert shown.x1 <= page.x1
     assert shown.y0 >= max(axes.get_window_extent().y1 for axes in drawing.figure.axes)
-    assert len({handle.get_facecolor() for handle in key.legend_handles}) == 15
+    assert len({str(patch.get_facecolor()) for patch in key.get_patches()}) == 15

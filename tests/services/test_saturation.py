@@ -4,11 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.strategies.base import Port
 from services.strategies.saturation import steps_s, turn_s
 
 seconds = st.floats(1e-3, 10)
 loads = st.lists(st.tuples(seconds, st.floats(0, 1)), min_size=1, max_size=12)  # own pace, share of it at the link
-UP, DOWN = ("up", "server-0"), ("down", "server-0")
+UP: Port = ("up", "server-0")
+DOWN: Port = ("down", "server-0")
+ABROAD: Port = ("pipe", 0)
 
 
 @given(loads=loads)
@@ -39,6 +42,6 @@ def test_who_takes_longer_than_a_turn_leaves_the_rest_of_the_link_to_the_others(
 
 def test_a_full_link_holds_up_nobody_who_does_not_use_it() -> None:
     """Workers near a server do not wait for the way between regions."""
-    near, far = {UP: 0.1}, {UP: 0.1, ("pipe", 0): 2.0}
+    near, far = {UP: 0.1}, {UP: 0.1, ABROAD: 2.0}
 
     assert steps_s([1.0, 1.0, 2.5, 2.5], [near, near, far, far]) == pytest.approx((1.0, 1.0, 4.0, 4.0))
