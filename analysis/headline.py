@@ -20,6 +20,7 @@ TIE = 1.05  # a ratio of times that single runs cannot tell from 1: MLPerf's run
 
 CAUSE = 1.1  # a ratio below which a phase or a need for samples explains nothing
 
+FEW = 3  # of what a sentence lists in full; of more it names the ends
 LADDER = 3  # points of a curve from which on its last step says something
 VERBS = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for", "update": "updates for"}
 
@@ -102,6 +103,7 @@ def headline(summary: Summary) -> list[str]:
         return ["No trial finished, so there is nothing to compare."]
     told = [*_answers(summary, outcome), *_switches(summary), _gain(summary, outcome.winner)]
     told += [growth for curve in summary.curves if (growth := _last(curve)) not in told]
+    told += [f"{foretold(grown)}."] if (grown := [curve for curve in summary.curves if curve.foretold]) else []
     return [sentence(each) for each in (*told, _trust(summary)) if each]
 
 
@@ -173,15 +175,35 @@ def _last(curve: Curve) -> str:
         return ""
     before, last = curve.points[-2:]
     best = max(curve.points, key=lambda point: point.speedup)
-    who = f"{curve.strategy} ({curve.condition})" if curve.condition else curve.strategy
     if best.workers < last.workers:
         loss = best.speedup / last.speedup
         pay = "does" if best.workers == 1 else "do"
-        return (
-            f"{who}: more than {workers(best.workers)} {pay} not pay; {last.workers} take {number(loss)} times as long."
-        )
+        enough = f"more than {workers(best.workers)} {pay} not pay"
+        return f"{curve.called}: {enough}; {last.workers} take {number(loss)} times as long."
     gain = last.speedup / before.speedup
-    return f"{who}: from {before.workers} to {workers(last.workers)} it gains {number(gain)} times."
+    return f"{curve.called}: from {before.workers} to {workers(last.workers)} it gains {number(gain)} times."
+
+
+def foretold(found: Sequence[Curve]) -> str:
+    """As in "ring: 9.13 times on 16 workers, the closed form says 9.40"; by samples per second, on the most workers.
+
+    Told of the curve that grows most, then of the one that its form tells worst.
+    """
+    most = max(found, key=lambda curve: curve.points[-1].rate_speedup)
+    worst = max(found, key=_misjudged)
+    return "; ".join(_beside_form(curve) for curve in ([most] if most is worst else [most, worst]))
+
+
+def _beside_form(curve: Curve) -> str:
+    last = curve.points[-1]
+    grown, told = number(last.rate_speedup), number(last.predicted_speedup)
+    return f"{curve.called}: {grown} times on {workers(last.workers)}, the closed form says {told}"
+
+
+def _misjudged(curve: Curve) -> float:
+    """How far the form is off on the most workers, as a ratio above 1."""
+    ratio = curve.points[-1].rate_speedup / (curve.points[-1].predicted_speedup or math.nan)
+    return max(ratio, 1 / ratio)
 
 
 def _why(summary: Summary, outcome: Contest) -> str:
@@ -191,7 +213,7 @@ def _why(summary: Summary, outcome: Contest) -> str:
         return ""
     parts = [_phases(outcome.winner, peers)]
     if outcome.of == "time_to_target":
-        parts += [_learning(outcome.winner, peer) for peer in peers]
+        parts += _learned(outcome.winner, peers)
     told = "; ".join(part for part in parts if part)
     winner = outcome.winner
     under = f"with {winner.condition} " if winner.condition else ""
@@ -219,12 +241,26 @@ def _phases(winner: Group, peers: Sequence[Group]) -> str:
     phase = max(gaps, key=lambda name: gaps[name])
     if gaps[phase] <= (CAUSE - 1) * winner.phase_s.get(phase, 0.0):
         return ""
-    others = ", ".join(f"{_name(peer, winner)} for {_phase_ms(peer, phase)} ms" for peer in peers)
-    return f"{_name(winner, winner)} {VERBS[phase]} {_phase_ms(winner, phase)} ms per step, {others}"
+    ranked = sorted(peers, key=lambda peer: peer.phase_s.get(phase, 0.0))
+    shown = peers if len(peers) <= FEW else [ranked[0], ranked[-1]]
+    others = ", ".join(f"{_name(peer, winner)} for {_phase_ms(peer, phase)} ms" for peer in shown)
+    rest = "" if len(peers) <= FEW else ", the others for times in between"
+    return f"{_name(winner, winner)} {VERBS[phase]} {_phase_ms(winner, phase)} ms per step, {others}{rest}"
 
 
 def _phase_ms(group: Group, phase: str) -> str:
     return number(1000 * group.phase_s.get(phase, 0.0))
+
+
+def _learned(winner: Group, peers: Sequence[Group]) -> list[str]:
+    """Of few peers every word; of many, who misses the target and who needs most samples."""
+    if len(peers) <= FEW:
+        return [_learning(winner, peer) for peer in peers]
+    reached = [peer for peer in peers if peer.reached]
+    missed = [_name(peer, winner) for peer in peers if not peer.reached]
+    hungriest = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
+    who = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
+    return [*(_learning(winner, peer) for peer in hungriest), who]
 
 
 def _learning(winner: Group, peer: Group) -> str:

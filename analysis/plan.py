@@ -1,5 +1,6 @@
 """What did the plan of a trial say? The only file that knows the keys of plan.json."""
 
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,11 +64,22 @@ class Predicted(View):
     compute_s: float = 0.0
     exchange_s: float = 0.0
     formula: str = ""
+    steps_s: tuple[float, ...] = ()  # by rank, of workers that do not wait for each other
+    counted: float = 1.0  # share of the gradients computed that go into updates
 
     @property
     def step_s(self) -> float | None:
-        """Seconds of a whole step; None where nothing was declared to predict it from."""
+        """Seconds of a whole step, of the slowest worker; None where nothing was declared to predict it from."""
         return (self.compute_s + self.exchange_s) or None
+
+    @property
+    def median_step_s(self) -> float | None:
+        """Of all steps of all workers; a worker that is twice as fast does twice as many."""
+        if not all(self.steps_s or (0.0,)):
+            return self.step_s
+        in_order = sorted(self.steps_s)
+        done = list(accumulate(1 / seconds for seconds in in_order))
+        return next(seconds for seconds, so_far in zip(in_order, done, strict=True) if so_far >= done[-1] / 2)
 
 
 class After(View):
@@ -98,6 +110,8 @@ class PlanView(View):
     engine: str = ""
     steps: int = 0
     batch: int = 0
+    epochs: int = 0
+    train_samples: int = 0
     target: Target | None = None
     nodes: tuple[Node, ...] = ()
     parameters: int = 0
@@ -107,6 +121,7 @@ class PlanView(View):
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     answered_per_step: dict[str, float] = {}  # worker -> those of them that it sends because all others have done one
     predicted: Predicted = Predicted()
+    predicted_s: float = 0.0  # of the whole budget; 0 where nothing was declared to predict it from
     after: After | None = None  # where the strategy switches
     vector_bytes: int = 0
     strategy: dict[str, Any] = {}
@@ -140,6 +155,12 @@ class PlanView(View):
         rates = [node.throughput for node in self.nodes if node.role == "worker"]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if known and len(known) == len(rates) else None
+
+    @property
+    def predicted_samples_per_second(self) -> float | None:
+        """What the closed form says that all workers compute, those whose gradients are dropped included."""
+        counted_s = self.predicted_s * self.predicted.counted
+        return self.epochs * self.train_samples / counted_s if counted_s else None
 
 
 def read(path: Path) -> PlanView:

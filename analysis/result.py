@@ -1,6 +1,6 @@
 """One trial in numbers, and trials of one kind together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from analysis.metrics.predicted_step import predicted_step_s
 from analysis.metrics.progress import samples_done, samples_per_second, steps_done
 from analysis.metrics.samples_to_target import samples_to_target
 from analysis.metrics.staleness import staleness
-from analysis.metrics.step_seconds import step_seconds
+from analysis.metrics.step_seconds import step_seconds, typical_step_s
 from analysis.metrics.switch import Switch, switch
 from analysis.metrics.time_to_target import time_to_target_s
 from analysis.table import TrialTable
@@ -48,7 +48,7 @@ class TrialResult:
     samples_to_target: int | None
     final: dict[str, float]
     step_seconds: dict[str, float] | None
-    predicted_step_seconds: float | None
+    predicted_step_seconds: float | None  # the closed form's median over all steps of all workers
     phase_seconds: dict[str, float] | None
     overlap: float | None
     bytes_sent: dict[str, int]
@@ -62,6 +62,8 @@ class TrialResult:
     target: str | None
     status_reason: str
     events: list[Happened]
+    typical_step_seconds: float | None  # what the prediction is compared with: the median, a round's mean being a step
+    predicted_samples_per_second: float | None  # by the closed form: all workers, dropped gradients included
     switch: Switch | None = None  # between strategies, where one was planned
 
     @property
@@ -71,12 +73,12 @@ class TrialResult:
 
     @property
     def remainder(self) -> float | None:
-        """What the closed form leaves unexplained: median measured step / predicted step - 1."""
-        if not self.step_seconds or not self.predicted_step_seconds:
+        """What the closed form leaves unexplained: typical measured step / predicted step - 1."""
+        if not self.step_seconds or not self.typical_step_seconds or not self.predicted_step_seconds:
             return None
         if self.switch and self.switch.switched:  # the median is one strategy's, the prediction is of both
             return self.step_seconds["mean"] / self.predicted_step_seconds - 1
-        return self.step_seconds["p50"] / self.predicted_step_seconds - 1
+        return self.typical_step_seconds / self.predicted_step_seconds - 1
 
 
 def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
@@ -115,6 +117,8 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         target=str(planned.target) if planned.target else None,
         status_reason=reason,
         events=happened(trial),
+        typical_step_seconds=typical_step_s(trial),
+        predicted_samples_per_second=planned.predicted_samples_per_second,
         switch=switch(trial),
     )
 
@@ -191,9 +195,21 @@ class Group:
         return _mean([trial.step_seconds["p50"] for trial in self.trials if trial.step_seconds])
 
     @property
+    def typical_step_s(self) -> float | None:
+        """Mean over the repeats of the step that predictions are compared with."""
+        return _mean([trial.typical_step_seconds for trial in self.trials if trial.typical_step_seconds])
+
+    @property
     def predicted_step_s(self) -> float | None:
         """Mean over the repeats of the predicted step."""
         return _mean([trial.predicted_step_seconds for trial in self.trials if trial.predicted_step_seconds])
+
+    @property
+    def predicted_seconds_per_sample(self) -> float | None:
+        """By the closed form, over all workers; mean over the repeats."""
+        return _mean(
+            [1 / trial.predicted_samples_per_second for trial in self.trials if trial.predicted_samples_per_second]
+        )
 
     @property
     def phase_s(self) -> dict[str, float]:
@@ -209,6 +225,12 @@ def groups(trials: Iterable[TrialResult]) -> tuple[Group, ...]:
         if trial.finished:
             members.setdefault((trial.strategy, trial.condition, trial.workers), []).append(trial)
     return tuple(Group(*key, tuple(found)) for key, found in members.items())
+
+
+def by_step(found: Sequence[Group]) -> list[Group]:
+    """The shortest step first where nothing but the strategy differs; else as they come, a strategy's rows together."""
+    kinds = {(group.condition, group.workers) for group in found if not group.baseline}
+    return list(found) if len(kinds) > 1 else sorted(found, key=lambda group: group.step_s or 0.0)
 
 
 def _seconds_per_sample(trial: TrialResult) -> float:

@@ -150,6 +150,7 @@ class Plan(Record):
     bytes_per_step: dict[str, int]  # mean over such a round
     answered_per_step: dict[str, int]  # of a worker's: what it sends because all others have done one
     predicted: Predicted
+    predicted_s: float = 0.0  # virtual, by the closed form: the whole budget, without start and evaluation
     choices: dict[str, float] = Field({})  # where the strategy was chosen here: seconds of an exchange by each way
     after: AfterSwitch | None = None  # where the strategy switches
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
@@ -170,14 +171,9 @@ class Plan(Record):
         return quantum_bytes(self.vector_bytes)
 
     @property
-    def duration_s(self) -> float:
-        """Virtual seconds that the whole budget takes as predicted, with both strategies of a switch."""
-        return _duration_s(self.predicted, self.steps, self.after)
-
-    @property
     def estimated_wall_s(self) -> float:
         """Seconds that the whole budget takes on this host, without start and evaluation."""
-        return 0.0 if self.engine == "simulated" else self.duration_s * self.dilation
+        return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
     def cost(self) -> Cost:
@@ -243,7 +239,8 @@ def make_plan(
     predicted = strategy.predict(cost)
     sent = strategy.bytes_per_step(workers, layout.size, DTYPES[work.precision])
     after = _after(strategy, trial, cost, steps)
-    drawn_s = _duration_s(predicted, steps, after) * HORIZON
+    predicted_s = _budget_s(predicted, steps, after, apportion(batch, (1,) * workers))
+    drawn_s = predicted_s * HORIZON
     return Plan(
         run=run,
         trial=trial.id,
@@ -286,6 +283,7 @@ def make_plan(
         bytes_per_step=_bytes_per_step(sent),
         answered_per_step=_answered_per_step(sent),
         predicted=predicted,
+        predicted_s=predicted_s,
         choices=trial.strategy.choices(site, cost),
         after=after,
         network=network,
@@ -299,7 +297,7 @@ def horizon_s(trial: Trial) -> float:
     """Virtual seconds for which random events are drawn, whatever they are."""
     quiet = trial.model_copy(update={"scenario": trial.scenario.model_copy(update={"events": ()})})
     plan = make_plan(quiet, "", "simulated", Nowhere())
-    return plan.duration_s * HORIZON
+    return plan.predicted_s * HORIZON
 
 
 def _nodes(scenario: Scenario, servers: int, addressing: Addressing) -> tuple[NodePlan, ...]:
@@ -399,13 +397,13 @@ def _latency_s(strategy: Strategy, cost: Cost) -> float:
     ).exchange_s
 
 
-def _duration_s(predicted: Predicted, steps: int, after: AfterSwitch | None) -> float:
+def _budget_s(predicted: Predicted, steps: int, after: AfterSwitch | None, shares: Sequence[int]) -> float:
     """Virtual seconds of a budget of `steps`; with the slower strategy where only losses tell when it switches."""
     if after is None:
-        return steps * predicted.step_s
+        return predicted.budget_s(steps, shares)
     if after.step is None:
-        return steps * max(predicted.step_s, after.predicted.step_s)
-    return after.step * predicted.step_s + (steps - after.step) * after.predicted.step_s
+        return max(each.budget_s(steps, shares) for each in (predicted, after.predicted))
+    return predicted.budget_s(after.step, shares) + after.predicted.budget_s(steps - after.step, shares)
 
 
 def _answered_per_step(sent: Sent) -> dict[str, int]:

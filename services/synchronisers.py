@@ -3,6 +3,7 @@
 Members decide nothing but that, and keep no state: `services.ps_shard.machine` asks them.
 """
 
+import sys
 from abc import abstractmethod
 from math import ceil
 from typing import Annotated, Literal, Self, TypeAlias
@@ -52,6 +53,11 @@ class Synchroniser(Component):
     def in_rounds(self) -> bool:
         """Whether gradients of one update come from the same parameters, so that a step is a round of all."""
         return self.lockstep
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a worker that gets further and further ahead has to wait at some point: the slowest sets the pace."""
+        return not self.may_start(sys.maxsize, 0)
 
     @property
     def answers_after_update(self) -> bool:

@@ -10,6 +10,7 @@ from analysis.figures.conditions import conditions
 from analysis.figures.efficiency import efficiency
 from analysis.figures.learning import learning
 from analysis.figures.predicted import predicted
+from analysis.figures.predicted_speedup import predicted_speedup
 from analysis.figures.speedup import speedup
 from analysis.figures.staleness import staleness
 from analysis.figures.step_breakdown import step_breakdown
@@ -25,6 +26,7 @@ FIGURES: tuple[Draw, ...] = (
     timeline,
     switch,
     speedup,
+    predicted_speedup,
     efficiency,
     step_breakdown,
     predicted,

@@ -44,12 +44,12 @@ def efficiency(run: Run) -> Drawing | None:
 
 
 def _title(found: Sequence[Curve]) -> str:
-    """The best efficiency at the largest N, and the larger loss of the one that loses most."""
+    """The best efficiency at the largest N, and the larger loss of the one that loses most; each with its condition."""
     best = max(found, key=lambda curve: curve.points[-1].efficiency)
     worst = min(found, key=lambda curve: curve.points[-1].efficiency)
     top, low = best.points[-1], worst.points[-1]
-    text = f"{best.strategy} keeps {top.efficiency:.0%} efficiency on {top.workers} workers"
-    return text if best == worst else f"{text}; {worst.strategy} keeps {low.efficiency:.0%}, {loss(low)}"
+    text = f"{best.called} keeps {top.efficiency:.0%} efficiency on {top.workers} workers"
+    return text if best == worst else f"{text}; {worst.called} keeps {low.efficiency:.0%}, {loss(low)}"
 
 
 def loss(point: Point) -> str:

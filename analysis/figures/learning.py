@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, canvas, colour, frame, from_zero, line
-from analysis.headline import TIE
+from analysis.figures.style import INK, canvas, colour, frame, from_zero, key_rows, line
+from analysis.headline import FEW, TIE
 from analysis.plan import Target
 from analysis.result import TrialResult
 from analysis.table import TrialTable
@@ -30,10 +30,11 @@ def learning(run: Run) -> Drawing | None:
     target = next((table.plan.target for table, _ in shown if table.plan.target), None)
     metric = target.metric if target else str(curves["metric"].iloc[0])
     metrics = [name for name in dict.fromkeys((metric, "loss")) if name in set(curves["metric"])]
-    figure, panels = canvas(len(metrics), len(AXES), 1.5 + 2.0 * len(metrics), sharey="row", sharex="col")
-    title = _title(curves, metric, target)
     names = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
     key = {f"{strategy} on {workers}": colour(run.summary, strategy) for strategy, workers in names}
+    height_in = 1.3 + 0.2 * key_rows(key) + 2.0 * len(metrics)
+    figure, panels = canvas(len(metrics), len(AXES), height_in, sharey="row", sharex="col")
+    title = _title(curves, metric, target)
     frame(figure, run.summary, title, key)
     for place, axes in enumerate(panels):
         name, axis = metrics[place // len(AXES)], list(AXES)[place % len(AXES)]
@@ -93,11 +94,18 @@ def _title(curves: pd.DataFrame, metric: str, target: Target | None) -> str:
     costs = first[["bytes", "samples"]].mean()
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
-        missed = ", ".join(name for name in shown["strategy"].unique() if name not in first.groups)
-        second = f"{missed} misses it" if missed else _most_samples(costs["samples"])
+        missed = [name for name in shown["strategy"].unique() if name not in first.groups]
+        second = _who_misses(missed) if missed else _most_samples(costs["samples"])
         return f"To {target}, {_least_bytes(costs['bytes'])}; {second}"
     ends = shown.groupby("trial", sort=False)["value"].last()
     return f"{metric.capitalize()} ends between {number(ends.min())} and {number(ends.max())}"
+
+
+def _who_misses(missed: list[str]) -> str:
+    """By name, where they are few."""
+    if len(missed) > FEW:
+        return f"{len(missed)} strategies miss it"
+    return f"{', '.join(missed)} misses it" if len(missed) == 1 else f"{', '.join(missed)} miss it"
 
 
 def _least_bytes(sent: "pd.Series[float]") -> str:

@@ -10,9 +10,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.style import FAINT, INK, PAPER, canvas, colour, frame
-from analysis.phases import phases
-from analysis.plan import PlanView
-from analysis.result import Group
+from analysis.result import Group, by_step
 from analysis.wording import difference
 
 ROW_IN = 0.27
@@ -27,7 +25,6 @@ class Row:
     name: str
     measured_s: float
     predicted_s: float
-    slowest: bool = False  # whether the form is that of the slowest worker alone
 
     @property
     def remainder(self) -> float:
@@ -37,68 +34,42 @@ class Row:
 
 def predicted(run: Run) -> Drawing | None:
     """Per strategy and N: predicted step as a ring, measured median as a dot, the unexplained remainder beside it."""
-    slowest = _slowest_workers(run)
-    found = [row for group in run.summary.groups for row in _rows(group, slowest)]
+    found = [row for group in by_step(run.summary.groups) for row in _rows(group)]
     if not found:
         return None
     figure, (axes,) = canvas(1, 1, 1.5 + ROW_IN * len(found))
-    title = _title([row for row in found if not row.slowest])
+    title = _title(found)
     frame(figure, run.summary, title)
     for place, row in enumerate(found):
         _pair(axes, place, row, colour(run.summary, row.group.strategy))
-    axes.set_yticks(range(len(found)), [f"{row.name}{'*' * row.slowest}" for row in found])
+    axes.set_yticks(range(len(found)), [row.name for row in found])
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlim(0, 1.12 * max(1000 * max(row.measured_s, row.predicted_s) for row in found))
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
-        "Ring: the closed form's step time. Dot: median measured step, mean over the repeats. "
-        "Number: remainder = measured / predicted - 1. A growing remainder is something that the model does not know."
-        + (
-            " *: workers differ and do not wait; the form is the slowest one's, and the title leaves it out."
-            * any(row.slowest for row in found)
-        )
+        "Ring: the closed form's median over all steps of all workers. Dot: the measured one, mean over the repeats; "
+        "between two exchanges a step counts as their mean. Number: remainder = measured / predicted - 1. A growing "
+        "remainder is something that the model does not know."
     )
     return Drawing("predicted", title, caption, _table(found), figure)
 
 
-def _rows(group: Group, slowest: set[tuple[str, str, int, str]]) -> list[Row]:
+def _rows(group: Group) -> list[Row]:
     """One row, or one for each strategy where they switch; none where nothing is known."""
-    key = (group.strategy, group.condition, group.workers)
     switched = [trial.switch for trial in group.trials if trial.switch and trial.switch.switched]
     if not switched:
-        whole = group.step_s and group.predicted_step_s
-        told = group.step_s or 0.0, group.predicted_step_s or 0.0
-        return [Row(group, group.name, *told, (*key, "") in slowest)] if whole else []
+        whole = group.typical_step_s and group.predicted_step_s
+        return [Row(group, group.name, group.typical_step_s or 0.0, group.predicted_step_s or 0.0)] if whole else []
     rows = []
     for when in ("before", "after"):
         halves = [half for each in switched if (half := getattr(each, when)) and half.predicted_step_s]
         if halves:
             measured_s = float(np.mean([half.step_s for half in halves]))
-            rows.append(
-                Row(group, f"{group.name} {when}", measured_s, halves[0].predicted_step_s, (*key, when) in slowest)
-            )
+            rows.append(Row(group, f"{group.name} {when}", measured_s, halves[0].predicted_step_s))
     return rows
 
 
-def _slowest_workers(run: Run) -> set[tuple[str, str, int, str]]:
-    """Whose closed form is only the slowest worker's: unequal workers that do not wait for each other."""
-    pairs = zip(run.table.trials, run.summary.trials, strict=True)
-    return {
-        (result.strategy, result.condition, result.workers, phase.name)
-        for table, result in pairs
-        for phase in phases(table)
-        if phase.synchrony == "asynchronous" and _differ(table.plan)
-    }
-
-
-def _differ(planned: PlanView) -> bool:
-    own = [node for node in planned.nodes if node.role == "worker"]
-    return len({(node.throughput, node.cpus, node.uplink_bps, node.downlink_bps) for node in own}) > 1
-
-
 def _title(found: Sequence[Row]) -> str:
-    if not found:
-        return "No closed form holds for workers that differ and do not wait"
     worst = max(found, key=lambda row: abs(row.remainder))
     if abs(worst.remainder) < EXACT:
         return "The closed form tells every median step to within 0.1%"

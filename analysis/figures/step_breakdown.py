@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.style import INK, PHASE_COLOURS, canvas, frame
-from analysis.result import Group
+from analysis.result import Group, by_step
 from analysis.wording import number
 
 ROW_IN = 0.29
@@ -15,7 +15,7 @@ ROW_IN = 0.29
 
 def step_breakdown(run: Run) -> Drawing | None:
     """Stacked mean phases per strategy and N; a mark where the closed form puts the end of the step."""
-    found = [group for group in run.summary.groups if group.phase_s]
+    found = by_step([group for group in run.summary.groups if group.phase_s])
     if not found:
         return None
     figure, (axes,) = canvas(1, 1, 1.75 + ROW_IN * len(found))

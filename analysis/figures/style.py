@@ -16,8 +16,12 @@ from analysis.summary import Summary
 # The report replaces these three by its own variables, so that figures follow a light or dark page.
 INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#c9ced6"
 
-# Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too light for lines.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
+# Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too light for lines. The second
+# half is for runs of more strategies than eyes tell apart by hue: darker.
+COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31"),
+    *("#1f3a5f", "#9b2226", "#7a9a01", "#b5179e", "#f2845c", "#0f8b8d", "#3d348b", "#5c5f45"),
+)
 BASELINE = "#7f8791"
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.")  # one per condition
@@ -35,6 +39,9 @@ PHASE_COLOURS = {
 WIDTH_IN = 9.0
 TITLE_POINTS = 11
 TITLE_CHARACTERS = 92  # of a bold line across the page
+KEY_POINTS = 8.5
+KEY_CHARACTERS = 118  # of a line of the key, of which each entry takes KEY_GAP more than its name
+KEY_GAP = 7
 
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -113,11 +120,20 @@ def frame(figure: Figure, summary: Summary, title: str, key: Mapping[str, str] |
     `key` (name -> colour) goes under the finding, for figures too crowded for names at the lines.
     """
     finding = textwrap.fill(title, TITLE_CHARACTERS)
-    room = "\n" if key else ""  # the layout leaves one more line for the key
+    room = "\n" * key_rows(key) if key else ""  # the layout leaves more lines for the key
     figure.suptitle(finding + room, x=0.01, ha="left", fontsize=TITLE_POINTS, fontweight="bold")
     figure.supxlabel(footer(summary), x=0.01, ha="left", fontsize=7.5, color=BASELINE)
     if key:
         _place_key(figure, key, lines=finding.count("\n") + 1)
+
+
+def key_rows(key: Mapping[str, str]) -> int:
+    """Lines that the key takes, in columns as wide as its longest name."""
+    return -(-len(key) // _key_columns(key))
+
+
+def _key_columns(key: Mapping[str, str]) -> int:
+    return max(1, min(len(key), KEY_CHARACTERS // (max(map(len, key)) + KEY_GAP)))
 
 
 # What enforces links where nothing better is needed: a footer that names none of it has nothing to explain.
@@ -145,9 +161,11 @@ def _place_key(figure: Figure, key: Mapping[str, str], lines: int) -> None:
         labels=list(key),
         loc="upper left",
         bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_POINTS * lines) / height_points),
-        ncols=len(key),
-        fontsize=8.5,
+        ncols=_key_columns(key),
+        fontsize=KEY_POINTS,
         handlelength=1,
+        labelspacing=0.25,  # rows no higher than the title's lines, whose room they take
+        borderpad=0.2,
         columnspacing=1.5,
     )
     legend.set_in_layout(False)  # its room is the empty last line of the title

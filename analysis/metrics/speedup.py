@@ -45,6 +45,8 @@ class Point:
     runs: int
     efficiency_with_servers: float
     efficiency_by_speed: float | None  # S / (declared speed / declared speed of the base): for unequal nodes
+    rate_speedup: float  # samples per second / those of the base: what the time for the same samples gives
+    predicted_speedup: float | None  # the same by the closed forms; None where one of both is missing
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,16 @@ class Curve:
     def name(self) -> str:
         """The strategy, marked where its time is not the time to target."""
         return self.strategy if self.of == "time_to_target" else f"{self.strategy}, by samples"
+
+    @property
+    def called(self) -> str:
+        """The strategy and its condition, which another curve of the same strategy does not share."""
+        return f"{self.strategy} ({self.condition})" if self.condition else self.strategy
+
+    @property
+    def foretold(self) -> bool:
+        """Whether closed forms tell how it grows with the number of workers."""
+        return len(self.points) > 1 and all(point.predicted_speedup for point in self.points)
 
 
 def curves(found: Sequence[Group]) -> tuple[Curve, ...]:
@@ -143,7 +155,14 @@ def _point(group: Group, base: Group, times: Floats, base_times: Floats, of: Of,
         runs=len(group.trials),
         efficiency_with_servers=speedup / ((group.workers + group.servers) / (base.workers + base.servers)),
         efficiency_by_speed=_by_speed(group, base, speedup),
+        rate_speedup=float(olympic_mean(base.seconds_per_sample) / olympic_mean(group.seconds_per_sample)),
+        predicted_speedup=_predicted(group, base),
     )
+
+
+def _predicted(group: Group, base: Group) -> float | None:
+    ours_s, theirs_s = (each.predicted_seconds_per_sample for each in (group, base))
+    return theirs_s / ours_s if ours_s and theirs_s else None
 
 
 def _by_speed(group: Group, base: Group, speedup: float) -> float | None:

@@ -110,7 +110,7 @@ def _half(phase: Phase, plan: PlanView) -> Half:
         batch_s=batch_s,
         computing_s=computing_s,
         exchanging_s=batch_s - computing_s,
-        predicted_step_s=phase.predicted.step_s,
+        predicted_step_s=phase.predicted.median_step_s,
         step_s=float(steps["step_s"].astype(float).median()),
     )
 

@@ -54,14 +54,17 @@ class AllReduce(Strategy):
         return Sent(workers=sent)
 
     def predict(self, cost: Cost) -> Predicted:
-        """The closed form in seconds per byte of this network, and the waits of the longest chain of transfers."""
+        """The closed form in seconds per byte of this network, and the waits of the longest chain of transfers.
+
+        A step begins to exchange when the slowest has computed: E[X_(n:n)] where speeds vary.
+        """
         ranks, schedule = len(cost.workers), self.schedule(len(cost.workers))
         size_bytes = self.compress.nbytes(cost.entries, cost.dtype)
         flows = {edge: (cost.workers[edge[0]], cost.workers[edge[1]]) for edge in schedule.edges}
         moving_s = self.collective.seconds(ranks, size_bytes, 0.0, _beta_s(schedule, cost))
         waits_s = schedule.latency_s({edge: cost.latency_s([flow]) for edge, flow in flows.items()})
         return Predicted(
-            compute_s=cost.compute_s, exchange_s=moving_s + waits_s, formula=f"t_c + {self.collective.formula}"
+            compute_s=cost.computed_s(ranks), exchange_s=moving_s + waits_s, formula=f"t_c + {self.collective.formula}"
         )
 
     def init(self, peer: Peer, params: Vector) -> State:

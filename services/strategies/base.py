@@ -75,6 +75,7 @@ class Sent:
 
 Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
 Load: TypeAlias = tuple[Flow, float]  # and payload bytes
+Port: TypeAlias = tuple[str, str | int]  # what carries bytes: ("up" | "down", node name), ("pipe", number)
 
 
 class Cost(Record):
@@ -98,17 +99,23 @@ class Cost(Record):
 
     def moving_s(self, loads: Iterable[Load]) -> float:
         """Seconds in which every flow moves its bytes, all at once: what the most loaded port or pipe takes."""
-        sent, received = defaultdict[str, float](float), defaultdict[str, float](float)
-        passed = [0.0] * len(self.network.pipes)
+        return max(self.busy_s(loads).values(), default=0.0)
+
+    def busy_s(self, loads: Iterable[Load]) -> dict[Port, float]:
+        """Seconds for which these bytes keep every port and pipe busy that they pass."""
+        passed = defaultdict[Port, float](float)
         for (source, target), size_bytes in loads:
-            sent[source] += size_bytes
-            received[target] += size_bytes
+            passed["up", source] += size_bytes
+            passed["down", target] += size_bytes
             for number, pipe in enumerate(self.network.pipes):
-                passed[number] += size_bytes * pipe.carries(source, target)
-        taken_s = [size_bytes * self.uplinks_s[name] for name, size_bytes in sent.items()]
-        taken_s += [size_bytes * self.downlinks_s[name] for name, size_bytes in received.items()]
-        taken_s += [through / goodput(pipe.rate_bps) for pipe, through in zip(self.network.pipes, passed, strict=True)]
-        return max(taken_s, default=0.0)
+                passed["pipe", number] += size_bytes * pipe.carries(source, target)
+        return {port: size_bytes * self._per_byte_s(port) for port, size_bytes in passed.items()}
+
+    def _per_byte_s(self, port: Port) -> float:
+        kind, which = port
+        if isinstance(which, int):
+            return 1 / goodput(self.network.pipes[which].rate_bps)
+        return self.uplinks_s[which] if kind == "up" else self.downlinks_s[which]
 
     def computed_s(self, kth: int) -> float:
         """Expected seconds until `kth` workers, counted from 1, have computed a step that all begin together."""
@@ -137,11 +144,24 @@ class Predicted(Record):
     compute_s: float
     exchange_s: float
     formula: str
+    steps_s: tuple[float, ...] = ()  # of each worker, by rank, where they do not wait for each other
+    counted: float = 1.0  # share of the gradients computed that go into updates
 
     @property
     def step_s(self) -> float:
-        """Seconds of a whole step."""
+        """Seconds of a whole step; of the slowest worker's, where they do not wait for each other."""
         return self.compute_s + self.exchange_s
+
+    def budget_s(self, steps: int, shares: Sequence[int]) -> float:
+        """Seconds until gradients worth `steps` batches are in updates, of which each worker computes its share.
+
+        A fast worker that waits for nobody does more than its share; 0 where steps take no time.
+        """
+        own_s = self.steps_s or (self.step_s,) * len(shares)
+        if not all(own_s):
+            return 0.0
+        batches_per_s = sum(share / each_s for share, each_s in zip(shares, own_s, strict=True)) / sum(shares)
+        return steps / (batches_per_s * self.counted)
 
 
 class Strategy(Component, ABC):

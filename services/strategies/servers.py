@@ -15,6 +15,7 @@ from services.layout import Range
 from services.placement import AnyPlacement, Dedicated
 from services.runlog import Phases
 from services.staleness import UNWEIGHTED, AnyStaleness
+from services.strategies import saturation
 from services.strategies.base import Cost, Load, Peer, Predicted, Sent, Strategy
 from services.synchronisers import AnySynchroniser, Bsp
 from services.transport.base import Message, Stage, Tag
@@ -84,22 +85,43 @@ class ServedStrategy(Strategy, ABC):
 
         In rounds, all workers share the links of the servers at once, and a round ends when as many have computed as an
         update gathers: the order statistic E[X_(k:n)] where speeds vary. Otherwise a worker has the links to itself
-        until they are saturated: s servers take at most s/(S'β_s) vectors per second, and give as many answers. S' is S
-        compressed; β_w is of the slowest worker's link, β_s of the slowest server's, each in the direction that the
+        until they are saturated, and each has a step of its own (`saturation`): s servers take at most s/(S'β_s)
+        vectors per second, and give as many answers. Where the gap is bounded, all go at the pace of the slowest. S' is
+        S compressed; β_w is of the slowest worker's link, β_s of the slowest server's, each in the direction that the
         bytes go; pipes that flows share count like links, and who serves and computes has one link for both.
         Saturation is a lower bound: workers that started together go on pushing together and then wait together. Not
-        modelled: waiting for the slowest under ssp and dssp, and links that late pushes of backups keep busy.
+        modelled: the time before a bound is reached, and links that late pushes of backups keep busy.
         """
+        return self._in_rounds(cost) if self.synchrony.in_rounds else self._apart(cost)
+
+    def _in_rounds(self, cost: Cost) -> Predicted:
         up, down = list(self._up(cost)), list(self._down(cost))
-        latency_s = cost.latency_s([flow for flow, _ in up]) + cost.latency_s([flow for flow, _ in down])
-        pushes = 1 / self.exchanges_every  # per step
-        if self.synchrony.in_rounds:
-            compute_s = cost.computed_s(self.synchrony.gathers(len(cost.workers)))
-            exchange_s = pushes * (latency_s + cost.moving_s(up) + cost.moving_s(down))
-            return Predicted(compute_s=compute_s, exchange_s=exchange_s, formula=self._formula(_TOGETHER))
-        alone_s = pushes * (latency_s + max(self._alone_s(up, down, worker, cost) for worker in cost.workers))
-        step_s = max(cost.compute_s + alone_s, pushes * cost.moving_s([*up, *down]))
-        return Predicted(compute_s=cost.compute_s, exchange_s=step_s - cost.compute_s, formula=self._formula(_APART))
+        gathers = self.synchrony.gathers(len(cost.workers))
+        return Predicted(
+            compute_s=cost.computed_s(gathers),
+            exchange_s=_there_and_back_s(up, down, cost) / self.exchanges_every,
+            formula=self._formula(_TOGETHER),
+            counted=gathers / len(cost.workers),
+        )
+
+    def _apart(self, cost: Cost) -> Predicted:
+        found = self._steps_s(cost)
+        steps_s = (max(found),) * len(found) if self.synchrony.bounded else found
+        exchange_s = max(steps_s) - cost.compute_s
+        return Predicted(
+            compute_s=cost.compute_s, exchange_s=exchange_s, formula=self._formula(_APART), steps_s=steps_s
+        )
+
+    def _steps_s(self, cost: Cost) -> tuple[float, ...]:
+        """Of each worker; one in which it exchanges counts for those in which it does not."""
+        up, down = list(self._up(cost)), list(self._down(cost))
+        computes_s = cost.computes_s or (cost.compute_s,) * len(cost.workers)
+        own_s, busy_s = [], []
+        for compute_s, worker in zip(computes_s, cost.workers, strict=True):
+            pushed, pulled = _of(worker, up, down)
+            own_s.append(self.exchanges_every * compute_s + _there_and_back_s(pushed, pulled, cost))
+            busy_s.append(cost.busy_s([*pushed, *pulled]))
+        return tuple(each_s / self.exchanges_every for each_s in saturation.steps_s(own_s, busy_s))
 
     def saturates_at(self, cost: Cost) -> float:
         """Workers n* beyond which more of them gain nothing out of lockstep: s·(t_c·B/S + 2), more with latency.
@@ -108,8 +130,7 @@ class ServedStrategy(Strategy, ABC):
         bytes; those grow with n in proportion.
         """
         up, down = list(self._up(cost)), list(self._down(cost))
-        latency_s = cost.latency_s([flow for flow, _ in up]) + cost.latency_s([flow for flow, _ in down])
-        alone_s = latency_s + max(self._alone_s(up, down, worker, cost) for worker in cost.workers)
+        alone_s = max(_there_and_back_s(*_of(worker, up, down), cost) for worker in cost.workers)
         moving_s = cost.moving_s([*up, *down])
         return len(cost.workers) * (cost.compute_s * self.exchanges_every + alone_s) / moving_s if moving_s else inf
 
@@ -130,11 +151,6 @@ class ServedStrategy(Strategy, ABC):
     def _held(self, cost: Cost) -> Iterator[tuple[str, Range]]:
         held = self.holders(cost.workers, cost.servers), self.shards(len(cost.workers), cost.entries)
         return zip(*held, strict=True)
-
-    def _alone_s(self, up: Sequence[Load], down: Sequence[Load], worker: str, cost: Cost) -> float:
-        """Push and pull of one worker that has all links to itself."""
-        own = [load for load in up if load[0][0] == worker], [load for load in down if load[0][1] == worker]
-        return sum(cost.moving_s(loads) for loads in own)
 
     def partners(self, peer: Peer) -> tuple[str, ...]:
         return tuple(peer.servers)
@@ -185,6 +201,17 @@ class ServedStrategy(Strategy, ABC):
         reply = await peer.transport.recv(server, Tag(number, Stage.REPLY))
         await recv_rest(peer.transport, server, reply, kept.of(fresh))
         return reply, Held(reply.version, memory)
+
+
+def _of(worker: str, up: Sequence[Load], down: Sequence[Load]) -> tuple[list[Load], list[Load]]:
+    """What one worker pushes, and what it is answered."""
+    return [load for load in up if load[0][0] == worker], [load for load in down if load[0][1] == worker]
+
+
+def _there_and_back_s(up: Sequence[Load], down: Sequence[Load], cost: Cost) -> float:
+    """Until the last of these answers is there, when all are pushed at once and nobody else is on the links."""
+    latency_s = cost.latency_s([flow for flow, _ in up]) + cost.latency_s([flow for flow, _ in down])
+    return latency_s + cost.moving_s(up) + cost.moving_s(down)
 
 
 _TOGETHER = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"

@@ -137,6 +137,7 @@ def plan_of(trial: str, label: str, workers: int, repeat: int, labels: dict[str,
         "target": TARGET, "nodes": nodes, "parameters": PARAMETERS, "vector_bytes": VECTOR,
         "bytes_per_step": bytes_per_step(label, workers),
         "predicted": {"compute_s": compute, "exchange_s": exchange, "formula": "a + b"},
+        "predicted_s": STEPS_PER_EPOCH * EPOCHS * (compute + exchange), "train_samples": SAMPLES,
         "strategy": STRATEGIES.get(label, {"kind": "none"}),
         "fidelity": {"missed_deadlines": 0.01, "rate_error": 0.05, "host_cpu": 0.95},
     }  # fmt: skip

@@ -125,3 +125,39 @@ def test_no_ratio_is_told_where_nothing_took_time(trial: Trials, condition: str)
     assert "trains in no time" in headline(numbers)[0]
     assert not any(word in " ".join(headline(numbers)) for word in ("inf", "nan", "Speedup"))
     assert all(curve.condition for curve in numbers.curves)
+
+
+def grown(trial: Trials, strategy: str, seconds: float, form_s: float) -> list[TrialResult]:
+    """8 seconds on one worker, measured and predicted; on 16 workers these."""
+    return [
+        trial(strategy, 1, 8.0, predicted_samples_per_second=1000 / 8),
+        trial(strategy, 16, seconds, predicted_samples_per_second=1000 / form_s),
+    ]
+
+
+def test_a_speedup_is_told_beside_the_one_that_the_closed_form_says(trial: Trials) -> None:
+    """Of the one that grows most, and of the one that its form tells worst; not of one number of workers."""
+    ring, asp = grown(trial, "ring", 1.0, 0.8), grown(trial, "asp", 2.0, 2.0)
+
+    answer = headline(summary(*ring, *asp, *grown(trial, "ps", 4.0, 2.0)))
+
+    told = (
+        "Ring: 8.00 times on 16 workers, the closed form says 10.0; ps: 2.00 times on 16 workers, the closed form says"
+    )
+    assert f"{told} 4.00." in answer
+    alone = headline(summary(trial("ring", 16, 1.0, predicted_samples_per_second=1000.0)))
+    assert not any("closed form" in each for each in alone)
+
+
+def test_of_many_strategies_the_ends_are_told(trial: Trials) -> None:
+    """A sentence with thirteen numbers is read by nobody."""
+    many = [each for place in range(5) for each in grown(trial, f"s{place}", 1.0 + place, 1.0 + place + (place == 3))]
+    phases = [{"compute": 0.1, "exchange": 0.1 * (1 + place), "wait": 0.0, "update": 0.0} for place in range(5)]
+    timed = [replace(each, phase_seconds=phases[int(each.strategy[1])]) for each in many]
+
+    answer = headline(summary(*timed))
+
+    assert "S0: 8.00 times on 16 workers, the closed form says 8.00; s3: 2.00 times on 16 workers, " in " ".join(answer)
+    why = next(each for each in answer if each.startswith("Why"))
+    assert "s1 for 200 ms, s4 for 500 ms, the others for times in between" in why
+    assert "s2" not in why

@@ -14,7 +14,7 @@ from analysis.metrics.phase_seconds import phase_seconds
 from analysis.metrics.progress import samples_done, samples_per_second, steps_done
 from analysis.metrics.samples_to_target import samples_to_target
 from analysis.metrics.staleness import staleness
-from analysis.metrics.step_seconds import step_seconds
+from analysis.metrics.step_seconds import step_seconds, typical_step_s
 from analysis.metrics.time_to_target import time_to_target_s
 from analysis.table import TrialTable
 
@@ -101,6 +101,18 @@ def test_step_seconds_are_over_all_workers_and_steps(make_trial: MakeTrial, step
     found = step_seconds(make_trial({"worker-0": [first], "worker-1": [second]}, workers=2))
 
     assert found == pytest.approx({"mean": 3.0, "p50": 2.5, "p95": 5.55})  # 3 + 0.85 x (6 - 3)
+
+
+def test_the_step_that_a_prediction_is_compared_with_is_the_mean_of_a_round(
+    make_trial: MakeTrial, steps_line: Line
+) -> None:
+    """Three steps of 1 s and one of 5 s are 2 s each; the median step knows nothing of the exchange."""
+    rows = [{"step_s": 5.0 if step % 4 == 3 else 1.0} for step in range(10)]  # the last two are no whole round
+
+    trial = make_trial({"worker-0": [steps_line(rows, "worker-0")]}, workers=1, exchanges_every=4)
+
+    assert typical_step_s(trial) == 2.0
+    assert (step_seconds(trial) or {})["p50"] == 1.0
 
 
 def test_batches_of_one_node_are_one_table(make_trial: MakeTrial, steps_line: Line) -> None:

@@ -87,7 +87,16 @@ def test_fidelity_names_every_check(written: RunFolder) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["efficiency", "learning", "predicted", "speedup", "staleness", "step_breakdown", "time_to_target"],
+    [
+        "efficiency",
+        "learning",
+        "predicted",
+        "predicted_speedup",
+        "speedup",
+        "staleness",
+        "step_breakdown",
+        "time_to_target",
+    ],
 )
 def test_every_figure_has_its_picture_and_its_data(written: RunFolder, name: str) -> None:
     for ending in ("svg", "png", "csv"):
@@ -99,7 +108,7 @@ def test_the_page_needs_nothing_from_elsewhere(written: RunFolder) -> None:
 
     assert "<script" not in page
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
-    assert page.count("<svg") == 7
+    assert page.count("<svg") == 8
     assert "not an MLPerf result" in page
 
 

@@ -80,6 +80,13 @@ def test_an_update_averages_no_more_gradients_than_there_are_workers(synchronise
         assert synchroniser.gathers(workers) <= workers
 
 
+@every_synchroniser
+@given(ahead=steps)
+def test_only_without_a_bound_a_worker_may_be_any_number_of_steps_ahead(synchroniser: Synchroniser, ahead: int) -> None:
+    """Predictions of those with a bound take the pace of the slowest for all."""
+    assert synchroniser.bounded or synchroniser.may_start(ahead, slowest=0)
+
+
 def test_only_a_barrier_keeps_everybody_at_the_same_step() -> None:
     """Strategies without a server need it: replicas must hold the same parameters."""
     assert Bsp().lockstep

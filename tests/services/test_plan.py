@@ -189,6 +189,32 @@ def test_a_prediction_takes_the_largest_share_of_a_batch() -> None:
     assert plan({"kind": "all_reduce"}, 5, worker={"throughput": "100/s"}).predicted.compute_s == 0.13
 
 
+def test_a_budget_is_spent_by_all_at_their_own_pace_out_of_lockstep_and_at_the_slowest_one_in_it() -> None:
+    """Four workers compute 16 samples each: in 16 ms, the slow one in 160 ms. Its absence costs a quarter, not all."""
+    groups = [{"name": "slow", "ranks": [3], "throughput": "100/s"}]
+
+    def decided(kind: str, **keys: Any) -> Plan:
+        strategy = {"kind": "parameter_server", "synchrony": {"kind": kind, **keys}}
+        return plan(strategy, worker={"throughput": "1000/s"}, groups=groups)
+
+    for bounded in (decided("bsp"), decided("ssp", staleness=3), decided("dssp", low=1, high=4)):
+        assert bounded.predicted_s == pytest.approx(bounded.steps * 0.160)
+    apart = decided("asp")
+    assert apart.predicted.steps_s == pytest.approx((0.016, 0.016, 0.016, 0.160))
+    assert apart.predicted_s == pytest.approx(apart.steps * 4 / (3 / 0.016 + 1 / 0.160))
+    spared = decided("backup", backups=1)
+    assert spared.predicted_s == pytest.approx(spared.steps * 0.016 / (3 / 4))  # a quarter of the gradients is dropped
+
+
+def test_all_reduce_begins_when_the_slowest_has_computed() -> None:
+    """As servers in lockstep do: E[X_(n:n)], the mean of the largest."""
+    worker = {"throughput": "1000/s", "variation": {"kind": "lognormal", "sigma": 0.3}}
+
+    ring, star = (plan({"kind": kind}, worker=worker).predicted for kind in ("all_reduce", "parameter_server"))
+
+    assert ring.compute_s == star.compute_s > 1.2 * 0.016
+
+
 def test_an_update_from_one_gradient_uses_the_rates_share_unless_told_otherwise() -> None:
     """n updates of 1/n weigh as much as the one of lockstep; with momentum and Adam alike."""
     whole = plan({"kind": "parameter_server", "synchrony": Bsp().model_dump()}).optimiser.rate

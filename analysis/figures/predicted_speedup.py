@@ -1,0 +1,80 @@
+"""Does every strategy scale as its closed form says?"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from analysis.figures.base import Drawing, Run
+from analysis.figures.labels import at_right
+from analysis.figures.style import BASELINE, INK, PAPER, canvas, colour, frame, marker
+from analysis.headline import foretold
+from analysis.metrics.speedup import Curve
+from analysis.result import TIMES
+from analysis.wording import number, sentence
+
+COLUMNS = 3
+
+
+def predicted_speedup(run: Run) -> Drawing | None:
+    """One panel per curve, log-log: the closed form's speedup as rings, the measured one filled, ideal dashed."""
+    found = [curve for curve in run.summary.curves if curve.foretold]
+    if not found:
+        return None
+    columns = min(COLUMNS, len(found))
+    rows = -(-len(found) // columns)
+    figure, panels = canvas(rows, columns, 1.1 + 2.5 * rows, sharex=True, sharey=True)
+    title = sentence(foretold(found))
+    frame(figure, run.summary, title)
+    for place, (axes, curve) in enumerate(zip(panels, found, strict=False)):
+        _panel(axes, curve, colour(run.summary, curve.strategy), marker(run.summary, curve.strategy))
+        axes.set_xlabel("workers" if place + columns >= len(found) else "")
+        axes.xaxis.set_tick_params(labelbottom=True)
+    for axes in panels[len(found) :]:
+        axes.remove()
+    for axes in panels[: len(found) : columns]:
+        axes.set_ylabel("speedup")
+    counts = sorted({point.workers for curve in found for point in curve.points})
+    panels[0].set_xticks(counts, [str(count) for count in counts])  # panels share them
+    panels[0].xaxis.set_minor_locator(NullLocator())
+    figure.draw_without_rendering()  # settles the limits that labels are placed by
+    for axes, curve in zip(panels, found, strict=False):
+        _name_ends(axes, curve, colour(run.summary, curve.strategy))
+    caption = (
+        "Speedup in samples per second over the same base: filled as measured, rings as the closed forms say "
+        "(predicted step x steps of the whole budget). Dashed: ideal. What learning costs is in neither."
+    )
+    return Drawing("predicted_speedup", title, caption, _table(found), figure)
+
+
+def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
+    counts = [point.workers for point in curve.points]
+    axes.plot(counts, [count / curve.base.workers for count in counts], color=BASELINE, linestyle="--", linewidth=1)
+    told = [point.predicted_speedup or float("nan") for point in curve.points]
+    axes.plot(counts, told, "o-", color=INK, markerfacecolor=PAPER, markersize=9, markeredgewidth=1.1, linewidth=0.9)
+    axes.plot(counts, [point.rate_speedup for point in curve.points], color=tint, marker=shape, markersize=4.5)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{TIMES}"))
+    axes.set_title(curve.called, color=tint, fontweight="bold")
+
+
+def _name_ends(axes: Axes, curve: Curve, tint: str) -> None:
+    last = curve.points[-1]
+    told = last.predicted_speedup or float("nan")
+    names = {f"{number(told)} form": (told, INK), f"{number(last.rate_speedup)} measured": (last.rate_speedup, tint)}
+    at_right(axes, names, size=8)
+
+
+def _table(found: Sequence[Curve]) -> pd.DataFrame:
+    rows = [
+        (
+            *(curve.strategy, curve.condition, curve.base.strategy, curve.base.workers, point.workers),
+            *(point.rate_speedup, point.predicted_speedup),
+        )
+        for curve in found
+        for point in curve.points
+    ]
+    columns = ["strategy", "condition", "base_strategy", "base_workers", "workers"]
+    return pd.DataFrame(rows, columns=[*columns, "measured_speedup", "predicted_speedup"])

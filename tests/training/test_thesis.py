@@ -1,0 +1,30 @@
+"""The study that `thesis` repeats measured a ring's speedup of 2.2 on 16 workers, where its own model said 9.4."""
+
+import json
+
+import pytest
+
+from compose.load import find, load
+from services.plan import Nowhere, Plan, make_plan
+from services.runlog import TOKEN
+from services.simulate import simulate
+
+
+def test_the_ring_gains_on_sixteen_workers_what_its_closed_form_says() -> None:
+    """Within a tenth; and the form says what the original's does."""
+    trials = load(find("thesis"), {"workload.epochs": "1"}).trials()
+    by_kind = {(trial.label, trial.scenario.cluster.workers): trial for trial in trials}
+    alone, ring = (make_plan(by_kind[key], "r", "simulated", Nowhere()) for key in (("none", 1), ("ring", 16)))
+
+    told, measured = alone.predicted_s / ring.predicted_s, seconds(alone) / seconds(ring)
+
+    assert told == pytest.approx(9.4, abs=0.05)
+    assert measured == pytest.approx(told, rel=0.1)
+
+
+def seconds(plan: Plan) -> float:
+    """From the beginning of training to its end, in virtual time."""
+    lines: list[str] = []
+    simulate(plan, lambda node: lines.append if node == "coordinator" else (lambda _: None))
+    times_ms = {event["key"]: event["time_ms"] for event in (json.loads(line.removeprefix(TOKEN)) for line in lines)}
+    return float(times_ms["run_stop"] - times_ms["run_start"]) / 1000
