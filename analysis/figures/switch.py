@@ -55,7 +55,7 @@ def _title(found: Sequence[tuple[TrialResult, Switch]]) -> str:
 
 
 def _bars(axes: Axes, row: int, found: Switch) -> None:
-    limit = "" if found.break_even_workers is None else f"  n* = {found.break_even_workers:.3g}"
+    limit = "" if found.break_even_workers is None else f"  n* = {found.break_even_workers:,.1f}"
     if found.gain is None:
         axes.annotate(f"{found.outcome}{limit}", (0, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
         return

@@ -88,7 +88,7 @@ def test_a_switch_is_planned_as_the_two_strategies_that_it_is_made_of(
         assert {node: count for node, count in part.bytes_per_step.items() if count} == whole.bytes_per_step
     assert switch.holders == (first.holders or second.holders)
     assert switch.choices == second.choices
-    assert switch.duration_s == pytest.approx(first.duration_s / 4 + 3 * second.duration_s / 4, rel=1e-3)
+    assert switch.predicted_s == pytest.approx(first.predicted_s / 4 + 3 * second.predicted_s / 4, rel=1e-3)
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 7])

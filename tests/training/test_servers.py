@@ -278,7 +278,7 @@ def test_a_step_with_other_placements_takes_the_closed_forms_seconds(
 
     for done in (colocated, spared):
         steps_s = [row["step_s"] for rank in range(workers) for row in done.steps(rank)[1:-1]]
-        assert np.mean(steps_s) == pytest.approx(done.plan.predicted.step_s, rel=0.01)
+        assert np.mean(steps_s) == pytest.approx(done.plan.predicted.step_s, rel=0.02)
     assert colocated.plan.predicted.step_s == pytest.approx(ring.plan.predicted.step_s, rel=0.01)
 
 
