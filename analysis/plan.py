@@ -132,6 +132,11 @@ class PlanView(View):
     fidelity: Fidelity = Fidelity()
 
     @property
+    def speeds_vary(self) -> bool:
+        """Whether a worker's speed is drawn anew from step to step."""
+        return any(node.variation for node in self.nodes if node.role == "worker")
+
+    @property
     def synchrony(self) -> Literal["synchronous", "asynchronous"]:
         """Whether all replicas hold the same parameters after every step; of a switching strategy, before it."""
         if self.synchronous is not None:

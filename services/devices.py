@@ -24,6 +24,11 @@ class Variation(Component):
     def factor(self, seed: int, rank: int, step: int) -> float:
         """What the declared duration is multiplied by in this step."""
 
+    @property
+    @abstractmethod
+    def mean(self) -> float:
+        """Of the factors."""
+
     @abstractmethod
     def cdf(self, x: Factors) -> Factors:
         """Probability that a step's factor is not above each of `x`."""
@@ -37,6 +42,10 @@ class Lognormal(Variation):
 
     def factor(self, seed: int, rank: int, step: int) -> float:
         return exp(Random(f"{seed} {rank} {step}").gauss(-(self.sigma**2) / 2, self.sigma))
+
+    @property
+    def mean(self) -> float:
+        return 1.0
 
     def cdf(self, x: Factors) -> Factors:
         law = NormalDist(-(self.sigma**2) / 2, self.sigma)
@@ -58,9 +67,17 @@ class OnOff(Variation):
         begin = Random(f"{seed} {rank} {number}").randrange(self.fast_steps + 1)
         return self.slowdown if begin <= place < begin + self.slow_steps else 1.0
 
+    @property
+    def mean(self) -> float:
+        return self._fast + (1 - self._fast) * self.slowdown
+
+    @property
+    def _fast(self) -> float:
+        """Share of steps as declared."""
+        return self.fast_steps / (self.slow_steps + self.fast_steps)
+
     def cdf(self, x: Factors) -> Factors:
-        fast = self.fast_steps / (self.slow_steps + self.fast_steps)
-        return np.where(x >= self.slowdown, 1.0, np.where(x >= 1.0, fast, 0.0))
+        return np.where(x >= self.slowdown, 1.0, np.where(x >= 1.0, self._fast, 0.0))
 
 
 AnyVariation: TypeAlias = Annotated[Lognormal | OnOff, Field(discriminator="kind")]

@@ -48,8 +48,8 @@ def predicted(run: Run) -> Drawing | None:
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
         "Ring: the closed form's median over all steps of all workers. Dot: the measured one, mean over the repeats; "
-        "between two exchanges a step counts as their mean. Number: remainder = measured / predicted - 1. A growing "
-        "remainder is something that the model does not know."
+        "the mean step where speeds vary; between two exchanges a step counts as their mean. Number: remainder = "
+        "measured / predicted - 1. A growing remainder is something that the model does not know."
     )
     return Drawing("predicted", title, caption, _table(found), figure)
 

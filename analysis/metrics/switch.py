@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.metrics.step_seconds import centre_s
 from analysis.phases import Phase, phases
 from analysis.plan import PlanView
 from analysis.table import TrialTable
@@ -111,7 +112,7 @@ def _half(phase: Phase, plan: PlanView) -> Half:
         computing_s=computing_s,
         exchanging_s=batch_s - computing_s,
         predicted_step_s=phase.predicted.median_step_s,
-        step_s=float(steps["step_s"].astype(float).median()),
+        step_s=centre_s(steps, plan),
     )
 
 

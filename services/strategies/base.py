@@ -117,9 +117,19 @@ class Cost(Record):
             return 1 / goodput(self.network.pipes[which].rate_bps)
         return self.uplinks_s[which] if kind == "up" else self.downlinks_s[which]
 
+    @property
+    def expected_s(self) -> tuple[float, ...]:
+        """Expected seconds of computing a step, by rank."""
+        varied = zip(self._declared_s, self.variations or (None,) * len(self.workers), strict=True)
+        return tuple(seconds * (variation.mean if variation else 1.0) for seconds, variation in varied)
+
+    @property
+    def _declared_s(self) -> tuple[float, ...]:
+        return self.computes_s or (self.compute_s,) * len(self.workers)
+
     def computed_s(self, kth: int) -> float:
         """Expected seconds until `kth` workers, counted from 1, have computed a step that all begin together."""
-        declared = self.computes_s or (self.compute_s,) * len(self.workers)
+        declared = self._declared_s
         if not any(self.variations):
             return sorted(declared)[kth - 1]
         varied = zip(declared, self.variations, strict=True)

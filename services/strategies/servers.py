@@ -107,17 +107,19 @@ class ServedStrategy(Strategy, ABC):
     def _apart(self, cost: Cost) -> Predicted:
         found = self._steps_s(cost)
         steps_s = (max(found),) * len(found) if self.synchrony.bounded else found
-        exchange_s = max(steps_s) - cost.compute_s
+        compute_s = max(cost.expected_s)
         return Predicted(
-            compute_s=cost.compute_s, exchange_s=exchange_s, formula=self._formula(_APART), steps_s=steps_s
+            compute_s=compute_s,
+            exchange_s=max(steps_s) - compute_s,
+            formula=self._formula(_APART),
+            steps_s=steps_s,
         )
 
     def _steps_s(self, cost: Cost) -> tuple[float, ...]:
         """Of each worker; one in which it exchanges counts for those in which it does not."""
         up, down = list(self._up(cost)), list(self._down(cost))
-        computes_s = cost.computes_s or (cost.compute_s,) * len(cost.workers)
         own_s, busy_s = [], []
-        for compute_s, worker in zip(computes_s, cost.workers, strict=True):
+        for compute_s, worker in zip(cost.expected_s, cost.workers, strict=True):
             pushed, pulled = _of(worker, up, down)
             own_s.append(self.exchanges_every * compute_s + _there_and_back_s(pushed, pulled, cost))
             busy_s.append(cost.busy_s([*pushed, *pulled]))

@@ -115,6 +115,19 @@ def test_the_step_that_a_prediction_is_compared_with_is_the_mean_of_a_round(
     assert (step_seconds(trial) or {})["p50"] == 1.0
 
 
+def test_a_closed_form_of_varying_speeds_is_compared_with_the_mean_step_on_whole_batches(
+    make_trial: MakeTrial, steps_line: Line
+) -> None:
+    """An on/off straggler has two lengths of step and the median is one of them; the form expects what lies between."""
+    rows = [{"step_s": 1.0, "samples": 8}, {"step_s": 1.0, "samples": 8}, {"step_s": 4.0, "samples": 8}]
+    short = {"step_s": 0.5, "samples": 3}  # the last batch of an epoch
+    node = {"name": "worker-0", "role": "worker", "rank": 0, "variation": {"kind": "on_off"}}
+
+    trial = make_trial({"worker-0": [steps_line([*rows, short], "worker-0")]}, workers=1, nodes=[node])
+
+    assert typical_step_s(trial) == 2.0
+
+
 def test_batches_of_one_node_are_one_table(make_trial: MakeTrial, steps_line: Line) -> None:
     trial = make_trial({"worker-0": [steps_line([{}], "worker-0"), steps_line([{}, {}], "worker-0")]})
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster import Group, Worker
-from services.devices import SPEEDS, Lognormal, OnOff
+from services.devices import SPEEDS, Lognormal, OnOff, Variation
 from services.units import Duration, Rate, Throughput
 
 
@@ -34,6 +34,14 @@ def test_a_straggler_is_slow_for_one_stretch_in_every_period() -> None:
     for period in range(10):
         slow = [step for step in range(100) if factors[100 * period + step] == 3.0]
         assert slow == list(range(slow[0], slow[0] + 10))
+
+
+@pytest.mark.parametrize("variation", [Lognormal(sigma=0.3), OnOff(slowdown=5, slow_steps=8, fast_steps=72)], ids=repr)
+def test_the_mean_of_a_law_is_that_of_its_factors(variation: Variation) -> None:
+    """Closed forms of workers that wait for nobody take it for their step."""
+    factors = [variation.factor(3, rank, step) for rank in range(10) for step in range(8000)]
+
+    assert fmean(factors) == pytest.approx(variation.mean, rel=0.01)
 
 
 def test_workers_straggle_at_different_times() -> None:
