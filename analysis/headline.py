@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from analysis.checks.verdict import Level
 from analysis.conditions import effects, finding, ladders
 from analysis.metrics.speedup import Curve, Of
+from analysis.metrics.switch import how_often, typical
 from analysis.metrics.switch import told as switch_told
 from analysis.result import Group
 from analysis.summary import Summary
@@ -120,16 +121,14 @@ def _answers(summary: Summary, outcome: Contest) -> list[str]:
 
 
 def _switches(summary: Summary) -> list[str]:
-    """For every switching strategy: whether it switched, and whether that paid; told of the trial that gained most."""
+    """For every switching strategy: whether it switched, and whether that paid; told of the median repeat."""
     sentences = []
     for group in {group.strategy: group for group in summary.groups}.values():  # on as many workers as were tried
         found = [trial.switch for trial in group.trials if trial.switch]
         if not found:
             continue
-        most = max(found, key=lambda each: each.saved_s if each.saved_s is not None else -math.inf)
-        stayed = sum(not each.switched for each in found)
-        often = f" ({stayed} of {len(found)} repeats never switched)" if 0 < stayed < len(found) else ""
-        sentences.append(f"{_where(group)}: {switch_told(most, group.workers)}{often}.")
+        often = f" ({how_often(found)})" if how_often(found) else ""
+        sentences.append(f"{_where(group)}: {switch_told(typical(found), group.workers)}{often}.")
     return sentences
 
 

@@ -13,7 +13,6 @@ from services.scenario import Scenario
 from services.strategies import StrategySwitch, SyncSwitch
 
 ALL_IN_LOCKSTEP = 1.0
-LOWER_IS_BETTER = {"mae", "mse", "loss"}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -55,15 +56,20 @@ class Trying:
         return target.metric if target else OF_TASK[posed(self.scenario.workload.dataset).task.loss]
 
     def _found(self, summary: Mapping[str, Any]) -> tuple[float, float]:
-        trials = [trial for trial in summary["trials"] if trial["strategy"] == self.label and trial["final"]]
-        if not trials:
-            raise UserError(f"no trial of {self.label} came to its end; {self.folders[-1]} has their logs")
-        sign = 1.0 if MEANINGS[self.metric].bound == "at_least" else -1.0
-        return fmean(sign * trial["final"][self.metric] for trial in trials), fmean(
-            trial["seconds"] for trial in trials
-        )
+        trials = [trial for trial in summary["trials"] if trial["strategy"] == self.label]
+        ended = [trial for trial in trials if trial["final"] and trial["verdict"] != "invalid"]
+        if not ended:
+            raise UserError(f"no trial of {self.label} came to a valid end; {self.folders[-1]} has their logs")
+        quality = fmean(self._sign * trial["final"][self.metric] for trial in ended)
+        seconds = fmean(trial["seconds"] for trial in ended)
+        return (quality if len(ended) == len(trials) else nan), seconds  # who failed is not left out of a mean
+
+    @property
+    def _sign(self) -> float:
+        return 1.0 if MEANINGS[self.metric].bound == "at_least" else -1.0
 
     def shown(self, each: Try) -> str:
         """One line of the sequence."""
         verdict = "good enough" if each.good_enough else "too early"
-        return f"fraction {each.fraction:<7g} {self.metric} {abs(each.quality):.4f}  {each.seconds:.4g} s  {verdict}"
+        quality = "a repeat failed" if isnan(each.quality) else f"{self._sign * each.quality:.4f}"
+        return f"fraction {each.fraction:<7g} {self.metric} {quality}  {each.seconds:.4g} s  {verdict}"

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.style import INK, canvas, frame
-from analysis.metrics.switch import Switch, plain, told
+from analysis.metrics.switch import Switch, how_often, plain, told, typical
 from analysis.result import TrialResult
 
 ROW_IN = 0.34
@@ -45,13 +45,10 @@ def switch(run: Run) -> Drawing | None:
 
 
 def _title(found: Sequence[tuple[TrialResult, Switch]]) -> str:
-    switched = [(trial, each) for trial, each in found if each.switched and each.saved_s is not None]
-    if not switched:
-        return f"{found[0][0].strategy} {told(found[0][1], found[0][0].workers)}"
-    trial, most = max(switched, key=lambda pair: pair[1].saved_s or 0.0)
-    stayed = len(found) - sum(each.switched for _, each in found)
-    rest = f"; {stayed} of {len(found)} trials never switched" if stayed else ""
-    return f"{trial.strategy}: {told(most, trial.workers)}{rest}"
+    first, _ = found[0]
+    alike = [each for trial, each in found if (trial.strategy, trial.workers) == (first.strategy, first.workers)]
+    often = how_often(alike)
+    return f"{first.strategy}: {told(typical(alike), first.workers)}" + (f"; {often}" if often else "")
 
 
 def _bars(axes: Axes, row: int, found: Switch) -> None:

@@ -4,6 +4,7 @@ All times are per global batch: what the workers together take for as many sampl
 that is the step. Otherwise worker r is done with a step of its own every s_r, so n of them take n / Σ(1/s_r).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -149,17 +150,34 @@ def _gain(before: Half, after: Half, plan: PlanView) -> Gain:
 def break_even_workers(plan: PlanView) -> float | None:
     """n* = s·(t_c·B/S + 2): from so many workers on, s servers behind links of B can't answer faster for more.
 
-    t_c is the mathematics of a worker's step, S the parameters' bytes. None where no server's link is declared, and
-    where workers hold shards: more workers are more servers then.
+    t_c is the mathematics of a worker's step, S the parameters' bytes; workers' links are as wide. None where no
+    server's link is declared, and where workers hold shards: more workers are more servers then.
     """
     if any(node.role == "worker" and node.name in plan.holders for node in plan.nodes):
         return None
     servers = [node for node in plan.nodes if node.role == "ps_shard"]
     rates = [rate for node in servers for rate in (node.uplink_bps, node.downlink_bps) if rate]
-    if not rates or not plan.vector_bytes:
+    if not rates or not plan.vector_bytes or plan.after is None:
         return None
-    found = len(servers) * (plan.predicted.compute_s * goodput(min(rates)) / plan.vector_bytes + 2)
+    served = plan.predicted if plan.synchrony == "asynchronous" else plan.after.predicted  # who waits computes longer
+    found = len(servers) * (served.compute_s * goodput(min(rates)) / plan.vector_bytes + 2)
     return found if isfinite(found) else None
+
+
+def typical(found: Sequence[Switch]) -> Switch:
+    """Of several repeats the one whose gain is the median; the first where none switched."""
+    switched = sorted((each for each in found if each.saved_s is not None), key=lambda each: each.saved_s or 0.0)
+    return switched[(len(switched) - 1) // 2] if switched else found[0]
+
+
+def how_often(found: Sequence[Switch]) -> str:
+    """Where repeats differ: how many switched, and to how many of them it paid."""
+    switched = [each for each in found if each.switched]
+    paid = sum((each.saved_s or 0.0) > 0 for each in switched)
+    stayed = f"{len(found) - len(switched)} of {len(found)} repeats never switched"
+    parts = [stayed] * (0 < len(switched) < len(found))
+    parts += [f"it paid in {paid} of {len(switched)}"] * (0 < paid < len(switched))
+    return ", ".join(parts)
 
 
 def told(found: Switch, workers: int) -> str:

@@ -52,9 +52,12 @@ class Reached:
 
     @property
     def mark(self) -> str:
-        """Whether it holds; nothing where nothing is asked, or where the rival is not there."""
-        asked = [(self.found[by], least) for by, least in self.least.items() if by in self.found]
-        return ("ok" if all(found >= least for found, least in asked) else "NOT OK") if asked else ""
+        """Whether it holds; nothing where nothing is asked, and `not judged` where a rival is not there."""
+        if any(self.found[by] < least for by, least in self.least.items() if by in self.found):
+            return "NOT OK"
+        if self.least.keys() - self.found.keys():
+            return "not judged"
+        return "ok" if self.least else ""
 
 
 def told(values: Least, sign: str = "") -> str:

@@ -12,7 +12,8 @@ from services.strategies.base import Port
 def steps_s(own_s: Sequence[float], busy_s: Sequence[Mapping[Port, float]]) -> tuple[float, ...]:
     """Seconds of a step by worker: its own pace, or that of the slowest of the full links that it uses.
 
-    It is exact where one link is full, and too long where a worker held up by one link frees another.
+    It is exact where one link is full of equal workers, too short by up to a fifth where their speeds differ, and too
+    long where a worker held up by one link frees another.
 
     Args:
         own_s: seconds of a step by worker if it had all links to itself.

@@ -133,8 +133,8 @@ class ServedStrategy(Strategy, ABC):
         """
         up, down = list(self._up(cost)), list(self._down(cost))
         alone_s = max(_there_and_back_s(*_of(worker, up, down), cost) for worker in cost.workers)
-        moving_s = cost.moving_s([*up, *down])
-        return len(cost.workers) * (cost.compute_s * self.exchanges_every + alone_s) / moving_s if moving_s else inf
+        moving_s, round_s = cost.moving_s([*up, *down]), max(cost.expected_s) * self.exchanges_every + alone_s
+        return len(cost.workers) * round_s / moving_s if moving_s else inf
 
     def _formula(self, formula: str) -> str:
         """The closed form as it is written."""

@@ -163,8 +163,9 @@ class Switching(Strategy, ABC):
         return self.first.schedule(workers)
 
     def choices(self, site: Site, cost: Cost) -> dict[str, float]:
-        """Of the first part that leaves anything to choose."""
-        return self.first.choices(site, cost) or self.second.choices(site, cost)
+        """Of both parts."""
+        parts = {"before": self.first.choices(site, cost), "after": self.second.choices(site, cost)}
+        return {f"{name}, {when}": seconds for when, told in parts.items() for name, seconds in told.items()}
 
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
         return self.sent(self.first, workers, entries, dtype)

@@ -126,8 +126,10 @@ class GrpcTransport(WiredTransport):
             if stream.writer is not None:
                 stream.writer.uncancel()
             raise DeadlineExceeded(f"{to} did not take a message within {self._timeout_s:g} s") from None
-        if not stream.call.done():
+        if not stream.call.done() or (stream.writer is not None and stream.writer.cancelling()):
             return
+        if stream.call.cancelled():
+            raise Unreachable(f"a message to {to} was broken off, and none can follow it")
         try:
             await stream.call
         except grpc.aio.AioRpcError as error:

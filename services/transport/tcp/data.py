@@ -96,6 +96,9 @@ class TcpTransport(WiredTransport):
         except OSError as error:
             stream.hang_up()
             raise Unreachable(f"{to}: {error}") from error
+        except asyncio.CancelledError:
+            stream.hang_up()  # half a message may be under way, behind which no other can be read
+            raise
         finally:
             stream.turns.give_back()
 

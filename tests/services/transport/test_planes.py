@@ -332,6 +332,27 @@ def test_sending_to_a_node_that_has_ended_is_an_error(meet: Meet) -> None:
     meet(talk)
 
 
+def test_nothing_follows_half_a_message(meet: Meet) -> None:
+    """A task that is ended while it writes must not leave the next message behind bytes that announce a longer one."""
+
+    async def talk(nodes: Transports) -> bytes | None:
+        await nodes["a"].send("b", Message(TAG))
+        await nodes["b"].recv("a", TAG)
+        writing = asyncio.create_task(nodes["a"].send("b", Message(TAG._replace(step=1), bytes(64 << 20))))
+        await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        try:
+            await nodes["a"].send("b", Message(TAG._replace(step=2), b"whole"))
+            return bytes((await nodes["b"].recv("a", TAG._replace(step=2))).data)
+        except NetworkError:
+            return None
+        finally:
+            nodes["a"]._streams.clear()
+
+    assert meet(talk) in {b"whole", None}, "what comes is whole, or the stream is over"
+
+
 def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fast asynchronous worker is done long before the servers are; its exit must not break their streams."""
 
