@@ -163,9 +163,13 @@ class Switching(Strategy, ABC):
         return self.first.schedule(workers)
 
     def choices(self, site: Site, cost: Cost) -> dict[str, float]:
-        """Of both parts."""
-        parts = {"before": self.first.choices(site, cost), "after": self.second.choices(site, cost)}
-        return {f"{name}, {when}": seconds for when, told in parts.items() for name, seconds in told.items()}
+        """Of the part that leaves something to choose; where both do, their names say which is meant."""
+        first, second = self.first.choices(site, cost), self.second.choices(site, cost)
+        if not first or not second:
+            return first or second
+        return {f"{name} before": taken for name, taken in first.items()} | {
+            f"{name} after": taken for name, taken in second.items()
+        }
 
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
         return self.sent(self.first, workers, entries, dtype)
