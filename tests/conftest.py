@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from hypothesis import settings
 from compose.engines import named
 from compose.engines.base import Status
 from compose.engines.docker import DockerEngine
+from compose.interrupt import stoppable
 from compose.load import load
 from compose.supervise import Tail
 from services.clock import VirtualLoop
@@ -35,6 +36,13 @@ def device(request: pytest.FixtureRequest) -> Device:
         return select(want)
     except HostError as absent:
         pytest.skip(str(absent))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop() -> Generator[None, object, object]:
+    """Tests that are told to stop, as by `timeout`, remove the containers and processes that they have started."""
+    with stoppable():
+        return (yield)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
