@@ -3,9 +3,10 @@
 PYTHON ?= python3
 bin    := .venv/bin
 ready  := .venv/.ready
+timeless := $(addprefix tests/,analysis every scenario training) # tests that look at no clock: they share the cores
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report doctor calibrate images test test-docker test-gpu check bench bench-fidelity bench-transport bench-repeats proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-docker test-gpu check bench bench-fidelity bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
@@ -20,6 +21,12 @@ list: $(ready) ## list the scenarios and what they ask
 report: $(ready) ## draw a finished run again: RUN=runs/latest
 	$(bin)/ensayo report $(or $(RUN),runs/latest)
 
+mlperf: $(ready) ## study public results of MLPerf Training [ARGS='--data FOLDER']
+	$(bin)/ensayo mlperf $(ARGS)
+
+export: $(ready) ## write a finished run for another tool: TO=mlperf|perfetto|hta|chakra|tensorboard|csv [RUN=runs/latest]
+	$(bin)/ensayo export $(or $(RUN),runs/latest) --to $(or $(TO),$(error for which tool? make export TO=perfetto))
+
 doctor: $(ready) ## say what this machine can emulate
 	$(bin)/ensayo doctor
 
@@ -31,7 +38,8 @@ images: $(ready) ## build the node image
 
 test: $(ready) ## run every test that this machine can run
 	if docker info >/dev/null 2>&1; then PYTHON=$(bin)/python images/build; fi
-	$(bin)/pytest
+	$(bin)/pytest --numprocesses auto --dist worksteal $(timeless)
+	$(bin)/pytest $(timeless:%=--ignore=%)
 
 test-docker: $(ready) images ## run the tests in containers; a missing engine is an error
 	ENSAYO_REQUIRE_DOCKER=1 $(bin)/pytest -m docker
@@ -60,6 +68,9 @@ bench-transport: $(ready) ## compare the data planes with gloo and the links' bo
 
 bench-repeats: $(ready) ## run one short trial in containers again and again, of which no verdict may flag any [COUNT=20]
 	PYTHON=$(bin)/python .ci/none-flagged $(or $(COUNT),20)
+
+bench-report: $(ready) ## report a run of 3.2 million steps, as large as a study gets here [ARGS='--trials 20 --write "my machine"']
+	$(bin)/python -m analysis.bench $(ARGS)
 
 proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto

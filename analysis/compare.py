@@ -1,35 +1,54 @@
 """What changed between two runs? One row per strategy, condition and number of workers that both have."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from analysis.checks.verdict import worst_level
+from analysis.examine import examine_run
 from analysis.folder import RunFolder
 from analysis.result import Group
-from analysis.summary import Summary, judge, summarise
-from analysis.table import read_run
+from analysis.summary import Summary
 from analysis.wording import NONE, number
 
-HEADER = ("strategy", "workers", "step ms", "step ms", "ratio", "to target s", "to target s", "ratio", "verdicts")
+HEADER = (
+    "strategy",
+    "workers",
+    "step ms",
+    "step ms",
+    "ratio",
+    "to target s",
+    "to target s",
+    "ratio",
+    "repeats",
+    "verdicts",
+)
+NOTHING = "nothing in common: no strategy ran on as many workers under the same condition in both"
 
 
 def compare(before: Path, after: Path) -> str:
     """A text table; a ratio is after / before, so below 1 is faster."""
-    old, new = read(before), read(after)
-    then = {_kind(group): group for group in old.groups}
-    rows = [_row(then[_kind(group)], group) for group in new.groups if _kind(group) in then]
-    alone = {_kind(group) for group in new.groups} ^ set(then)
-    heading = f"before: {old.scenario} {old.run} ({old.verdict})\nafter:  {new.scenario} {new.run} ({new.verdict})\n"
-    footer = f"\nonly in one of them: {', '.join(sorted(' '.join(map(str, kind)) for kind in alone))}" if alone else ""
-    return f"{heading}\n{text_table([HEADER, *rows])}{footer}"
+    return text(read(before), read(after))
 
 
 def read(run_folder: Path) -> Summary:
     """The numbers of a run, from its logs; raises UserError when the folder is not a run's."""
-    folder = RunFolder(run_folder)
-    folder.check()
-    table = read_run(folder)
-    return summarise(table, judge(table))
+    return examine_run(RunFolder(run_folder))[1]
+
+
+def text(old: Summary, new: Summary) -> str:
+    """The table of two runs that have been read."""
+    heading = f"before: {old.scenario} {old.run} ({old.verdict})\nafter:  {new.scenario} {new.run} ({new.verdict})\n"
+    alone = {_kind(group) for group in new.groups} ^ {_kind(group) for group in old.groups}
+    footer = f"\nonly in one of them: {', '.join(sorted(' '.join(map(str, kind)) for kind in alone))}" if alone else ""
+    shared = rows(old, new)
+    return f"{heading}\n{text_table([HEADER, *shared]) if shared else NOTHING}{footer}"
+
+
+def rows(old: Summary, new: Summary) -> list[tuple[str, ...]]:
+    """What both runs have, in the order of the second; of repeats those whose seeds both have, where any are."""
+    then = {_kind(group): group for group in old.groups}
+    return [_row(then[_kind(group)], group) for group in new.groups if _kind(group) in then]
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
@@ -46,11 +65,28 @@ def _kind(group: Group) -> tuple[str, str, int]:
 
 
 def _row(before: Group, after: Group) -> tuple[str, ...]:
+    before, after, repeats = _paired(before, after)
     name = f"{after.strategy} {after.condition}".strip()
     steps = [1000 * group.step_s if group.step_s else None for group in (before, after)]
     times = [group.time_to_target_s if group.reached else None for group in (before, after)]
     verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (before, after))
-    return name, str(after.workers), *_pair(*steps), *_pair(*times), verdicts
+    return name, str(after.workers), *_pair(*steps), *_pair(*times), repeats, verdicts
+
+
+def _paired(before: Group, after: Group) -> tuple[Group, Group, str]:
+    """The repeats that are compared, and how many they are: luck differs between seeds, and by more than runs do."""
+    seeds, others = ({trial.seed for trial in group.trials} for group in (before, after))
+    counts = f"{len(before.trials)}, {len(after.trials)}"
+    shared = seeds & others
+    if not shared:
+        return before, after, f"{counts}: other seeds"
+    if seeds == others:
+        return before, after, str(len(shared)) if len(before.trials) == len(after.trials) else counts
+    return _of(before, shared), _of(after, shared), f"{len(shared)} shared of {counts}"
+
+
+def _of(group: Group, seeds: set[int]) -> Group:
+    return replace(group, trials=tuple(trial for trial in group.trials if trial.seed in seeds))
 
 
 def _pair(before: float | None, after: float | None) -> tuple[str, str, str]:

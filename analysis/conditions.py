@@ -1,11 +1,14 @@
 """What does a swept condition do to each strategy?"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.result import Group
 from analysis.summary import Summary
-from analysis.wording import number
+from analysis.wording import listed, number
+
+ENDS = ("before", "after")
+MOST = 4  # strategies of which a sentence tells each
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,37 @@ def finding(summary: Summary) -> str:
     told = effects(ladders(summary))
     if not told:
         return ""
+    if len(told) == 1 and len(ladder := _longest(summary)) > len(ENDS):
+        return _step_by_step(ladder)
     least, *others = told
     parts = [f"{number(least.ratio)} times as long with {least.strategy}"]
-    parts += [f"{number(effect.ratio)} with {effect.strategy}" for effect in others]
+    shown, rest = (others, "") if len(others) < MOST else (others[-1:], ", others in between")
+    parts += [f"{number(effect.ratio)} with {effect.strategy}{rest}" for effect in shown]
     return f"from {least.before.condition} to {least.after.condition}, the same samples take {', '.join(parts)}"
 
 
+def _longest(summary: Summary) -> list[Group]:
+    return max(ladders(summary), key=len)
+
+
+def _step_by_step(ladder: Sequence[Group]) -> str:
+    """Of one strategy under three conditions or more each, beside the first: how much another step brings."""
+    first, *others = ladder
+    ratios = listed(number(cost_s(group) / cost_s(first)) for group in others)
+    under = listed(values(group.condition for group in others))
+    return f"with {under} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
+
+
+def values(conditions: Iterable[str]) -> list[str]:
+    """Conditions with the key that is swept told once: "fraction 0.0", "0.125"."""
+    names = list(conditions)
+    keys = {name.rpartition(" ")[0] for name in names}
+    return [*names[:1], *(name.rpartition(" ")[2] for name in names[1:])] if len(keys) == 1 else names
+
+
 def cost_s(group: Group) -> float:
-    """Seconds per sample, mean over the repeats; all workers together."""
-    return float(group.seconds_per_sample.mean())
+    """Seconds per sample, olympic mean over the repeats; all workers together."""
+    return group.seconds("time_to_samples")
 
 
 def _extremes(ladder: Sequence[Group]) -> tuple[Group, Group]:

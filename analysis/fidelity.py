@@ -1,26 +1,30 @@
 """May this trial be believed? Runs all checks and writes fidelity.json."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from analysis.checks import CHECKS, Level, Verdict, worst
 from analysis.checks.exit_codes import exit_codes
+from analysis.checks.record import record
 from analysis.checks.verdict import LINKS, SLOWER
 from analysis.folder import RunFolder, TrialFolder, read_json, write_json
-from analysis.metrics.proof import proofs
+from analysis.metrics.proof import Proof, together
 from analysis.table import TrialTable
 
 
 def judge(trial: TrialTable) -> dict[str, Verdict]:
-    """Every check's verdict by the check's name; a trial that did not end well is judged by that alone."""
+    """Every check's verdict by the check's name; a trial that did not end well, or can't be read, by that alone."""
+    if trial.unreadable:
+        return {record.__name__: record(trial)}
     checks = CHECKS if trial.status.get("status") == "success" else (exit_codes,)
     return {check.__name__: check(trial) for check in checks}
 
 
-def write(folder: TrialFolder, trial: TrialTable, verdicts: dict[str, Verdict]) -> None:
-    """Writes what was declared beside what was achieved, and the verdict with its reasons."""
-    write_json(folder.fidelity, as_dict(trial, verdicts))
+def write(folder: TrialFolder, trial: TrialTable, verdicts: dict[str, Verdict], shown: Iterable[Proof]) -> None:
+    """Writes what was declared beside what was achieved, and the verdict with its reasons; `shown`: its proofs."""
+    write_json(folder.fidelity, as_dict(trial, verdicts, shown))
 
 
 def remedies(trial: TrialTable, verdicts: dict[str, Verdict]) -> list[str]:
@@ -36,7 +40,7 @@ def advice(folder: RunFolder) -> list[str]:
     return list(dict.fromkeys(remedy for each in told for remedy in each))
 
 
-def as_dict(trial: TrialTable, verdicts: dict[str, Verdict]) -> dict[str, Any]:
+def as_dict(trial: TrialTable, verdicts: dict[str, Verdict], shown: Iterable[Proof]) -> dict[str, Any]:
     """The content of fidelity.json."""
     return {
         "declared": {
@@ -53,7 +57,7 @@ def as_dict(trial: TrialTable, verdicts: dict[str, Verdict]) -> dict[str, Any]:
             "events": json.loads(trial.events.to_json(orient="records")),
             "unread_log_lines": trial.skipped_lines,
         },
-        "proof": [asdict(proof) for proof in proofs([trial])],
+        "proof": [asdict(proof) for proof in together(shown)],
         "verdict": worst(verdicts.values()),
         "reasons": [verdict.reason for verdict in verdicts.values() if verdict.level != Level.VALID],
         "remedies": remedies(trial, verdicts),

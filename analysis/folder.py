@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from services.errors import UserError
+from services.published import Published
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -95,6 +96,15 @@ class RunFolder:
         """The trials that have a plan, in the order in which they were to run."""
         return tuple(TrialFolder(plan.parent) for plan in sorted(self.path.glob("trials/*/plan.json")))
 
+    @property
+    def log_bytes(self) -> int:
+        """How much all nodes of all trials printed."""
+        return sum(path.stat().st_size for trial in self.trials for path in trial.logs)
+
+    def trial(self, name: str) -> TrialFolder:
+        """The folder of one trial."""
+        return TrialFolder(self.path / "trials" / name)
+
     def check(self) -> None:
         """Raises UserError when this is no run's folder: nothing may be written there, or be judged."""
         if not self.trials and not self.manifest:
@@ -106,9 +116,27 @@ class RunFolder:
         return read_json(self.path / "manifest.json")
 
     @property
+    def unplanned(self) -> tuple[str, ...]:
+        """Trials that have a folder and no plan in it."""
+        folders = sorted(path for path in self.path.glob("trials/*") if path.is_dir())
+        return tuple(path.name for path in folders if not TrialFolder(path).plan.is_file())
+
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """Trials that were to run and have no folder: the run was interrupted, or goes on."""
+        planned = self.manifest.get("trials")
+        names = planned if isinstance(planned, list) else []  # runs of before did not say
+        return tuple(str(name) for name in names if not self.trial(str(name)).path.is_dir())
+
+    @property
     def figures(self) -> Path:
         """Where figures and their tables go."""
         return self.path / "figures"
+
+    @property
+    def exports(self) -> Path:
+        """Where the run lies as other tools read it."""
+        return self.path / "exports"
 
     @property
     def summary(self) -> Path:
@@ -123,25 +151,33 @@ class RunFolder:
     @property
     def scenario(self) -> str:
         """The scenario's name; the folder above the run when the file is gone."""
-        try:
-            content = yaml.safe_load(self._scenario_text())
-        except yaml.YAMLError:
-            content = None
-        name = content.get("name") if isinstance(content, dict) else None
-        return str(name or self.path.resolve().parent.name)
+        return str(self.document("scenario.yaml").get("name") or self.path.resolve().parent.name)
+
+    @property
+    def published(self) -> tuple[Published, ...]:
+        """What others found of the same, as the scenario tells it."""
+        return tuple(Published.model_validate(each) for each in self.document("scenario.yaml").get("published") or ())
 
     @property
     def question(self) -> str:
-        """The first comment of scenario.yaml: the question that the scenario answers."""
-        lines = [line.strip() for line in self._scenario_text().splitlines()]
+        """The first comment of scenario.yaml, up to an empty line in it: the question that the scenario answers."""
+        lines = [line.strip() for line in self._text("scenario.yaml").splitlines()]
         comment: list[str] = []
         for line in lines:
-            if line.startswith("#") and "yaml-language-server" not in line:
+            if line.startswith("#") and line.strip("# ") and "yaml-language-server" not in line:
                 comment.append(line.lstrip("# "))
             elif comment or (line and not line.startswith("#")):
                 break
         return " ".join(comment)
 
-    def _scenario_text(self) -> str:
-        path = self.path / "scenario.yaml"
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+    def document(self, name: str) -> dict[str, Any]:
+        """A YAML file of keys and values; empty when it is gone or was cut off."""
+        try:
+            content = yaml.safe_load(self._text(name))
+        except yaml.YAMLError:
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _text(self, name: str) -> str:
+        path = self.path / name
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -1,28 +1,23 @@
 """Which strategy wins, on how many workers, and why? Answered in a few sentences from the numbers alone.
 
-What was swept is what was asked: sentences about conditions come first where conditions differ, the one about growth
-where one strategy runs on many numbers of workers, else the winner.
+What was varied is what was asked (`analysis.answers`); the winner and the reasons follow. Where no kind of question
+is recognised, what conditions cost comes first, growth where one strategy runs on many workers, else the winner.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.answers import CAUSE, FEW, TIE, answer, foretold, in_new, last_step, steps_grown, switch_of
 from analysis.checks.verdict import Level
 from analysis.conditions import effects, finding, ladders
-from analysis.metrics.speedup import Curve, Of
-from analysis.metrics.switch import how_often, typical
-from analysis.metrics.switch import told as switch_told
-from analysis.result import Group
+from analysis.metrics.speedup import Point
+from analysis.result import Group, Of, basis
 from analysis.summary import Summary
 from analysis.wording import number, sentence, share, workers
+from services.published import Published
 
-TIE = 1.05  # a ratio of times that single runs cannot tell from 1: MLPerf's runs spread by about 7 %
-
-CAUSE = 1.1  # a ratio below which a phase or a need for samples explains nothing
-
-FEW = 3  # of what a sentence lists in full; of more it names the ends
-LADDER = 3  # points of a curve from which on its last step says something
+TWO = 2  # repeats, of which none is dropped
 VERBS = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for", "update": "updates for"}
 
 
@@ -40,7 +35,7 @@ class Contest:
         """Time of the rival / time of the winner; infinite when the rival missed the target, NaN without any time."""
         if self.rival is None:
             return 1.0
-        ours, theirs = (seconds(group, self.of) for group in (self.winner, self.rival))
+        ours, theirs = (group.seconds(self.of) for group in (self.winner, self.rival))
         return theirs / ours if ours else math.nan
 
     @property
@@ -53,20 +48,22 @@ class Contest:
     @property
     def verdict(self) -> str:
         """Who wins, on how many workers, by how much."""
-        text = f"{_where(self.winner)} {self._feat}"
+        text = f"{self.winner.where} {self._feat}"
         if self.rival is None or math.isnan(self.ratio):
             return text
         if not math.isfinite(self.ratio):
             return f"{text}; no other strategy does"
         if self.tied:
-            return f"{text}, too close to call against {_where(self.rival)}"
-        return f"{text}, {self.ratio:.1f} times faster than {_where(self.rival)}"
+            return f"{text}, too close to call against {self.rival.where}"
+        return f"{text}, {number(self.ratio)} times as fast as {self.rival.where}"
 
     @property
     def _feat(self) -> str:
         if self.of == "time_to_target":
-            return f"reaches {self.target} first, in {number(self.winner.time_to_target_s)} s"
-        taken = seconds(self.winner, self.of)
+            repeats = len(self.winner.trials)
+            mean = f" ({'olympic ' * (repeats > TWO)}mean of {repeats} repeats)" if repeats > 1 else ""
+            return f"reaches {self.target} first, in {number(self.winner.time_to_target_s)} s{mean}"
+        taken = self.winner.seconds(self.of)
         return f"trains fastest, {number(1 / taken)} samples per second" if taken else "trains in no time"
 
 
@@ -76,8 +73,8 @@ def contest(summary: Summary) -> Contest | None:
 
 
 def _contest(groups: Sequence[Group], target: str | None) -> Contest | None:
-    of: Of = "time_to_target" if any(group.reached for group in groups) else "time_to_samples"
-    ranked = sorted(groups, key=lambda group: seconds(group, of))
+    of = basis(groups)
+    ranked = sorted(groups, key=lambda group: group.seconds(of))
     if not ranked:
         return None
     winner = ranked[0]
@@ -92,117 +89,84 @@ def _rivals(winner: Group, ranked: Sequence[Group]) -> list[Group]:
     return sharing or [group for group in others if not group.baseline] or others
 
 
-def seconds(group: Group, of: Of) -> float:
-    """The time that groups are ranked by."""
-    return group.time_to_target_s if of == "time_to_target" else float(group.seconds_per_sample.mean())
-
-
 def headline(summary: Summary) -> list[str]:
-    """The answer as sentences: who wins, why, what more workers buy, and whether to believe it."""
+    """The answer as sentences: what was asked, who wins, why, what more workers buy, and whether to believe it."""
     outcome = contest(summary)
     if outcome is None:
         return ["No trial finished, so there is nothing to compare."]
-    told = [*_answers(summary, outcome), *_switches(summary), _gain(summary, outcome.winner)]
-    told += [growth for curve in summary.curves if (growth := _last(curve)) not in told]
-    told += [f"{foretold(grown)}."] if (grown := [curve for curve in summary.curves if curve.foretold]) else []
-    return [sentence(each) for each in (*told, _trust(summary)) if each]
+    told = [answer(summary), *_answers(summary, outcome), *_switches(summary), _gain(summary, outcome.winner)]
+    told.append("; ".join(growth for curve in summary.curves if in_new(growth := last_step(curve), told)))
+    told += [foretold(grown)] if (grown := [curve for curve in summary.curves if curve.foretold]) else []
+    told += [_published(each, summary) for each in summary.published]
+    said = [each for place, each in enumerate(told) if in_new(each, told[:place])]
+    return [f"{sentence(each).removesuffix('.')}." for each in (*said, _trust(summary)) if each]
 
 
 def _answers(summary: Summary, outcome: Contest) -> list[str]:
     """Winner, reason and finding in the order in which what was swept asks for them."""
     missed = f"No strategy reached {outcome.target}; " if outcome.target and outcome.of == "time_to_samples" else ""
-    wins = f"{missed}{outcome.verdict}."
+    wins = f"{missed}{outcome.verdict}"
     if finding(summary):
         worst = _under_the_worst(summary)
         return [_conditions(summary, worst), _why(summary, worst or outcome), wins]
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
-        return [_last(summary.curves[0]), wins, _why(summary, outcome)]
-    return [wins, _steps(summary, outcome.winner.condition), _why(summary, outcome)]
+        return [last_step(summary.curves[0]), wins, _why(summary, outcome)]
+    return [wins, steps_grown(summary, outcome.winner.condition), _why(summary, outcome)]
 
 
 def _switches(summary: Summary) -> list[str]:
-    """For every switching strategy: whether it switched, and whether that paid; told of the median repeat."""
-    sentences = []
-    for group in {group.strategy: group for group in summary.groups}.values():  # on as many workers as were tried
-        found = [trial.switch for trial in group.trials if trial.switch]
-        if not found:
-            continue
-        often = f" ({how_often(found)})" if how_often(found) else ""
-        sentences.append(f"{_where(group)}: {switch_told(typical(found), group.workers)}{often}.")
-    return sentences
+    """For every switching strategy: whether it switched, and whether that paid."""
+    grown = sorted(summary.groups, key=lambda group: group.workers)
+    largest = {group.strategy: group for group in grown}  # on as many workers as were tried
+    return [switch_of(group) for group in largest.values() if any(trial.switch for trial in group.trials)]
 
 
 def _under_the_worst(summary: Summary) -> Contest | None:
     """The contest under the last condition of the finding; None where only one strategy meets it."""
-    last = effects(ladders(summary))[0].after.condition
-    met = [group for group in summary.groups if group.condition == last and not group.baseline]
-    found = _contest(met, summary.target)
+    found = _among(summary, effects(ladders(summary))[0].after.condition)
     return found if found and found.rival else None
 
 
+def _among(summary: Summary, condition: str) -> Contest | None:
+    """The contest of all who work together under one condition."""
+    met = [group for group in summary.groups if group.condition == condition and not group.baseline]
+    return _contest(met, summary.target)
+
+
 def _conditions(summary: Summary, worst: Contest | None) -> str:
-    """What conditions cost, and who is fastest under the one that costs most."""
+    """What conditions cost, and who is fastest under the one that costs most and under the one that costs least."""
     told = finding(summary)
     if worst is None or worst.rival is None:
-        return f"{told}."
-    under, first = worst.winner.condition, worst.winner.strategy
-    if worst.tied:
-        return f"{told}; with {under}, {first} and {worst.rival.strategy} are too close to call."
-    feat = f"reaches {worst.target} first" if worst.of == "time_to_target" else "is fastest"
-    return f"{told}; with {under}, {first} {feat}."
+        return told
+    least = _among(summary, effects(ladders(summary))[0].before.condition)
+    return "; ".join([told, _under(worst), *([_under(least)] if least and least.rival else [])])
 
 
-def _steps(summary: Summary, condition: str) -> str:
-    """How the step grows from the fewest to the most workers, as it does when each has a batch of its own."""
-    own = [group for group in summary.groups if group.condition == condition and not group.baseline and group.step_s]
-    if not own:
-        return ""
-    fewest, most = min(group.workers for group in own), max(group.workers for group in own)
-    steps_s = {(group.strategy, group.workers): group.step_s or 0.0 for group in own}
-    both = [name for name in summary.strategies if {(name, fewest), (name, most)} <= steps_s.keys()]
-    grown = {name: steps_s[name, most] / steps_s[name, fewest] for name in both}
-    if fewest == most or max(grown.values(), default=1.0) < CAUSE:
-        return ""
-    first, *others = sorted(grown, key=lambda name: -grown[name])
-    rest = "".join(f", of {name} {number(grown[name])}" for name in others)
-    return f"From {fewest} to {workers(most)}, a step of {first} grows {number(grown[first])} times{rest}."
+def _under(found: Contest) -> str:
+    """As in "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
+    under, first = f"with {found.winner.condition}", found.winner.strategy
+    rival = found.rival.strategy if found.rival else ""
+    if found.tied:
+        return f"{under}, {first} and {rival} are too close to call"
+    feat = f"reaches {found.target} first" if found.of == "time_to_target" else "is fastest"
+    if not math.isfinite(found.ratio):
+        return f"{under}, {first} {feat}"
+    return f"{under}, {first} {feat}, {number(found.ratio)} times as fast as {rival}"
 
 
-def _last(curve: Curve) -> str:
-    """What the last doubling of workers buys, or from where on more do not pay; for curves of three points or more."""
-    if len(curve.points) < LADDER:
-        return ""
-    before, last = curve.points[-2:]
-    best = max(curve.points, key=lambda point: point.speedup)
-    if best.workers < last.workers:
-        loss = best.speedup / last.speedup
-        pay = "does" if best.workers == 1 else "do"
-        enough = f"more than {workers(best.workers)} {pay} not pay"
-        return f"{curve.called}: {enough}; {last.workers} take {number(loss)} times as long."
-    gain = last.speedup / before.speedup
-    return f"{curve.called}: from {before.workers} to {workers(last.workers)} it gains {number(gain)} times."
+def _published(theirs: Published, summary: Summary) -> str:
+    """As in "ring: published are 2.20 times on 16 workers (a report), where their own model says 9.40; here 9.13 …"."""
+    last, ours = theirs.points[-1], _ours(theirs, summary)
+    told = f"{number(last.measured)} times" if last.measured else "no measured speedup"
+    model = f", where their own model says {number(last.predicted)}" if last.predicted else ""
+    here = f"; here {number(ours.rate_speedup)}, and our form says {number(ours.predicted_speedup)}" if ours else ""
+    return f"{theirs.strategy}: others published {told} on {workers(last.workers)} ({theirs.source}){model}{here}."
 
 
-def foretold(found: Sequence[Curve]) -> str:
-    """As in "ring: 9.13 times on 16 workers, the closed form says 9.40"; by samples per second, on the most workers.
-
-    Told of the curve that grows most, then of the one that its form tells worst.
-    """
-    most = max(found, key=lambda curve: curve.points[-1].rate_speedup)
-    worst = max(found, key=_misjudged)
-    return "; ".join(_beside_form(curve) for curve in ([most] if most is worst else [most, worst]))
-
-
-def _beside_form(curve: Curve) -> str:
-    last = curve.points[-1]
-    grown, told = number(last.rate_speedup), number(last.predicted_speedup)
-    return f"{curve.called}: {grown} times on {workers(last.workers)}, the closed form says {told}"
-
-
-def _misjudged(curve: Curve) -> float:
-    """How far the form is off on the most workers, as a ratio above 1."""
-    ratio = curve.points[-1].rate_speedup / (curve.points[-1].predicted_speedup or math.nan)
-    return max(ratio, 1 / ratio)
+def _ours(theirs: Published, summary: Summary) -> Point | None:
+    """Our point on as many workers as their last one, where there is one."""
+    found = (curve.points for curve in summary.curves if curve.strategy == theirs.strategy)
+    return next((each for points in found for each in points if each.workers == theirs.points[-1].workers), None)
 
 
 def _why(summary: Summary, outcome: Contest) -> str:
@@ -271,7 +235,9 @@ def _learning(winner: Group, peer: Group) -> str:
         return ""
     hungry, thrifty = (peer, winner) if factor > 1 else (winner, peer)
     times = max(factor, 1 / factor)
-    return f"{_name(hungry, winner)} needs {times:.1f} times the samples of {_name(thrifty, winner)}{_stale(hungry)}"
+    return (
+        f"{_name(hungry, winner)} needs {number(times)} times the samples of {_name(thrifty, winner)}{_stale(hungry)}"
+    )
 
 
 def _stale(group: Group) -> str:
@@ -298,8 +264,8 @@ def _gain(summary: Summary, winner: Group) -> str:
         split = f"hardware {share(point.hardware_efficiency)}"
         if point.statistical_efficiency is not None:
             split += f", statistical {share(point.statistical_efficiency)}"
-        base = f"{curve.base.strategy} on {workers(curve.base.workers)}"
-        return f"Speedup over {base}: {point.speedup:.1f}, that is {share(point.efficiency)} efficiency ({split})."
+        kept = f"that is {share(point.efficiency)} efficiency ({split})"
+        return f"Speedup of {winner.where} over {curve.base_called}: {number(point.speedup)}, {kept}"
     return ""
 
 
@@ -314,16 +280,9 @@ def _trust(summary: Summary) -> str:
     return " ".join(filter(None, [told[summary.verdict], once]))
 
 
-def _where(group: Group) -> str:
-    kind = "one worker alone" if group.baseline else f"{group.strategy} on {workers(group.workers)}"
-    return f"{kind} ({group.condition})" if group.condition else kind
-
-
 def _ranges_overlap(winner: Group, rival: Group, of: Of) -> bool:
     """Whether the slowest repeat of the winner is slower than the fastest of the rival."""
     if len(winner.trials) == 1 or len(rival.trials) == 1:
         return False
-    ours, theirs = (
-        each.times_to_target_s if of == "time_to_target" else each.seconds_per_sample for each in (winner, rival)
-    )
+    ours, theirs = (each.times(of) for each in (winner, rival))
     return bool(ours.max() >= theirs.min())

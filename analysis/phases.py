@@ -20,6 +20,7 @@ class Phase:
     answered_per_step: dict[str, float]
     synchrony: Literal["synchronous", "asynchronous"]
     seconds: float  # virtual, from its first step to its end
+    promoted: tuple[str, ...] = ()  # workers that only serve
 
     @property
     def samples(self) -> int:
@@ -43,6 +44,7 @@ def phases(trial: TrialTable) -> tuple[Phase, ...]:
         answered_per_step=plan.after.answered_per_step,
         synchrony="synchronous" if plan.after.synchronous else "asynchronous",
         seconds=seconds - switch.committed_s,
+        promoted=plan.after.promoted,
     )
     found = (_before(plan, "before", trial.steps[~after], ended_s), second)
     return tuple(phase for phase in found if len(phase.steps))

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from services.collectives import Schedule
 from services.network import Network
 from services.scenario import Fidelity
 from services.timeline import Event
@@ -81,6 +82,13 @@ class Predicted(View):
         done = list(accumulate(1 / seconds for seconds in in_order))
         return next(seconds for seconds, so_far in zip(in_order, done, strict=True) if so_far >= done[-1] / 2)
 
+    @property
+    def mean_step_s(self) -> float | None:
+        """Over the same steps."""
+        if not all(self.steps_s or (0.0,)):
+            return self.step_s
+        return len(self.steps_s) / sum(1 / seconds for seconds in self.steps_s)
+
 
 class After(View):
     """What holds once a strategy has given way to another."""
@@ -90,8 +98,14 @@ class After(View):
     answered_per_step: dict[str, float] = {}  # as in the plan
     predicted: Predicted = Predicted()
     synchronous: bool = True
+    shares: tuple[int, ...] = ()  # of a batch, by rank: 0 for a worker that only serves from then on
     latencies_s: tuple[float, float] = (0.0, 0.0)  # before, after: an exchange behind links of any rate
     hand_over_bytes: dict[str, int] = {}
+
+    @property
+    def promoted(self) -> tuple[str, ...]:
+        """Workers that only serve from then on."""
+        return tuple(f"worker-{rank}" for rank, share in enumerate(self.shares) if not share)
 
 
 class PlanView(View):
@@ -115,6 +129,8 @@ class PlanView(View):
     target: Target | None = None
     nodes: tuple[Node, ...] = ()
     parameters: int = 0
+    precision: str = "fp32"  # the lowest in which gradients travel
+    shards: tuple[tuple[int, int], ...] = ()  # ranges of the vector, by shard
     holders: tuple[str, ...] = ("server-0",)  # nodes that hold a shard, by shard; a worker may be among them
     synchronous: bool | None = None  # all replicas hold the same bits after every step; None: the strategy tells
     exchanges_every: int = 1  # steps from one exchange to the next; who leaves in between exchanges once more
@@ -122,8 +138,11 @@ class PlanView(View):
     answered_per_step: dict[str, float] = {}  # worker -> those of them that it sends because all others have done one
     predicted: Predicted = Predicted()
     predicted_s: float = 0.0  # of the whole budget; 0 where nothing was declared to predict it from
+    saturates_at: float | None = None  # workers that fill the servers' links out of lockstep, by the closed form
     after: After | None = None  # where the strategy switches
     vector_bytes: int = 0
+    alpha_s: float = 0.0  # of a message, in the closed form; 0: nobody has measured it
+    schedule: dict[str, Any] = {}  # rounds of a collective; none elsewhere
     strategy: dict[str, Any] = {}
     network: Network = Network()
     events: tuple[Event, ...] = ()
@@ -148,6 +167,17 @@ class PlanView(View):
         """Name of the rule by which workers wait for each other; of a switching strategy, before it."""
         first = self.strategy.get("before") or self.strategy
         return str((first.get("synchrony") or {"kind": "bsp"}).get("kind"))
+
+    @property
+    def chain(self) -> float:
+        """Messages that follow each other in the longest chain of a collective's transfers."""
+        rounds = Schedule.model_validate(self.schedule)
+        return rounds.latency_s(dict.fromkeys(rounds.edges, 1.0))
+
+    @property
+    def link_s(self) -> float:
+        """Seconds that bytes and distances take in an exchange, by the closed form: all but what messages cost."""
+        return self.predicted.exchange_s - self.alpha_s * self.chain
 
     @property
     def condition(self) -> tuple[tuple[str, str | int | float], ...]:

@@ -1,29 +1,57 @@
 """Does a trial's log explain what its servers held at the end? Replays a trial from its folder."""
 
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
 
 from analysis import mllog
+from analysis.batches import read_batches
 from analysis.folder import TrialFolder
 from services.device import HostArray
-from services.plan import Plan
-from services.replay import Arrivals, replay
+from services.errors import ProtocolError
+from services.plan import COORDINATOR, Plan
+from services.replay import Arrivals, Course, replay
+from services.replay.base import Row
+
+PUSH_COLUMNS = ("version", "worker", "push_step", "staleness", "samples")
 
 
 def replay_trial(folder: TrialFolder) -> HostArray:
-    """The parameters, shape (parameters,), that the trial's servers must have held; `params_sha256` is their digest.
+    """The parameters, shape (parameters,), that the trial must have ended with; `params_sha256` is their digest.
 
     Raises:
-        UserError: the strategy pushes no gradients, or its number format remembers what it has sent.
-        ProtocolError: the logs contradict themselves.
+        UserError: `none` and `local_sgd`, or a number format that remembers what it has sent.
+        ProtocolError: the logs contradict themselves, or a line is cut off or lacks what a replay needs.
     """
     plan = Plan.model_validate_json(folder.plan.read_bytes())
-    return replay(plan, [_arrivals(mllog.read(folder.log(holder))) for holder in plan.holders])
+    arrivals = [_arrivals(folder.log(holder)) for holder in plan.holders]
+    return replay(plan, arrivals, _course(plan, folder))
 
 
-def _arrivals(log: mllog.Log) -> Arrivals:
-    return Arrivals(updates=_rows(log, "shard_updates"), drops=_rows(log, "shard_drops"))
+def _course(plan: Plan, folder: TrialFolder) -> Course:
+    steps = (_steps(folder.log(node.name)) for node in plan.of_role("worker"))
+    committed = [event.value for event in mllog.read(folder.log(COORDINATOR)).of("switch_committed")]
+    return Course(
+        ends=[max((row["step"] + 1 for row in rows), default=0) for rows in steps],
+        switched=committed[0]["step"] if committed else None,
+    )
 
 
-def _rows(log: mllog.Log, key: str) -> list[dict[str, Any]]:
-    batches = [event.value for event in log.of(key)]
-    return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
+def _arrivals(log: Path) -> Arrivals:
+    read = mllog.read(log)
+    return Arrivals(*(_rows(log, read, key, PUSH_COLUMNS) for key in ("shard_updates", "shard_drops")))
+
+
+def _steps(log: Path) -> list[Row]:
+    return _rows(log, mllog.read(log), "node_steps", ("step",))
+
+
+def _rows(path: Path, log: mllog.Log, key: str, columns: Sequence[str]) -> list[Row]:
+    """By column, every one a whole number; `path` is for whoever has to look."""
+    values, odd = read_batches(log, key, columns, columns)
+    if told := [*log.broken, *odd]:
+        raise ProtocolError(f"{path.name}:{told[0].number}: {told[0].what}")
+    if np.isnan(values).any():
+        raise ProtocolError(f"{path.name}: {key} with null in one of {', '.join(columns)}")
+    return [dict(zip(columns, map(int, row), strict=True)) for row in values]

@@ -1,24 +1,35 @@
 """The page that answers the scenario's question. `write` does everything; run it again after changing anything."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from analysis import fidelity, record, summary
+from analysis import summary
+from analysis.brief import brief
+from analysis.cores import Team, team_for
+from analysis.examine import examine_run
 from analysis.figures import FIGURES, Drawing, Run
+from analysis.figures.balance import printed
 from analysis.figures.save import save
-from analysis.figures.style import FAINT, INK, PAPER, styled
+from analysis.figures.style import FAINT, INK, ON_DARK, PAPER, styled
 from analysis.folder import RunFolder
 from analysis.headline import headline
+from analysis.missing import total
 from analysis.summary import Summary
-from analysis.table import read_run
-from analysis.wording import difference, milliseconds, number, quantity, volume
+from analysis.wording import difference, milliseconds, number, quantity, sentence, volume
 
-PAGE_COLOURS = {INK: "var(--ink)", PAPER: "var(--paper)", FAINT: "var(--faint)"}
+PAGE_COLOURS = {INK: "var(--ink)", PAPER: "var(--paper)", FAINT: "var(--faint)"} | {
+    tint: f"var(--t{tint[1:]})" for tint in ON_DARK
+}
+
+
+FILTERS = (number, difference, milliseconds, volume, quantity, printed)
 
 
 @dataclass(frozen=True)
@@ -31,34 +42,53 @@ class Panel:
     svg: Markup
 
 
-def write(run_folder: Path) -> Path:
+def write(run_folder: Path, team: Team | None = None) -> Path:
     """Record, fidelity, summary, figures and page of a run, finished or not; returns the path of report.html.
+
+    `team`: who does it, if not one for this alone; one that began before this module was imported has waited less.
 
     Raises:
         UserError: the folder is not a run's.
     """
     folder = RunFolder(run_folder)
-    folder.check()
-    table = read_run(folder)
-    verdicts = summary.judge(table)
-    for trial_folder, trial in zip(folder.trials, table.trials, strict=True):
-        record.write(trial_folder, trial)
-        fidelity.write(trial_folder, trial, verdicts[trial.plan.trial])
-    numbers = summary.summarise(table, verdicts)
+    if team is None:
+        with team_for(folder.log_bytes) as own:
+            own.load("analysis.trial")
+            return write(run_folder, own)
+    table, numbers = examine_run(folder, team, write=True)
+    team.load(__name__)  # while this process has the first figures to draw
     summary.write(folder, numbers)
-    panels = [_panel(drawing, folder) for drawing in draw(Run(table, numbers))]
+    panels = team.spread(partial(panel, folder=folder.figures), draw(Run(table, numbers)))
     folder.report.write_text(page(folder, numbers, panels), encoding="utf-8")
     return folder.report
 
 
-def draw(run: Run) -> list[Drawing]:
+def draw(run: Run) -> Iterator[Drawing]:
     """All figures that have something to show."""
-    with styled():
-        return [drawing for figure in FIGURES if (drawing := figure(run)) is not None]
+    for figure in FIGURES:
+        with styled():
+            drawing = figure(run)
+        if drawing is not None:
+            yield drawing
 
 
 def page(folder: RunFolder, numbers: Summary, panels: list[Panel]) -> str:
     """The page as one self-contained HTML document."""
+    return template("report.html.j2").render(
+        summary=numbers,
+        headline=headline(numbers),
+        brief=brief(numbers),
+        reasons=reasons(numbers),
+        panels=panels,
+        total=total(numbers),
+        happened=[(trial, event) for trial in numbers.trials for event in trial.events],
+        manifest=flat(folder.manifest),
+        command=_command(folder, numbers),
+    )
+
+
+def template(name: str) -> Template:
+    """A page to be filled in; a name that it lacks is an error."""
     environment = Environment(
         loader=PackageLoader("analysis"),
         autoescape=True,
@@ -66,16 +96,9 @@ def page(folder: RunFolder, numbers: Summary, panels: list[Panel]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {each.__name__: each for each in (number, difference, milliseconds, volume, quantity)}
-    return environment.get_template("report.html.j2").render(
-        summary=numbers,
-        headline=headline(numbers),
-        reasons=reasons(numbers),
-        panels=panels,
-        happened=[(trial, event) for trial in numbers.trials for event in trial.events],
-        manifest=flat(folder.manifest),
-        command=_command(folder, numbers),
-    )
+    environment.filters |= {each.__name__: each for each in FILTERS}
+    environment.globals["tints"] = ON_DARK
+    return environment.get_template(name)
 
 
 def reasons(numbers: Summary) -> dict[str, list[str]]:
@@ -104,9 +127,10 @@ def _command(folder: RunFolder, numbers: Summary) -> str:
     return str(told) if told else f"make scenario NAME={numbers.scenario} ENGINE={numbers.engine}"
 
 
-def _panel(drawing: Drawing, folder: RunFolder) -> Panel:
-    svg = save(drawing, folder.figures).read_text(encoding="utf-8")
-    return Panel(drawing.name, drawing.title, drawing.caption, _inline(svg, drawing))
+def panel(drawing: Drawing, folder: Path) -> Panel:
+    """Writes a drawing's files into `folder` and gives it for the page."""
+    svg = save(drawing, folder).read_text(encoding="utf-8")
+    return Panel(drawing.name, sentence(drawing.title), drawing.caption, _inline(svg, drawing))
 
 
 def _inline(svg: str, drawing: Drawing) -> Markup:

@@ -8,22 +8,23 @@ import numpy as np
 
 from analysis.checks.verdict import Level, Verdict, worst
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.centre import Floats, olympic_mean
 from analysis.metrics.final import final_metrics
 from analysis.metrics.happened import Happened, happened
 from analysis.metrics.phase_seconds import phase_seconds
-from analysis.metrics.predicted_step import predicted_step_s
+from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_step_s
 from analysis.metrics.progress import samples_done, samples_per_second, steps_done
-from analysis.metrics.samples_to_target import samples_to_target
+from analysis.metrics.samples_to_target import evaluation_samples, samples_to_target
 from analysis.metrics.staleness import staleness
-from analysis.metrics.step_seconds import step_seconds, typical_step_s
+from analysis.metrics.step_seconds import Typical, step_seconds, typical_of, typical_step_s
 from analysis.metrics.switch import Switch, switch
 from analysis.metrics.time_to_target import time_to_target_s
+from analysis.statistics.centre import Floats, olympic_mean
 from analysis.table import TrialTable
 
 Status = Literal["success", "missed_target", "failed", "aborted"]
 TIMES = "\N{MULTIPLICATION SIGN}"
 Labels = dict[str, str | int | float]
+Of = Literal["time_to_target", "time_to_samples"]  # what a time is: to the target, or for samples
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class TrialResult:
     final: dict[str, float]
     step_seconds: dict[str, float] | None
     predicted_step_seconds: float | None  # the closed form's median over all steps of all workers
-    phase_seconds: dict[str, float] | None
+    phase_seconds: dict[str, float] | None  # of a step on a whole batch, where there are such
     overlap: float | None
     bytes_sent: dict[str, int]
     expected_bytes_sent: dict[str, int]
@@ -65,6 +66,10 @@ class TrialResult:
     typical_step_seconds: float | None  # what the prediction is compared with: the median, a round's mean being a step
     predicted_samples_per_second: float | None  # by the closed form: all workers, dropped gradients included
     switch: Switch | None = None  # between strategies, where one was planned
+    evaluation_samples: int | None = None  # between the target and the evaluation before: what it is rounded by
+    predicted_mean_step_seconds: float | None = None  # the closed form's mean over the steps that phases are of
+    saturates_at: float | None = None  # workers that fill the servers' links, by the closed form
+    typical_of: Typical = "median"  # what `typical_step_seconds` is of the steps; a round's steps are what it has each
 
     @property
     def finished(self) -> bool:
@@ -72,19 +77,37 @@ class TrialResult:
         return self.status in ("success", "missed_target") and self.samples > 0
 
     @property
+    def evaluation_s(self) -> float:
+        """Seconds since the evaluation before the target; zero where the target was missed."""
+        if not self.samples_to_target or not self.time_to_target_s or not self.evaluation_samples:
+            return 0.0
+        return self.time_to_target_s * self.evaluation_samples / self.samples_to_target
+
+    @property
+    def compared_of(self) -> Typical:
+        """What of the steps is held against the closed form; a median after a switch would be of one strategy."""
+        return "mean" if self.switch and self.switch.switched else self.typical_of
+
+    @property
+    def compared_step_seconds(self) -> float | None:
+        """The measured step that is held against the closed form."""
+        if self.switch and self.switch.switched:
+            return self.step_seconds["mean"] if self.step_seconds else None
+        return self.typical_step_seconds
+
+    @property
     def remainder(self) -> float | None:
-        """What the closed form leaves unexplained: typical measured step / predicted step - 1."""
-        if not self.step_seconds or not self.typical_step_seconds or not self.predicted_step_seconds:
+        """What the closed form leaves unexplained: measured step / predicted step - 1."""
+        if not self.compared_step_seconds or not self.predicted_step_seconds:
             return None
-        if self.switch and self.switch.switched:  # the median is one strategy's, the prediction is of both
-            return self.step_seconds["mean"] / self.predicted_step_seconds - 1
-        return self.typical_step_seconds / self.predicted_step_seconds - 1
+        return self.compared_step_seconds / self.predicted_step_seconds - 1
 
 
 def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
     """Every metric of one trial."""
     planned, judged = trial.plan, tuple(verdicts)
     status, reason = _ending(trial)
+    missed = status == "missed_target"  # what a model that diverged reached before was not kept
     return TrialResult(
         id=planned.trial,
         strategy=planned.label,
@@ -100,8 +123,8 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         samples=samples_done(trial),
         seconds=trial.seconds,
         samples_per_second=samples_per_second(trial),
-        time_to_target_s=time_to_target_s(trial),
-        samples_to_target=samples_to_target(trial),
+        time_to_target_s=None if missed else time_to_target_s(trial),
+        samples_to_target=None if missed else samples_to_target(trial),
         final=final_metrics(trial),
         step_seconds=step_seconds(trial),
         predicted_step_seconds=predicted_step_s(trial),
@@ -120,6 +143,10 @@ def measure(trial: TrialTable, verdicts: Iterable[Verdict]) -> TrialResult:
         typical_step_seconds=typical_step_s(trial),
         predicted_samples_per_second=planned.predicted_samples_per_second,
         switch=switch(trial),
+        evaluation_samples=evaluation_samples(trial),
+        predicted_mean_step_seconds=predicted_mean_step_s(trial),
+        saturates_at=planned.saturates_at,
+        typical_of=typical_of(planned),
     )
 
 
@@ -131,13 +158,24 @@ def _ending(trial: TrialTable) -> tuple[Status, str]:
     told, reason = trial.status.get("status"), str(trial.status.get("reason", ""))
     if told != "success":
         return "failed" if told == "failed" else "aborted", reason or "the engine recorded no end"
+    if trial.unreadable:
+        lost = str(next(each for each in trial.damage if not each.diverged))
+        return "failed" if trial.stop else "aborted", lost
     if not trial.stop:
         return "aborted", "the coordinator logged no end"
+    return _stopped(trial) or ("success", reason)
+
+
+def _stopped(trial: TrialTable) -> tuple[Status, str] | None:
+    """What training itself came to, where that is no success; a model that diverged reaches no target."""
+    reason = str(trial.stop.get("reason", ""))
     if trial.plan.target is None and trial.stop.get("status") == "aborted":
-        return "aborted", str(trial.stop.get("reason", ""))
+        return "aborted", reason
+    if trial.damage:
+        return "failed" if trial.plan.target is None else "missed_target", str(trial.damage[0])
     if trial.plan.target is not None and time_to_target_s(trial) is None:
-        return "missed_target", str(trial.stop.get("reason", ""))
-    return "success", reason
+        return "missed_target", reason
+    return None
 
 
 @dataclass(frozen=True)
@@ -165,29 +203,55 @@ class Group:
         return f"{self.strategy} {TIMES}{self.workers}" + (f" · {self.condition}" if self.condition else "")
 
     @property
-    def times_to_target_s(self) -> Floats:
-        """One per repeat; a miss is infinite."""
-        return np.array([_or_infinite(trial.time_to_target_s) for trial in self.trials])
+    def where(self) -> str:
+        """As sentences say it: `ring on 4 workers`, with the condition where there is one."""
+        one = f"{self.workers} worker{'s' * (self.workers != 1)}"
+        kind = "one worker alone" if self.baseline else f"{self.strategy} on {one}"
+        return f"{kind} ({self.condition})" if self.condition else kind
+
+    @property
+    def by_seed(self) -> tuple[TrialResult, ...]:
+        """The repeats in the order of their seeds, so that groups can be paired."""
+        return tuple(sorted(self.trials, key=lambda trial: trial.seed))
+
+    def times(self, of: Of) -> Floats:
+        """One per repeat, by seed: seconds to the target, infinite for a miss, or per sample over all workers."""
+        if of == "time_to_samples":
+            return np.array([_seconds_per_sample(trial) for trial in self.by_seed])
+        return np.array([_or_infinite(trial.time_to_target_s) for trial in self.by_seed])
+
+    def seconds(self, of: Of) -> float:
+        """Their olympic mean; infinite when too many repeats missed the target."""
+        return float(olympic_mean(self.times(of)))
 
     @property
     def time_to_target_s(self) -> float:
         """Olympic mean; infinite when too many repeats missed."""
-        return float(olympic_mean(self.times_to_target_s))
+        return self.seconds("time_to_target")
+
+    @property
+    def samples_by_repeat(self) -> Floats:
+        """Samples to the target, one per repeat, by seed; a miss is infinite."""
+        return np.array([_or_infinite(trial.samples_to_target) for trial in self.by_seed])
 
     @property
     def samples_to_target(self) -> float:
         """Olympic mean; infinite when too many repeats missed."""
-        return float(olympic_mean(np.array([_or_infinite(trial.samples_to_target) for trial in self.trials])))
+        return float(olympic_mean(self.samples_by_repeat))
+
+    @property
+    def evaluation_samples(self) -> float:
+        """The widest step that samples to the target come in; zero where no repeat met it."""
+        return float(max(trial.evaluation_samples or 0 for trial in self.trials))
+
+    def evaluation(self, of: Of) -> float:
+        """The widest step that times come in: the target is met at evaluations only; zero for a rate."""
+        return max(trial.evaluation_s for trial in self.trials) if of == "time_to_target" else 0.0
 
     @property
     def reached(self) -> bool:
         """Whether the repeats as a whole reached the target."""
         return bool(np.isfinite(self.time_to_target_s))
-
-    @property
-    def seconds_per_sample(self) -> Floats:
-        """One per repeat, over all workers."""
-        return np.array([_seconds_per_sample(trial) for trial in self.trials])
 
     @property
     def step_s(self) -> float | None:
@@ -205,6 +269,12 @@ class Group:
         return _mean([trial.predicted_step_seconds for trial in self.trials if trial.predicted_step_seconds])
 
     @property
+    def predicted_mean_step_s(self) -> float | None:
+        """Mean over the repeats of the predicted mean over the steps that `phase_s` is of."""
+        told = [trial.predicted_mean_step_seconds for trial in self.trials]
+        return _mean([each for each in told if each])
+
+    @property
     def predicted_seconds_per_sample(self) -> float | None:
         """By the closed form, over all workers; mean over the repeats."""
         return _mean(
@@ -213,7 +283,7 @@ class Group:
 
     @property
     def phase_s(self) -> dict[str, float]:
-        """Mean over the repeats of each phase; empty when no step was logged."""
+        """Mean over the repeats of each phase of a step; empty when no step was logged."""
         phases = [trial.phase_seconds for trial in self.trials if trial.phase_seconds]
         return {name: float(np.mean([each[name] for each in phases])) for name in phases[0]} if phases else {}
 
@@ -227,10 +297,39 @@ def groups(trials: Iterable[TrialResult]) -> tuple[Group, ...]:
     return tuple(Group(*key, tuple(found)) for key, found in members.items())
 
 
+def basis(found: Iterable[Group], *, every: bool = False) -> Of:
+    """Which time these are compared by: to the target as soon as one of them reached it, for who missed it lost.
+
+    `every`: only where each of them reached it, as ratios need, since no number of times is as long as never.
+    """
+    reached = [group.reached for group in found]
+    return "time_to_target" if (all if every else any)(reached) else "time_to_samples"
+
+
+def same_seeds(found: Sequence[Group]) -> bool:
+    """Whether every group ran the same seeds, each once, and more than one."""
+    seeds = [[trial.seed for trial in group.by_seed] for group in found]
+    return len(set(seeds[0])) == len(seeds[0]) > 1 and all(each == seeds[0] for each in seeds)
+
+
+def baseline_of(member: Group, found: Iterable[Group]) -> Group | None:
+    """The baseline of the same conditions.
+
+    A baseline has no value for a key of somebody else's strategy, such as its number of servers: it serves for all.
+    """
+    return next((group for group in found if group.baseline and _serves(group, member)), None)
+
+
 def by_step(found: Sequence[Group]) -> list[Group]:
     """The shortest step first where nothing but the strategy differs; else as they come, a strategy's rows together."""
     kinds = {(group.condition, group.workers) for group in found if not group.baseline}
     return list(found) if len(kinds) > 1 else sorted(found, key=lambda group: group.step_s or 0.0)
+
+
+def _serves(baseline: Group, member: Group) -> bool:
+    labels = member.trials[0].labels
+    given = ((key, value) for key, value in baseline.trials[0].labels.items() if key != "workers")
+    return all(labels.get(key) == value for key, value in given)
 
 
 def _seconds_per_sample(trial: TrialResult) -> float:

@@ -3,17 +3,21 @@
 Times are virtual seconds since `run_start`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis import mllog, plan
+from analysis.batches import frame, read_batches
+from analysis.damage import Damage, damage, damage_of_run
+from analysis.ended import held
 from analysis.folder import RunFolder, TrialFolder, read_json, read_object
-from analysis.mllog import Log
+from analysis.mllog import Broken, Log
 from analysis.plan import PlanView
 from analysis.switched import Switched, read_switch
 from analysis.waiting import part_waiting
@@ -24,8 +28,12 @@ STEP_COLUMNS = (
     *("step", "epoch", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s", "late_s"),
     *("samples", "loss", "bytes_sent", "messages_sent", "staleness"),
 )
+NEEDED_STEP_COLUMNS = (
+    *("step", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "update_s", "samples", "loss", "bytes_sent"),
+)  # of what a step took part of the others may be unknown
 UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "time_s")
 EVENT_COLUMNS = ("number", "kind", "phase", "nodes", "planned_s", "applied_s", "lateness_s", "by")
+COUNTED = ("payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines")  # by a node, at its end
 EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
 
 
@@ -38,6 +46,7 @@ class TrialTable:
     `nodes`: a row per node with the facts of its `node_start` and what its `node_stop` counted. `events`:
     EVENT_COLUMNS, a row per applied change and whoever applied it; its `nodes` are tuples. `stop`: metadata of
     `run_stop`; empty when there is none. `admission`: what was decided about the run before it started, if anything.
+    `damage`: what of all this could not be read, or is no number; a trial with any is in no comparison.
     """
 
     plan: PlanView
@@ -54,6 +63,12 @@ class TrialTable:
     skipped_lines: int
     admission: dict[str, Any]
     switch: Switched | None = None  # what became of a switch between strategies, where one was planned
+    damage: tuple[Damage, ...] = ()
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether a part of its record is lost, so that its numbers would be of something else."""
+        return any(not each.diverged for each in self.damage)
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,12 @@ class RunTable:
 
     folder: RunFolder
     trials: tuple[TrialTable, ...]
+    unread: tuple[Damage, ...] = ()  # of trials that could not be understood at all, and are not among the others
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """Everything that is wrong with the run's files."""
+        return (*damage_of_run(self.folder), *self.unread, *(each for trial in self.trials for each in trial.damage))
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -84,21 +105,31 @@ def read_run(folder: RunFolder) -> RunTable:
     return RunTable(folder, tuple(read_trial(trial) for trial in folder.trials))
 
 
-def read_trial(folder: TrialFolder) -> TrialTable:
-    """Reads one trial; what a broken-off trial did not write is empty."""
-    planned = plan.read(folder.plan)
-    logs = {path.stem: mllog.read(path) for path in folder.logs}
+def read_logs(folder: TrialFolder) -> dict[str, Log]:
+    """What every node printed, by node."""
+    return {path.stem: mllog.read(path) for path in folder.logs}
+
+
+def read_trial(folder: TrialFolder, logs: Mapping[str, Log] | None = None) -> TrialTable:
+    """Reads one trial, from `logs` where they have been read; what a broken-off trial did not write is empty."""
+    planned, status = plan.read(folder.plan), held(read_json(folder.status))
+    logs = read_logs(folder) if logs is None else logs
     coordinator = logs.get("coordinator", Log(()))
     zero_s = _seconds_at(coordinator, "run_start")
     end_s = _seconds_at(coordinator, "run_stop")
-    switched = read_switch(coordinator, zero_s or 0.0) if planned.after else None
+    switched = read_switch(logs, zero_s or 0.0) if planned.after else None
     stop, sha256 = coordinator.last("run_stop"), coordinator.last("params_sha256")
+    steps, odd_steps = _steps(planned, switched, logs, zero_s or 0.0)
+    holder = next(iter(planned.holders), "")
+    rows, odd_updates = read_batches(logs.get(holder, Log(())), "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
+    updates = frame(rows, UPDATE_COLUMNS)
+    evals = _evals(coordinator, zero_s or 0.0)
     return TrialTable(
         plan=planned,
-        status=read_json(folder.status),
-        steps=_steps(planned, switched, logs, zero_s or 0.0),
-        evals=_evals(coordinator, zero_s or 0.0),
-        updates=_updates(logs.get(next(iter(planned.holders), ""), Log(())), zero_s or 0.0),
+        status=status,
+        steps=steps,
+        evals=evals,
+        updates=updates.assign(time_s=updates["time_s"].astype(float) - (zero_s or 0.0)),
         hashes=_hashes(logs),
         nodes=_nodes(logs),
         events=_events(logs, folder.events),
@@ -108,6 +139,7 @@ def read_trial(folder: TrialFolder) -> TrialTable:
         skipped_lines=sum(log.skipped for log in logs.values()),
         admission=folder.run.manifest.get("admission") or {},
         switch=switched,
+        damage=damage(folder, planned, status, logs, odd_steps | ({holder: odd_updates} if odd_updates else {})),
     )
 
 
@@ -116,16 +148,23 @@ def _seconds_at(log: Log, key: str) -> float | None:
     return event.time_ms / 1000 if event else None
 
 
-def _steps(planned: PlanView, switched: Switched | None, logs: dict[str, Log], zero_s: float) -> pd.DataFrame:
+def _steps(
+    planned: PlanView, switched: Switched | None, logs: Mapping[str, Log], zero_s: float
+) -> tuple[pd.DataFrame, dict[str, tuple[Broken, ...]]]:
+    """The steps of all workers, and the lines of each that can't be used."""
     ranks = {node.name: node.rank for node in planned.nodes}
-    frames = [
-        _rows(log, "node_steps", STEP_COLUMNS).assign(node=node, rank=ranks.get(node))
-        for node, log in logs.items()
-        if log.of("node_steps")
-    ]
-    steps = _concat(frames, ("node", "rank", *STEP_COLUMNS))
+    names = sorted(node for node, log in logs.items() if log.of("node_steps"))
+    read = {node: read_batches(logs[node], "node_steps", STEP_COLUMNS, NEEDED_STEP_COLUMNS) for node in names}
+    odd = {node: told for node, (_, told) in read.items() if told}
+    if not names:
+        return pd.DataFrame(columns=["node", "rank", *STEP_COLUMNS]), odd
+    counts = [len(rows) for rows, _ in read.values()]
+    steps = frame(np.vstack([rows for rows, _ in read.values()]), STEP_COLUMNS)
+    codes = np.repeat(np.arange(len(names)), counts)
+    steps.insert(0, "node", pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(names))))
+    steps.insert(1, "rank", np.repeat([ranks.get(node) for node in names], counts))
     steps = steps.assign(start_s=steps["start_s"].astype(float) - zero_s, wait_s=0.0)
-    return _part_waiting(planned, switched, steps) if len(steps) else steps
+    return (_part_waiting(planned, switched, steps) if len(steps) else steps), odd
 
 
 def _part_waiting(planned: PlanView, switched: Switched | None, steps: pd.DataFrame) -> pd.DataFrame:
@@ -136,18 +175,6 @@ def _part_waiting(planned: PlanView, switched: Switched | None, steps: pd.DataFr
         halves.append((steps[after], planned.after.synchronous))
     parted = [part_waiting(half) if lockstep else half for half, lockstep in halves if len(half)]
     return pd.concat(parted).sort_index() if len(parted) > 1 else parted[0]
-
-
-def _updates(log: Log, zero_s: float) -> pd.DataFrame:
-    updates = _rows(log, "shard_updates", UPDATE_COLUMNS)
-    return updates.assign(time_s=updates["time_s"].astype(float) - zero_s)
-
-
-def _rows(log: Log, key: str, columns: tuple[str, ...]) -> pd.DataFrame:
-    """The batched rows under `key` as one frame; a node names its columns in every batch, in an order of its own."""
-    batches = [event.value for event in log.of(key)]
-    rows = [row for batch in batches for row in batch["rows"]]
-    return pd.DataFrame(rows, columns=batches[0]["columns"] if rows else columns).reindex(columns=list(columns))
 
 
 def _evals(log: Log, zero_s: float) -> pd.DataFrame:
@@ -167,41 +194,46 @@ def _evals(log: Log, zero_s: float) -> pd.DataFrame:
             event.value if isinstance(event.value, dict) else {event.metadata.get("metric", event.key): event.value}
         ).items()
     ]
-    return pd.DataFrame(rows, columns=list(EVAL_COLUMNS))
+    return _numbers(pd.DataFrame(rows, columns=list(EVAL_COLUMNS)), ("samples", "value"))
 
 
-def _hashes(logs: dict[str, Log]) -> pd.DataFrame:
+def _hashes(logs: Mapping[str, Log]) -> pd.DataFrame:
     rows = [
         (node, event.metadata.get("step"), event.value) for node, log in logs.items() for event in log.of("node_hash")
     ]
-    return pd.DataFrame(rows, columns=["node", "step", "sha256"])
+    if odd := next((value for _, _, value in rows if not isinstance(value, str)), None):
+        raise TypeError(f"node_hash should be text, not {odd!r:.40}")
+    return _numbers(pd.DataFrame(rows, columns=["node", "step", "sha256"]), ("step",))
 
 
-def _nodes(logs: dict[str, Log]) -> pd.DataFrame:
+def _nodes(logs: Mapping[str, Log]) -> pd.DataFrame:
     rows = [
         {"node": node, **(start.value if (start := log.last("node_start")) else {}), **stop.value}
         for node, log in logs.items()
-        if (stop := log.last("node_stop"))
+        if (stop := log.last("node_stop")) and isinstance(stop.value, dict)
     ]
-    columns = ["node", "payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines"]
-    return pd.DataFrame(rows, columns=list(dict.fromkeys([*columns, *(key for row in rows for key in row)])))
+    columns = ["node", *COUNTED]
+    nodes = pd.DataFrame(rows, columns=list(dict.fromkeys([*columns, *(key for row in rows for key in row)])))
+    return _numbers(nodes, COUNTED)
 
 
-def _events(logs: dict[str, Log], by_engine: Path) -> pd.DataFrame:
+def _numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The same, once these are known to be numbers or unknown; a ValueError or TypeError says which is not."""
+    frame[list(columns)].astype(float)  # `to_numeric` takes an empty list for nothing
+    return frame.assign(**{name: pd.to_numeric(frame[name]) for name in columns})
+
+
+def _events(logs: Mapping[str, Log], by_engine: Path) -> pd.DataFrame:
     """What nodes applied to themselves, then what the engine applied to links."""
     own = [{"nodes": (node,), **event.value} for node, log in logs.items() for event in log.of("event_applied")]
     told = [read_object(line) for line in _lines(by_engine)]
     rows = [*own, *({**row, "nodes": tuple(row.get("nodes", ()))} for row in told if row)]
-    return pd.DataFrame(rows, columns=list(dict.fromkeys([*EVENT_COLUMNS, *(key for row in rows for key in row)])))
+    columns = list(dict.fromkeys([*EVENT_COLUMNS, *(key for row in rows for key in row)]))
+    return _numbers(pd.DataFrame(rows, columns=columns), ("number", "planned_s", "applied_s", "lateness_s"))
 
 
 def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-
-
-def _concat(frames: list[pd.DataFrame], columns: tuple[str, ...]) -> pd.DataFrame:
-    full = [frame for frame in frames if not frame.empty]
-    return (pd.concat(full, ignore_index=True) if full else pd.DataFrame()).reindex(columns=list(columns))
 
 
 def _stack(frames: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:

@@ -1,26 +1,29 @@
 """How numbers are written for people, the same on the page and in the figures."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 NONE = "\N{EN DASH}"
 DIGITS = 3
+TINY = 1e-5  # below it zeros are harder to count than a power is to read
 PREFIXES = {-2: "\N{MICRO SIGN}", -1: "m", 0: "", 1: "k", 2: "M", 3: "G"}  # power of 1000 -> prefix
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, "2.10", "12.3", "1,180"; a dash where there is no number."""
+    """Three significant digits, "2.10", "12.3", "1,180", "1.02e-12"; a dash where there is no number."""
     if value is None or not math.isfinite(value):
         return NONE
     if value == 0:
         return "0"
+    if abs(value) < TINY:
+        return f"{value:.{DIGITS - 1}e}"
     magnitude = math.floor(math.log10(abs(value)))
     return f"{value:,.{max(0, DIGITS - 1 - magnitude)}f}"
 
 
-def share(value: float | None) -> str:
+def share(value: float | None, digits: int = 0) -> str:
     """A share of one: "48%"."""
-    return NONE if value is None else f"{value:.0%}"
+    return NONE if value is None else f"{value:.{digits}%}"
 
 
 def difference(value: float | None) -> str:
@@ -31,6 +34,11 @@ def difference(value: float | None) -> str:
 def milliseconds(value: float | None) -> str:
     """Seconds as a bare number of milliseconds."""
     return number(None if value is None else 1000 * value)
+
+
+def minutes(value: float | None) -> str:
+    """Two decimals, as results are published: "366.19", "0.12"."""
+    return NONE if value is None or not math.isfinite(value) else f"{value:,.2f}"
 
 
 def volume(counts: Mapping[str, int]) -> str:
@@ -53,6 +61,17 @@ def quantity(value: float | None, unit: str) -> str:
 def workers(count: int) -> str:
     """One worker, four workers: "1 worker", "4 workers"."""
     return f"{count} worker{'s' * (count != 1)}"
+
+
+def counted(count: int, noun: str) -> str:
+    """With its noun: "1 result", "1,309 results"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a sentence lists them: "a", "a and b", "a, b and c"."""
+    *others, last = [*names] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def sentence(text: str) -> str:

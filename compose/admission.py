@@ -1,43 +1,39 @@
 """Can this host carry a scenario, and if not: how much slower must everything be?
 
 A trial fits under a dilation D when every shaped rate over D is one that this host keeps, all links together stay
-below what it moves, and the CPU time of a step is at most 40 % of what the cores have meanwhile. Up to there, paced
-workers keep their deadlines within 2 to 3 % (16 workers of 1 ms in steps of 20 ms on two cores); beyond, they don't.
+below what it moves, and the CPU time of a step is at most 40 % of what the cores have meanwhile; that of the workers'
+mathematics also of what they have while the declared devices compute. Up to there, paced workers keep their deadlines
+within 2 to 3 % (16 workers of 1 ms in steps of 20 ms on two cores); beyond, they don't.
 
-Where the dilation is left to this host, it is also large enough for messages to cost next to nothing: what the cores
-need for them is a tenth of the step. They seldom hide behind the time that links take: a ring of eight at 25 Gbit/s and
-a dilation of 24, whose links took as long as the cores, made steps 1.9 times as long.
+Where the dilation is left to this host, it is also large enough for messages and updates to cost next to nothing: what
+the cores need for them is a tenth of the step. They seldom hide behind the time that links take: a ring of eight at
+25 Gbit/s and a dilation of 24, whose links took as long as the cores, made steps 1.9 times as long.
 """
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from math import ceil, inf
-from statistics import median
 from typing import NamedTuple
 
 from pydantic import Field
-from threadpoolctl import threadpool_limits
 
 from compose.capacity import Capacity
+from compose.mathematics import Mathematics
 from services.collectives import Schedule
 from services.component import Record
 from services.data import apportion
-from services.datasets import AnyDataset
 from services.errors import UserError
-from services.models import AnyModel
+from services.pacing import LATE_STEP_SHARE
 from services.plan import AfterSwitch, NodePlan, Plan
 from services.scenario import AUTO, Scenario
+from services.strategies import ParameterServer, Switching
 from services.strategies.base import Flow
 from services.timeline import LinkChange
 from services.transport.planes import PLANES
 
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CPU_SHARE, HOST_SHARE = 0.4, 0.1
-REPEATS, WARM_UPS = 5, 2
+OWN_SHARE = 0.8  # of a core, for one worker
 SLACK = 1e-9  # rounding
-
-Mathematics = Callable[[AnyDataset, AnyModel, str, int], float]  # CPU seconds of one gradient
 
 
 class Demand(Record):
@@ -75,17 +71,46 @@ class Demand(Record):
         return self.declared is not None and self.declared < max(self.needs.values(), default=1.0) - SLACK
 
 
+class Phase(NamedTuple):
+    """The mathematics of one paced worker in one step."""
+
+    cpu_s: float
+    device_s: float  # as declared, virtual
+
+
 class Load(NamedTuple):
     """What one step asks of this host."""
 
     messages: int
-    cpu_s: float  # of all nodes
+    phases: tuple[Phase, ...]  # of workers on a CPU
+    beside_s: float  # CPU seconds of messages, sums and updates, all nodes together
     step_s: float  # predicted, virtual
+
+    @property
+    def cpu_s(self) -> float:
+        """Of all nodes."""
+        return self.beside_s + sum(each.cpu_s for each in self.phases)
 
     @property
     def step(self) -> str:
         """In words."""
         return f"a step of {1e3 * self.step_s:.3g} ms"
+
+    @property
+    def phase(self) -> str:
+        """That of the worker whose device is the fastest against this host, in words."""
+        cpu_s, device_s = max(self.phases, key=lambda phase: phase.cpu_s / phase.device_s)
+        others = f" of one of {len(self.phases)} workers" if len(self.phases) > 1 else ""
+        return f"{1e3 * cpu_s:.3g} ms of mathematics in {1e3 * device_s:.3g} ms{others}"
+
+    def pressure(self, cores: int) -> float:
+        """The dilation from which on the mathematics fits into what the devices take, and what may be late in a step.
+
+        Nobody computes on more than one core.
+        """
+        spare_s = LATE_STEP_SHARE * self.step_s
+        each = [phase.cpu_s / (phase.device_s + spare_s) for phase in self.phases]
+        return max(sum(each) / (CPU_SHARE * cores), max(each) / OWN_SHARE)
 
 
 class Admission(Record):
@@ -128,42 +153,33 @@ def admit(scenario: Scenario, plans: Sequence[Plan], capacity: Capacity, mathema
 def demand(plan: Plan, capacity: Capacity, mathematics: Mathematics, declared: float | None) -> Demand:
     """What one trial wants, whatever its dilation."""
     paced = [node for node in plan.of_role("worker") if node.throughput]
-    share = max(apportion(plan.batch, (1,) * plan.workers))
-    on_cpu = sum(node.device != "cuda" for node in paced)
-    mathematics_s = mathematics(plan.dataset, plan.model, plan.dtype, share) if on_cpu else 0.0
-    loads = [_load(plan, part, capacity, on_cpu * mathematics_s) for part in _strategies(plan)]
+    loads = [_load(plan, part, capacity, mathematics) for part in _strategies(plan)]
     needs = {what: rate_bps / capacity.shaped_bps for what, rate_bps in _shaped(plan)}
     if total_bps := _total_bps(plan):
         needs[f"all links together, {_gbit(total_bps)}"] = total_bps / capacity.total_bps
-    wishes, cores = {}, capacity.fingerprint.cores
+    wishes: dict[str, float] = {}
+    cores = capacity.fingerprint.cores
     for load in loads if paced else ():
-        messages_s = (load.cpu_s - on_cpu * mathematics_s) / cores
-        wishes[f"{load.messages} messages in {load.step}"] = messages_s / (HOST_SHARE * load.step_s)
+        _want(wishes, f"{load.messages} messages in {load.step}", load.beside_s / cores / (HOST_SHARE * load.step_s))
         cores_s = CPU_SHARE * cores * load.step_s
-        needs[f"{load.step} with {1e3 * load.cpu_s:.3g} ms of CPU on {cores} cores"] = load.cpu_s / cores_s
+        _want(needs, f"{load.step} with {1e3 * load.cpu_s:.3g} ms of CPU on {cores} cores", load.cpu_s / cores_s)
+        if load.phases:
+            _want(needs, load.phase, load.pressure(cores))
     most = max(loads, key=lambda load: load.cpu_s)
     return Demand(
         trial=plan.trial,
         declared=declared,
         needs=needs,
         wishes=wishes,
-        mathematics_s=mathematics_s,
+        mathematics_s=max((phase.cpu_s for load in loads for phase in load.phases), default=0.0),
         cpu_s=most.cpu_s,
         messages=most.messages,
     )
 
 
-@cache
-def gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, samples: int) -> float:
-    """CPU seconds that this host needs for one gradient of so many samples, on one thread as in nodes: the median."""
-    data = dataset.load(dtype)
-    params, taken = model.init(data.task, 1, dtype), []
-    with threadpool_limits(1):
-        for _ in range(WARM_UPS + REPEATS):
-            started = time.thread_time()
-            model.loss_and_grad(data.task, params, data.train_x[:samples], data.train_y[:samples])
-            taken.append(time.thread_time() - started)
-    return median(taken[WARM_UPS:])
+def _want(wants: dict[str, float], what: str, dilation: float) -> None:
+    """Where two strategies of a trial want the same in words, the one that needs more decides."""
+    wants[what] = max(dilation, wants.get(what, 0.0))
 
 
 def _shaped(plan: Plan) -> Iterator[tuple[str, float]]:
@@ -215,21 +231,46 @@ def _total_bps(plan: Plan) -> float:
     return max((8 * len(phase) / taken for phase, taken in seconds if taken), default=0.0)
 
 
-def _load(plan: Plan, part: Plan | AfterSwitch, capacity: Capacity, mathematics_s: float) -> Load:
-    """A step under one strategy; `mathematics_s` are CPU seconds of all workers."""
+def _load(plan: Plan, part: Plan | AfterSwitch, capacity: Capacity, mathematics: Mathematics) -> Load:
+    """A step under one strategy."""
+    phases = tuple(_computed(plan, part, mathematics))
     size_bytes = sum(part.bytes_per_step.values())
     messages = _messages(plan, part.schedule, size_bytes)
-    cpu_s = mathematics_s + messages * capacity.message_cpu_s
-    return Load(messages, cpu_s + size_bytes * (capacity.byte_cpu_s + capacity.sum_s), part.predicted.step_s)
+    messages_s = messages * capacity.message_cpu_s + size_bytes * (capacity.byte_cpu_s + capacity.sum_s)
+    updates = _updates(plan, part, len(phases))
+    update_s = mathematics.update_s(plan.dataset, plan.model, plan.dtype, part.optimiser) if updates else 0.0
+    return Load(messages, phases, messages_s + updates * update_s, part.predicted.step_s)
 
 
-def _messages(plan: Plan, schedule: Schedule, size_bytes: int) -> int:
-    """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer."""
+def _updates(plan: Plan, part: Plan | AfterSwitch, replicas: int) -> float:
+    """How often a step of all workers updates the parameters on a CPU: every replica, or the servers together."""
+    parts = plan.strategy.parts if isinstance(plan.strategy, Switching) else (plan.strategy,)
+    strategy = parts[isinstance(part, AfterSwitch)]
+    if not isinstance(strategy, ParameterServer):
+        return replicas
+    return 1 if strategy.synchrony.in_rounds else strategy.computing(plan.workers) / strategy.gathers(plan.workers)
+
+
+def _computed(plan: Plan, part: Plan | AfterSwitch, mathematics: Mathematics) -> Iterator[Phase]:
+    """What paced workers compute in a step, without those that have a GPU or no share of the batch."""
+    shares = part.shares if isinstance(part, AfterSwitch) else (1,) * plan.workers
+    for node, share in zip(plan.of_role("worker"), apportion(plan.batch, shares), strict=True):
+        if node.throughput and share and node.device != "cuda":
+            cpu_s = mathematics.gradient_s(plan.dataset, plan.model, plan.dtype, share)
+            yield Phase(cpu_s, share / node.throughput)
+
+
+def _messages(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
+    """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer.
+
+    Those of an exchange are spread over the steps up to the next one.
+    """
     plane = PLANES[plan.transport]
     piece_bytes = plan.piece_bytes if plan.engine == "local" else plane.largest
     piece_bytes = schedule.piece_bytes(plan.vector_bytes, piece_bytes, plane.finest)
     whole = sum(schedule.sends(rank) for rank in range(plan.workers)) or 2 * len(plan.pushes)
-    return whole * ceil(size_bytes / whole / piece_bytes) if whole else 0
+    pieces = ceil(size_bytes * plan.exchanges_every / whole / piece_bytes) if whole else 0
+    return ceil(whole * pieces / plan.exchanges_every)
 
 
 def _refusal(demanded: Demand, capacity: Capacity) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from compose.engines.base import Engine
-from compose.host import cores
+from compose.host import cores, processor
 from services.component import Record
 from services.scenario import EngineName, TransportName
 
@@ -60,7 +60,7 @@ ASSUMED_BPS_PER_CORE = 4e9
 def fingerprint(engine: Engine) -> Fingerprint:
     """The fingerprint of this host with an engine that can run here."""
     found = engine.facts().get("version") or f"grpcio {version('grpcio')}"
-    return Fingerprint(cpu=_cpu(), cores=cores(), kernel=platform.release(), engine=str(found))
+    return Fingerprint(cpu=processor(), cores=cores(), kernel=platform.release(), engine=str(found))
 
 
 def capacity(engine: Engine, transport: TransportName = "grpc") -> Capacity:
@@ -111,11 +111,3 @@ def _stored() -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _cpu() -> str:
-    """The model of the processor."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

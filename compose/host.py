@@ -1,6 +1,7 @@
-"""How busy is this host?"""
+"""What is this host, and how busy is it?"""
 
 import os
+import platform
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,3 +58,16 @@ def _stalled_s(path: Path) -> float:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def processor() -> str:
+    """The model of the processor."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def memory_bytes() -> int:
+    """Of the whole host."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 import yaml
 
-from compose.admission import Admission, admit, gradient_s, unbounded
+from compose.admission import Admission, admit, unbounded
 from compose.capacity import capacity
 from compose.engines import Choice
 from compose.engines.base import Engine, Preparing, Status, Watcher
-from compose.host import cores
+from compose.host import cores, memory_bytes, processor
 from compose.interrupt import stoppable
+from compose.mathematics import MEASURED
 from compose.supervise import why
 from services.plan import Nowhere, Plan, make_plan
 from services.scenario import Scenario
@@ -89,14 +90,14 @@ def admitted(scenario: Scenario, engine: Engine) -> Admission:
     if engine.name == "simulated":
         return unbounded()
     plans = [make_plan(trial, "admission", engine.name, Nowhere()) for trial in scenario.trials()]
-    return admit(scenario, plans, capacity(engine, scenario.transport), gradient_s)
+    return admit(scenario, plans, capacity(engine, scenario.transport), MEASURED)
 
 
 def _run(source: Source, choice: Choice, admission: Admission, runs: Path, observer: Observer) -> Run:
     engine = choice.engine
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     plans = plan_all(source, engine, admission, name)
-    folder = _folder(source, choice, admission, runs, name)
+    folder = _folder(source, choice, admission, runs, plans)
     observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
     statuses: list[Status] = []
     try:
@@ -143,13 +144,14 @@ def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Stat
     return status
 
 
-def _folder(source: Source, choice: Choice, admission: Admission, runs: Path, name: str) -> Path:
+def _folder(source: Source, choice: Choice, admission: Admission, runs: Path, plans: tuple[Plan, ...]) -> Path:
     """The folder of a new run, with everything that is known before it starts; `latest` points to it."""
+    name = plans[0].run
     folder = runs / source.scenario.name / name
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text(source.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
-    (folder / "manifest.json").write_text(json.dumps(_manifest(source, choice, admission, name), indent=1))
+    (folder / "manifest.json").write_text(json.dumps(_manifest(source, choice, admission, plans), indent=1))
     latest = runs / "latest"
     fresh = runs / f".latest-{name}"
     fresh.symlink_to(folder.relative_to(runs))
@@ -157,11 +159,11 @@ def _folder(source: Source, choice: Choice, admission: Admission, runs: Path, na
     return folder
 
 
-def _manifest(source: Source, choice: Choice, admission: Admission, name: str) -> dict[str, Any]:
+def _manifest(source: Source, choice: Choice, admission: Admission, plans: tuple[Plan, ...]) -> dict[str, Any]:
     """What somebody needs to know to run it again, or to doubt it."""
     return {
         "schema": 1,
-        "run": name,
+        "run": plans[0].run,
         "scenario": source.scenario.name,
         "question": source.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -169,12 +171,15 @@ def _manifest(source: Source, choice: Choice, admission: Admission, name: str) -
         "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.facts()},
         "admission": admission.model_dump(mode="json"),
         "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
+        "trials": [plan.trial for plan in plans],
         "commit": commit(),
         "host": {
             "system": platform.platform(),
             "kernel": platform.release(),
             "machine": platform.machine(),
+            "processor": processor(),
             "cores": cores(),
+            "memory_bytes": memory_bytes(),
             "python": platform.python_version(),
         },
         "versions": {library: version(library) for library in LIBRARIES},

@@ -51,6 +51,7 @@ def run(
     from analysis.fidelity import advice  # only now: pandas takes a second, which the nodes could use
     from analysis.folder import RunFolder
 
+    _tell_damage(done.folder / "summary.json")
     for doubt in done.doubts:
         typer.echo(f"  {doubt}")
     for remedy in advice(RunFolder(done.folder)):
@@ -62,12 +63,10 @@ def run(
 @app.command()
 def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     """Show what would run, what each step should cost and how long it would take; starts nothing."""
-    from rich.console import Console
-
     from compose.engines import choose
     from compose.load import find, load
     from compose.run import admitted
-    from ensayo.tables import plan_table
+    from ensayo.tables import console, plan_table
     from ensayo.wording import admission, choices
     from services.plan import Nowhere, make_plan
 
@@ -78,7 +77,7 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
         make_plan(trial, "plan", chosen.name, Nowhere(), dilation=allowed.dilation, alpha_s=allowed.alpha_s)
         for trial in loaded.trials()
     ]
-    Console().print(plan_table(plans))
+    console().print(plan_table(plans))
     for line in (*choices(plans), *admission(allowed, plans)):
         typer.echo(line)
 
@@ -107,12 +106,10 @@ def validate(
 @app.command("list")
 def list_scenarios() -> None:
     """Show the shipped scenarios and the question that each of them answers."""
-    from rich.console import Console
-
     from compose.load import shipped
-    from ensayo.tables import scenario_table
+    from ensayo.tables import console, scenario_table
 
-    Console().print(scenario_table(shipped()))
+    console().print(scenario_table(shipped()))
 
 
 @app.command("search-switch")
@@ -144,17 +141,73 @@ def search_switch(
 @app.command()
 def report(run: Folder) -> None:
     """Write the report of a run, finished or not, from its logs."""
-    from analysis.report import write
+    from analysis.cores import team_for
+    from analysis.folder import RunFolder
 
-    typer.echo(write(run))
+    with team_for(RunFolder(run).log_bytes) as team:
+        team.load("analysis.trial")  # that takes seconds, as does the next line
+        from analysis.report import write
+
+        page = write(run, team)
+    _tell_damage(page.with_name("summary.json"))
+    typer.echo(page)
 
 
 @app.command()
-def compare(before: Folder, after: Folder) -> None:
-    """Show what changed between two runs."""
-    from analysis.compare import compare as compare_runs
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs", exists=True, file_okay=False)],
+    mlperf: Annotated[
+        list[str] | None, typer.Option(help="lay a published series over them, as bert", metavar="BENCHMARK")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="where the page goes; `compare` in the last run's folder when absent")
+    ] = None,
+) -> None:
+    """Lay runs over each other, and over public results: what changed, as a table and as a page."""
+    from analysis.compare import text
+    from analysis.comparison.lines import published, read
+    from analysis.comparison.page import write
 
-    typer.echo(compare_runs(before, after))
+    series = published(mlperf or ())
+    compared = read(runs)
+    for later in compared[1:]:
+        typer.echo(f"{text(compared[0].summary, later.summary)}\n")
+    for told in (f"{run.letter} {each}" for run in compared for each in run.summary.damage):
+        typer.echo(told, err=True)
+    typer.echo(write(compared, series, out or runs[-1] / "compare"))
+
+
+@app.command()
+def export(
+    run: Folder,
+    to: Annotated[str, typer.Option("--to", help="mlperf, perfetto, hta, chakra, tensorboard or csv")],
+    out: Annotated[Path | None, typer.Option(help="a new folder; RUN/exports/<format> when absent")] = None,
+) -> None:
+    """Write a run for another tool: MLCommons' checkers, Perfetto, HTA, Chakra, TensorBoard, or as tables."""
+    from analysis.export import export as export_run
+
+    done = export_run(run, to, out)
+    for doubt in (*done.damage, *done.left_out):
+        typer.echo(f"  {doubt}", err=True)
+    typer.echo(done.path)
+
+
+@app.command()
+def mlperf(
+    data: Annotated[
+        Path | None,
+        typer.Option(help="a CSV, or a folder of published logs of any round; v4.1 when absent", exists=True),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="where page, tables and figures go", file_okay=False)] = Path("runs/mlperf"),
+) -> None:
+    """Study public results of MLPerf Training: speedup, efficiency and clusters of systems; starts nothing."""
+    from analysis.cores import Team
+
+    with Team() as team:
+        team.load("analysis.report")  # it takes seconds, as does the next line
+        from ensayo.chapters import tell
+
+        typer.echo(tell(data, out, team))
 
 
 @app.command()
@@ -207,6 +260,14 @@ def clean() -> None:
 
     for removed in remove_leftovers():
         typer.echo(f"removed {removed}")
+
+
+def _tell_damage(summary: Path) -> None:
+    """What of a run's files could not be read, as file:line."""
+    import json
+
+    for told in json.loads(summary.read_text(encoding="utf-8"))["damage"]:
+        typer.echo(told, err=True)
 
 
 def settings(sets: list[str] | None) -> dict[str, str]:

@@ -1,13 +1,24 @@
 """What would run, and what is there to run? Tables for the terminal."""
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
 from compose.load import load, question
 from ensayo.wording import duration, size, title
 from services.plan import AfterSwitch, Plan
+
+PIPED = 1000  # columns of what is no terminal: wider than any row, so that none breaks inside a word
+
+
+def console() -> Console:
+    """As wide as the terminal, or as COLUMNS says; what is piped keeps each row on one line."""
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(width=PIPED if piped else None)
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:

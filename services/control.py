@@ -79,7 +79,7 @@ class Control(ABC):
 
     @abstractmethod
     async def reached(self, step: int) -> None:
-        """A worker begins a step that links wait for."""
+        """A worker begins a step that links wait for, or has skipped one."""
 
     @abstractmethod
     async def due(self, event: int) -> float:

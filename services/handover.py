@@ -1,14 +1,48 @@
 """What do the two sides of a hand-over have in common? Digests of what they hold, and the vectors that travel."""
 
+import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
+from services.clock import Clock
 from services.device import HostArray
+from services.errors import DeadlineExceeded
 from services.layout import Range
 from services.transport.base import Message, Stage, Tag, Transport
 from services.transport.vectors import recv_rest, send_vector
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a node takes part in a hand-over: when the coordinator has given up, so have all.
+
+    The coordinator counts from the first node that stops, and nobody stops before that.
+    """
+
+    clock: Clock
+    seconds: float  # virtual
+
+    @property
+    def ends(self) -> float:
+        """The moment up to which a node is patient that stops now."""
+        return self.clock.now() + self.seconds
+
+    @asynccontextmanager
+    async def until(self, ends: float) -> AsyncIterator[None]:
+        """End what gives or takes here when patience does: a message to a node that is cut off waits without end.
+
+        Raises:
+            DeadlineExceeded: it was not through.
+        """
+        try:
+            async with asyncio.timeout(self.clock.wall(max(0.0, ends - self.clock.now()))):
+                yield
+        except TimeoutError:
+            raise DeadlineExceeded(f"the hand-over was not through within {self.seconds:g} s") from None
 
 
 def digest(vectors: Sequence[HostArray], updates: int | None = None) -> str:

@@ -37,6 +37,11 @@ def quantum_bytes(vector_bytes: int) -> int:
     return min(max(vector_bytes // QUANTA, FINE_QUANTUM_BYTES), QUANTUM_BYTES)
 
 
+def last_piece_bytes(size_bytes: float, vector_bytes: int) -> float:
+    """Of a range of `size_bytes` that is sent in messages of this length, the last one."""
+    return size_bytes % quantum_bytes(vector_bytes) or min(size_bytes, quantum_bytes(vector_bytes))
+
+
 class Passage(NamedTuple):
     """When the first byte of a message has come through a port, and when the last; virtual seconds."""
 

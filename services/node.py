@@ -3,6 +3,7 @@
 import asyncio
 import platform
 import resource
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +16,10 @@ from services.control import Control, Final
 from services.coordinator.desk import Desk
 from services.coordinator.machine import Run
 from services.coordinator.switchover import Switchover
+from services.data import apportion
 from services.device import Device, select
 from services.errors import ProtocolError
+from services.handover import Patience
 from services.hindrances import Hindrances
 from services.host import allocator
 from services.kernel import Share
@@ -70,7 +73,8 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
             training = group.create_task(worker.train())
             served = group.create_task(_serve(plan, me, server, seams, training)) if server else None
         await seams.control.leave(served.result() if served else Final())
-    _log_stop(seams, before, deadlines=worker.tally.deadlines, missed_deadlines=worker.tally.missed)
+    tally = worker.tally
+    _log_stop(seams, before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed)
 
 
 def _partners(worker: Worker) -> tuple[str, ...]:
@@ -100,7 +104,10 @@ async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside
         await server.serve()
         return server.final
     begin = partial(serving, plan, me, server.transport, seams)
-    switched = Switched(me.name, plan.strategy, plan.after.optimiser, server, begin, seams.control, beside)
+    patience = Patience(seams.clock, plan.timeouts.step)
+    switched = Switched(
+        me.name, plan.strategy, plan.after.optimiser, server, plan.holders, begin, seams.control, patience, beside
+    )
     await switched.live()
     return switched.server.final
 
@@ -147,8 +154,12 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
     switch = None
     if isinstance(plan.strategy, Switching) and plan.after:
         after = replace(peer, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
-        strategy, switch = plan.strategy.first, HandOver(me.name, plan.strategy, peer, after, seams.control)
-    phase, begins = Phase(strategy, peer), timeline.step_begins
+        patience = Patience(seams.clock, plan.timeouts.step)
+        strategy, switch = (
+            plan.strategy.first,
+            HandOver(me.name, plan.strategy, peer, after, plan.after.shares, seams.control, patience),
+        )
+    phase, begins = Phase(strategy, peer, (1,) * plan.workers), timeline.step_begins
     return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, switch)
 
 
@@ -158,7 +169,7 @@ def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -
     transport = PausingTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
     if me.name not in plan.holders:
         return lambda: transport
-    mailbox = Mailbox(plan.timeouts.step, seams.clock.wall(1.0))
+    mailbox = Mailbox(plan.patience_s, seams.clock.wall(1.0))
     return lambda: LoopbackTransport(transport, me.name, mailbox)
 
 
@@ -206,6 +217,7 @@ def serving(
             version,
             samples,
             budget=None if strategy.synchronous else plan.epochs * plan.train_samples,
+            shares=_first_shares(plan, strategy),
         ),
         transport=transport,
         clock=seams.clock,
@@ -213,6 +225,14 @@ def serving(
         updates=Batch(seams.log, "shard_updates", UPDATE_COLUMNS),
         drops=Batch(seams.log, "shard_drops", UPDATE_COLUMNS),
     )
+
+
+def _first_shares(plan: Plan, strategy: ServedStrategy) -> dict[int, int]:
+    """Samples in the first push of every rank that computes; batches that end an epoch may be small."""
+    order, ranks = plan.order, strategy.computing(plan.workers)
+    sizes = Counter(order.before(step + 1) - order.before(step) for step in range(strategy.exchanges_every))
+    shares = {size: apportion(size, (1,) * ranks) for size in sizes}
+    return {rank: sum(shares[size][rank] * steps for size, steps in sizes.items()) for rank in range(ranks)}
 
 
 def _core(share: Share | None) -> dict[str, float | None]:

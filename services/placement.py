@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from services.component import Component
 from services.layout import Range, proportional
@@ -33,6 +33,14 @@ class Placement(Component):
     def refusal(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - most take any number
         """Why it can't be placed like this; None when it can."""
         return None
+
+    def refusal_after(self, workers: int, servers: int) -> str | None:
+        """The same where workers have been alone so far, and a switch calls servers in."""
+        return self.refusal(workers, servers)
+
+    def computing(self, workers: int) -> int:
+        """How many workers compute gradients: the first so many."""
+        return workers
 
     def holders(self, workers: Sequence[Node], servers: Sequence[Node]) -> tuple[Node, ...]:
         """The nodes that hold a shard, by shard, given all by rank."""
@@ -99,4 +107,36 @@ class Spare(Placement):
         return Shares((2 * (workers - 1),) * servers, (workers - servers,) * workers)
 
 
-AnyPlacement: TypeAlias = Annotated[Dedicated | Colocated | Spare, Field(discriminator="kind")]
+class Promoted(Placement):
+    """The last workers, which have done as many steps as the others, only serve from a switch on: equal ranges.
+
+    N. Provatas et al., "Strategy-Switch", IEEE Access 13, 2025, as a public implementation reads it. It promotes the
+    nodes with the shortest round trips; we promote the last ranks, so that a scenario says which they are. The batch
+    stays: those that are left share it among them.
+    """
+
+    kind: Literal["promoted"] = "promoted"
+    workers: PositiveInt = Field(default=1, description="how many become servers; one at least goes on as a worker")
+
+    def nodes(self, servers: int) -> int:  # noqa: ARG002 - none but those that have been workers
+        return 0
+
+    def refusal(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - it depends on neither
+        return "promoted servers have been workers; they stand in after of a strategy_switch from all_reduce"
+
+    def refusal_after(self, workers: int, servers: int) -> str | None:
+        if servers != 1:
+            return f"promoted workers say themselves how many they are; leave servers out ({servers} was written)"
+        if self.workers < workers or workers == 1:  # one worker, whose baseline may not fail, serves itself
+            return None
+        return f"{self.workers} promoted workers of {workers} leave nobody to compute; at most {workers - 1}"
+
+    def computing(self, workers: int) -> int:
+        return max(1, workers - self.workers)
+
+    def shares(self, workers: int, servers: int) -> Shares:
+        served = min(self.workers, workers)
+        return Shares((0,) * servers, (0,) * (workers - served) + (1,) * served)
+
+
+AnyPlacement: TypeAlias = Annotated[Dedicated | Colocated | Spare | Promoted, Field(discriminator="kind")]

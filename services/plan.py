@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from math import prod
+from math import isfinite, prod
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ from services.optimisers import AnyOptimiser
 from services.scenario import AUTO, EngineName, Fidelity, Scenario, Security, Timeouts, TransportName, Trial
 from services.strategies import AnyStrategy, Strategy, Switching
 from services.strategies.base import Cost, Flow, Predicted, Sent
+from services.strategies.servers import ServedStrategy
 from services.target import Target
 from services.timeline import Event, decide
 from services.workload import posed
@@ -30,6 +31,7 @@ Role: TypeAlias = Literal["coordinator", "worker", "ps_shard"]
 
 COORDINATOR = "coordinator"
 HORIZON = 3.0  # random events are drawn for so many times the predicted duration
+FASTEST_S = 8 / 10e9  # per byte: no link that nobody limits is faster on one host
 DTYPES = {"fp32": "float32", "fp64": "float64"}
 
 
@@ -89,10 +91,11 @@ class AfterSwitch(Record):
     step: int | None  # of the budget, before which the switch is planned; None: losses decide, or never
     optimiser: AnyOptimiser
     schedule: Schedule  # of the collective
-    bytes_per_step: dict[str, int]
-    answered_per_step: dict[str, int]  # as in the plan
+    bytes_per_step: dict[str, int | float]
+    answered_per_step: dict[str, int | float]  # as in the plan
     predicted: Predicted
     synchronous: bool  # whether all replicas hold the same bits after every step
+    shares: tuple[int, ...]  # of a batch, by rank, as weights: 0 for a worker that only serves from then on
     latencies_s: tuple[float, float]  # before and after: what an exchange would take behind links of any rate
     hand_over_bytes: dict[str, int]  # payload bytes that each node sends, unless all hold everything already
 
@@ -147,10 +150,11 @@ class Plan(Record):
 
     synchronous: bool = True  # all replicas hold the same bits after every step
     exchanges_every: int = 1  # steps from one exchange to the next
-    bytes_per_step: dict[str, int]  # mean over such a round
-    answered_per_step: dict[str, int]  # of a worker's: what it sends because all others have done one
+    bytes_per_step: dict[str, int | float]  # mean over such a round
+    answered_per_step: dict[str, int | float]  # of a worker's: what it sends because all others have done one
     predicted: Predicted
     predicted_s: float = 0.0  # virtual, by the closed form: the whole budget, without start and evaluation
+    saturates_at: float | None = None  # workers that fill the servers' links out of lockstep; None: no number does
     choices: dict[str, float] = Field({})  # where the strategy was chosen here: seconds of an exchange by each way
     after: AfterSwitch | None = None  # where the strategy switches
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
@@ -171,6 +175,11 @@ class Plan(Record):
         return quantum_bytes(self.vector_bytes)
 
     @property
+    def patience_s(self) -> float:
+        """How long a node waits for a message, virtual: who sends it may do all steps of a round before."""
+        return self.timeouts.step * self.exchanges_every
+
+    @property
     def estimated_wall_s(self) -> float:
         """Seconds that the whole budget takes on this host, without start and evaluation."""
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
@@ -188,7 +197,8 @@ class Plan(Record):
     @property
     def pushes(self) -> tuple[Flow, ...]:
         """Who pushes to whom over the network."""
-        names = [node.name for node in self.of_role("worker")]
+        pushing = self.after.shares if self.after else (1,) * self.workers
+        names = [node.name for node, share in zip(self.of_role("worker"), pushing, strict=True) if share]
         return tuple((worker, holder) for holder in self.holders for worker in names if worker != holder)
 
     def node(self, name: str) -> NodePlan:
@@ -234,12 +244,12 @@ def make_plan(
     network = _network(scenario, nodes)
     slower = dilation if scenario.dilation == AUTO else scenario.dilation
     cost = _cost(nodes, network, layout.size, DTYPES[work.precision], batch, alpha_s / slower)
-    site = _site(scenario, nodes, layout)
+    site = _site(scenario, nodes, layout, itemsize, cost)
     strategy = trial.strategy.settled(site, cost)
     predicted = strategy.predict(cost)
     sent = strategy.bytes_per_step(workers, layout.size, DTYPES[work.precision])
     after = _after(strategy, trial, cost, steps)
-    predicted_s = _budget_s(predicted, steps, after, apportion(batch, (1,) * workers))
+    predicted_s = _budget_s(predicted, steps, after, batch, workers)
     drawn_s = predicted_s * HORIZON
     return Plan(
         run=run,
@@ -284,6 +294,7 @@ def make_plan(
         answered_per_step=_answered_per_step(sent),
         predicted=predicted,
         predicted_s=predicted_s,
+        saturates_at=_saturates_at(strategy, cost),
         choices=trial.strategy.choices(site, cost),
         after=after,
         network=network,
@@ -356,15 +367,23 @@ def _network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
     return resolve(cluster.network, cluster.links, members, ports)
 
 
-def _site(scenario: Scenario, nodes: Sequence[NodePlan], layout: Layout) -> Site:
-    """Which workers stand together, and of which arrays the vector is made."""
+def _site(scenario: Scenario, nodes: Sequence[NodePlan], layout: Layout, itemsize: int, cost: Cost) -> Site:
+    """Which workers stand together, how far from each other, and of which arrays the vector is made."""
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
     members = [node for node in nodes if node.role != "coordinator"]
     places = scenario.cluster.network.places(members)
     return Site(
         racks=tuple(tuple(ranks[name] for name in place if name in ranks) for place in places),
         tensors=tuple(prod(shape) for _, shape in layout.arrays),
+        entry_bytes=itemsize,
+        round_trip_bytes=_round_trip_bytes(cost),
     )
+
+
+def _round_trip_bytes(cost: Cost) -> int:
+    """What a worker sends to another until an answer could be back: of the longest way."""
+    sent = [(path.delay_s, cost.uplinks_s[path.source]) for path in cost.network.paths if path.source in cost.workers]
+    return int(max((2 * delay_s / max(byte_s, FASTEST_S) for delay_s, byte_s in sent), default=0.0))
 
 
 def _after(strategy: Strategy, trial: Trial, cost: Cost, steps: int) -> AfterSwitch | None:
@@ -383,9 +402,23 @@ def _after(strategy: Strategy, trial: Trial, cost: Cost, steps: int) -> AfterSwi
         answered_per_step=_answered_per_step(sent),
         predicted=strategy.second.predict(cost),
         synchronous=strategy.second.synchronous,
+        shares=strategy.shares_after(workers),
         latencies_s=(_latency_s(strategy.first, cost), _latency_s(strategy.second, cost)),
         hand_over_bytes=_bytes_per_step(strategy.hand_over_bytes(workers, shards, slots, cost.dtype)),
     )
+
+
+def _saturates_at(strategy: Strategy, cost: Cost) -> float | None:
+    """By the closed form; of a strategy that switches, of its part that does not go in lockstep.
+
+    Where workers hold shards, more of them are more servers, and no number fills the links of all.
+    """
+    parts = strategy.parts if isinstance(strategy, Switching) else (strategy,)
+    served = [part for part in parts if isinstance(part, ServedStrategy) and not part.synchrony.in_rounds]
+    if not served or set(cost.workers) & set(served[0].holders(cost.workers, cost.servers)):
+        return None
+    found = served[0].saturates_at(cost)
+    return found if isfinite(found) else None
 
 
 def _latency_s(strategy: Strategy, cost: Cost) -> float:
@@ -397,21 +430,23 @@ def _latency_s(strategy: Strategy, cost: Cost) -> float:
     ).exchange_s
 
 
-def _budget_s(predicted: Predicted, steps: int, after: AfterSwitch | None, shares: Sequence[int]) -> float:
+def _budget_s(predicted: Predicted, steps: int, after: AfterSwitch | None, batch: int, workers: int) -> float:
     """Virtual seconds of a budget of `steps`; with the slower strategy where only losses tell when it switches."""
+    shares = apportion(batch, (1,) * workers)
     if after is None:
         return predicted.budget_s(steps, shares)
+    left = [share for share in apportion(batch, after.shares) if share]
     if after.step is None:
-        return max(each.budget_s(steps, shares) for each in (predicted, after.predicted))
-    return predicted.budget_s(after.step, shares) + after.predicted.budget_s(steps - after.step, shares)
+        return max(predicted.budget_s(steps, shares), after.predicted.budget_s(steps, left))
+    return predicted.budget_s(after.step, shares) + after.predicted.budget_s(steps - after.step, left)
 
 
-def _answered_per_step(sent: Sent) -> dict[str, int]:
+def _answered_per_step(sent: Sent) -> dict[str, float]:
     """Of the payload bytes per worker and step, those that answer others' steps."""
     return {f"worker-{rank}": count for rank, count in enumerate(sent.answers)}
 
 
-def _bytes_per_step(sent: Sent) -> dict[str, int]:
+def _bytes_per_step(sent: Sent) -> dict[str, float]:
     """Payload bytes per node and step."""
     by_worker = {f"worker-{rank}": count for rank, count in enumerate(sent.workers)}
     return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}

@@ -33,6 +33,7 @@ class Timeline:
     conditions: Conditions | None  # of the links that the transport shapes
     hindrances: Hindrances = field(default_factory=Hindrances)
     _zero: float = 0.0
+    _begun: int = -1  # the step that this worker is in
     _playing: set[asyncio.Task[None]] = field(default_factory=set)
 
     @asynccontextmanager
@@ -55,8 +56,12 @@ class Timeline:
                     raise error
 
     async def step_begins(self, step: int) -> None:
-        """This worker begins a step: events may wait for that, its own and those of links."""
-        waiting = [event for event in self.plan.events if event.step == step]
+        """This worker begins a step: events may wait for that, its own and those of links.
+
+        Or for one that it skips: after a switch all begin beyond the step of the fastest.
+        """
+        waiting = [event for event in self.plan.events if event.step is not None and self._begun < event.step <= step]
+        self._begun = step
         for event in waiting:
             if self._is_mine(event):
                 self._start(self._play_own(event, self.clock.now()))

@@ -11,7 +11,9 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 from services.cluster import Cluster, Worker, names
 from services.component import Record
 from services.conflict import Conflict, refuse
-from services.strategies import AnyStrategy, StrategySwitch
+from services.published import Published
+from services.published import strangers as published_strangers
+from services.strategies import AnyStrategy, Easgd, LocalSgd, StrategySwitch
 from services.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
 from services.timeline import AnyHappening, LinkChange, conflicts, present
 from services.units import Duration
@@ -42,7 +44,9 @@ class Timeouts(Record):
     """How long a node waits, in virtual time."""
 
     start: Duration = Field(Duration("60s"), description="for all others to join")
-    step: Duration = Field(Duration("60s"), description="for any one message")
+    step: Duration = Field(
+        Duration("60s"), description="for any one message; as often as long where an exchange comes every so many steps"
+    )
     run: Duration = Field(Duration("1h"), description="for a whole trial")
 
 
@@ -101,6 +105,7 @@ class Scenario(Record):
     security: Security = Security()
     timeouts: Timeouts = Timeouts()
     fidelity: Fidelity = Fidelity()
+    published: tuple[Published, ...] = Field((), description="what others found of the same; reports show it beside")
 
     @classmethod
     def decode(cls, document: Document) -> Self:
@@ -160,6 +165,7 @@ class Scenario(Record):
             "seed": self.seed + choice.repeat,
             "cluster": cluster.model_dump(mode="json"),
             "events": [what.model_dump(mode="json") for what in events],
+            "published": [],
         }
 
     def _sweep_of(self, label: str | None) -> Sweep:
@@ -187,6 +193,7 @@ class Scenario(Record):
         yield from (Conflict(("cluster", *path), why) for path, why in self.cluster.strangers(workers, servers))
         found = conflicts(self.events, names(workers, servers))
         yield from (Conflict(("events", *path), why) for path, why in found)
+        yield from published_strangers(self.published, list(self.strategies))
 
     def _swept(self, path: str) -> Iterator[int]:
         """The counts that the sweep tries for `path`."""
@@ -214,6 +221,25 @@ class Scenario(Record):
         yield from self._endless()
         yield from self._never()
         yield from self._never_switched()
+        yield from self._apart()
+        yield from self._never_met()
+
+    def _apart(self) -> Iterator[Conflict]:
+        """Workers that hold different models when quality is measured."""
+        steps = self.workload.steps_per_epoch(self.cluster.workers)
+        for label, strategy in self.strategies.items():
+            if isinstance(strategy, LocalSgd) and steps % strategy.period:
+                divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
+                why = f"{strategy.period} does not divide the {steps} steps of an epoch; one of {divisors} does"
+                yield Conflict(("strategies", label, "period"), why)
+
+    def _never_met(self) -> Iterator[Conflict]:
+        """Workers that would meet their centre when all is over, and train alone until then."""
+        steps = self.workload.steps(self.cluster.workers)
+        for label, strategy in self.strategies.items():
+            if isinstance(strategy, Easgd) and strategy.period > steps:
+                why = f"{strategy.period} steps never pass; the budget has {steps}"
+                yield Conflict(("strategies", label, "period"), why)
 
     def _idle_servers(self) -> Iterator[Conflict]:
         """Servers that would hold no parameter."""

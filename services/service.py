@@ -130,7 +130,7 @@ async def _take_part(
         addresses={node.name: node.place.data for node in plan.nodes},
         identity=identity,
         clock=clock,
-        timeout_s=plan.timeouts.step,
+        timeout_s=plan.patience_s,
         run_s=plan.timeouts.run,
         shaping=_shaping(plan, me, clock, conditions, pipes),
         encrypt=plan.security.data == "tls",

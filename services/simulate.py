@@ -89,7 +89,7 @@ async def _trial(plan: Plan, sink: Callable[[str], Callable[[str], object]]) -> 
 def _fabric(plan: Plan) -> Fabric:
     uplinks = {node.name: Port(goodput(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: Port(goodput(node.downlink_bps)) for node in plan.nodes}
-    return Fabric(uplinks, downlinks, plan.timeouts.step, plan.network, plan.seed, plan.piece_bytes)
+    return Fabric(uplinks, downlinks, plan.patience_s, plan.network, plan.seed, plan.piece_bytes)
 
 
 def _seams(name: str, fabric: Fabric, desk: Desk, clock: Clock, write: Callable[[str], object]) -> Seams:

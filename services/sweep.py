@@ -19,7 +19,7 @@ Setting: TypeAlias = dict[str, Any]  # name of an axis -> the value chosen there
 WORKERS = "cluster.workers"
 SHORT = {"workers": WORKERS}  # names that may stand for a path
 # What shapes the list of trials cannot differ within it; and what carries messages is this host's, not the cluster's.
-FIXED = {"name", "strategies", "sweep", "baseline", "repeats", "transport"}
+FIXED = {"name", "strategies", "sweep", "baseline", "repeats", "transport", "published"}
 
 
 class Axis(Record):

@@ -102,6 +102,13 @@ class Plateau(SwitchRule):
     def source(self) -> Source:
         return self.loss
 
+    def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+        """A point that is the end, or beyond it: nothing is left to switch."""
+        epochs = steps // steps_per_epoch
+        if self.force_at is None or self.force_at < epochs:
+            return None
+        return "force_at", f"comes too late; the budget has {epochs} epochs (write kind: never to mean it)"
+
     def observe(self, point: Point, past: Past) -> tuple[Judgement, Past]:
         loss = point.loss(self.loss, self.aggregate)
         points, forced = past.points + 1, past.points + 1 == self.force_at

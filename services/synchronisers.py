@@ -5,12 +5,14 @@ Members decide nothing but that, and keep no state: `services.ps_shard.machine` 
 
 import sys
 from abc import abstractmethod
+from collections.abc import Sequence
 from math import ceil
+from statistics import fmean, pstdev
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.component import Component
+from services.component import Component, Record
 from services.conflict import Conflict, refuse
 
 
@@ -43,6 +45,15 @@ class Synchroniser(Component):
     def refusal(self, workers: int) -> str | None:  # noqa: ARG002 - most take any number
         """Why `workers` workers can't be synchronised like this; None when they can."""
         return None
+
+    @property
+    def watch(self) -> "Watch | None":
+        """By what it tells stragglers; None where it treats all alike."""
+        return None
+
+    def gathers_without(self, workers: int, stragglers: int) -> int:  # noqa: ARG002 - most know none
+        """The same as `gathers` while so many of the workers are stragglers."""
+        return self.gathers(workers)
 
     @property
     def lockstep(self) -> bool:
@@ -198,7 +209,8 @@ class Gba(Synchroniser):
     W. Su et al., "GBA: a tuning-free approach to switch between synchronous and asynchronous training for
     recommendation models", NeurIPS 2022. A worker is answered at once, with parameters that may lack its own gradient.
     We differ: a gradient that is too old is dropped and does not count among those gathered (theirs counts and weighs
-    nothing), so that every update is worth as many samples; ages are in updates, not in tokens.
+    nothing), so that every update is worth as many samples, but for the last ones, when workers have left; ages are in
+    updates, not in tokens.
     """
 
     kind: Literal["gba"] = "gba"
@@ -219,4 +231,72 @@ class Gba(Synchroniser):
         return False
 
 
-AnySynchroniser: TypeAlias = Annotated[Bsp | Asp | Ssp | Dssp | Backup | Gba, Field(discriminator="kind")]
+class Watch(Record):
+    """Who is a straggler: whose throughput stays below the mean less one standard deviation over all workers.
+
+    Throughput is of computing, over a sliding window of steps. Of n workers fewer than n/2 can be stragglers by this
+    rule, so of two none. A margin is ours: among equals somebody is always below, by next to nothing.
+    """
+
+    window: PositiveInt = Field(5, description="steps over which throughput is taken")
+    windows: PositiveInt = Field(3, description="windows in a row, each a step after the last, that must be slow")
+    margin: float = Field(0.05, ge=0, lt=1, description="part of the mean by which a straggler is slower at least")
+
+    def is_slow(self, own: float, all_of_them: Sequence[float]) -> bool:
+        """Whether a throughput is too low beside those of all workers, its own among them."""
+        mean = fmean(all_of_them)
+        return own < min(mean - pstdev(all_of_them, mean), (1 - self.margin) * mean)
+
+
+class Sparing(Synchroniser):
+    """Lockstep that spares itself the wait for stragglers, as long as there are some."""
+
+    stragglers: Watch = Watch()
+
+    def may_start(self, step: int, slowest: int) -> bool:  # noqa: ARG002 - who has an answer may go on
+        return True
+
+    def gathers(self, workers: int) -> int:
+        return workers
+
+    @property
+    def watch(self) -> Watch:
+        return self.stragglers
+
+    @property
+    def in_rounds(self) -> bool:
+        return True
+
+
+class Elastic(Sparing):
+    """Lockstep that does not wait for stragglers: a step ends without as many gradients as there are of them.
+
+    S. Li et al., "Sync-Switch", ICDCS 2021, elastic policy. We differ: who is left out goes on computing, its gradient
+    counts where it comes in time and is dropped otherwise, and it is waited for again once it is as fast as others.
+    """
+
+    kind: Literal["elastic"] = "elastic"
+
+    def gathers_without(self, workers: int, stragglers: int) -> int:
+        return max(1, workers - stragglers)
+
+    def takes(self, staleness: int) -> bool:
+        return staleness == 0
+
+
+class Greedy(Sparing):
+    """Lockstep that waits for nobody as long as there is a straggler: then every gradient is an update of its own.
+
+    S. Li et al., "Sync-Switch", ICDCS 2021, greedy policy. The first update in lockstep again takes gradients of
+    different age.
+    """
+
+    kind: Literal["greedy"] = "greedy"
+
+    def gathers_without(self, workers: int, stragglers: int) -> int:
+        return 1 if stragglers else workers
+
+
+AnySynchroniser: TypeAlias = Annotated[
+    Bsp | Asp | Ssp | Dssp | Backup | Gba | Elastic | Greedy, Field(discriminator="kind")
+]

@@ -17,6 +17,7 @@ from analysis.checks.message_times import message_times
 from analysis.checks.missed_deadlines import missed_deadlines
 from analysis.checks.pipes import pipes
 from analysis.checks.rates import rates
+from analysis.checks.record import record
 from analysis.checks.replicas import replicas
 from analysis.checks.round_trips import round_trips
 from analysis.checks.rungs import rungs
@@ -30,7 +31,7 @@ from analysis.table import TrialTable
 Check = Callable[[TrialTable], Verdict]
 
 CHECKS: tuple[Check, ...] = (
-    *(exit_codes, admission),
+    *(exit_codes, record, admission),
     *(missed_deadlines, speed_ratio, throttled),  # devices
     *(rungs, rates, achieved_rates, message_times, pipes, round_trips, drops, unchanged),  # links
     *(event_horizon, event_lateness),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from analysis.checks.verdict import SLOWER, Verdict, invalid, valid
 from analysis.table import TrialTable
+from services.timeline import Event
 
 SHARE = 0.99
 
@@ -36,14 +37,16 @@ def overdue(trial: TrialTable) -> Iterator[str]:
     for event in plan.events:
         mine = applied[applied["number"] == event.number]
         begun, lasts = mine[mine["phase"] == "begin"], event.what.lasts
-        if begun.empty and _was_due(trial, event.step, event.time_s, end_s):
+        if begun.empty and _was_due(trial, event, end_s):
             yield f"{event.what.kind} {event.number} begin"
         ended = (mine["phase"] == "end").sum() == len(begun)
         if lasts is not None and not ended and float(begun["applied_s"].max()) + lasts < end_s:
             yield f"{event.what.kind} {event.number} end"
 
 
-def _was_due(trial: TrialTable, step: int | None, time_s: float | None, end_s: float) -> bool:
-    if time_s is not None:
-        return time_s < end_s
-    return step is not None and bool((trial.steps["step"] > step).any())
+def _was_due(trial: TrialTable, event: Event, end_s: float) -> bool:
+    """One at a step begins for those that it is of when they come to it; one of links for all, whoever comes first."""
+    if event.time_s is not None:
+        return event.time_s < end_s
+    steps = trial.steps if event.is_of_links else trial.steps[trial.steps["node"].isin(event.what.nodes)]
+    return event.step is not None and bool((steps["step"] > event.step).any())

@@ -19,6 +19,14 @@ def replicas(trial: TrialTable) -> Verdict:
     differing = by_step["sha256"].nunique() > 1
     if differing.any():
         return invalid(f"replicas differ at step {differing[differing].index[0]}")
-    if (by_step["node"].nunique() < trial.plan.workers).any():
+    if any(told["node"].nunique() < _replicas(trial, int(told["step"].iloc[0])) for _, told in by_step):
         return degraded("not every worker reported a hash of its parameters")
     return valid(f"replicas agree at all {len(by_step)} compared steps")
+
+
+def _replicas(trial: TrialTable, step: int) -> int:
+    """How many workers have parameters of their own after `step`: those that a switch promoted have none any more."""
+    after, switch = trial.plan.after, trial.switch
+    if after is None or switch is None or not switch.committed or step <= int(switch.committed["step"]):
+        return trial.plan.workers
+    return trial.plan.workers - len(after.promoted)

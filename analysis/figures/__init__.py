@@ -8,9 +8,11 @@ from collections.abc import Callable
 from analysis.figures.base import Drawing, Run
 from analysis.figures.conditions import conditions
 from analysis.figures.efficiency import efficiency
+from analysis.figures.laws import laws
 from analysis.figures.learning import learning
 from analysis.figures.predicted import predicted
 from analysis.figures.predicted_speedup import predicted_speedup
+from analysis.figures.quality import quality
 from analysis.figures.speedup import speedup
 from analysis.figures.staleness import staleness
 from analysis.figures.step_breakdown import step_breakdown
@@ -23,10 +25,12 @@ Draw = Callable[[Run], Drawing | None]
 FIGURES: tuple[Draw, ...] = (
     time_to_target,
     conditions,
+    quality,
     timeline,
     switch,
     speedup,
     predicted_speedup,
+    laws,
     efficiency,
     step_breakdown,
     predicted,

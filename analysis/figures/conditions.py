@@ -41,7 +41,7 @@ def _line(axes: Axes, names: Sequence[str], ladder: Sequence[Group], tint: str, 
     places = [names.index(group.condition) for group in ladder]
     axes.plot(places, [1e3 * cost_s(group) for group in ladder], color=tint, marker=shape)
     for place, group in zip(places, ladder, strict=True):
-        axes.plot([place] * len(group.trials), 1e3 * group.seconds_per_sample, "o", color=tint, markersize=2.5)
+        axes.plot([place] * len(group.trials), 1e3 * group.times("time_to_samples"), "o", color=tint, markersize=2.5)
 
 
 def _table(found: Sequence[Sequence[Group]]) -> pd.DataFrame:

@@ -6,13 +6,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, PercentFormatter
 
+from analysis.answers import lost
+from analysis.figures.balance import LEGEND, mark, rules_at
 from analysis.figures.base import Drawing, Run
 from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, INK, canvas, colour, frame, from_zero, marker
-from analysis.metrics.balance import THRESHOLD
-from analysis.metrics.speedup import Curve, Point
+from analysis.figures.style import BASELINE, INK, canvas, colour, frame, from_zero, lay_out, marker
+from analysis.metrics.balance import THRESHOLD, Balance
+from analysis.metrics.speedup import Curve
 
 COLUMNS = 3
+MORE_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")
 
 
 def efficiency(run: Run) -> Drawing | None:
@@ -27,20 +30,22 @@ def efficiency(run: Run) -> Drawing | None:
     frame(figure, run.summary, title)
     for axes, curve in zip(panels, found, strict=False):
         _panel(axes, curve, colour(run.summary, curve.strategy), marker(run.summary, curve.strategy))
+        mark(axes, curve, run.summary.balance, lambda point: point.efficiency)
     for axes in panels[len(found) :]:
         axes.remove()
     for axes in panels[: len(found) : columns]:
         axes.set_ylabel("efficiency")
     from_zero(panels[: len(found)], y=True)
-    figure.draw_without_rendering()  # settles the limits that labels are placed by
+    lay_out(figure)  # settles the limits that labels are placed by
     for axes, curve in zip(panels, found, strict=False):
         _name_lines(axes, curve, colour(run.summary, curve.strategy))
     caption = (
-        "E' = S / (N / base workers) = hardware x statistical. Hardware: samples per second and worker against the "
-        "base. Statistical: samples to the target, base against N. Dotted: the 50% rule. Workers counted, servers not. "
-        "A curve by samples missed the target somewhere; its T is the time for the common sample budget."
+        "E' = S / (N / base workers) = hardware x statistical. Statistical: samples to the target, base against N. "
+        "Hardware: what is left of E'; the gain in samples per second and worker as measured is in the data "
+        "(rate_efficiency). Dotted: the 50% rule. Workers counted, servers not. "
+        f"A curve by samples missed the target somewhere; its T is the time for the common sample budget. {LEGEND}"
     )
-    return Drawing("efficiency", title, caption, _table(found), figure)
+    return Drawing("efficiency", title, caption, _table(found, run.summary.balance), figure)
 
 
 def _title(found: Sequence[Curve]) -> str:
@@ -49,17 +54,8 @@ def _title(found: Sequence[Curve]) -> str:
     worst = min(found, key=lambda curve: curve.points[-1].efficiency)
     top, low = best.points[-1], worst.points[-1]
     text = f"{best.called} keeps {top.efficiency:.0%} efficiency on {top.workers} workers"
-    return text if best == worst else f"{text}; {worst.called} keeps {low.efficiency:.0%}, {loss(low)}"
-
-
-def loss(point: Point) -> str:
-    """Which factor costs more."""
-    statistical = point.statistical_efficiency
-    if statistical is None or statistical > 0.99:  # noqa: PLR2004 -- nothing worth a word
-        return "all of the loss in hardware"
-    if point.hardware_efficiency <= statistical:
-        return f"mostly lost in hardware ({point.hardware_efficiency:.0%}; statistical {statistical:.0%})"
-    return f"mostly lost in learning ({statistical:.0%}; hardware {point.hardware_efficiency:.0%})"
+    where = f" on {low.workers}" if low.workers != top.workers else ""
+    return text if best == worst else f"{text}; {worst.called} keeps {low.efficiency:.0%}{where}, {lost(low)}"
 
 
 def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
@@ -87,14 +83,15 @@ def _name_lines(axes: Axes, curve: Curve, tint: str) -> None:
     at_right(axes, lines, size=8)
 
 
-def _table(found: Sequence[Curve]) -> pd.DataFrame:
+def _table(found: Sequence[Curve], picks: Sequence[Balance]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
+            *(point.rate_efficiency(curve.base), rules_at(curve, point, picks)),
         )
         for curve in found
         for point in curve.points
     ]
     columns = ["strategy", "condition", "of", "workers", "efficiency", "hardware_efficiency", "statistical_efficiency"]
-    return pd.DataFrame(rows, columns=[*columns, "efficiency_with_servers", "efficiency_by_speed"])
+    return pd.DataFrame(rows, columns=[*columns, *MORE_COLUMNS])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.metrics.centre import Floats
+from analysis.statistics.centre import Floats
 
 
 def spread(positions: Sequence[float] | Floats, gap: float) -> list[float]:

@@ -5,14 +5,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
+from analysis.answers import FEW, TIE
 from analysis.figures.base import Drawing, Run
 from analysis.figures.style import INK, canvas, colour, frame, from_zero, key_rows, line
-from analysis.headline import FEW, TIE
 from analysis.plan import Target
 from analysis.result import TrialResult
 from analysis.table import TrialTable
 from analysis.wording import number, volume
 
+MOST_LINES = 60  # of a panel: more than eyes follow; of many repeats the first are drawn
 AXES = {"time_s": "virtual seconds", "samples": "samples", "steps": "steps", "bytes": "bytes sent, all nodes"}
 
 
@@ -43,7 +44,8 @@ def learning(run: Run) -> Drawing | None:
         axes.set_xlabel(AXES[axis] if name == metrics[-1] else "")
     from_zero(panels, x=True)
     caption = (
-        "One line per run: the baseline and every strategy on its largest number of workers. "
+        "One line per run, the first repeats where there are many: the baseline and every strategy on its largest "
+        "number of workers. "
         + ("Dashed line: the target. " if target else "")
         + _conditions(run)
         + "Bytes are payload of all nodes up to the evaluation."
@@ -57,7 +59,9 @@ def _shown(run: Run) -> list[tuple[TrialTable, TrialResult]]:
     for _, result in finished:
         kind = (result.strategy, result.condition)
         largest[kind] = max(largest.get(kind, 0), result.workers)
-    return [(t, r) for t, r in finished if r.workers == largest[(r.strategy, r.condition)]]
+    shown = [(t, r) for t, r in finished if r.workers == largest[(r.strategy, r.condition)]]
+    repeats = max(1, MOST_LINES // len(largest)) if largest else 0
+    return [(t, r) for t, r in shown if r.repeat < repeats]
 
 
 def _conditions(run: Run) -> str:

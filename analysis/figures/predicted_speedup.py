@@ -4,21 +4,26 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
+from analysis.answers import foretold
 from analysis.figures.base import Drawing, Run
 from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, INK, PAPER, canvas, colour, frame, marker
-from analysis.headline import foretold
+from analysis.figures.style import BASELINE, INK, PAPER, canvas, colour, frame, lay_out, marker
 from analysis.metrics.speedup import Curve
 from analysis.result import TIMES
 from analysis.wording import number, sentence
+from services.published import Published
 
 COLUMNS = 3
+THEIRS = {"measured": ("x", "theirs"), "predicted": ("+", "their form")}  # what others found -> marker, name
 
 
 def predicted_speedup(run: Run) -> Drawing | None:
-    """One panel per curve, log-log: the closed form's speedup as rings, the measured one filled, ideal dashed."""
+    """One panel per curve, log-log: the closed form's speedup as rings, the measured one filled, ideal dashed.
+
+    What others have published of a strategy stands in its panels, in grey.
+    """
     found = [curve for curve in run.summary.curves if curve.foretold]
     if not found:
         return None
@@ -29,6 +34,7 @@ def predicted_speedup(run: Run) -> Drawing | None:
     frame(figure, run.summary, title)
     for place, (axes, curve) in enumerate(zip(panels, found, strict=False)):
         _panel(axes, curve, colour(run.summary, curve.strategy), marker(run.summary, curve.strategy))
+        _theirs(axes, run.summary.published_of(curve.strategy))
         axes.set_xlabel("workers" if place + columns >= len(found) else "")
         axes.xaxis.set_tick_params(labelbottom=True)
     for axes in panels[len(found) :]:
@@ -38,14 +44,20 @@ def predicted_speedup(run: Run) -> Drawing | None:
     counts = sorted({point.workers for curve in found for point in curve.points})
     panels[0].set_xticks(counts, [str(count) for count in counts])  # panels share them
     panels[0].xaxis.set_minor_locator(NullLocator())
-    figure.draw_without_rendering()  # settles the limits that labels are placed by
+    lay_out(figure)  # settles the limits that labels are placed by
     for axes, curve in zip(panels, found, strict=False):
-        _name_ends(axes, curve, colour(run.summary, curve.strategy))
+        _name_ends(axes, curve, colour(run.summary, curve.strategy), run.summary.published_of(curve.strategy))
     caption = (
         "Speedup in samples per second over the same base: filled as measured, rings as the closed forms say "
         "(predicted step x steps of the whole budget). Dashed: ideal. What learning costs is in neither."
     )
-    return Drawing("predicted_speedup", title, caption, _table(found), figure)
+    caption += _sources(run.summary.published)
+    return Drawing("predicted_speedup", title, caption, _table(found, run.summary.published), figure)
+
+
+def _sources(published: Sequence[Published]) -> str:
+    told = ", ".join(dict.fromkeys(each.source for each in published))
+    return f" Grey: crosses as measured by others, pluses as their own model says ({told})." if told else ""
 
 
 def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
@@ -56,25 +68,39 @@ def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
     axes.plot(counts, [point.rate_speedup for point in curve.points], color=tint, marker=shape, markersize=4.5)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{TIMES}"))
+    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES}")
     axes.set_title(curve.called, color=tint, fontweight="bold")
 
 
-def _name_ends(axes: Axes, curve: Curve, tint: str) -> None:
+def _theirs(axes: Axes, published: Sequence[Published]) -> None:
+    for each in published:
+        for of, (shape, _) in THEIRS.items():
+            told = [(point.workers, value) for point in each.points if (value := getattr(point, of))]
+            counts, values = [count for count, _ in told], [value for _, value in told]
+            axes.plot(counts, values, ":", color=BASELINE, marker=shape, linewidth=0.9)
+
+
+def _name_ends(axes: Axes, curve: Curve, tint: str, published: Sequence[Published]) -> None:
     last = curve.points[-1]
     told = last.predicted_speedup or float("nan")
     names = {f"{number(told)} form": (told, INK), f"{number(last.rate_speedup)} measured": (last.rate_speedup, tint)}
+    for of, (_, name) in THEIRS.items():
+        found = [value for each in published for point in each.points[-1:] if (value := getattr(point, of))]
+        names |= {f"{number(value)} {name}": (value, BASELINE) for value in found}
     at_right(axes, names, size=8)
 
 
-def _table(found: Sequence[Curve]) -> pd.DataFrame:
+def _table(found: Sequence[Curve], published: Sequence[Published]) -> pd.DataFrame:
+    theirs = {(each.strategy, point.workers): point for each in published for point in each.points}
     rows = [
         (
             *(curve.strategy, curve.condition, curve.base.strategy, curve.base.workers, point.workers),
             *(point.rate_speedup, point.predicted_speedup),
+            *(getattr(theirs.get((curve.strategy, point.workers)), of, None) for of in THEIRS),
         )
         for curve in found
         for point in curve.points
     ]
     columns = ["strategy", "condition", "base_strategy", "base_workers", "workers"]
-    return pd.DataFrame(rows, columns=[*columns, "measured_speedup", "predicted_speedup"])
+    shown = ["measured_speedup", "predicted_speedup", *(f"published_{of}" for of in THEIRS)]
+    return pd.DataFrame(rows, columns=[*columns, *shown])

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
+from analysis.figures.balance import LEGEND, mark, rules_at
 from analysis.figures.base import Drawing, Run
 from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, canvas, colour, frame, marker
-from analysis.metrics.speedup import Curve, Point
-from analysis.result import TIMES
+from analysis.figures.style import BASELINE, canvas, colour, frame, lay_out, marker
+from analysis.metrics.balance import Balance
+from analysis.metrics.speedup import ONE, Curve, Point
+from analysis.result import TIMES, Of
 from analysis.summary import Summary
 from analysis.wording import number
-from analysis.wording import workers as how_many
 
+MOST_BASES = 6  # that a caption names
 COLUMNS = 2  # panels in a row: more leaves no room for names at the lines
 
 
@@ -37,33 +39,53 @@ def speedup(run: Run) -> Drawing | None:
     counts = _counts(found)
     panels[0].set_xticks(counts, [str(count) for count in counts])  # panels share them
     panels[0].xaxis.set_minor_locator(NullLocator())
-    figure.draw_without_rendering()  # settles the limits that labels are placed by
+    lay_out(figure)  # settles the limits that labels are placed by
     for axes, condition in zip(panels, conditions, strict=False):
         members = [curve for curve in found if curve.condition == condition]
         ends = {curve.name: (curve.points[-1].speedup, colour(run.summary, curve.strategy)) for curve in members}
         ends["ideal"] = (max(_counts(members)) / members[0].base.workers, BASELINE)
         at_right(axes, ends)
-    return Drawing("speedup", title, caption(found), _table(found), figure)
+    return Drawing("speedup", title, f"{caption(found)} {LEGEND}", _table(found, run.summary.balance), figure)
 
 
 def caption(found: Sequence[Curve]) -> str:
     """The base case with its absolute time (Hoefler & Belli, SC 2015), and what T is."""
-    bases = {(curve.base.strategy, curve.base.workers, curve.base.seconds, curve.of) for curve in found}
-    told = "; ".join(
-        f"{strategy} on {how_many(workers)}, {number(seconds)} s "
-        f"({'time to target' if of == 'time_to_target' else 'time for the common sample budget'})"
-        for strategy, workers, seconds, of in sorted(bases)
-    )
+    served: dict[tuple[str, float, Of], dict[str, None]] = {}
+    for curve in found:
+        base = (curve.base_called, curve.base.seconds, curve.of)
+        served.setdefault(base, {})[curve.condition] = None
+    if len(served) > MOST_BASES:
+        times = [curve.base.seconds for curve in found]
+        whose = {ONE if curve.base_called == ONE else "its smallest size" for curve in found}
+        which = " or ".join(sorted(whose, reverse=True))
+        told = f"of each curve {which}, {number(min(times))} to {number(max(times))} s, all in the data"
+        return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not."
+    told = "; ".join(_base(*base, "" if len(served) == 1 else " or ".join(served[base])) for base in sorted(served))
     return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not."
 
 
+def _base(called: str, seconds: float, of: Of, conditions: str) -> str:
+    """Of several bases also for which conditions: one worker alone takes another time under each."""
+    kind = "time to target" if of == "time_to_target" else "time for the common sample budget"
+    under = f" with {conditions}" if conditions else ""
+    return f"{called}{under}, {number(seconds)} s ({kind})"
+
+
 def _title(found: Sequence[Curve]) -> str:
-    best = max(found, key=lambda curve: max(point.speedup for point in curve.points))
-    top = max(best.points, key=lambda point: point.speedup)
+    tops = {place: _top(curve) for place, curve in enumerate(found)}
+    place = max(tops, key=lambda each: tops[each].speedup)
+    best, top = found[place], tops[place]
     where = f", {best.condition}" if best.condition else ""
     if top.speedup <= 1:
         return f"No strategy beats its base: the best, {best.strategy}, reaches {top.speedup:.2f}"
-    return f"{best.strategy} scales best: {top.speedup:.2g} times faster on {top.workers} workers{where}"
+    faster = f"{number(top.speedup)} times as fast on {top.workers} workers{where} as {best.base_called}"
+    rivals = len({curve.strategy for curve in found}) > 1
+    return f"{best.strategy} scales best: {faster}" if rivals else f"{best.strategy} gets {faster}"
+
+
+def _top(curve: Curve) -> Point:
+    """Of a curve that is its own base one of the other points: there it is 1 by definition."""
+    return max(curve.points, key=lambda point: (point.workers > curve.base.workers, point.speedup))
 
 
 def _panel(axes: Axes, summary: Summary, members: Sequence[Curve]) -> None:
@@ -72,9 +94,10 @@ def _panel(axes: Axes, summary: Summary, members: Sequence[Curve]) -> None:
     axes.plot(counts, ideal, color=BASELINE, linestyle="--", linewidth=1)
     for curve in members:
         _line(axes, curve.points, colour(summary, curve.strategy), marker(summary, curve.strategy))
+        mark(axes, curve, summary.balance, lambda point: point.speedup)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{TIMES}"))
+    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES}")
     axes.set_xlabel("workers")
     axes.set_ylabel("speedup")
 
@@ -91,14 +114,17 @@ def _line(axes: Axes, points: Sequence[Point], tint: str, shape: str) -> None:
             axes.vlines(point.workers, *point.speedup_ci, color=tint, linewidth=4, alpha=0.35)
 
 
-def _table(found: Sequence[Curve]) -> pd.DataFrame:
+def _table(found: Sequence[Curve], picks: Sequence[Balance]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),
             *(point.workers, point.seconds, point.speedup, *(point.speedup_ci or (None, None)), point.runs),
+            rules_at(curve, point, picks),
         )
         for curve in found
         for point in curve.points
     ]
     columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s"]
-    return pd.DataFrame(rows, columns=[*columns, "workers", "seconds", "speedup", "ci_low", "ci_high", "runs"])
+    return pd.DataFrame(
+        rows, columns=[*columns, "workers", "seconds", "speedup", "ci_low", "ci_high", "runs", "balance"]
+    )

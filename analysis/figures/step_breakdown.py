@@ -29,8 +29,10 @@ def step_breakdown(run: Run) -> Drawing | None:
     axes.set_xlim(0, 1.13 * max(_extent_ms(group) for group in found) or 1)
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
-        "Means over workers, steps and repeats. Exchange is communication that computing did not hide; wait is time "
-        "blocked on peers. Upright mark: predicted step. At the end of each bar: share of the exchange."
+        "Means over workers, repeats and steps on whole batches, without an epoch's shorter last one. Exchange is "
+        "communication that computing did not hide; wait is time blocked on peers. Upright mark: the closed form's "
+        "mean over the same steps; none where all rounds between two exchanges have a shorter batch, and the bar is of "
+        "all steps. At the end of each bar: share of the exchange."
     )
     return Drawing("step_breakdown", title, caption, _table(found), figure)
 
@@ -58,7 +60,7 @@ def _exchange_share(group: Group) -> float:
 
 
 def _extent_ms(group: Group) -> float:
-    return 1000 * max(sum(group.phase_s.values()), group.predicted_step_s or 0.0)
+    return 1000 * max(sum(group.phase_s.values()), group.predicted_mean_step_s or 0.0)
 
 
 def _stack(axes: Axes, row: int, group: Group) -> None:
@@ -67,8 +69,8 @@ def _stack(axes: Axes, row: int, group: Group) -> None:
         width = 1000 * group.phase_s[phase]
         axes.barh(row, width, left=left, height=0.68, color=tint)
         left += width
-    if group.predicted_step_s:
-        axes.vlines(1000 * group.predicted_step_s, row - 0.42, row + 0.42, color=INK, linewidth=1.8)
+    if group.predicted_mean_step_s:
+        axes.vlines(1000 * group.predicted_mean_step_s, row - 0.42, row + 0.42, color=INK, linewidth=1.8)
     axes.annotate(
         f"{_exchange_share(group):.0%}",
         (_extent_ms(group), row),
@@ -86,7 +88,7 @@ def _table(found: Sequence[Group]) -> pd.DataFrame:
             "condition": group.condition,
             "workers": group.workers,
             **{f"{phase}_s": seconds for phase, seconds in group.phase_s.items()},
-            "predicted_step_s": group.predicted_step_s,
+            "predicted_step_s": group.predicted_mean_step_s,
         }
         for group in found
     ]

@@ -7,11 +7,14 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.summary import Summary
+from analysis.wording import sentence
 
 # The report replaces these three by its own variables, so that figures follow a light or dark page.
 INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#c9ced6"
@@ -22,6 +25,17 @@ COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31"),
     *("#1f3a5f", "#9b2226", "#7a9a01", "#b5179e", "#f2845c", "#0f8b8d", "#3d348b", "#5c5f45"),
 )
+# Those too dim on a dark page, and what the page shows instead: the same hue, lighter.
+ON_DARK = {
+    "#0072b2": "#4aa3e0",
+    "#7a5195": "#b58ad0",
+    "#8c6d31": "#c2a05a",
+    "#1f3a5f": "#6f9bd1",
+    "#9b2226": "#e0666a",
+    "#b5179e": "#e36fd2",
+    "#3d348b": "#9a91e8",
+    "#5c5f45": "#a3a67f",
+}
 BASELINE = "#7f8791"
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.")  # one per condition
@@ -39,9 +53,11 @@ PHASE_COLOURS = {
 WIDTH_IN = 9.0
 TITLE_POINTS = 11
 TITLE_CHARACTERS = 92  # of a bold line across the page
+FOOTER_CHARACTERS = 165  # of a line of the footer across the page
 KEY_POINTS = 8.5
 KEY_CHARACTERS = 118  # of a line of the key, of which each entry takes KEY_GAP more than its name
 KEY_GAP = 7
+DASHED = 3.5  # a sign's length in which line styles can be told apart
 
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -105,6 +121,12 @@ def canvas(rows: int, columns: int, height_in: float, **options: object) -> tupl
     return figure, list(np.ravel(panels))
 
 
+def lay_out(figure: Figure) -> None:
+    """Settles the places of panels and the limits of their axes, which names at lines need; drawing does so too."""
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+
+
 def from_zero(panels: Iterable[Axes], *, x: bool = False, y: bool = False) -> None:
     """Lets axes begin at zero. Call it when all is drawn: one fixed end freezes the other, for all who share it."""
     for axes in panels:
@@ -114,17 +136,40 @@ def from_zero(panels: Iterable[Axes], *, x: bool = False, y: bool = False) -> No
             axes.set_ylim(bottom=0)
 
 
-def frame(figure: Figure, summary: Summary, title: str, key: Mapping[str, str] | None = None) -> None:
+def frame(
+    figure: Figure,
+    summary: Summary,
+    title: str,
+    key: Mapping[str, str] | None = None,
+    shapes: Mapping[str, str] | None = None,
+    dashes: Mapping[str, str] | None = None,
+) -> None:
     """The finding on top; below, what the reader must know before believing it.
 
-    `key` (name -> colour) goes under the finding, for figures too crowded for names at the lines.
+    `key` (name -> colour) goes under the finding, for figures too crowded for names at the lines; `shapes` and `dashes`
+    as in `entitle`.
     """
-    finding = textwrap.fill(title, TITLE_CHARACTERS)
+    entitle(figure, title, footer(summary), key, shapes, dashes)
+
+
+def entitle(
+    figure: Figure,
+    title: str,
+    below: str,
+    key: Mapping[str, str] | None = None,
+    shapes: Mapping[str, str] | None = None,
+    dashes: Mapping[str, str] | None = None,
+) -> None:
+    """As `frame`, for figures of something else than a run.
+
+    Names in the key have the marker that `shapes` gives and the line style that `dashes` gives.
+    """
+    finding = textwrap.fill(sentence(title), TITLE_CHARACTERS)
     room = "\n" * key_rows(key) if key else ""  # the layout leaves more lines for the key
     figure.suptitle(finding + room, x=0.01, ha="left", fontsize=TITLE_POINTS, fontweight="bold")
-    figure.supxlabel(footer(summary), x=0.01, ha="left", fontsize=7.5, color=BASELINE)
+    figure.supxlabel(below, x=0.01, ha="left", fontsize=7.5, color=BASELINE)
     if key:
-        _place_key(figure, key, lines=finding.count("\n") + 1)
+        _place_key(figure, key, shapes or {}, dashes or {}, lines=finding.count("\n") + 1)
 
 
 def key_rows(key: Mapping[str, str]) -> int:
@@ -147,25 +192,54 @@ def footer(summary: Summary) -> str:
         f"verdict: {summary.verdict}",
         f"{summary.engine} engine",
         *(f"{what} by {' and '.join(rungs)}" for what, rungs in summary.rungs.items() if not usual.issuperset(rungs)),
+        repeats(summary),
         f"dilation {summary.dilation:g}",
         f"{summary.scenario} {summary.run}",
         "MLPerf-style; not an MLPerf result",
     )
-    return "  ·  ".join(parts)
+    return _lines(parts, "  ·  ", FOOTER_CHARACTERS)
 
 
-def _place_key(figure: Figure, key: Mapping[str, str], lines: int) -> None:
+def _lines(parts: Iterable[str], between: str, most: int) -> str:
+    """The parts in lines of at most so many characters, broken between parts."""
+    lines: list[str] = []
+    for part in parts:
+        longer = between.join([*lines[-1:], part])
+        lines = [*lines[:-1], longer] if len(longer) <= most else [*lines, part]
+    return "\n".join(lines)
+
+
+def repeats(summary: Summary) -> str:
+    """How often each point ran, as "5 runs each" or "1 to 5 runs each"."""
+    counts = sorted({len(group.trials) for group in summary.groups})
+    if not counts:
+        return "no finished run"
+    least = f"{counts[0]} to " if len(counts) > 1 else ""
+    return f"{least}{counts[-1]} run{'s' * (counts[-1] > 1)} each"
+
+
+def _place_key(
+    figure: Figure, key: Mapping[str, str], shapes: Mapping[str, str], dashes: Mapping[str, str], lines: int
+) -> None:
     height_points = 72 * figure.get_figheight()
     legend = figure.legend(
-        handles=[Patch(facecolor=colour, edgecolor="none") for colour in key.values()],
+        handles=[_sign(tint, shapes.get(name), dashes.get(name)) for name, tint in key.items()],
         labels=list(key),
         loc="upper left",
         bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_POINTS * lines) / height_points),
         ncols=_key_columns(key),
         fontsize=KEY_POINTS,
-        handlelength=1,
+        handlelength=DASHED if dashes else 1,
         labelspacing=0.25,  # rows no higher than the title's lines, whose room they take
         borderpad=0.2,
         columnspacing=1.5,
     )
     legend.set_in_layout(False)  # its room is the empty last line of the title
+
+
+def _sign(tint: str, shape: str | None, dash: str | None) -> Artist:
+    if shape is None and dash is None:
+        return Patch(facecolor=tint, edgecolor="none")
+    sign = Line2D([], [], color=tint, marker=shape or "none", markersize=5)
+    sign.set(linestyle=dash or "none")
+    return sign

@@ -16,19 +16,38 @@ def bytes_sent(trial: TrialTable) -> dict[str, int]:
 def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
     """Payload bytes by node as counted from the schedule: bytes per step x steps that the node did, and of a hand-over.
 
-    Who serves answers the steps of others: the mean of theirs counts, of all workers' for a node that only serves.
+    Who serves answers the steps of others: the mean of theirs counts, of all workers' for a node that only serves. Of
+    a hand-over that was aborted there is what had been sent until then, never more than was planned.
     """
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in phases(trial):
-        steps = dict.fromkeys(workers, 0) | _steps(phase, plan.exchanges_every)
+        computing = [name for name in workers if name not in phase.promoted]
+        steps = dict.fromkeys(computing, 0) | _steps(phase, plan.exchanges_every)
         for node, count in phase.bytes_per_step.items():
             answered = phase.answered_per_step.get(node, 0.0 if node in steps else count)
             expected[node] += _sent(count, answered, node, steps)
-    if plan.after and trial.switch and trial.switch.committed and trial.switch.committed["loaded"]:
-        for node, count in plan.after.hand_over_bytes.items():
-            expected[node] += count
-    return {node: round(count) for node, count in expected.items()}
+    handed = _handed_over(trial, expected)
+    return {node: round(count + handed.get(node, 0)) for node, count in expected.items()}
+
+
+def _handed_over(trial: TrialTable, besides: dict[str, float]) -> dict[str, float]:
+    """Payload bytes by node of a hand-over; `besides`: what each was to send for steps.
+
+    Of one that was aborted workers tell how far they came. Nobody counts what servers give apart from what they answer,
+    so of theirs there is what they sent beyond that, up to all that was planned.
+    """
+    after, switch = trial.plan.after, trial.switch
+    if after is None or switch is None:
+        return {}
+    if switch.committed:
+        return dict(after.hand_over_bytes) if switch.committed["loaded"] else {}
+    if not switch.aborted:
+        return {}
+    sent = bytes_sent(trial)
+    serving = {node: sent.get(node, 0) - besides[node] for node in trial.plan.holders if node in besides}
+    came_to = {**switch.given, **serving}
+    return {node: min(max(0, came_to.get(node, 0)), most) for node, most in after.hand_over_bytes.items()}
 
 
 def _steps(phase: Phase, exchanges_every: int) -> dict[str, int]:

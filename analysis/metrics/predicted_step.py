@@ -1,5 +1,8 @@
 """How long should a step take?"""
 
+from collections.abc import Iterable
+
+from analysis.metrics.step_seconds import whole_rounds
 from analysis.phases import phases
 from analysis.table import TrialTable
 
@@ -7,9 +10,18 @@ from analysis.table import TrialTable
 def predicted_step_s(trial: TrialTable) -> float | None:
     """The closed form's step; of two strategies that of each, weighted by the steps that were done under it."""
     told = [(phase.predicted.median_step_s, len(phase.steps)) for phase in phases(trial)]
-    steps = sum(count for _, count in told)
-    if not steps:
-        return trial.plan.predicted.median_step_s
-    if any(step_s is None for step_s, _ in told):
+    return _weighted(told) if any(count for _, count in told) else trial.plan.predicted.median_step_s
+
+
+def predicted_mean_step_s(trial: TrialTable) -> float | None:
+    """The closed form's mean over the steps that `phase_seconds` is of; None where those are not what forms tell."""
+    every = trial.plan.exchanges_every
+    return _weighted((phase.predicted.mean_step_s, len(whole_rounds(phase.steps, every))) for phase in phases(trial))
+
+
+def _weighted(told: Iterable[tuple[float | None, int]]) -> float | None:
+    """Mean of seconds by counts; None where nothing was counted, or something that was is unknown."""
+    counted = [(seconds, count) for seconds, count in told if count]
+    if not counted or any(seconds is None for seconds, _ in counted):
         return None
-    return sum((step_s or 0.0) * count for step_s, count in told) / steps
+    return sum((seconds or 0.0) * count for seconds, count in counted) / sum(count for _, count in counted)

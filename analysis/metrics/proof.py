@@ -6,6 +6,8 @@ from math import sqrt
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from analysis.checks.achieved_rates import DIRECTIONS, is_filled
 from analysis.checks.achieved_rates import error as flow_error
 from analysis.checks.pipes import pipe_rates
@@ -13,6 +15,7 @@ from analysis.checks.rates import SHAPED_IN_CODE
 from analysis.checks.round_trips import measured
 from analysis.checks.rungs import rung_of
 from analysis.plan import Node
+from analysis.statistics.centre import Floats
 from analysis.table import TrialTable
 
 BY_CONSTRUCTION = "by construction"
@@ -34,19 +37,28 @@ class Proof:
 
 
 def proofs(trials: Iterable[TrialTable]) -> tuple[Proof, ...]:
-    """The rows of all trials together, alike ones in one, in the order in which they first appear."""
-    rows: dict[tuple[str, str, float, str, str], list[Proof]] = {}
-    for trial in trials:
-        for found in (
-            *_rates(trial),
-            *_pipes(trial),
-            *_paths(trial),
-            *_round_trips(trial),
-            *_devices(trial),
-            *_events(trial),
-        ):
-            rows.setdefault((found.what, found.of, found.declared, found.by, found.how), []).append(found)
-    return tuple(_row(found) for found in rows.values())
+    """The rows of all trials together."""
+    return together(row for trial in trials for row in rows(trial))
+
+
+def rows(trial: TrialTable) -> tuple[Proof, ...]:
+    """A row per declared property of a node, path or link, and per event."""
+    return (
+        *_rates(trial),
+        *_pipes(trial),
+        *_paths(trial),
+        *_round_trips(trial),
+        *_devices(trial),
+        *_events(trial),
+    )
+
+
+def together(found: Iterable[Proof]) -> tuple[Proof, ...]:
+    """Alike rows in one, in the order in which they first appear."""
+    alike: dict[tuple[str, str, float, str, str], list[Proof]] = {}
+    for row in found:
+        alike.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
+    return tuple(_row(each) for each in alike.values())
 
 
 def _row(found: list[Proof]) -> Proof:
@@ -119,17 +131,25 @@ def _round_trips(trial: TrialTable) -> Iterator[Proof]:
 def _devices(trial: TrialTable) -> Iterator[Proof]:
     """Mean duration of a paced worker's mathematics; jitter and slow-downs are declared too, so those are left out."""
     changed = {name for event in trial.plan.events for name in event.what.nodes}
+    samples, compute_s = (trial.steps[name].to_numpy(dtype=float) for name in ("samples", "compute_s"))
+    done = trial.steps.groupby("node", observed=True).indices
     for node in trial.plan.nodes:
-        steps = trial.steps[trial.steps["node"] == node.name]
-        if node.throughput and node.variation is None and node.name not in changed and len(steps):
-            declared_s = round(float((steps["samples"] / node.throughput).mean()), 9)
-            achieved_s = float(steps["compute_s"].mean())
+        own = done.get(node.name)
+        if node.throughput and node.variation is None and node.name not in changed and own is not None:
+            declared_s = round(_mean(samples[own] / node.throughput), 9)
+            achieved_s = _mean(compute_s[own])
             error = achieved_s / declared_s - 1 if declared_s else None
             yield Proof("compute phase", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
+
+
+def _mean(values: Floats) -> float:
+    """Of those that are known."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def _events(trial: TrialTable) -> Iterator[Proof]:
     own = {node.name for node in trial.plan.nodes}
     for _, row in trial.events.dropna(subset=["lateness_s"]).iterrows():
-        late_s, by = abs(float(row["lateness_s"])), "the nodes" if row["by"] in own else str(row["by"])
+        late_s, by = abs(float(row["lateness_s"])), "the nodes" if str(row["by"]) in own else str(row["by"])
         yield Proof("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")

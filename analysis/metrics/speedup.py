@@ -1,10 +1,4 @@
-"""How much faster on N workers, and where does the rest go?
-
-    S(N) = T(base) / T(N)          speedup
-    E'(N) = S / (N / N_base)       efficiency (Mattson et al., MLPerf Training Benchmark, 2020)
-    E' = hardware x statistical
-    statistical = samples-to-target(base) / samples-to-target(N)
-    hardware = E' / statistical = gain in samples per second and worker
+"""How much faster on N workers, and where does the rest go? S, E' and its factors: `analysis.statistics.efficiency`.
 
 T is the time to target where base and every point reach it, else the seconds for the sample budget that all completed;
 the curve says which. Workers are counted, servers are not; `efficiency_with_servers` counts both.
@@ -12,14 +6,16 @@ the curve says which. Workers are counted, servers are not; `efficiency_with_ser
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
-from analysis.metrics.centre import Floats, interval, olympic_mean, resampled
-from analysis.result import Group, Labels
+from analysis.result import Group, Labels, Of, baseline_of, basis, same_seeds
+from analysis.statistics.bootstrap import centre_interval, joint, ratio_interval
+from analysis.statistics.centre import Floats, median, olympic_mean
+from analysis.statistics.efficiency import factors, speedup
+from analysis.wording import workers
 
-Of = Literal["time_to_target", "time_to_samples"]
+ONE = "one worker alone"
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,12 @@ class Point:
     efficiency_by_speed: float | None  # S / (declared speed / declared speed of the base): for unequal nodes
     rate_speedup: float  # samples per second / those of the base: what the time for the same samples gives
     predicted_speedup: float | None  # the same by the closed forms; None where one of both is missing
+    seconds_ci: tuple[float, float] | None  # of the olympic mean; None where nothing was repeated
+    seconds_median: float
+
+    def rate_efficiency(self, base: Base) -> float:
+        """The gain in samples per second and worker, as measured: beside hardware efficiency, which is a remainder."""
+        return self.rate_speedup / (self.workers / base.workers)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Curve:
     labels: Labels
     condition: str
     of: Of
+    paired: bool = False  # by seed, in the intervals: base and all points ran the same ones
     draws: dict[int, Floats] = field(repr=False, compare=False, default_factory=dict)  # bootstrap of S, by workers
 
     @property
@@ -70,6 +73,13 @@ class Curve:
     def called(self) -> str:
         """The strategy and its condition, which another curve of the same strategy does not share."""
         return f"{self.strategy} ({self.condition})" if self.condition else self.strategy
+
+    @property
+    def base_called(self) -> str:
+        """What it is compared with."""
+        if self.base.strategy != self.strategy and self.base.workers == 1:
+            return ONE
+        return f"{self.base.strategy} on {workers(self.base.workers)}"
 
     @property
     def foretold(self) -> bool:
@@ -86,77 +96,66 @@ def curves(found: Sequence[Group]) -> tuple[Curve, ...]:
 
 def _curve(members: Sequence[Group], found: Sequence[Group]) -> Curve | None:
     members = sorted(members, key=lambda group: group.workers)
-    base = _base(members, found)
-    of: Of = "time_to_target" if all(group.reached for group in (base, *members)) else "time_to_samples"
+    base = baseline_of(members[0], found) or members[0]
+    of = basis((base, *members), every=True)
     budget = min(trial.samples for group in (base, *members) for trial in group.trials)
+    paired = same_seeds((base, *members))
     times = {group.workers: _times(group, of, budget) for group in members}
     base_times = _times(base, of, budget)
     if not all(each.all() for each in (base_times, *times.values())):
         return None
-    draws = _draws(base_times, times, base if base in members else None)
+    draws = _draws(base_times, times, base if base in members else None, paired=paired)
     first = members[0]
     return Curve(
         strategy=first.strategy,
         base=Base(base.workers, float(olympic_mean(base_times)), base.strategy),
-        points=[
-            _point(group, base, times[group.workers], base_times, of, draws.get(group.workers)) for group in members
-        ],
+        points=[_point(group, base, times[group.workers], base_times, of, paired=paired) for group in members],
         labels={key: value for key, value in first.trials[0].labels.items() if key != "workers"},
         condition=first.condition,
         of=of,
+        paired=paired,
         draws=draws,
     )
 
 
-def _base(members: Sequence[Group], found: Sequence[Group]) -> Group:
-    """The baseline trial of the same conditions, else the strategy's own smallest number of workers.
-
-    A baseline has no value for a key of somebody else's strategy, such as its number of servers: it serves for all.
-    """
-    baselines = [group for group in found if group.baseline and _serves(group, members[0])]
-    return baselines[0] if baselines else members[0]
-
-
-def _serves(baseline: Group, member: Group) -> bool:
-    labels = member.trials[0].labels
-    given = ((key, value) for key, value in baseline.trials[0].labels.items() if key != "workers")
-    return all(labels.get(key) == value for key, value in given)
-
-
 def _times(group: Group, of: Of, budget: int) -> Floats:
-    return group.times_to_target_s if of == "time_to_target" else budget * group.seconds_per_sample
+    """Seconds to the target, or for the budget."""
+    return group.times(of) * (budget if of == "time_to_samples" else 1)
 
 
-def _draws(base_times: Floats, times: dict[int, Floats], own_base: Group | None) -> dict[int, Floats]:
-    """Bootstrap of S over the repeats: numerator and denominator are resampled, each on its own.
+def _draws(base_times: Floats, times: dict[int, Floats], own_base: Group | None, *, paired: bool) -> dict[int, Floats]:
+    """Bootstrap of S over the repeats: numerator and denominator are both resampled, paired by seed or each on its own.
 
     A strategy that is its own base has S = 1 there by definition. Empty where nothing was repeated.
     """
     if base_times.size == 1 and all(each.size == 1 for each in times.values()):
         return {}
-    base_draws = resampled(base_times, seed=0)
-    draws = {workers: base_draws / resampled(each, seed=workers) for workers, each in times.items()}
-    return draws | ({own_base.workers: np.ones_like(base_draws)} if own_base else {})
+    drawn = joint([base_times, *times.values()], paired=paired)
+    with np.errstate(invalid="ignore"):  # both sides missed: the ratio is unknown, and takes the highest rank
+        ratios = np.nan_to_num(drawn[:, :1] / drawn, nan=np.inf, posinf=np.inf)
+    draws = {workers: ratios[:, place] for place, workers in enumerate(times, start=1)}
+    return draws | ({own_base.workers: np.ones(len(drawn))} if own_base else {})
 
 
-def _point(group: Group, base: Group, times: Floats, base_times: Floats, of: Of, draws: Floats | None) -> Point:
+def _point(group: Group, base: Group, times: Floats, base_times: Floats, of: Of, *, paired: bool) -> Point:
     seconds = float(olympic_mean(times))
-    speedup = float(olympic_mean(base_times)) / seconds
-    efficiency = speedup / (group.workers / base.workers)
     statistical = base.samples_to_target / group.samples_to_target if of == "time_to_target" else None
+    found = factors(group.workers / base.workers, speedup(float(olympic_mean(base_times)), seconds), statistical)
     return Point(
         workers=group.workers,
-        speedup=speedup,
-        speedup_ci=None if draws is None else interval(draws),
-        efficiency=efficiency,
-        hardware_efficiency=efficiency / (statistical or 1),
-        statistical_efficiency=statistical,
+        speedup=found.speedup,
+        speedup_ci=ratio_interval(base_times, times, paired=paired or group is base),
+        efficiency=found.efficiency,
+        hardware_efficiency=found.hardware,
+        statistical_efficiency=found.statistical,
         seconds=seconds,
         runs=len(group.trials),
-        efficiency_with_servers=speedup / ((group.workers + group.servers) / (base.workers + base.servers)),
-        efficiency_by_speed=_by_speed(group, base, speedup),
-        rate_speedup=float(olympic_mean(base.seconds_per_sample) / olympic_mean(group.seconds_per_sample)),
+        efficiency_with_servers=found.speedup / ((group.workers + group.servers) / (base.workers + base.servers)),
+        efficiency_by_speed=_by_speed(group, base, found.speedup),
+        rate_speedup=speedup(base.seconds("time_to_samples"), group.seconds("time_to_samples")),
         predicted_speedup=_predicted(group, base),
+        seconds_ci=centre_interval(times),
+        seconds_median=median(times),
     )
 
 

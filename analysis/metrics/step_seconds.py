@@ -1,9 +1,13 @@
 """How long does a step take?"""
 
+from typing import Literal
+
 import pandas as pd
 
 from analysis.plan import PlanView
 from analysis.table import TrialTable
+
+Typical = Literal["median", "median round", "mean"]
 
 
 def step_seconds(trial: TrialTable) -> dict[str, float] | None:
@@ -20,19 +24,42 @@ def typical_step_s(trial: TrialTable) -> float | None:
     A round is what lies between two exchanges: for most strategies one step, so that this is the centre of all steps.
     One that ended before its exchange is left out, unless there is no other.
     """
-    steps = trial.steps.assign(round=trial.steps["step"] // trial.plan.exchanges_every)
-    if steps.empty:
+    if trial.steps.empty:
         return None
+    if trial.plan.exchanges_every == 1 and not trial.steps.duplicated(["node", "step"]).any():
+        return centre_s(trial.steps, trial.plan)  # every step is a round
+    steps = trial.steps.assign(round=trial.steps["step"] // trial.plan.exchanges_every)
     found = steps.groupby(["node", "round"])[["step_s", "samples"]].agg({"step_s": ["mean", "size"], "samples": "sum"})
     found.columns = pd.Index(["step_s", "size", "samples"])
     whole = found[found["size"] == trial.plan.exchanges_every]
     return centre_s(found if whole.empty else whole, trial.plan)
 
 
+def typical_of(plan: PlanView) -> Typical:
+    """What `typical_step_s` is of the steps."""
+    if plan.speeds_vary:
+        return "mean"
+    return "median" if plan.exchanges_every == 1 else "median round"
+
+
 def centre_s(steps: pd.DataFrame, plan: PlanView) -> float:
     """The median of `step_s`; where speeds vary the mean, which closed forms tell then, of steps on whole batches."""
     seconds = steps["step_s"].astype(float)
-    if not plan.speeds_vary:
-        return float(seconds.median())
-    whole = steps["samples"] >= steps.groupby("node")["samples"].transform("max")
-    return float(seconds[whole].mean())
+    return float(seconds[_on_whole_batches(steps)].mean() if plan.speeds_vary else seconds.median())
+
+
+def whole_rounds(steps: pd.DataFrame, every: int) -> pd.DataFrame:
+    """The steps that closed forms are of: rounds of `every` steps, each on a whole batch.
+
+    An epoch's last batch is often smaller. Empty where no round is whole, as when workers exchange once per epoch.
+    """
+    whole = _on_whole_batches(steps)
+    if every == 1 or steps.empty:
+        return steps[whole]
+    rounds = [steps["node"], steps["step"] // every]
+    return steps[whole.groupby(rounds, observed=True).transform("sum") == every]
+
+
+def _on_whole_batches(steps: pd.DataFrame) -> "pd.Series[bool]":
+    """Whether a step was on as many samples as its worker ever had."""
+    return steps["samples"] >= steps.groupby("node", observed=True)["samples"].transform("max")

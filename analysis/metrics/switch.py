@@ -1,12 +1,11 @@
 """Did a switch between strategies happen, and where did what it gained come from?
 
 All times are per global batch: what the workers together take for as many samples as one lockstep step has. In lockstep
-that is the step. Otherwise worker r is done with a step of its own every s_r, so n of them take n / Σ(1/s_r).
+that is the step. Otherwise worker r has m_r samples in s_r seconds of its own steps, so B of all take B / Σ(m_r/s_r).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,7 @@ from analysis.metrics.step_seconds import centre_s
 from analysis.phases import Phase, phases
 from analysis.plan import PlanView
 from analysis.table import TrialTable
-from services.links import goodput
+from analysis.wording import number
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,8 @@ class Half:
     seconds: float
     batch_s: float  # measured
     computing_s: float  # of it: the mathematics, and in lockstep waiting for the slowest worker's
-    exchanging_s: float  # the rest
+    exchanging_s: float  # the rest of its steps
+    finishing_s: float  # between steps, and at the end while others are not done yet
     predicted_step_s: float | None
     step_s: float  # measured, median over workers and steps
 
@@ -35,8 +35,10 @@ class Half:
 class Gain:
     """Seconds per global batch that the switch saved; negative ones it cost.
 
-    `straggler_s` and `exchange_s` are measured. Latency and bandwidth are the closed forms' difference; `queueing_s` is
-    what is left of the exchange: waiting in a server's queue, sharing links unevenly, this host.
+    `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured, and add up to `batch_s`. Latency and bandwidth
+    are the closed forms' difference; `queueing_s` is what is left of the exchange: waiting in a server's queue, sharing
+    links unevenly, this host. `finish_s`: workers that wait for nobody are done at moments of their own. `shares_s`:
+    fewer workers have larger shares where some were promoted.
     """
 
     batch_s: float
@@ -45,6 +47,8 @@ class Gain:
     latency_s: float
     bandwidth_s: float
     queueing_s: float
+    finish_s: float
+    shares_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,21 @@ class Switch:
     before: Half | None = None
     after: Half | None = None
     gain: Gain | None = None
-    break_even_workers: float | None = None  # from which on servers are saturated, by the closed form
+    break_even_workers: float | None = None  # that fill the servers' links, by the closed form
     saved_s: float | None = None  # against going on as before, the hand-over taken off
+    stale_s: float | None = None  # per batch after: what samples to the target cost that going on as before saves
+    verdict: str = "unknown"  # whether it paid, beside trials that went on as before: of `analysis.metrics.worth`
+    quality: str = ""  # what the model's quality has to do with that, in words
+
+    @property
+    def paid(self) -> bool:
+        """Whether it saved time on the way to the same quality."""
+        return self.verdict == "paid"
+
+    @property
+    def lost(self) -> bool:
+        """Whether the model is worse than without it."""
+        return self.verdict == "quality was lost"
 
     @property
     def switched(self) -> bool:
@@ -96,37 +113,62 @@ def switch(trial: TrialTable) -> Switch | None:
         before=before,
         after=after,
         gain=gain,
-        break_even_workers=break_even_workers(plan),
+        break_even_workers=plan.saturates_at,
         saved_s=gain.batch_s * after.samples / plan.batch - hand_over_s if gain and after and plan.batch else None,
     )
 
 
+def stale_s(found: Switch, needed: int, needed_before: int) -> float | None:
+    """Seconds per global batch after the switch that go into samples which the strategy before would not have needed.
+
+    They are what learning from stale gradients costs; negative where it needs fewer. None where nothing came after.
+
+    Args:
+        found: a switch with both halves.
+        needed: samples to the target of the trial that switched.
+        needed_before: of one with the same seed that went on as before.
+    """
+    if found.before is None or found.after is None or needed <= found.before.samples:
+        return None
+    return found.after.batch_s * (needed - needed_before) / (needed - found.before.samples)
+
+
 def _half(phase: Phase, plan: PlanView) -> Half:
-    steps, lockstep = phase.steps, phase.synchrony == "synchronous"
-    batch_s = phase.seconds * plan.batch / phase.samples if phase.samples else 0.0
-    full = plan.batch * len(steps) / (plan.workers * phase.samples) if phase.samples else 1.0  # an epoch's last is not
-    computing_s = full * (_lockstep_s(steps) if lockstep else _together_s(steps))
+    """Steps are what they took by themselves; what they leave of the phase is nobody's exchange.
+
+    Who is still at a step when the first stops for the switch is so within the hand-over, not within the phase.
+    """
+    steps, computing = phase.steps, phase.steps["data_s"] + phase.steps["compute_s"]
+    per_batch = plan.batch / phase.samples if phase.samples else 0.0
+    stepping_s = _together_s(steps, steps["step_s"], plan.batch)
+    reached_s = _lockstep_s(steps) * per_batch
+    computing_s = reached_s if phase.synchrony == "synchronous" else _together_s(steps, computing, plan.batch)
+    finishing_s = max(0.0, phase.seconds * per_batch - stepping_s)
     return Half(
         samples=phase.samples,
         seconds=phase.seconds,
-        batch_s=batch_s,
+        batch_s=stepping_s + finishing_s,
         computing_s=computing_s,
-        exchanging_s=batch_s - computing_s,
+        exchanging_s=stepping_s - computing_s,
+        finishing_s=finishing_s,
         predicted_step_s=phase.predicted.median_step_s,
         step_s=centre_s(steps, plan),
     )
 
 
 def _lockstep_s(steps: pd.DataFrame) -> float:
-    """Mathematics and waiting for the slowest: what a step takes until the last worker exchanges, on average."""
+    """Mathematics and waiting for the slowest: what all steps take until their last worker exchanges."""
     reached = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
-    return float(reached.groupby(steps["step"]).max().mean())
+    return float(reached.groupby(steps["step"]).max().sum())
 
 
-def _together_s(steps: pd.DataFrame) -> float:
-    """Mathematics of workers that wait for nobody: n / Σ(1 / mean of each)."""
-    own = (steps["data_s"] + steps["compute_s"]).groupby(steps["rank"]).mean()
-    return float(len(own) / (1 / own).sum()) if (own > 0).all() else 0.0
+def _together_s(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch: int) -> float:
+    """What workers side by side take for a global batch, each as fast as it is while busy: B / Σ(samples / seconds)."""
+    by_worker = pd.DataFrame({"samples": steps["samples"], "spent_s": spent_s}).groupby(steps["rank"]).sum()
+    busy = by_worker[by_worker["samples"] > 0]
+    if busy.empty or not (busy["spent_s"] > 0).all():
+        return 0.0
+    return float(batch / (busy["samples"] / busy["spent_s"]).sum())
 
 
 def _gain(before: Half, after: Half, plan: PlanView) -> Gain:
@@ -137,46 +179,43 @@ def _gain(before: Half, after: Half, plan: PlanView) -> Gain:
     bandwidth_s = (plan.predicted.exchange_s - second.latencies_s[0]) - (
         second.predicted.exchange_s - second.latencies_s[1]
     )
+    left = plan.workers - len(second.promoted)
+    shares_s = before.computing_s * (1 - plan.workers / left)
     return Gain(
         batch_s=before.batch_s - after.batch_s,
-        straggler_s=before.computing_s - after.computing_s,
+        shares_s=shares_s,
+        straggler_s=before.computing_s - after.computing_s - shares_s,
         exchange_s=exchange_s,
         latency_s=latency_s,
         bandwidth_s=bandwidth_s,
         queueing_s=exchange_s - latency_s - bandwidth_s,
+        finish_s=before.finishing_s - after.finishing_s,
     )
 
 
-def break_even_workers(plan: PlanView) -> float | None:
-    """n* = s·(t_c·B/S + 2): from so many workers on, s servers behind links of B can't answer faster for more.
-
-    t_c is the mathematics of a worker's step, S the parameters' bytes; workers' links are as wide. None where no
-    server's link is declared, and where workers hold shards: more workers are more servers then.
-    """
-    if any(node.role == "worker" and node.name in plan.holders for node in plan.nodes):
-        return None
-    servers = [node for node in plan.nodes if node.role == "ps_shard"]
-    rates = [rate for node in servers for rate in (node.uplink_bps, node.downlink_bps) if rate]
-    if not rates or not plan.vector_bytes or plan.after is None:
-        return None
-    served = plan.predicted if plan.synchrony == "asynchronous" else plan.after.predicted  # who waits computes longer
-    found = len(servers) * (served.compute_s * goodput(min(rates)) / plan.vector_bytes + 2)
-    return found if isfinite(found) else None
-
-
 def typical(found: Sequence[Switch]) -> Switch:
-    """Of several repeats the one whose gain is the median; the first where none switched."""
-    switched = sorted((each for each in found if each.saved_s is not None), key=lambda each: each.saved_s or 0.0)
+    """The repeat whose gain is the median, those that did not pay standing first; the first where none switched."""
+    gaining = (each for each in found if each.saved_s is not None)
+    switched = sorted(gaining, key=lambda each: (each.paid, each.saved_s or 0.0))
     return switched[(len(switched) - 1) // 2] if switched else found[0]
+
+
+def repeats(found: Sequence[Switch]) -> str:
+    """Which of how many repeats `typical` is."""
+    if len(found) == 1:
+        return "one repeat"
+    gaining = [each for each in found if each.saved_s is not None]
+    return f"the {'median' if gaining else 'first'} of {len(gaining or found)} repeats"
 
 
 def how_often(found: Sequence[Switch]) -> str:
     """Where repeats differ: how many switched, and to how many of them it paid."""
     switched = [each for each in found if each.switched]
-    paid = sum((each.saved_s or 0.0) > 0 for each in switched)
+    judged = [each for each in switched if each.gain]  # one before the first step has nothing to compare with
+    paid = sum(each.paid for each in judged)
     stayed = f"{len(found) - len(switched)} of {len(found)} repeats never switched"
     parts = [stayed] * (0 < len(switched) < len(found))
-    parts += [f"it paid in {paid} of {len(switched)}"] * (0 < paid < len(switched))
+    parts += [f"it paid in {paid} of {len(judged)}"] * (0 < paid < len(judged))
     return ", ".join(parts)
 
 
@@ -186,24 +225,49 @@ def told(found: Switch, workers: int) -> str:
         shown = _value(found)
         return f"{found.outcome}{shown}"
     if found.gain is None or found.before is None or found.after is None or found.saved_s is None:
-        return "switched before the first step: there is nothing to compare with"
-    verb = "paid" if found.saved_s > 0 else "did not pay"
-    gain, ms = found.gain, 1e3
-    change = f"a batch takes {ms * found.after.batch_s:.3g} ms instead of {ms * found.before.batch_s:.3g} ms"
-    return f"the switch {verb}, because {change}: {reason(gain, found, workers)}"
+        place = "after the last" if found.before else "before the first"
+        return f"switched {place} step: there is nothing to compare with"
+    after, before = (f"{number(1e3 * half.batch_s)} ms" for half in (found.after, found.before))
+    if after == before and not found.paid:
+        return f"the switch did not pay: a batch takes {after} as before{f'; {found.quality}' if found.quality else ''}"
+    change = f"a batch takes {after} instead of {before}"
+    return f"the switch {_verdict(found, found.saved_s, change, reason(found.gain, found, workers))}"
+
+
+def _verdict(found: Switch, saved_s: float, change: str, cause: str) -> str:
+    """What batches take is a reason only where it points the same way as the verdict."""
+    if found.paid:
+        return f"paid, because {change}: {cause}" if saved_s > 0 else f"paid: {change}, but {found.quality}"
+    if saved_s > 0 and found.verdict == "unknown":
+        return f"saved time, because {change}: {cause}; nothing tells whether the model is as good as without it"
+    if found.after and found.before and found.after.batch_s >= found.before.batch_s:
+        also = f"; {found.quality}" if found.lost else ""
+        return f"did not pay, because {change}: {cause}{also}"
+    late = f"the hand-over took {number(1e3 * (found.hand_over_s or 0.0))} ms, more than that saves"
+    return f"did not pay: {change}, but {found.quality or late}"
 
 
 def reason(gain: Gain, found: Switch, workers: int) -> str:
-    """The part of the gain that is largest in its direction."""
-    parts = (
+    """The measured part of the gain that is largest in its direction; of an exchange, what of it the forms explain."""
+    measured = (
         (gain.straggler_s, _either(gain.straggler_s, "no wait for the slowest", "waits for the slowest")),
+        (gain.shares_s, "fewer workers share a batch"),
+        (gain.exchange_s, ""),
+        (gain.finish_s, _either(gain.finish_s, "workers finish together", "workers finish apart at the end")),
+    )
+    exchange = (
         (gain.latency_s, _either(gain.latency_s, "fewer messages in a row", "more messages in a row")),
         (gain.bandwidth_s, _either(gain.bandwidth_s, "links carry less", _full(found, workers, "links carry more"))),
         (gain.queueing_s, _either(gain.queueing_s, "less queueing", _full(found, workers, "gradients queue"))),
     )
     way = 1 if gain.batch_s >= 0 else -1
-    saved_s, name = max(parts, key=lambda part: way * part[0])
-    return f"{name} ({1e3 * saved_s:+.3g} ms saved)"
+    first = _largest(measured, way)
+    saved_s, name = first if first[1] else _largest(exchange, way)
+    return f"{name} ({'+' * (saved_s >= 0)}{number(1e3 * saved_s)} ms saved)"
+
+
+def _largest(parts: Sequence[tuple[float, str]], way: int) -> tuple[float, str]:
+    return max(parts, key=lambda part: way * part[0])
 
 
 def _either(saved_s: float, less: str, more: str) -> str:
@@ -227,4 +291,5 @@ def _value(found: Switch) -> str:
 def plain(found: Switch) -> dict[str, Any]:
     """One row for a table of trials."""
     gain = vars(found.gain) if found.gain else {}
-    return {"outcome": found.outcome, "share": found.share, "hand_over_s": found.hand_over_s, **gain}
+    told = {"outcome": found.outcome, "share": found.share, "hand_over_s": found.hand_over_s}
+    return {**told, **gain, "stale_s": found.stale_s, "verdict": found.verdict if found.gain else None}

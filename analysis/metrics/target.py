@@ -13,6 +13,6 @@ def first_hit(trial: TrialTable) -> "pd.Series[float] | None":
     target = trial.plan.target
     if target is None:
         return None
-    evals = trial.evals[trial.evals["metric"] == target.metric]
-    hits = evals[[target.reached_by(float(value)) for value in evals["value"]]]
-    return None if hits.empty else hits.sort_values("time_s", kind="stable").iloc[0]
+    told = zip(trial.evals["metric"], trial.evals["value"], strict=True)
+    hits = [row for row, (name, value) in enumerate(told) if name == target.metric and target.reached_by(float(value))]
+    return trial.evals.iloc[min(hits, key=trial.evals["time_s"].tolist().__getitem__)] if hits else None

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from compose.engines.base import Measured, Shaped
 from compose.engines.enforcement import Enforcement
-from compose.engines.tries import settled, tried
+from compose.engines.tries import rest, settled, tried
 from compose.shaping.floods import Flood, message_of, plan_floods, round_trips, rounds
 from compose.shaping.state import members
 from compose.supervise import TrialFailed
@@ -94,6 +94,8 @@ def _echoed(links: Enforcement, nodes: dict[str, str]) -> dict[Pair, list[list[f
             for pair, echoes in _echo(links, nodes, open_pairs).items():
                 tries[pair].append(echoes)
         open_pairs, at_once = set(filter(is_open, open_pairs)), 2
+        if open_pairs:
+            rest(max(len(tries[pair]) for pair in open_pairs))
     return tries
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from compose.capacity import Fingerprint
 from compose.engines.docker import DockerEngine
-from compose.fidelity import devices, links, paced, runs, scenarios
+from compose.fidelity import collectives, devices, links, paced, runs, scenarios
 from compose.fidelity.line import Line, Outcome
 from compose.fidelity.origin import Origin, origin
 from compose.interrupt import stoppable
@@ -30,6 +30,7 @@ ROWS: Mapping[str, links.Row] = {
         *(devices.quotas, paced.paced),
         *(runs.events, runs.start, runs.dilation, runs.staleness),
         *(scenarios.engines_racks, scenarios.engines_incast, scenarios.engines_wan, scenarios.fast_ring),
+        *(collectives.collectives_100mbit, collectives.collectives_1gbit),
     )
 }
 HEAD = ("", "what", "declared", "achieved, median (range)", "error", "gate", "measured")

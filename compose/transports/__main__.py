@@ -21,7 +21,18 @@ from compose.engines.local import LocalEngine
 from compose.fidelity.origin import origin
 from compose.interrupt import stoppable
 from compose.transports import spaces
-from compose.transports.cases import BOUND, GLOO, MB, RIVALS, ROWS, Case, Reached, told
+from compose.transports.cases import (
+    BOUND,
+    GLOO,
+    MB,
+    RIVALS,
+    ROWS,
+    SMALL_BYTES,
+    SMALL_UNSHAPED_BYTES,
+    Case,
+    Reached,
+    told,
+)
 from compose.transports.jobs import Job
 from compose.transports.ranks import Group, Took, group, with_torch
 from services.transport.planes import PLANES
@@ -133,7 +144,13 @@ def _groups(stack: ExitStack, case: Case, torch: str | None) -> list[Group]:
 def _job(case: Case, size_bytes: int) -> Job:
     call_s = case.expected_s(size_bytes)
     calls = max(1, min(MOST_CALLS, round(WORK_S / call_s)))
-    return {"what": case.what, "size_bytes": size_bytes, "calls": calls, "warm_ups": int(call_s < LONG_S)}
+    return {
+        "what": case.what,
+        "size_bytes": size_bytes,
+        "small_bytes": case.small_bytes,
+        "calls": calls,
+        "warm_ups": int(call_s < LONG_S),
+    }
 
 
 def _table(cells: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -143,7 +160,9 @@ def _table(cells: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def _remarks(torch: str | None) -> Iterator[str]:
     """What a reader has to know."""
-    yield f"Congestion control: {spaces.congestion()}. Vectors up to 128 KiB are summed by recursive doubling."
+    yield f"Congestion control: {spaces.congestion()}."
+    small = f"{SMALL_BYTES >> 10} KiB, unshaped ones up to {size(SMALL_UNSHAPED_BYTES)}"
+    yield f"Vectors up to {small}, are summed by recursive doubling."
     yield "pair: until the other has the vector. beside: 100 bytes and their answer, while the vector is under way."
     if torch is None:
         yield f"No gloo to compare with: `TORCH=1 make bench-transport` installs {TORCH} beside .venv."

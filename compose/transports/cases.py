@@ -15,6 +15,9 @@ BOUND, GLOO, RAW, TEXTBOOK = "bound", "gloo", "raw TCP", "textbook gRPC"
 RIVALS: Mapping[What, tuple[str, ...]] = {"sum": (GLOO,), "pair": (RAW, TEXTBOOK), "beside": ()}
 KB, MB = 1_000, 1_000_000
 UNSHAPED_BPS = 8e9  # about; decides only how many calls there are
+# Up to here log2(n) exchanges of everything are faster than 2(n - 1) of a part. Where nothing is shaped, messages cost
+# more than bytes: two and four ranks sum 1 MB in half to three quarters of a ring's time, and 4 MB in as much.
+SMALL_BYTES, SMALL_UNSHAPED_BYTES = 64 << 10, 2 * MB
 
 Least: TypeAlias = Mapping[str, float]  # of the bound, or as many times as fast as a rival
 Gates: TypeAlias = Mapping[str, Least]  # by variant
@@ -35,6 +38,11 @@ class Case:
         if self.rate_bps is None or self.what != "sum":
             return None
         return 8 * 2 * (self.ranks - 1) / self.ranks * size_bytes / self.rate_bps
+
+    @property
+    def small_bytes(self) -> int:
+        """Up to here vectors are summed by recursive doubling, longer ones by a ring."""
+        return SMALL_BYTES if self.rate_bps else SMALL_UNSHAPED_BYTES
 
     def expected_s(self, size_bytes: int) -> float:
         """About what a call takes."""

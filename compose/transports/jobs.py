@@ -16,6 +16,7 @@ class Job(TypedDict):
 
     what: What
     size_bytes: int
+    small_bytes: int  # up to here a sum is one by recursive doubling
     calls: int
     warm_ups: int
 
@@ -27,7 +28,7 @@ class Answer(TypedDict):
     cpu_s: float
 
 
-async def serve(call: Callable[[What, int], Awaitable[float | None]]) -> None:
+async def serve(call: Callable[[Job], Awaitable[float | None]]) -> None:
     """Do jobs until the input ends; `call` returns the seconds that one call took here, if they count."""
     loop = asyncio.get_running_loop()
     _say("ready")
@@ -35,11 +36,11 @@ async def serve(call: Callable[[What, int], Awaitable[float | None]]) -> None:
         _say(json.dumps(await _done(json.loads(line), call)))
 
 
-async def _done(job: Job, call: Callable[[What, int], Awaitable[float | None]]) -> Answer:
+async def _done(job: Job, call: Callable[[Job], Awaitable[float | None]]) -> Answer:
     for _ in range(job["warm_ups"]):
-        await call(job["what"], job["size_bytes"])
+        await call(job)
     before = _cpu_s()
-    taken = [await call(job["what"], job["size_bytes"]) for _ in range(job["calls"])]
+    taken = [await call(job) for _ in range(job["calls"])]
     counted = [seconds for seconds in taken if seconds is not None]
     return {"seconds": median(counted) if counted else None, "cpu_s": (_cpu_s() - before) / job["calls"]}
 

@@ -14,7 +14,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from compose.transports.jobs import What, serve
+from compose.transports.jobs import Job, serve
 from services.clock import WallClock, precise_loop
 from services.collectives import RecursiveDoubling, Ring, Schedule
 from services.collectives.executor import all_reduce
@@ -26,7 +26,6 @@ from services.transport.planes import PLANES
 from services.transport.vectors import send_vector
 
 PATIENCE_S, LIFE_S = 60.0, 3600.0
-DOUBLED_BYTES = 128 << 10  # up to here log2(n) exchanges of everything are faster than 2(n - 1) of a part
 SMALL = b"x" * 100
 HEAD_START_S = 0.02  # for a vector, before a small message follows it
 
@@ -68,17 +67,17 @@ class _Rank:
         self._rank = rank
         self._step = 0
 
-    async def call(self, what: What, size_bytes: int) -> float | None:
+    async def call(self, job: Job) -> float | None:
         """Seconds; where one rank sends to another, those of the sender."""
         self._step += 1
-        if what == "sum":
-            return await self._sum(size_bytes)
+        if job["what"] == "sum":
+            return await self._sum(job["size_bytes"], job["small_bytes"])
         talk = {("pair", 0): self._send, ("pair", 1): self._hear, ("beside", 0): self._hurry, ("beside", 1): self._echo}
-        return await talk[what, self._rank](size_bytes)
+        return await talk[job["what"], self._rank](job["size_bytes"])
 
-    async def _sum(self, size_bytes: int) -> float:
+    async def _sum(self, size_bytes: int, small_bytes: int) -> float:
         vector = np.ones(size_bytes // 4, np.float32)
-        schedule = _schedule(len(self._ranks), size_bytes)
+        schedule = _schedule(len(self._ranks), is_small=size_bytes <= small_bytes)
         started = time.perf_counter()
         await all_reduce(self._transport, self._ranks, self._rank, schedule, self._step, vector)
         seconds = time.perf_counter() - started
@@ -123,8 +122,10 @@ class _Rank:
 
 
 @cache  # as in trials, whose plan has one
-def _schedule(ranks: int, size_bytes: int) -> Schedule:
-    return (RecursiveDoubling() if size_bytes <= DOUBLED_BYTES else Ring()).schedule(ranks)
+def _schedule(ranks: int, *, is_small: bool) -> Schedule:
+    """Nobody is held back: a small vector shares a link with others for a moment, and what is not shaped has none."""
+    chosen = RecursiveDoubling(rendezvous=False) if is_small else Ring()
+    return chosen.schedule(ranks)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from compose.transports.jobs import What, serve
+from compose.transports.jobs import Job, serve
 
 PIECE_BYTES = 1 << 20  # stays in the cache
 RETRY_S = 0.05
@@ -21,10 +21,10 @@ def main() -> None:
     task = json.loads(sys.argv[1])
     peer = _taken(task) if task["rank"] else _dialled(task)
 
-    async def call(what: What, size_bytes: int) -> float | None:  # noqa: ARG001 - there is one
+    async def call(job: Job) -> float | None:
         if not task["rank"]:
-            return _send(peer, size_bytes)
-        _take(peer, size_bytes)
+            return _send(peer, job["size_bytes"])
+        _take(peer, job["size_bytes"])
         return None
 
     asyncio.run(serve(call))

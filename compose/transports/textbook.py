@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from compose.transports.jobs import What, serve
+from compose.transports.jobs import Job, serve
 from services.wire.data_pb2 import Delivered, Part
 
 SERVICE, METHOD = "bench.Data", "Push"
@@ -35,8 +35,8 @@ def main() -> None:
         push = channel.unary_unary(f"/{SERVICE}/{METHOD}", Part.SerializeToString, Delivered.FromString)
         push(Part(), timeout=PATIENCE_S, wait_for_ready=True)
 
-        async def call(what: What, size_bytes: int) -> float | None:  # noqa: ARG001 - there is one
-            return _send(push, size_bytes)
+        async def call(job: Job) -> float | None:
+            return _send(push, job["size_bytes"])
 
         asyncio.run(serve(call))
 
@@ -54,7 +54,7 @@ def _take(part: Part, _: Any) -> Delivered:
     return Delivered(parts=np.frombuffer(part.data, np.float32).nbytes)
 
 
-async def _nothing(what: What, size_bytes: int) -> None:
+async def _nothing(_: Job) -> None:
     """The server's threads do everything."""
 
 

@@ -23,7 +23,7 @@ class Transfer(NamedTuple):
     """One rank sends the chunks first, ..., last - 1 to another, in one message if the transport likes its size.
 
     The receiver adds them to its own, or takes them instead of its own; or there is no payload, and the receiver is
-    allowed to go on with these chunks: a token.
+    allowed to go on: a token, sent when all that comes before it is in; all that the receiver sends then waits for it.
     """
 
     source: int
@@ -61,6 +61,9 @@ class Schedule(Record):
     pipelined: bool = False
     segment_bytes: int | None = None  # the largest piece, where a transport would take larger ones
     sums_first: bool = False  # of the pieces that a rank could send, partial sums go before totals, one at a time
+    # So many pieces of a partial sum go before the first of their totals is back. Without a bound, who has nothing to
+    # wait for fills the ports of those that others wait for.
+    ahead: int | None = None
 
     @property
     def transfers(self) -> Iterator[Transfer]:
@@ -116,16 +119,22 @@ class Schedule(Record):
     def latency_s(self, waits_s: Mapping[Edge, float]) -> float:
         """Seconds that the longest chain of transfers spends waiting; each edge takes `waits_s` beside moving bytes."""
         arrived: defaultdict[int, dict[int, float]] = defaultdict(dict)  # rank -> chunk -> since when it is there
+        allowed: defaultdict[int, float] = defaultdict(float)  # rank -> since when it may send
         for each in self.rounds:
-            waited = [(transfer, _ready(arrived[transfer.source], transfer)) for transfer in each]
-            for transfer, since in waited:
-                here, at = arrived[transfer.target], since + waits_s[transfer.edge]
-                here.update({k: max(here.get(k, 0.0), at) for k in range(transfer.first, transfer.last)})
+            since = [max(allowed[t.source], _ready_s(arrived[t.source], t)) for t in each]
+            for transfer, sent in zip(each, since, strict=True):
+                here, at = arrived[transfer.target], sent + waits_s[transfer.edge]
+                if transfer.does == "allows":
+                    allowed[transfer.target] = max(allowed[transfer.target], at)
+                else:
+                    here.update({k: max(here.get(k, 0.0), at) for k in range(transfer.first, transfer.last)})
         return max((at for here in arrived.values() for at in here.values()), default=0.0)
 
 
-def _ready(arrived: Mapping[int, float], transfer: Transfer) -> float:
-    """When all that a transfer carries has arrived at its sender."""
+def _ready_s(arrived: Mapping[int, float], transfer: Transfer) -> float:
+    """When all that a transfer carries has arrived at its sender; for a token, all that has come before it."""
+    if transfer.does == "allows":
+        return max(arrived.values(), default=0.0)
     return max((arrived.get(chunk, 0.0) for chunk in range(transfer.first, transfer.last)), default=0.0)
 
 
@@ -142,6 +151,13 @@ class Site(Record):
 
     racks: tuple[tuple[int, ...], ...]  # ranks that stand together; every rank once
     tensors: tuple[int, ...]  # entries of the model's arrays, in the order of the vector
+    entry_bytes: int = 4  # as they are summed, whatever their number format on the wire
+    round_trip_bytes: int = 0  # what a worker's link carries while a message goes and its answer comes, at most
+
+    @property
+    def vector_bytes(self) -> int:
+        """Of all that is summed."""
+        return sum(self.tensors) * self.entry_bytes
 
 
 class Collective(Component, ABC):

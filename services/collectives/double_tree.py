@@ -1,11 +1,12 @@
 """Two trees at once (Sanders, Speck & Träff, Parallel Computing 35, 2009): half of the vector along each, in pieces."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal, TypeAlias
+from math import ceil
+from typing import ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from services.collectives.base import Collective, Does, Round, Schedule, Transfer
+from services.collectives.base import Collective, Does, Round, Schedule, Site, Transfer
 from services.units import Bytes
 
 Level: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
@@ -21,6 +22,14 @@ class DoubleTree(Collective):
     formula: ClassVar[str] = "2⌊lg n⌋α + (2S + 4(⌊lg n⌋-2)s)β, s: a piece; n > 3"
 
     segment: Bytes = Field(Bytes("64KiB"), description="the largest piece; smaller ones fill the trees sooner")
+    round_trip: Bytes | None = Field(
+        None, description="what a link carries while a piece goes and comes back; the network's when absent"
+    )
+
+    def settled(self, site: Site) -> Self:
+        if self.round_trip is not None or not site.round_trip_bytes:
+            return self
+        return self.model_copy(update={"round_trip": Bytes(f"{site.round_trip_bytes}B")})
 
     def schedule(self, ranks: int) -> Schedule:
         trees = [sorted(_tree(ranks, half)) for half in (0, 1)]
@@ -28,7 +37,15 @@ class DoubleTree(Collective):
         up = (_round(trees, depth, "adds") for depth in reversed(depths))
         down = (_round(trees, depth, "copies") for depth in depths)
         rounds = (*up, *down)
-        return Schedule(parts=2, rounds=rounds, pipelined=True, segment_bytes=int(self.segment), sums_first=True)
+        return Schedule(
+            parts=2,
+            rounds=rounds,
+            pipelined=True,
+            segment_bytes=int(self.segment),
+            sums_first=True,
+            # All that are on their way up and down, and as many that hosts hold in between.
+            ahead=len(depths) * (4 + ceil((self.round_trip or 0) / self.segment)) or None,
+        )
 
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
         """Who passes on sends 2S: half to its parent, two halves to its children, half in the other tree.

@@ -1,8 +1,9 @@
 """The one executor of all collectives: it walks one rank's part of a schedule and moves pieces of the vector."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
@@ -11,7 +12,7 @@ from services.collectives.part import Act, part_of
 from services.collectives.payloads import PLAIN, Payloads, payloads
 from services.compressors import Compressor
 from services.device import HostArray
-from services.transport.base import Message, Stage, Tag, Transport
+from services.transport.base import Awaited, Buffer, Message, Outcome, Stage, Tag, Transport
 
 STAGES = {"adds": Stage.SUM, "copies": Stage.SPREAD, "allows": Stage.ALLOW}
 
@@ -52,27 +53,31 @@ class _Turns:
 
     def __init__(self) -> None:
         self._taken = False
-        self._waiting: list[tuple[bool, int, int, asyncio.Event]] = []
+        self._waiting: list[tuple[bool, int, int, Callable[[], None]]] = []
         self._numbers = count()  # of equals the one that has waited longest
 
-    @asynccontextmanager
-    async def of(self, act: Act) -> AsyncIterator[None]:
-        """A context that is entered when it is the turn of `act`."""
+    def take(self, act: Act, go: Callable[[], None]) -> None:
+        """Call `go` when it is the turn of `act`; `give_back` must follow."""
         if self._taken:
-            turn = asyncio.Event()
-            heappush(self._waiting, (act.does == "copies", act.number, next(self._numbers), turn))
-            await turn.wait()
+            heappush(self._waiting, (act.does == "copies", act.number, next(self._numbers), go))
+            return
         self._taken = True
-        try:
-            yield
-        finally:
-            self._taken = bool(self._waiting)  # handed on: nobody who comes now goes before those who wait
-            if self._waiting:
-                heappop(self._waiting)[-1].set()
+        go()
+
+    def give_back(self) -> None:
+        """Handed on: nobody who comes now goes before those who wait."""
+        if self._waiting:
+            heappop(self._waiting)[-1]()
+        else:
+            self._taken = False
 
 
 class _Walk:
-    """One rank's acts on one vector."""
+    """One rank's acts on one vector.
+
+    No task does them, but the end of one begins those that waited for it: a message that comes is summed and passed on
+    in the same turn of the event loop. Tasks and futures for every piece would cost more than its sum.
+    """
 
     def __init__(
         self,
@@ -90,44 +95,118 @@ class _Walk:
         self._held = held
         self._turns = turns
         self._missing = [len(act.after) for act in acts]  # acts that must still end before each
+        self._left = len(acts)
+        self._due = deque(number for number, act in enumerate(acts) if not act.after)
+        self._under_way: dict[int, Awaited] = {}  # by act
+        self._is_busy = False
 
     async def go(self) -> None:
-        """Do each act as soon as those are over that it must wait for."""
-        async with asyncio.TaskGroup() as group:
-            await self._follow(group, [act for act in self._acts if not act.after])
+        """Do each act as soon as those are over that it must wait for.
 
-    async def _follow(self, group: asyncio.TaskGroup, due: Sequence[Act]) -> None:
-        """Do the first here and then what it has made possible: a task for every act would cost more than the act."""
-        while due:
-            act, *others = due
-            for other in others:
-                group.create_task(self._follow(group, (other,)))
-            await self._do(act)
-            due = [self._acts[number] for number in act.then if self._is_due(number)]
+        Raises:
+            NetworkError: the first error of an act; the others are given up.
+        """
+        if not self._acts:
+            return
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._go_on()
+        try:
+            await self._over
+        finally:
+            if self._under_way:
+                await self._give_up()
 
-    def _is_due(self, number: int) -> bool:
-        """Whether that was the last for which it had to wait."""
-        self._missing[number] -= 1
-        return not self._missing[number]
+    async def _give_up(self) -> None:
+        """Return when those acts are over that an error has left without a purpose."""
+        given_up = tuple(self._under_way.values())
+        for each in given_up:
+            each.cancel()
+        await asyncio.gather(*(each for each in given_up if isinstance(each, asyncio.Future)), return_exceptions=True)
 
-    async def _do(self, act: Act) -> None:
+    def _go_on(self) -> None:
+        """Begin all that is due; what this ends makes more of it due."""
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._due and not self._over.done():
+                self._begin(self._due.popleft())
+        except Exception as error:  # noqa: BLE001 - nobody else hears of it: whoever called was a message
+            self._fail(error)
+        self._is_busy = False
+
+    def _begin(self, number: int) -> None:
+        act = self._acts[number]
         if not act.sends:
-            await self._take(act)
+            self._take(number, act)
         elif self._turns is None:
-            await self._send(act)
+            self._send(number, act)
         else:
-            async with self._turns.of(act):
-                await self._send(act)
+            self._turns.take(act, partial(self._send, number, act))
 
-    async def _send(self, act: Act) -> None:
+    def _send(self, number: int, act: Act) -> None:
         data = b"" if act.does == "allows" else self._held.pack(act)
-        await self._transport.send(self._ranks[act.peer], Message(self._tag(act), data))
+        sending = self._transport.send_soon(self._ranks[act.peer], Message(self._tag(act), data))
+        if sending is None:
+            self._sent(number)
+        else:
+            self._under_way[number] = sending
+            sending.add_done_callback(partial(self._left_at_last, number))
 
-    async def _take(self, act: Act) -> None:
+    def _left_at_last(self, number: int, sending: "asyncio.Future[None]") -> None:
+        if self._over.done():
+            return
+        del self._under_way[number]
+        if sending.cancelled():
+            self._over.cancel()
+        elif (error := sending.exception()) is not None:
+            self._fail(error)
+        else:
+            self._sent(number)
+            self._go_on()
+
+    def _sent(self, number: int) -> None:
+        if self._turns is not None:
+            self._turns.give_back()
+        self._end(number)
+
+    def _take(self, number: int, act: Act) -> None:
         room = None if act.does == "allows" else self._held.room(act)
-        message = await self._transport.recv(self._ranks[act.peer], self._tag(act), into=room)
-        if act.does != "allows" and message.data is not room:
-            self._held.take(act, message.data)
+        came = partial(self._came, number, room)
+        receiving = self._transport.recv_then(self._ranks[act.peer], self._tag(act), came, room)
+        if receiving is not None:
+            self._under_way[number] = receiving
+
+    def _came(self, number: int, room: Buffer | None, outcome: Outcome) -> None:
+        if self._over.done():
+            return None
+        self._under_way.pop(number, None)
+        if not isinstance(outcome, Message):
+            return self._fail(outcome)
+        try:
+            self._hold(self._acts[number], room, outcome.data)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._fail(error)
+        self._end(number)
+        return self._go_on()
+
+    def _hold(self, act: Act, room: Buffer | None, data: Buffer) -> None:
+        if act.does != "allows" and data is not room:
+            self._held.take(act, data)
+
+    def _end(self, number: int) -> None:
+        """What waited for this act alone is due."""
+        self._left -= 1
+        if not self._left:
+            self._over.set_result(None)
+        for then in self._acts[number].then:
+            self._missing[then] -= 1
+            if not self._missing[then]:
+                self._due.append(then)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._over.done():
+            self._over.set_exception(error)
 
     def _tag(self, act: Act) -> Tag:
         return Tag(self._step, STAGES[act.does], act.chunk, act.number)

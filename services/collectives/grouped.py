@@ -6,13 +6,14 @@ from typing import Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.collectives.base import Collective, Site
+from services.collectives.base import Site
+from services.collectives.rendezvous import Rendezvous
 from services.conflict import Conflict, refuse
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-class Grouped(Collective, ABC):
+class Grouped(Rendezvous, ABC):
     """A collective that treats ranks of one group and of several differently."""
 
     size: PositiveInt | None = Field(None, description="ranks per group, by their numbers; the last may have fewer")
@@ -36,9 +37,10 @@ class Grouped(Collective, ABC):
         return f"groups of {self.kind} hold the ranks 0 to {ranks - 1}, each once, and none is empty"
 
     def settled(self, site: Site) -> Self:
+        settled = super().settled(site)
         if self.size or self.groups:
-            return self
-        return self.model_copy(update={"groups": tuple(rack for rack in site.racks if rack)})
+            return settled
+        return settled.model_copy(update={"groups": tuple(rack for rack in site.racks if rack)})
 
     def among(self, ranks: int) -> Groups:
         """The groups; all ranks in one where nothing is said or settled, as on one switch."""

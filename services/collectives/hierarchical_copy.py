@@ -13,7 +13,7 @@ class HierarchicalCopy(Grouped):
     """
 
     kind: Literal["hierarchical_copy"] = "hierarchical_copy"
-    formula: ClassVar[str] = "4α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
+    formula: ClassVar[str] = "5α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
 
     def schedule(self, ranks: int) -> Schedule:
         groups = self.among(ranks)
@@ -22,10 +22,14 @@ class HierarchicalCopy(Grouped):
         levels = [pairs for pairs in (inside, between) if pairs]
         up = (tuple(Transfer(low, high, 0, 1, "adds") for low, high in pairs) for pairs in levels)
         down = (tuple(Transfer(high, low, 0, 1, "copies") for low, high in pairs) for pairs in reversed(levels))
-        return Schedule(rounds=(*up, *down))
+        return Schedule(rounds=tuple(self.in_turn((*up, *down))))
 
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """The links of leaders carry one vector per other member, those of the first leader one per other leader."""
+        """The links of leaders carry one vector per other member, those of the first leader one per other leader.
+
+        Before it goes on with its own members, the first leader waits for the tokens of the others.
+        """
         groups = self.among(ranks)
         others = [count - 1 for count in (max(map(len, groups)), len(groups)) if count > 1]
-        return 2 * sum(alpha_s + count * size_bytes * beta_s for count in others)
+        token_s = alpha_s * (self.meets and len(others) > 1)
+        return token_s + 2 * sum(alpha_s + count * size_bytes * beta_s for count in others)

@@ -39,13 +39,25 @@ def part_of(schedule: Schedule, rank: int, size: int, length: int) -> Part:
     for each in schedule.rounds:
         script.send(transfer for transfer in each if transfer.source == rank)
         script.take(transfer for transfer in each if transfer.target == rank)
-    return Part(tuple(piece for pieces in cut for piece in pieces), _linked(script.acts))
+    acts = _held_back(script.acts, schedule.ahead) if schedule.ahead else script.acts
+    return Part(tuple(piece for pieces in cut for piece in pieces), _linked(acts))
 
 
 def _pieces(chunk: Range, length: int) -> tuple[Range, ...]:
     """A chunk as ranges of at most `length` entries; none if it is empty."""
     ends = (*range(chunk.start, chunk.stop, length), chunk.stop)
     return tuple(Range(start, stop) for start, stop in pairwise(ends))
+
+
+def _held_back(acts: Sequence[Act], ahead: int) -> list[Act]:
+    """The same acts; a partial sum waits until the total of the piece `ahead` before it has come back the same way."""
+    back = {(a.peer, a.chunk, a.number): k for k, a in enumerate(acts) if a.does == "copies" and not a.sends}
+
+    def awaited(act: Act) -> set[int]:
+        summand = act.does == "adds" and act.sends
+        return {back[key]} if summand and (key := (act.peer, act.chunk, act.number - ahead)) in back else set()
+
+    return [act._replace(after=tuple(sorted(awaited(act).union(act.after)))) for act in acts]
 
 
 def _linked(acts: Sequence[Act]) -> tuple[Act, ...]:
@@ -74,7 +86,7 @@ class _Script:
         self._firsts = list(accumulate(map(len, cut), initial=0))  # pieces before each chunk
         self._taken: dict[int, int] = {}  # piece -> the last act that has changed it
         self._sent: defaultdict[int, set[int]] = defaultdict(set)  # piece -> acts that have sent it since
-        self._round: set[int] = set()  # the sends of the last round that had any
+        self._round: set[int] = set()  # the sends of the last round that had any, and tokens that came since
 
     def send(self, transfers: Iterable[Transfer]) -> None:
         """All sends of one round; they don't wait for each other."""
@@ -88,6 +100,7 @@ class _Script:
             self._takes(transfer)
 
     def _sends(self, transfer: Transfer, earlier: set[int]) -> Iterable[int]:
+        earlier = earlier | set(self._taken.values()) if transfer.does == "allows" else earlier
         for number, pieces in enumerate(self._messages(transfer)):
             act = self._write(transfer, number, pieces, earlier | self._changed(self._awaited(transfer, pieces)))
             for k in pieces:
@@ -101,6 +114,8 @@ class _Script:
             sent = {act for k in pieces for act in self._sent.pop(k, ())}
             act = self._write(transfer, number, pieces, previous | sent | self._changed(pieces))
             previous = {act} if self._together else set()
+            if transfer.does == "allows":
+                self._round.add(act)
             self._taken.update(dict.fromkeys(self._awaited(transfer, pieces), act))
 
     def _write(self, transfer: Transfer, number: int, pieces: range, after: set[int]) -> int:

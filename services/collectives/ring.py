@@ -6,7 +6,9 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.collectives.base import Collective, Does, Round, Schedule, Site, Transfer
+from services.collectives.recursive_doubling import RecursiveDoubling
 from services.conflict import Conflict, refuse
+from services.units import Bytes
 
 
 class Ring(Collective):
@@ -27,6 +29,9 @@ class Ring(Collective):
     sequence: tuple[NonNegativeInt, ...] = Field(
         (), description="the ranks in the order of the ring; when absent, order and stride decide"
     )
+    small: Bytes | None = Field(
+        None, description="vectors up to this size are summed by recursive_doubling instead; none when absent"
+    )
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -46,6 +51,11 @@ class Ring(Collective):
         if self.order == "ranks" or self.sequence:
             return self
         return self.model_copy(update={"sequence": tuple(rank for rack in site.racks for rank in rack)})
+
+    def candidates(self, site: Site) -> tuple[Collective, ...]:
+        """Itself, unless the vector of a trial is a small one: a plan then has the other in its place."""
+        is_small = self.small is not None and site.vector_bytes <= self.small
+        return ((RecursiveDoubling() if is_small else self).settled(site),)
 
     def schedule(self, ranks: int) -> Schedule:
         order = self.sequence or sorted(range(ranks), key=lambda rank: (rank % self.stride, rank))

@@ -2,17 +2,18 @@
 
 from typing import ClassVar, Literal
 
-from services.collectives.base import Collective, Schedule, Transfer
+from services.collectives.base import Schedule, Transfer
+from services.collectives.rendezvous import Rendezvous
 
 
-class Tree(Collective):
+class Tree(Rendezvous):
     """In every round half of the ranks that are left give their sums to the other half; totals go back the same way.
 
     Textbook form: whole vectors, one after the other.
     """
 
     kind: Literal["tree"] = "tree"
-    formula: ClassVar[str] = "2⌊lg n⌋α + 2⌈lg n⌉S·β"
+    formula: ClassVar[str] = "(⌊lg n⌋ + 2⌈lg n⌉ - 1)α + 2⌈lg n⌉S·β"
 
     def schedule(self, ranks: int) -> Schedule:
         pairs = [
@@ -21,12 +22,14 @@ class Tree(Collective):
         ]
         sums = (tuple(Transfer(child, parent, 0, 1, "adds") for child, parent in each) for each in pairs)
         totals = (tuple(Transfer(parent, child, 0, 1, "copies") for child, parent in each) for each in reversed(pairs))
-        return Schedule(rounds=(*sums, *totals))
+        return Schedule(rounds=tuple(self.in_turn((*sums, *totals))))
 
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """As many rounds in each direction as n-1 has binary digits.
+        """As many rounds in each direction as n-1 has binary digits; between those of totals, rank 0 waits for a token.
 
         Where n is no power of two, the textbook has one more alpha each way: there nobody sends before its round, here
-        a rank without children does, and its message is on its way meanwhile.
+        a rank without children does, and so does rank 0 when vectors are short.
         """
-        return 2 * ((ranks.bit_length() - 1) * alpha_s + (ranks - 1).bit_length() * size_bytes * beta_s)
+        whole, rounds = ranks.bit_length() - 1, (ranks - 1).bit_length()
+        back = 2 * rounds - 1 if self.meets and rounds else whole
+        return (whole + back) * alpha_s + 2 * rounds * size_bytes * beta_s

@@ -54,6 +54,7 @@ class Desk:
     _finals: dict[str, Final] = field(default_factory=dict)
     _last: Epoch | None = None  # whose parameters were evaluated last
     _best_reached: bool = False
+    _epoch: int | None = None  # that has begun and not ended
 
     async def join(self, node: str, plan_sha256: str) -> float:
         """A node is up; returns when the run starts, and when that is."""
@@ -64,10 +65,10 @@ class Desk:
         return self._released_at
 
     def reached(self, step: int) -> None:
-        """A worker begins a step; the events of links that wait for it begin, unless another worker was first."""
+        """A worker begins a step; the events of links begin that wait for it or one before, if they have not yet."""
         for event in self.plan.events:
             due = self._moment(event.number)
-            if event.is_of_links and event.step == step and not due.done():
+            if event.is_of_links and event.step is not None and event.step <= step and not due.done():
                 due.set_result(self.clock.now())
                 self.log.point("event_due", {"number": event.number, "step": step})
 
@@ -153,19 +154,29 @@ class Desk:
         self.log.end("init_stop")
         self._released_at = self.clock.now()
         self.log.start("run_start")
-        self.log.start("epoch_start", epoch_num=1, samples_count=0)
+        self._begin_epoch(1, 0)
         self._released.set()
 
     async def _evaluate(self, epoch: Epoch) -> None:
         """Measure the carrier's parameters; then the machine knows whether to go on."""
         self._last = epoch
-        self.log.end("epoch_stop", epoch_num=epoch.number, samples_count=epoch.samples)
+        self._end_epoch(epoch.samples)
         vector = np.frombuffer(epoch.parameters, self.plan.dtype)
         found = await self._measure(vector, epoch.number, epoch.samples, epoch.steps)
         actions = self.machine.evaluated(epoch, found)
         if not self.machine.reason and epoch.number < self.plan.epochs:
-            self.log.start("epoch_start", epoch_num=epoch.number + 1, samples_count=epoch.samples)
+            self._begin_epoch(epoch.number + 1, epoch.samples)
         await self._act(actions)
+
+    def _begin_epoch(self, number: int, samples: int) -> None:
+        self._epoch = number
+        self.log.start("epoch_start", epoch_num=number, samples_count=samples)
+
+    def _end_epoch(self, samples: int) -> None:
+        """Out of lockstep the carrier may do more epochs than were planned, which begin nowhere and end nowhere."""
+        if self._epoch is not None:
+            self.log.end("epoch_stop", epoch_num=self._epoch, samples_count=samples)
+        self._epoch = None
 
     async def _measure(self, vector: HostArray, epoch: int, samples: int, step: int) -> dict[str, float]:
         """Held-out quality of the parameters, logged."""
@@ -243,11 +254,16 @@ class Desk:
         held = [self._finals[name] for name in self.plan.holders]
         steps, samples = (self._last.steps, self._last.samples) if self._last else (0, 0)
         digest = self._last.sha256 if self._last else ""
-        if held and not self.machine.lockstep:
+        served = held and not self.machine.lockstep
+        if served:
             steps, samples = held[0].version, held[0].samples
+        self._end_epoch(samples)  # out of lockstep others may use up the budget before the carrier is through
+        if served:
             parameters = b"".join(final.parameters for final in held)
             digest = hashlib.sha256(parameters).hexdigest()
-            await self._measure(np.frombuffer(parameters, self.plan.dtype), self._epochs_in(samples), samples, steps)
+            vector, epoch = np.frombuffer(parameters, self.plan.dtype), self._epochs_in(samples)
+            found = await self._measure(vector, epoch, samples, steps)
+            await self._act(self.machine.concluded(epoch, steps, found))
         self.log.point("params_sha256", digest, samples_count=samples, step=steps)
         missed = self.plan.target is not None and not self._best_reached
         self.log.end(

@@ -138,7 +138,7 @@ class Run:
             actions.append(Evaluate(epoch))
         elif not self.lockstep or epoch.number <= self._concluded:
             actions.append(self._answer(epoch.node, epoch.number))
-        if self.lockstep and len(reports) == len(self.workers):
+        if self.lockstep and self._all_of(reports):
             actions.append(Report(reports[self.workers[0]], _mean_loss(reports.values())))
             actions.extend(self._conclude(epoch.number))
         if not self.lockstep:
@@ -148,7 +148,7 @@ class Run:
     def _pass_over(self, epoch: Epoch) -> list[Action]:
         """Out of lockstep fast workers do more epochs: as many reports as there are workers make one pass."""
         self._pass.append(epoch)
-        if len(self._pass) < len(self.workers):
+        if len(self._pass) < len(self._computing):
             return []
         done, self._pass, self._passes = self._pass, [], self._passes + 1
         report = Report(replace(epoch, number=self._passes), _mean_loss(done))
@@ -171,6 +171,28 @@ class Run:
             actions += self._observe(Point(epoch.number, epoch.steps, self._validation))
         return [*actions, self._answer(epoch.node, epoch.number)]
 
+    def concluded(self, epoch: int, step: int, metrics: dict[str, float]) -> list[Action]:
+        """Everybody has left, and the quality of what servers hold is known: the last point that a rule looks at.
+
+        A pass over the data that was begun ends here.
+        """
+        if self._watches("validation"):
+            return self._observe(Point(epoch, step, metrics.get("loss", nan)))
+        if self._watches("train") and self._pass:
+            return self._observe(Point(self._passes + 1, step, train=_tallies(self._pass)))
+        return []
+
+    @property
+    def _computing(self) -> tuple[str, ...]:
+        """The workers that are left: who has been promoted at a switch reports no more epochs."""
+        if self.switch is None or not self.switch.committed:
+            return self.workers
+        return self.workers[: self.switch.strategy.second.computing(len(self.workers))]
+
+    def _all_of(self, reports: Collection[str]) -> bool:
+        """Whether everybody who computes has reported an epoch."""
+        return set(self._computing) <= set(reports)
+
     def _watches(self, source: Source) -> bool:
         """Whether a rule looks at this loss."""
         return self.switch is not None and self.switch.strategy.switch_rule.source == source
@@ -181,7 +203,7 @@ class Run:
     def _conclude(self, number: int) -> list[Action]:
         """Say how to go on after an epoch in lockstep, once the losses are known that a rule looks at."""
         reports = self._finished[number]
-        awaits_losses = self._watches("train") and len(reports) < len(self.workers)
+        awaits_losses = self._watches("train") and not self._all_of(reports)
         if self._evaluated < number or self._concluded >= number or awaits_losses:
             return []
         self._concluded = number

@@ -153,7 +153,11 @@ class Switchover:
                 yield each.node
 
     def _ruling(self, verb: Literal["load", "commit"]) -> Ruling:
-        """What the strategy after begins with: beyond the step that the fastest worker has done."""
+        """What the strategy after begins with: beyond the step that the fastest worker has done.
+
+        Workers that were not in lockstep skip the steps in between, and never see their shares of these batches: a step
+        names a batch and messages for all. Budgets count samples in updates, so others are seen instead.
+        """
         held = self._held["stopped"]
         workers = self._told_by_workers(held)
         source = self._told_by_servers(held)[0] if self._from_servers else workers[0]

@@ -10,7 +10,7 @@ import numpy as np
 from services.control import Control, Held, Round, Ruling
 from services.device import HostArray
 from services.errors import NetworkError, ProtocolError
-from services.handover import digest, give, take
+from services.handover import Patience, digest, give, take
 from services.optimisers import AnyOptimiser, State
 from services.ps_shard.loop import Server
 from services.strategies import ParameterServer, Switching
@@ -26,8 +26,10 @@ class Switched:
     strategy: Switching
     optimiser: AnyOptimiser  # of an update after the switch
     server: Server
+    holders: tuple[str, ...]  # names of the nodes that hold a shard, by shard
     begin: Callable[[ParameterServer, GradientRule, int, int], Server]  # from a version, when samples are in it
     control: Control
+    patience: Patience
     beside: Collection[asyncio.Task[None]] = ()  # the life of the worker in the same process, if there is one
 
     async def live(self) -> None:
@@ -65,10 +67,10 @@ class Switched:
 
     async def _hand_over(self) -> bool:
         """Whether the strategy after has taken over."""
-        params, state = self._rule.params, self._rule.state
+        params, state, ends = self._rule.params, self._rule.state, self.patience.ends
         ruling = await self.control.hand_over(self._held("stopped", params, state))
         if ruling.verb == "load":
-            ruling, params, state = await self._load(ruling, params, state)
+            ruling, params, state = await self._load(ruling, params, state, ends)
         if ruling.verb == "abort":
             return False
         self._begin(ruling, params, state)
@@ -87,12 +89,15 @@ class Switched:
             serves=True,
         )
 
-    async def _load(self, ruling: Ruling, params: HostArray, state: State) -> tuple[Ruling, HostArray, State]:
+    async def _load(
+        self, ruling: Ruling, params: HostArray, state: State, ends: float
+    ) -> tuple[Ruling, HostArray, State]:
         try:
-            if self.strategy.moves.to == "servers":
-                params, state = await self._take(ruling)
-            else:
-                await self._give(params, state)
+            async with self.patience.until(ends):
+                if self.strategy.moves.to == "servers":
+                    params, state = await self._take(ruling)
+                else:
+                    await self._give(params, state)
         except NetworkError as error:
             failed = Held(self.node, "loaded", failure=str(error), serves=True)
             return await self.control.hand_over(failed), params, state
@@ -102,7 +107,7 @@ class Switched:
         slots = len(self._rule.state.slots) if self.strategy.moves.slots else 0
         into = [np.empty_like(self._rule.params) for _ in range(1 + slots)]
         workers = self.server.workers
-        await take(self.server.transport, workers[loader(self.server.number, len(workers))], ruling.step, into)
+        await take(self.server.transport, loader(self.server.number, self.holders, workers), ruling.step, into)
         return into[0], State(ruling.updates, tuple(into[1:]))
 
     async def _give(self, params: HostArray, state: State) -> None:
@@ -121,4 +126,4 @@ class Switched:
         rule = after.update_rule(self.optimiser, params, workers)
         rule.state = self.strategy.kept(self.optimiser, params, state)
         self.server = self.begin(after, rule, ruling.version, ruling.samples)
-        self.server.steps = dict.fromkeys(range(workers), ruling.step)
+        self.server.steps = dict.fromkeys(range(after.computing(workers)), ruling.step)

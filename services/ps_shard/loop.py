@@ -77,7 +77,7 @@ class Server:
         size, dtype = self.rule.params.size, self.rule.params.dtype.name
         data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
         await recv_rest(self.transport, worker, first, data)
-        push = Push(rank, step, first.version, first.samples)
+        push = Push(rank, step, first.version, first.samples, first.update_s)
         self._vectors[push] = from_wire(self.compressor, data, size, dtype)
         if rank in self._read:
             self._reads[push] = self._read[rank]

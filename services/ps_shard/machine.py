@@ -17,6 +17,7 @@ class Push:
     step: int  # of the worker, from 0
     version: int  # of the parameters that it was computed from
     samples: int
+    seconds: float = field(default=0.0, compare=False, repr=False)  # that the worker took to compute it; 0: not told
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,15 @@ class Shard:
     samples: int = 0  # that updates were made of
     dropped: int = 0  # samples
     budget: int | None = None  # samples after which workers stop; None: they count steps
+    shares: dict[int, int] = field(default_factory=dict)  # samples of each worker's last push, or of its first to come
     _gathered: list[Push] = field(default_factory=list)
     _unanswered: dict[int, Push] = field(default_factory=dict)
     _clocks: dict[int, int] = field(init=False)
     _computing: set[int] = field(init=False)
     _stopping: set[int] = field(default_factory=set)  # told that others do the rest: nothing more comes from them
-    _shares: dict[int, int] = field(default_factory=dict)  # samples of each worker's last push
     _rhythms: dict[int, Rhythm] = field(init=False)
+    _recent: dict[int, tuple[Push, ...]] = field(default_factory=dict)  # a window of each worker's, if anybody watches
+    _slow: dict[int, int] = field(default_factory=dict)  # windows in a row in which a worker was too slow
     _granted: dict[int, int] = field(default_factory=dict)  # the last step that a worker may start without asking
 
     def __post_init__(self) -> None:
@@ -112,8 +115,9 @@ class Shard:
         self._computing.remove(push.worker)
         self._stopping.discard(push.worker)
         self._clocks[push.worker] += 1
-        self._shares[push.worker] = push.samples
+        self.shares[push.worker] = push.samples
         self._rhythms[push.worker] = Rhythm(now - self._rhythms[push.worker].began_s, now)
+        self._watch(push)
         return [*self._taken(push), *self._updates(), *self._replies(now)]
 
     def left(self, worker: int, now: float = 0.0) -> list[Action]:
@@ -142,8 +146,7 @@ class Shard:
 
     def _updates(self) -> Iterator[Update]:
         """The update that is due, if enough gradients are there; when nobody is left, of what there is."""
-        present = len(self._clocks)
-        if not self._gathered or (present and len(self._gathered) < self.synchrony.gathers(present)):
+        if not self._gathered or (self._clocks and len(self._gathered) < self._wanted):
             return
         pushes = tuple(sorted(self._gathered, key=lambda push: (push.worker, push.step)))
         self._gathered.clear()
@@ -152,6 +155,33 @@ class Shard:
         if self.synchrony.answers_after_update:
             self._unanswered.update({push.worker: push for push in pushes})
         yield Update(pushes, self.version)
+
+    @property
+    def _wanted(self) -> int:
+        """Gradients that make an update at this moment."""
+        return self.synchrony.gathers_without(len(self._clocks), len(self.stragglers))
+
+    @property
+    def stragglers(self) -> frozenset[int]:
+        """Workers that have been too slow for long enough."""
+        if (watch := self.synchrony.watch) is None:
+            return frozenset()
+        return frozenset(worker for worker in self._clocks if self._slow.get(worker, 0) >= watch.windows)
+
+    def _watch(self, push: Push) -> None:
+        """Compare a worker that has done a step with the others, if the waiting policy asks who is slow."""
+        watch = self.synchrony.watch
+        if watch is None or not (push.seconds and push.samples):
+            return
+        self._recent[push.worker] = (*self._recent.get(push.worker, ()), push)[-watch.window :]
+        speeds = {
+            worker: sum(each.samples for each in recent) / sum(each.seconds for each in recent)
+            for worker, recent in self._recent.items()
+            if worker in self._clocks and len(recent) == watch.window
+        }
+        own = speeds.get(push.worker)
+        slow = own is not None and watch.is_slow(own, list(speeds.values()))
+        self._slow[push.worker] = self._slow.get(push.worker, 0) + 1 if slow else 0
 
     def _replies(self, now: float) -> Iterator[Reply]:
         """Answers to those that may start their next step."""
@@ -185,6 +215,6 @@ class Shard:
         return rhythm.began_s + rhythm.step_s
 
     def _underway(self, answered: Push) -> int:
-        """A worker that has pushed nothing yet is taken to compute as many samples as the one that is answered."""
+        """A worker of which nothing is known is taken to compute as many samples as the one that is answered."""
         waiting = sum(push.samples for push in self._gathered)
-        return waiting + sum(self._shares.get(worker, answered.samples) for worker in self._computing - self._stopping)
+        return waiting + sum(self.shares.get(worker, answered.samples) for worker in self._computing - self._stopping)

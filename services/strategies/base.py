@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
+import numpy as np
+
 from services.collectives.base import Schedule, Site
 from services.component import Component, Record
 from services.compressors import Compressor, Identity
@@ -21,7 +23,7 @@ from services.links import goodput
 from services.network import Network
 from services.optimisers import AnyOptimiser
 from services.optimisers import State as Kept
-from services.order_statistics import Cdf, expected
+from services.order_statistics import Cdf, expected_round
 from services.runlog import Phases
 from services.strategies.update_rules import UpdateRule
 from services.transport.base import Transport
@@ -66,11 +68,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sent:
-    """Payload bytes per step."""
+    """Payload bytes per step; no whole numbers where exchanges are seldom: many steps would add up what is rounded."""
 
-    workers: tuple[int, ...]  # by rank
-    servers: tuple[int, ...] = ()  # by rank
-    answers: tuple[int, ...] = ()  # by rank: of the workers' bytes, those that answer others' steps; none if empty
+    workers: tuple[float, ...]  # by rank
+    servers: tuple[float, ...] = ()  # by rank
+    answers: tuple[float, ...] = ()  # by rank: of the workers' bytes, those that answer others' steps; none if empty
+
+
+def spread(size_bytes: int, steps: int) -> float:
+    """What is sent once in so many steps, per step; a whole number where it is one."""
+    whole, rest = divmod(size_bytes, steps)
+    return size_bytes / steps if rest else whole
 
 
 Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
@@ -118,6 +126,11 @@ class Cost(Record):
         return self.uplinks_s[which] if kind == "up" else self.downlinks_s[which]
 
     @property
+    def vector_bytes(self) -> int:
+        """Of the parameters."""
+        return self.entries * np.dtype(self.dtype).itemsize
+
+    @property
     def expected_s(self) -> tuple[float, ...]:
         """Expected seconds of computing a step, by rank."""
         varied = zip(self._declared_s, self.variations or (None,) * len(self.workers), strict=True)
@@ -127,13 +140,18 @@ class Cost(Record):
     def _declared_s(self) -> tuple[float, ...]:
         return self.computes_s or (self.compute_s,) * len(self.workers)
 
-    def computed_s(self, kth: int) -> float:
-        """Expected seconds until `kth` workers, counted from 1, have computed a step that all begin together."""
+    def computed_s(self, kth: int, pause_s: float = 0.0) -> float:
+        """Expected seconds until `kth` workers, counted from 1, have computed a step.
+
+        All begin together, but for those that the step before has not waited for: they begin when they are done with
+        that one. `pause_s` lies between two steps.
+        """
         declared = self._declared_s
         if not any(self.variations):
             return sorted(declared)[kth - 1]
-        varied = zip(declared, self.variations, strict=True)
-        return expected([_law(mean_s, variation) for mean_s, variation in varied], kth, self.compute_s)
+        varied = list(zip(declared, self.variations, strict=True))
+        laws = {each: _law(*each) for each in varied}
+        return expected_round([laws[each] for each in varied], kth, self.compute_s, pause_s)
 
     def latency_s(self, flows: Collection[Flow]) -> float:
         """Seconds until the first byte of a message has arrived, on the longest way; α is in it."""
@@ -223,6 +241,10 @@ class Strategy(Component, ABC):
 
     def gathers(self, workers: int) -> int:
         """How many workers' gradients make one update."""
+        return workers
+
+    def computing(self, workers: int) -> int:
+        """How many of them compute gradients: the first so many ranks."""
         return workers
 
     def settled(self, site: Site, cost: Cost) -> Self:  # noqa: ARG002 - most are the same everywhere

@@ -5,7 +5,7 @@ a worker and the centre approach each other by α·(x - c): x_i + c is kept. Wit
 same centre, with asp from the one that a worker finds. The centre is what is evaluated.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field, PositiveInt
@@ -31,15 +31,16 @@ class Tied:
     centre: Vector  # as it was after this worker's last exchange, as far as the worker knows
     unsent: int = 0  # samples since then
     samples: int = 0  # of all workers, as far as they had been exchanged then
-    underway: int = 0
+    underway: int = 0  # of the others: until the first exchange as many as they do in as many steps
 
 
 class Easgd(ServedStrategy):
     """Elastic averaging SGD; EAMSGD with the optimiser `momentum` and `nesterov`.
 
     The spring is as strong as α, `moving_rate`; 0 leaves workers independent and the centre where it was. Samples count
-    when they are exchanged; who leaves exchanges what is left. We differ: the exchange follows the local step instead
-    of preceding it, and the worker's step after it begins where the spring has left it.
+    when they are exchanged; who leaves exchanges what is left. Before the first exchange nobody hears of the others,
+    and takes them to have done as many steps. We differ: the exchange follows the local step instead of preceding it,
+    and the worker's step after it begins where the spring has left it.
     """
 
     kind: Literal["easgd"] = "easgd"
@@ -79,7 +80,12 @@ class Easgd(ServedStrategy):
     ) -> Outcome:
         with phases.span("update"):
             params, moments = peer.optimiser.step(params, gradient.mean, state.moments)
-        kept = Tied(moments, state.held, state.centre, state.unsent + gradient.samples, state.samples, state.underway)
+        kept = replace(
+            state,
+            moments=moments,
+            unsent=state.unsent + gradient.samples,
+            underway=state.underway if state.samples else state.underway + peer.batch_size(step) - gradient.samples,
+        )
         if (step + 1) % self.period == 0:
             return await self._meet(peer, step // self.period, params, kept, phases)
         return Outcome(params, kept, None, kept.samples + kept.unsent, kept.underway, kept.centre)
@@ -94,7 +100,7 @@ class Easgd(ServedStrategy):
         return Outcome(params - moved, state, told.staleness, told.samples, told.underway, state.centre)
 
     async def finish(self, peer: Peer, step: int, outcome: Outcome, phases: Phases) -> None:
-        if outcome.state.unsent:
+        if step % self.period:  # even if it has had no samples since: servers number what comes
             await self._meet(peer, step // self.period, outcome.params, outcome.state, phases)
 
     async def leave(self, peer: Peer, step: int) -> None:

@@ -50,22 +50,32 @@ class ParameterServer(ServedStrategy):
         return self.staleness
 
     def refusal(self, workers: int) -> str | None:
-        divides = self.rate == "per_sample" and self.gathers(workers) < workers
-        if divides and self.staleness.divides_by_workers:
+        if self._divides(workers) and self.staleness.divides_by_workers:
             return (
                 f"staleness {self.staleness.kind} divides the rate by {workers} on average, and rate per_sample does "
                 "so again; write rate: as_given, or staleness none, exponential or cut_off"
             )
         return super().refusal(workers)
 
+    def _divides(self, workers: int) -> bool:
+        """Whether an update may use a part of the rate: it has one worker's gradient, or others than stragglers'."""
+        computing = self.computing(workers)
+        fewest = self.synchrony.gathers_without(computing, 1) if self.synchrony.takes(1) else self.gathers(workers)
+        return self.rate == "per_sample" and min(fewest, self.gathers(workers)) < computing
+
     def optimiser(self, given: AnyOptimiser, workers: int) -> AnyOptimiser:
         if self.rate == "as_given":
             return given
-        share = self.gathers(workers) / workers
+        share = self.gathers(workers) / self.computing(workers)
         return given.model_copy(update={"rate": given.rate * share})
 
-    def update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> GradientRule:  # noqa: ARG002
-        return GradientRule(params, optimiser, optimiser.init(params), self.staleness, self.compensation)
+    def update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> GradientRule:
+        """Updates of fewer gradients than planned, as when workers have left, use as much less of the rate.
+
+        Where stragglers decide how many an update has, `as_given` gives each of them the whole rate.
+        """
+        whole = None if self.synchrony.watch and self.rate == "as_given" else self.gathers(workers)
+        return GradientRule(params, optimiser, optimiser.init(params), self.staleness, self.compensation, whole)
 
     def init(self, peer: Peer, params: Vector) -> tuple[Held, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.at_first(peer)

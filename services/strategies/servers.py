@@ -12,11 +12,12 @@ from pydantic import Field
 from services.compressors import to_wire
 from services.device import HostArray, Vector
 from services.layout import Range
+from services.links import last_piece_bytes
 from services.placement import AnyPlacement, Dedicated
 from services.runlog import Phases
 from services.staleness import UNWEIGHTED, AnyStaleness
 from services.strategies import saturation
-from services.strategies.base import Cost, Load, Peer, Predicted, Sent, Strategy
+from services.strategies.base import Cost, Load, Peer, Predicted, Sent, Strategy, spread
 from services.synchronisers import AnySynchroniser, Bsp
 from services.transport.base import Message, Stage, Tag
 from services.transport.vectors import recv_rest, send_vector
@@ -56,7 +57,10 @@ class ServedStrategy(Strategy, ABC):
         return UNWEIGHTED
 
     def gathers(self, workers: int) -> int:
-        return self.synchrony.gathers(workers)
+        return self.synchrony.gathers(self.computing(workers))
+
+    def computing(self, workers: int) -> int:
+        return self.placement.computing(workers)
 
     def refusal(self, workers: int) -> str | None:
         return self.synchrony.refusal(workers) or self.placement.refusal(workers, self.servers)
@@ -72,19 +76,20 @@ class ServedStrategy(Strategy, ABC):
         pushed, answered = [0] * len(nodes), [0] * len(nodes)
         holders = self.placement.holders(nodes[:workers], nodes[workers:])
         for holder, shard in zip(holders, self.shards(workers, entries), strict=True):
-            for worker in nodes[:workers]:
+            for worker in nodes[: self.computing(workers)]:
                 if worker != holder:
                     pushed[worker] += self.number_format.nbytes(shard.size, dtype)
                     answered[holder] += shard.size * np.dtype(dtype).itemsize
-        total = [round((out + back) / self.exchanges_every) for out, back in zip(pushed, answered, strict=True)]
-        answers = tuple(round(back / self.exchanges_every) for back in answered[:workers])
+        total = [spread(out + back, self.exchanges_every) for out, back in zip(pushed, answered, strict=True)]
+        answers = tuple(spread(back, self.exchanges_every) for back in answered[:workers])
         return Sent(workers=tuple(total[:workers]), servers=tuple(total[workers:]), answers=answers)
 
     def predict(self, cost: Cost) -> Predicted:
         """Push and pull of a range do not overlap: a server answers when it has received the whole of it.
 
         In rounds, all workers share the links of the servers at once, and a round ends when as many have computed as an
-        update gathers: the order statistic E[X_(k:n)] where speeds vary. Otherwise a worker has the links to itself
+        update gathers: the order statistic E[X_(k:n)] where speeds vary, with late starts of those that the round
+        before did not wait for (`order_statistics.expected_round`). Otherwise a worker has the links to itself
         until they are saturated, and each has a step of its own (`saturation`): s servers take at most s/(S'β_s)
         vectors per second, and give as many answers. Where the gap is bounded, all go at the pace of the slowest. S' is
         S compressed; β_w is of the slowest worker's link, β_s of the slowest server's, each in the direction that the
@@ -92,14 +97,19 @@ class ServedStrategy(Strategy, ABC):
         Saturation is a lower bound: workers that started together go on pushing together and then wait together. Not
         modelled: the time before a bound is reached, and links that late pushes of backups keep busy.
         """
+        if self.computing(len(cost.workers)) < len(cost.workers):
+            once = _once_promoted(cost, self.computing(len(cost.workers)))
+            dedicated = {"placement": Dedicated(), "servers": len(cost.workers) - len(once.workers)}
+            return self.model_copy(update=dedicated).predict(once)
         return self._in_rounds(cost) if self.synchrony.in_rounds else self._apart(cost)
 
     def _in_rounds(self, cost: Cost) -> Predicted:
         up, down = list(self._up(cost)), list(self._down(cost))
         gathers = self.synchrony.gathers(len(cost.workers))
+        exchange_s = _there_and_back_s(up, down, cost) / self.exchanges_every
         return Predicted(
-            compute_s=cost.computed_s(gathers),
-            exchange_s=_there_and_back_s(up, down, cost) / self.exchanges_every,
+            compute_s=cost.computed_s(gathers, exchange_s),
+            exchange_s=exchange_s,
             formula=self._formula(_TOGETHER),
             counted=gathers / len(cost.workers),
         )
@@ -121,20 +131,23 @@ class ServedStrategy(Strategy, ABC):
         own_s, busy_s = [], []
         for compute_s, worker in zip(cost.expected_s, cost.workers, strict=True):
             pushed, pulled = _of(worker, up, down)
-            own_s.append(self.exchanges_every * compute_s + _there_and_back_s(pushed, pulled, cost))
+            own_s.append(self.exchanges_every * compute_s + _alone_s(worker, pushed, pulled, cost))
             busy_s.append(cost.busy_s([*pushed, *pulled]))
         return tuple(each_s / self.exchanges_every for each_s in saturation.steps_s(own_s, busy_s))
 
     def saturates_at(self, cost: Cost) -> float:
         """Workers n* beyond which more of them gain nothing out of lockstep: s·(t_c·B/S + 2), more with latency.
 
-        There the time of a worker that has all links to itself equals the time in which the links carry everybody's
-        bytes; those grow with n in proportion.
+        There the time of a worker that has all links to itself equals the time in which the links that all share carry
+        everybody's bytes; those grow with n in proportion. s shards of one message each answer in turn, while later
+        ones are still pushed to: then a worker alone is faster, and n* is s·(t_c·B/S + 1) + 1.
         """
         up, down = list(self._up(cost)), list(self._down(cost))
-        alone_s = max(_there_and_back_s(*_of(worker, up, down), cost) for worker in cost.workers)
-        moving_s, round_s = cost.moving_s([*up, *down]), max(cost.expected_s) * self.exchanges_every + alone_s
-        return len(cost.workers) * round_s / moving_s if moving_s else inf
+        alone_s = max(_alone_s(worker, *_of(worker, up, down), cost) for worker in cost.workers)
+        own = {(way, name) for way in ("up", "down") for name in set(cost.workers) - {to for (_, to), _ in up}}
+        shared_s = max((busy for port, busy in cost.busy_s([*up, *down]).items() if port not in own), default=0.0)
+        round_s = max(cost.expected_s) * self.exchanges_every + alone_s
+        return len(cost.workers) * round_s / shared_s if shared_s else inf
 
     def _formula(self, formula: str) -> str:
         """The closed form as it is written."""
@@ -173,10 +186,11 @@ class ServedStrategy(Strategy, ABC):
         What servers needed to update is counted as `update`, the rest as `exchange`.
         """
         fresh = np.empty(vector.shape, vector.dtype)
+        about = Message(Tag(number, Stage.PUSH), samples=samples, update_s=phases.seconds.get("compute", 0.0))
         with phases.span("exchange"):
             async with asyncio.TaskGroup() as group:  # one failure ends the others
                 exchanges = {
-                    shard: group.create_task(self._exchange(peer, number, shard, held[shard], vector, samples, fresh))
+                    shard: group.create_task(self._exchange(peer, about, shard, held[shard], vector, fresh))
                     for shard in self._in_turn(peer.rank, len(held))
                 }
             answers = [exchanges[shard].result() for shard in range(len(held))]
@@ -193,16 +207,30 @@ class ServedStrategy(Strategy, ABC):
         return tuple((rank + 1 + later) % shards for later in range(shards))
 
     async def _exchange(
-        self, peer: Peer, number: int, shard: int, held: Held, vector: Vector, samples: int, fresh: HostArray
+        self, peer: Peer, about: Message, shard: int, held: Held, vector: Vector, fresh: HostArray
     ) -> tuple[Message, Held]:
         """Push one shard its range of the vector and fill that range of `fresh`; the answer's first piece."""
         server, kept = peer.servers[shard], peer.shards[shard]
         payload, memory = self.number_format.compress(kept.of(vector), held.memory)
-        push = Message(Tag(number, Stage.PUSH), version=held.version, samples=samples)
+        push = about._replace(version=held.version)
         await send_vector(peer.transport, server, push, to_wire(payload, peer.device.to_host))
-        reply = await peer.transport.recv(server, Tag(number, Stage.REPLY))
+        reply = await peer.transport.recv(server, Tag(about.tag.step, Stage.REPLY))
         await recv_rest(peer.transport, server, reply, kept.of(fresh))
         return reply, Held(reply.version, memory)
+
+
+def _once_promoted(cost: Cost, computing: int) -> Cost:
+    """Where the first `computing` workers compute the whole batch; shares count as equal."""
+    more = len(cost.workers) / computing
+    return cost.model_copy(
+        update={
+            "workers": cost.workers[:computing],
+            "servers": cost.workers[computing:],
+            "compute_s": max(cost.computes_s[:computing], default=cost.compute_s) * more,
+            "computes_s": tuple(seconds * more for seconds in cost.computes_s[:computing]),
+            "variations": cost.variations[:computing],
+        }
+    )
 
 
 def _of(worker: str, up: Sequence[Load], down: Sequence[Load]) -> tuple[list[Load], list[Load]]:
@@ -216,5 +244,20 @@ def _there_and_back_s(up: Sequence[Load], down: Sequence[Load], cost: Cost) -> f
     return latency_s + cost.moving_s(up) + cost.moving_s(down)
 
 
+def _alone_s(worker: str, up: Sequence[Load], down: Sequence[Load], cost: Cost) -> float:
+    """The same for one worker, whose messages to several shards go out in turn: the first are answered before the last.
+
+    Until its last pushes are through, whose last pieces alone are behind that of the first, shards answer already.
+    """
+    if len(up) < 2:  # noqa: PLR2004 - there is no other
+        return _there_and_back_s(up, down, cost)
+    busy_s = cost.busy_s(up)
+    in_turn = busy_s["up", worker] == max(busy_s.values())
+    last = [(flow, last_piece_bytes(size_bytes, cost.vector_bytes)) for flow, size_bytes in up[1:]]
+    early_s = cost.busy_s(last)["up", worker] if in_turn else 0.0
+    slowest_s = max(cost.moving_s([load]) for load in down)
+    return _there_and_back_s(up, down, cost) - min(early_s, cost.moving_s(down) - slowest_s)
+
+
 _TOGETHER = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
-_APART = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s), n/s·Sβ_s)"
+_APART = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·β_w, n/s·Sβ_s)"

@@ -1,8 +1,9 @@
 """Strategy-Switch: all-reduce until the model has stabilised, then an asynchronous parameter server; or any two others.
 
-N. Provatas, I. Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025. We differ: servers stand
-beside the workers from the start and rest before the switch, so the number of workers stays; training goes on in steps,
-not in epochs; the rule's numbers are a scenario's to choose; the switch works in every direction.
+N. Provatas, I. Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025. We differ: training
+goes on in steps, not in epochs; the rule's numbers are a scenario's to choose; the switch works in every direction.
+Servers stand beside the workers from the start and rest before the switch, so that the number of workers stays; with
+`placement: promoted` workers become servers.
 """
 
 from typing import Literal, Self
@@ -52,7 +53,7 @@ class StrategySwitch(Switching):
         if self.rate == "keep":
             return 1.0
         if self.rate == "keep_per_sample":
-            return self.after.gathers(workers) / self.before.gathers(workers)
+            return _share(self.after, workers) / _share(self.before, workers)
         return self.rate
 
     def settled(self, site: Site, cost: Cost) -> Self:
@@ -68,9 +69,23 @@ class StrategySwitch(Switching):
             return None
         if self.after.rate != "per_sample":
             return f"after has rate {self.after.rate}; what becomes of the rate is said beside it, by the switch's rate"
-        if self.rate == "keep_per_sample" and self.factor(workers) < 1 and self.after.staleness.divides_by_workers:
+        fewer = self.after.gathers(workers) < self.after.computing(workers)
+        if self.rate == "keep_per_sample" and fewer and _divides(self.after) and not _divides(self.before):
             return (
                 f"staleness {self.after.staleness.kind} divides the rate by {workers} on average, and rate "
                 "keep_per_sample does so again; write rate: keep, or staleness none, exponential or cut_off"
             )
         return None
+
+
+def _share(part: Part, workers: int) -> float:
+    """Of the rate of lockstep that gives a sample the same weight in an update of this part.
+
+    As much as an update has of a batch; the whole of it where staleness divides by as much already.
+    """
+    return 1.0 if _divides(part) else part.gathers(workers) / part.computing(workers)
+
+
+def _divides(part: Part) -> bool:
+    """Whether the age of gradients divides the rate by the workers that an update does not have, on average."""
+    return isinstance(part, ParameterServer) and part.staleness.divides_by_workers

@@ -1,8 +1,8 @@
 """What do all strategies have in common that give way to another one during a run?
 
 Two strategies, a rule that says when, and what becomes of the learning rate and of the optimiser's state. The switch
-happens in place: nobody restarts, no sample is lost or seen twice. Until it is committed a run is the first strategy's
-in everything that is said of it; what comes after stands beside it (`after`).
+happens in place: nobody restarts, no gradient is lost or counted twice. Until it is committed a run is the first
+strategy's in everything that is said of it; what comes after stands beside it (`after`).
 """
 
 from abc import ABC, abstractmethod
@@ -21,6 +21,7 @@ from services.errors import ProtocolError
 from services.layout import Range
 from services.optimisers import AnyOptimiser
 from services.optimisers import State as Kept
+from services.placement import Dedicated
 from services.runlog import Phases
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
@@ -108,6 +109,11 @@ class Switching(Strategy, ABC):
     def gathers(self, workers: int) -> int:
         return self.first.gathers(workers)
 
+    def shares_after(self, workers: int) -> tuple[int, ...]:
+        """Of a batch after the switch, by rank, as weights: who is promoted computes no more."""
+        computing = self.second.computing(workers)
+        return (1,) * computing + (0,) * (workers - computing)
+
     def refusal(self, workers: int) -> str | None:
         if self.first == self.second:
             return "before and after are the same; there is nothing to switch"
@@ -116,9 +122,11 @@ class Switching(Strategy, ABC):
 
     def _refusal_after(self, workers: int) -> str | None:
         """Its own rate is not asked: a switch says what becomes of the rate."""
-        if isinstance(self.second, ParameterServer):
-            return self.second.model_copy(update={"rate": "as_given"}).refusal(workers)
-        return self.second.refusal(workers)
+        if not isinstance(self.second, ParameterServer):
+            return self.second.refusal(workers)
+        whole = self.second.model_copy(update={"rate": "as_given", "placement": Dedicated()})
+        placed = self.second.placement.refusal_after(workers, self.second.servers)
+        return placed or whole.refusal(self.second.computing(workers))
 
     def _moves_shards(self, workers: int) -> str | None:
         """Why two strategies with servers are not of the same ones."""
@@ -215,7 +223,7 @@ class Switching(Strategy, ABC):
             size_bytes = shard.size * np.dtype(dtype).itemsize * (moves.params + slots * moves.slots)
             if moves.to == "workers":
                 sent[holder] += size_bytes * sum(worker != holder for worker in nodes[:workers])
-            if moves.to == "servers" and (giver := nodes[loader(number, workers)]) != holder:
+            if moves.to == "servers" and (giver := loader(number, holders, nodes[:workers])) != holder:
                 sent[giver] += size_bytes
         return Sent(workers=tuple(sent.values())[:workers], servers=tuple(sent.values())[workers:])
 
@@ -237,6 +245,12 @@ class Switching(Strategy, ABC):
         await self.first.leave(peer, step)
 
 
-def loader(shard: int, workers: int) -> int:
-    """The rank that loads a server with its range: replicas are equal, so the work is dealt round."""
-    return shard % workers
+def loader(shard: int, holders: Sequence[str], workers: Sequence[str]) -> str:
+    """The worker that loads a server with its range: itself if it is one; else the work is dealt round.
+
+    Args:
+        shard: its number.
+        holders: names of all servers, by shard.
+        workers: names by rank; their replicas are equal.
+    """
+    return holders[shard] if holders[shard] in workers else workers[shard % len(workers)]

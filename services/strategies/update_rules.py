@@ -53,6 +53,7 @@ class GradientRule(UpdateRule):
     state: State
     staleness: AnyStaleness
     compensation: AnyCompensation
+    whole: int | None = None  # gradients that the rate is for, of which fewer use a part; None: any number
     _memory: Memory = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +70,8 @@ class GradientRule(UpdateRule):
         worth = [each.samples * self.staleness.weight(each.staleness) for each in contributions]
         shares = [each / sum(worth) for each in worth]
         gradient = weighted_sum([self._compensated(each) for each in contributions], shares)
-        self.params, self.state = self._scaled(sum(worth) / total).step(self.params, gradient, self.state)
+        weight = sum(worth) / total * self._part(len(contributions))
+        self.params, self.state = self._scaled(weight).step(self.params, gradient, self.state)
 
     def answer(self, worker: int) -> HostArray:  # noqa: ARG002 - all get the same
         return self.params
@@ -78,6 +80,10 @@ class GradientRule(UpdateRule):
         made, self._memory = self.compensation.compensate(pushed.vector, self.params, pushed.read, self._memory)
         gradient: HostArray = made
         return gradient
+
+    def _part(self, gradients: int) -> float:
+        """Of the rate, for so many gradients."""
+        return 1.0 if self.whole is None else gradients / self.whole
 
     def _scaled(self, weight: float) -> AnyOptimiser:
         """The optimiser with a part of its rate."""

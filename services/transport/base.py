@@ -1,10 +1,12 @@
 """The seam between an algorithm and the network: named messages to named nodes."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
 
 Buffer = bytes | memoryview  # contiguous
 
@@ -32,8 +34,7 @@ class Tag(NamedTuple):
     piece: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """At most a transport's `piece_bytes` and what the receiver must know about them; times in virtual seconds."""
 
     tag: Tag
@@ -42,13 +43,24 @@ class Message:
     samples: int = 0  # that went into the payload
     sent_at: float = 0.0  # when the sender's link took it
     passed_at: float = 0.0  # when the sender's link had passed it on
-    update_s: float = 0.0  # how long the sender took to update the parameters that this holds
+    update_s: float = 0.0  # how long the sender took for this: a server to update, a worker to compute
     underway: int = 0  # samples that are in nobody's parameters yet, but will be
 
     @property
     def size(self) -> int:
         """Payload bytes."""
         return memoryview(self.data).nbytes
+
+
+Outcome: TypeAlias = Message | BaseException  # what became of waiting for a message
+Then: TypeAlias = Callable[[Outcome], None]
+
+
+class Awaited(Protocol):
+    """Something that will happen, or be given up."""
+
+    def cancel(self) -> object:
+        """Nobody waits for it any more."""
 
 
 @dataclass(slots=True)
@@ -97,3 +109,29 @@ class Transport(ABC):
             DeadlineExceeded: it did not come within the plan's step timeout.
             Unreachable: the sender is gone.
         """
+
+    def send_soon(self, to: str, message: Message) -> "asyncio.Future[None] | None":
+        """Begin to `send`: for who is no task, since one per message would cost more than the message.
+
+        Returns:
+            None when the link has taken it already; else what is done when it has, and holds the errors of `send`.
+
+        Raises:
+            NetworkError: the stream has ended.
+        """
+        return asyncio.get_running_loop().create_task(self.send(to, message))
+
+    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> Awaited | None:
+        """Begin to `recv`; `then` is called once with the message or the error.
+
+        Returns:
+            None when that has happened already.
+        """
+        receiving = asyncio.get_running_loop().create_task(self.recv(source, tag, into=into))
+        receiving.add_done_callback(partial(_tell, then))
+        return receiving
+
+
+def _tell(then: Then, receiving: "asyncio.Task[Message]") -> None:
+    if not receiving.cancelled():
+        then(receiving.exception() or receiving.result())

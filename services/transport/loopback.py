@@ -1,7 +1,6 @@
 """What does a node send to itself? When a worker serves as well: these messages stay inside and are not counted."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from services.transport.base import Message, Tag, Traffic, Transport
 from services.transport.mailbox import Mailbox
@@ -26,7 +25,7 @@ class LoopbackTransport(Transport):
 
     async def send(self, to: str, message: Message) -> None:
         if to == self._node:
-            return self._mailbox.deliver(to, replace(message, data=bytes(message.data)))  # the sender may change it
+            return self._mailbox.deliver(to, message._replace(data=bytes(message.data)))  # the sender may change it
         self.traffic.count(to, message.size, framing_bytes=0)
         return await self._inner.send(to, message)
 

@@ -2,9 +2,27 @@
 
 import asyncio
 from collections import defaultdict
+from functools import partial
 
 from services.errors import DeadlineExceeded, NetworkError
-from services.transport.base import Message, Tag
+from services.transport.base import Message, Outcome, Tag, Then
+
+
+class _Wanted:
+    """Somebody waits for the first of some messages."""
+
+    __slots__ = ("_mailbox", "deadline", "room", "source", "tags", "then")
+
+    def __init__(self, mailbox: "Mailbox", source: str, tags: tuple[Tag, ...], then: Then, deadline: float) -> None:
+        self._mailbox = mailbox
+        self.source = source
+        self.tags = tags
+        self.then = then
+        self.deadline = deadline
+        self.room: memoryview | None = None  # lent for the payload
+
+    def cancel(self) -> None:
+        self._mailbox.withdraw(self)
 
 
 class Mailbox:
@@ -20,36 +38,36 @@ class Mailbox:
         self._timeout_s = timeout_s
         self._dilation = dilation
         self._waiting: dict[tuple[str, Tag], Message] = {}
-        self._wanted: dict[tuple[str, Tag], asyncio.Future[Message]] = {}
-        self._lent: dict[tuple[str, Tag], memoryview] = {}  # by those who wait, for payloads
+        self._wanted: dict[tuple[str, Tag], _Wanted] = {}
         self._seen: dict[str, set[Tag]] = defaultdict(set)
         self._newest: dict[tuple[str, int], int] = defaultdict(int)
         self._gone: dict[str, NetworkError] = {}
-        self._due: dict[asyncio.Future[Message], tuple[float, tuple[str, tuple[Tag, ...]]]] = {}  # oldest first
+        self._due: dict[_Wanted, None] = {}  # oldest first
         self._watched = False
 
     def deliver(self, source: str, message: Message) -> None:
         """Give the message to whoever waits for it, or keep it; drop a second copy."""
         if not self._is_new(source, message.tag):
             return
-        future = self._wanted.pop((source, message.tag), None)
-        if future is not None and not future.done():
-            future.set_result(message)
-        else:
+        wanted = self._wanted.get((source, message.tag))
+        if wanted is None:
             self._waiting[source, message.tag] = message
+        else:
+            self._settle(wanted, message)
 
     def fail(self, source: str, error: NetworkError) -> None:
         """Nothing more will come from `source`: whoever waits for it is told."""
         self._gone[source] = error
-        for key in [key for key in self._wanted if key[0] == source]:
-            future = self._wanted.pop(key)
-            if not future.done():
-                future.set_exception(error)
+        for wanted in [each for each in self._due if each.source == source]:
+            self._settle(wanted, error)
 
     def lent(self, source: str, tag: Tag, size: int) -> memoryview | None:
         """Memory where whoever waits for this message wants its payload, if it is `size` long; given out once."""
-        room = self._lent.get((source, tag))
-        return self._lent.pop((source, tag)) if room is not None and room.nbytes == size else None
+        wanted = self._wanted.get((source, tag))
+        if wanted is None or wanted.room is None or wanted.room.nbytes != size:
+            return None
+        room, wanted.room = wanted.room, None
+        return room
 
     async def take(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
         """The first message from `source` under one of the tags; `into` is lent meanwhile.
@@ -58,45 +76,62 @@ class Mailbox:
             DeadlineExceeded: none came in time.
             NetworkError: what `fail` was told.
         """
-        for tag in tags:
-            if (message := self._waiting.pop((source, tag), None)) is not None:
-                return message
-        if source in self._gone:
-            raise self._gone[source]
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        for tag in tags:
-            self._wanted[source, tag] = future
-            if into is not None:
-                self._lent[source, tag] = into
-        self._await(future, source, tags)
+        wanted = self.expect(source, tags, partial(_set, future), into)
         try:
             return await future
         finally:
-            del self._due[future]
-            for tag in tags:
-                self._wanted.pop((source, tag), None)
-                self._lent.pop((source, tag), None)
+            if wanted is not None:
+                wanted.cancel()
 
-    def _await(self, future: asyncio.Future[Message], source: str, tags: tuple[Tag, ...]) -> None:
-        """Note until when; one timer serves all who wait, since all wait equally long."""
+    def expect(self, source: str, tags: tuple[Tag, ...], then: Then, into: memoryview | None = None) -> _Wanted | None:
+        """As `take`, but `then` is called with the message or the error: at once, and None returned, if it is here."""
+        if (found := self._found(source, tags)) is not None:
+            then(found)
+            return None
         loop = asyncio.get_running_loop()
-        self._due[future] = loop.time() + self._timeout_s * self._dilation, (source, tags)
-        if not self._watched:
+        wanted = _Wanted(self, source, tags, then, loop.time() + self._timeout_s * self._dilation)
+        wanted.room = into
+        for tag in tags:
+            self._wanted[source, tag] = wanted
+        self._due[wanted] = None
+        if not self._watched:  # one timer serves all who wait, since all wait equally long
             self._watched = True
-            loop.call_at(self._due[future][0], self._look)
+            loop.call_at(wanted.deadline, self._look)
+        return wanted
+
+    def withdraw(self, wanted: _Wanted) -> None:
+        """Nobody waits there any more."""
+        if wanted not in self._due:
+            return
+        del self._due[wanted]
+        for tag in wanted.tags:
+            self._wanted.pop((wanted.source, tag), None)
+
+    def _found(self, source: str, tags: tuple[Tag, ...]) -> Outcome | None:
+        """What has come before anybody asked."""
+        for tag in tags:
+            if (message := self._waiting.pop((source, tag), None)) is not None:
+                return message
+        return self._gone.get(source)
+
+    def _settle(self, wanted: _Wanted, outcome: Outcome) -> None:
+        if wanted in self._due:
+            self.withdraw(wanted)
+            wanted.then(outcome)
 
     def _look(self) -> None:
         """Give up on whoever has waited too long; come back for the next one."""
         loop = asyncio.get_running_loop()
         self._watched = False
-        for future, (deadline, (source, tags)) in list(self._due.items()):
-            if deadline > loop.time():
+        for wanted in list(self._due):
+            if wanted.deadline > loop.time():
                 self._watched = True
-                loop.call_at(deadline, self._look)
+                loop.call_at(wanted.deadline, self._look)
                 return
-            if not future.done():
-                names = ", ".join(str(tuple(tag)) for tag in tags)
-                future.set_exception(DeadlineExceeded(f"no message {names} from {source} within {self._timeout_s:g} s"))
+            names = ", ".join(str(tuple(tag)) for tag in wanted.tags)
+            late = f"no message {names} from {wanted.source} within {self._timeout_s:g} s"
+            self._settle(wanted, DeadlineExceeded(late))
 
     def _is_new(self, source: str, tag: Tag) -> bool:
         """Whether this is the first copy; forgets tags that can no longer come."""
@@ -108,3 +143,12 @@ class Mailbox:
             self._seen[source] = {known for known in seen if known.stage != tag.stage or known.step >= tag.step - 1}
         self._seen[source].add(tag)
         return True
+
+
+def _set(future: "asyncio.Future[Message]", outcome: Outcome) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Message):
+        future.set_result(outcome)
+    else:
+        future.set_exception(outcome)

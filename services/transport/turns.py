@@ -17,10 +17,16 @@ class Turns:
         self._small: deque[asyncio.Future[None]] = deque()
         self._large: deque[asyncio.Future[None]] = deque()
 
+    def take_now(self) -> bool:
+        """Whether it could be had without waiting; then `give_back` must follow."""
+        if self._taken:
+            return False
+        self._taken = True
+        return True
+
     async def take(self, size: int) -> None:
         """Return when a message of `size` bytes may be written; `give_back` must follow."""
-        if not self._taken:
-            self._taken = True
+        if self.take_now():
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._small if size <= SMALL_BYTES else self._large).append(turn)

@@ -1,7 +1,6 @@
 """Vectors as messages: cut into pieces that a transport likes to carry, and put together again."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +20,7 @@ async def send_vector(transport: Transport, to: str, first: Message, vector: Hos
         await transport.send(to, first)
     for number, piece in enumerate(pieces(vector, transport.piece_bytes)):
         tag = first.tag._replace(piece=number)
-        await transport.send(to, replace(first, tag=tag, data=piece.data.cast("B")))
+        await transport.send(to, first._replace(tag=tag, data=piece.data.cast("B")))
 
 
 async def recv_rest(transport: Transport, source: str, first: Message, out: HostArray) -> None:

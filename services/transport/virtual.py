@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from services.clock import VirtualClock
 from services.conditions import Conditions
 from services.links import FINE_QUANTUM_BYTES, QUANTUM_BYTES, Passage, Port, goodput
 from services.network import Network
-from services.transport.base import Message, Tag, Traffic, Transport
+from services.transport.base import Awaited, Message, Tag, Then, Traffic, Transport
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import FluidLink, Ports
 
@@ -75,9 +74,12 @@ class VirtualTransport(Transport):
 
     async def send(self, to: str, message: Message) -> None:
         self.traffic.count(to, message.size, framing_bytes=0)
-        message = replace(message, data=bytes(message.data))  # the sender may go on to change it
+        message = message._replace(data=bytes(message.data))  # the sender may go on to change it
         async with self._fabric.links[self._node].leaving(to, message.size) as passage:
-            self._fabric.carry(self._node, to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
+            self._fabric.carry(self._node, to, message._replace(sent_at=passage.begins, passed_at=passage.ends))
 
     async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:  # noqa: ARG002
         return await self._fabric.mailboxes[self._node].take(source, *tags)
+
+    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> Awaited | None:  # noqa: ARG002
+        return self._fabric.mailboxes[self._node].expect(source, (tag,), then)

@@ -3,14 +3,13 @@
 import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 from services.clock import Clock
 from services.identity import Identity
 from services.links import Passage
 from services.plan import Address
-from services.transport.base import Message, Tag, Traffic, Transport
+from services.transport.base import Awaited, Message, Tag, Then, Traffic, Transport
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import Shaping
 
@@ -77,10 +76,13 @@ class WiredTransport(Transport):
         if self._shaping is None:
             return await self._write(to, message)
         async with self._shaping.leaving(to, message.size) as passage:
-            return await self._write(to, replace(message, sent_at=passage.begins, passed_at=passage.ends))
+            return await self._write(to, message._replace(sent_at=passage.begins, passed_at=passage.ends))
 
     async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
         return await self._mailbox.take(source, *tags, into=into)
+
+    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> Awaited | None:
+        return self._mailbox.expect(source, (tag,), then, into)
 
     async def _arrive(self, source: str, message: Message) -> None:
         """Deliver a message when its link has carried it; returns when the next one may come in."""

@@ -7,6 +7,7 @@ long. Both data planes speak it: gRPC in one buffer per message, TCP as a stream
 """
 
 import struct
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -22,8 +23,11 @@ _SIZE_BITS = 35  # of a payload's length: five bytes of a varint
 
 # Key and value of the header as a whole, of its ten fields, of the pad; then the key of the payload and its length.
 _PREFIX = struct.Struct("<BB BQ BIBIBI BQBQ BdBdBd BQ BB8x B5s")
+_FIXED = struct.Struct("<BB B8x B4xB4xB4x B8xB8x B8xB8xB8x B8x BB8x B5x")  # of the same bytes what never changes,
+_VALUES = struct.Struct("<xx xQ xIxIxI xQxQ xdxdxd xQ xx8x x5s")  # and what does
 _KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x72, 0x7A)
-_HEADER_BYTES, _PAD_BYTES, _PAD_AT = 78, 8, 23
+_HEADER_BYTES, _PAD_BYTES = 78, 8
+_AS_OURS = (_KEYS[0], _HEADER_BYTES, *_KEYS[1:12], _PAD_BYTES, _KEYS[12])
 
 
 def encode(message: Message) -> bytes:
@@ -80,28 +84,24 @@ def parse(part: Buffer | bytearray) -> Values:
 
 def size_of(values: Values) -> int:
     """Bytes of the payload that a prefix announces."""
-    a, b, c, d, e = values[-1]
-    return int(a & 0x7F | (b & 0x7F) << 7 | (c & 0x7F) << 14 | (d & 0x7F) << 21 | e << 28)
+    return _size(values[-1])
 
 
 def tag_of(values: Values) -> Tag:
     """The name of the message."""
-    return Tag(values[3], values[5], values[7], values[9])
+    return Tag(*values[:4])
 
 
 def message_of(values: Values, payload: Buffer) -> Message:
     """The message of a prefix and of the payload behind it."""
-    _, version, _, samples, _, sent, _, passed, _, update, _, underway, *_ = values[10:]
-    return Message(tag_of(values), payload, version, samples, sent, passed, update, underway)
+    return Message(Tag(*values[:4]), payload, *values[4:10])
 
 
 def _values(part: Buffer | bytearray) -> Values | None:
-    """Keys and values in turn; None when no node has written this: protobuf leaves the pad and zeros away."""
-    if len(part) < PREFIX_BYTES:
+    """Tag, version and so on in their order; None when no node has written this: protobuf leaves pad and zeros away."""
+    if len(part) < PREFIX_BYTES or _FIXED.unpack_from(part) != _AS_OURS:
         return None
-    values = _PREFIX.unpack_from(part)
-    ours = values[::2] == _KEYS and values[1] == _HEADER_BYTES and values[_PAD_AT] == _PAD_BYTES
-    return values if ours else None
+    return _VALUES.unpack_from(part)
 
 
 def _by_protobuf(part: bytes) -> Message:
@@ -118,6 +118,14 @@ def _by_protobuf(part: bytes) -> Message:
     return Message(tag, found.data, header.version, header.samples, *rest)
 
 
+@lru_cache(maxsize=1024)
+def _size(length: bytes) -> int:
+    """What `_length` has written."""
+    a, b, c, d, e = length
+    return a & 0x7F | (b & 0x7F) << 7 | (c & 0x7F) << 14 | (d & 0x7F) << 21 | e << 28
+
+
+@lru_cache(maxsize=1024)  # vectors are cut into pieces of few sizes
 def _length(size: int) -> bytes:
     """A varint that always has five bytes: seven bits in each, the lowest first; all but the last say that more come.
 

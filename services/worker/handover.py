@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from services.control import Control, Held, Round, Ruling
+from services.data import Weights
 from services.device import HostArray
 from services.errors import NetworkError, first
-from services.handover import digests, give, take
+from services.handover import Patience, digests, give, take
 from services.layout import Range
 from services.optimisers import State as Kept
 from services.strategies import Outcome, Peer, ServedStrategy, Switching
@@ -32,7 +33,9 @@ class HandOver:
     strategy: Switching
     before: Peer
     after: Peer
+    shares: Weights  # of a batch after the switch, by rank
     control: Control
+    patience: Patience
 
     async def run(self, step: int, outcome: Outcome, samples: int) -> tuple[Ruling, Outcome]:
         """How it ended, and what to go on with: after an abort what was given, else what the next strategy begins with.
@@ -46,10 +49,11 @@ class HandOver:
         if isinstance(self.strategy.first, ServedStrategy):
             for server in self.before.servers:
                 await self.before.transport.send(server, Message(Tag(step, Stage.HAND_OVER)))
+        ends = self.patience.ends
         stopped = replace(self._held("stopped", model), step=step, version=step, samples=samples)
         ruling = await self.control.hand_over(stopped)
         if ruling.verb == "load":
-            ruling, model = await self._load(step, ruling, model)
+            ruling, model = await self._load(step, ruling, model, ends)
         return ruling, outcome if ruling.verb == "abort" else self._begin(ruling, model)
 
     def _model(self, step: int, outcome: Outcome) -> Model:
@@ -72,10 +76,11 @@ class HandOver:
     def _ranges(self, model: Model) -> tuple[Range, ...]:
         return tuple(self.before.shards) or (Range(0, model.params.size),)
 
-    async def _load(self, step: int, ruling: Ruling, model: Model) -> tuple[Ruling, Model]:
+    async def _load(self, step: int, ruling: Ruling, model: Model, ends: float) -> tuple[Ruling, Model]:
         failed: Held | None = None
         try:
-            model = await self._exchange(step, ruling, model)
+            async with self.patience.until(ends):
+                model = await self._exchange(step, ruling, model)
         except* NetworkError as errors:
             failed = Held(self.node, "loaded", failure=str(first(errors)))
         return await self.control.hand_over(failed or self._held("loaded", model)), model
@@ -91,7 +96,7 @@ class HandOver:
         vectors = [model.params, *(model.kept.slots if model.kept and self.strategy.moves.slots else ())]
         async with asyncio.TaskGroup() as group:
             for shard, (server, kept) in enumerate(zip(self.before.servers, self.before.shards, strict=True)):
-                if loader(shard, len(self.before.workers)) == self.before.rank:
+                if loader(shard, self.before.servers, self.before.workers) == self.node:
                     own = [kept.of(vector) for vector in vectors]
                     group.create_task(give(self.before.transport, server, step, own))
 

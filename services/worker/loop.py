@@ -9,6 +9,7 @@ from math import ceil
 
 from services.clock import Clock
 from services.control import Control, Epoch, Verdict
+from services.data import Weights
 from services.datasets import Data
 from services.device import HostArray, Vector
 from services.pacing import Computed, Pace, is_missed
@@ -41,10 +42,11 @@ WARM_UPS = 3
 
 @dataclass
 class Tally:
-    """What a worker adds up: losses of the current epoch, deadlines of the run."""
+    """What a worker adds up: losses of the current epoch, steps and deadlines of the run."""
 
     loss_sum: float = 0.0
     loss_samples: int = 0
+    steps: int = 0
     deadlines: int = 0
     missed: int = 0
 
@@ -52,6 +54,10 @@ class Tally:
         """Add the mean loss of some samples."""
         self.loss_sum += loss * samples
         self.loss_samples += samples
+
+    def next_epoch(self) -> "Tally":
+        """The same of the run, nothing of an epoch."""
+        return Tally(steps=self.steps, deadlines=self.deadlines, missed=self.missed)
 
     def met(self, *, missed: bool) -> None:
         """Add a deadline."""
@@ -65,8 +71,14 @@ class Phase:
 
     strategy: Strategy
     peer: Peer
+    shares: Weights  # of a batch, by rank
     first: int = 0  # step
     samples: int = 0  # in the parameters before it
+
+    @property
+    def computes(self) -> bool:
+        """Whether this worker has anything to do in it."""
+        return self.shares[self.peer.rank] > 0
 
 
 @dataclass
@@ -93,7 +105,7 @@ class Worker:
         """
         task, device = self.data.task, self.peer.device
         params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.order.share(0, self.peer.rank, (1,) * self.plan.workers)
+        share = self.plan.order.share(0, self.peer.rank, self.phase.shares)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UPS):
             await self.pace.learn(lambda: self._mathematics(params, x, y))
@@ -123,12 +135,17 @@ class Worker:
                 if verdict.hand_over:
                     step, outcome = await self._hand_over(step, outcome)
         steps.flush()
-        await self.strategy.finish(self.peer, step, outcome, Phases(self.clock))
-        await self.strategy.leave(self.peer, step)
+        await self._leave(step, outcome)
         for waiting in (stopped, summoned):
             waiting.cancel()
             with suppress(asyncio.CancelledError):
                 await waiting
+
+    async def _leave(self, step: int, outcome: Outcome) -> None:
+        """Take leave of those who wait for its steps."""
+        if self.phase.computes:
+            await self.strategy.finish(self.peer, step, outcome, Phases(self.clock))
+            await self.strategy.leave(self.peer, step)
 
     @property
     def strategy(self) -> Strategy:
@@ -143,11 +160,13 @@ class Worker:
     def _goes_on(self, step: int, outcome: Outcome) -> bool:
         """Whether the budget has a step left for this worker.
 
-        In lockstep everybody does as many. Otherwise fast workers do more: the budget is spent when all that is left of
-        its samples is being computed by the others. Who does not hear how many these are takes every other worker to
-        have as many as in its own last step.
+        Who only serves from a switch on has none. In lockstep everybody does as many. Otherwise fast workers do more:
+        the budget is spent when all that is left of its samples is being computed by the others. Who does not hear how
+        many these are takes every other worker to have as many as in its own last step.
         """
         budget = self.plan.epochs * self.plan.train_samples
+        if not self.phase.computes:
+            return False
         if self.strategy.synchronous:
             return self._samples(step) < budget
         return not step or outcome.samples + self._underway(step, outcome) < budget
@@ -162,7 +181,7 @@ class Worker:
         if outcome.underway is not None:
             return outcome.underway
         order = self.plan.order
-        own = len(order.share(step - 1, self.peer.rank, (1,) * self.plan.workers))
+        own = len(order.share(step - 1, self.peer.rank, self.phase.shares))
         return len(order.indices(step - 1)) - own
 
     async def _stopped(self) -> None:
@@ -196,7 +215,7 @@ class Worker:
         ruling, outcome = await switch.run(step, outcome, known)
         if ruling.verb == "commit":
             step = ruling.step
-            self.phase = Phase(switch.strategy.second, switch.after, step, ruling.samples)
+            self.phase = Phase(switch.strategy.second, switch.after, switch.shares, step, ruling.samples)
             self.log.point("node_hash", _sha256(self.peer.device.to_host(outcome.params)), step=step)
         told = {
             "verb": ruling.verb,
@@ -217,6 +236,7 @@ class Worker:
         loss, gradient, computed = await self._gradient(step, params, phases)
         outcome = await self.strategy.step(self.peer, step, params, gradient, state, phases)
         self.tally.lost(loss, gradient.samples)
+        self.tally.steps += 1
         spent, step_s = phases.seconds, self.clock.now() - started
         if computed.late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
             self.tally.met(missed=is_missed(self.clock, computed.late_s, spent["compute"], step_s))
@@ -246,7 +266,7 @@ class Worker:
     ) -> tuple[float, Gradient, Computed[tuple[float, Vector]]]:
         """Mean loss and gradient of this worker's share of the batch, and when they came."""
         with phases.span("data"):
-            share = self.plan.order.share(step, self.peer.rank, (1,) * self.plan.workers)
+            share = self.plan.order.share(step, self.peer.rank, self.phase.shares)
             x = self.peer.device.to_device(self.data.train_x[share])
             y = self.peer.device.to_device(self.data.train_y[share])
         with phases.span("compute"):
@@ -265,7 +285,7 @@ class Worker:
         digest = _sha256(host)
         if self.strategy.synchronous:
             self.log.point("node_hash", digest, step=steps)
-        tally, self.tally = self.tally, Tally(deadlines=self.tally.deadlines, missed=self.tally.missed)
+        tally, self.tally = self.tally, self.tally.next_epoch()
         return await self.control.end_epoch(
             Epoch(
                 node=self.me.name,

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from analysis.folder import RunFolder, TrialFolder
-from analysis.table import TrialTable, read_trial
+from analysis.table import RunTable, TrialTable, read_run, read_trial
+from services.plan import Nowhere, make_plan
+from services.scenario import Scenario
+from services.simulate import simulate_into
 
 STEP = {
     "step": 0, "epoch": 0, "start_s": 0.0, "step_s": 1.0, "data_s": 0.0, "compute_s": 0.6, "exchange_s": 0.4,
@@ -81,6 +84,46 @@ def make_trial(tmp_path: Path) -> Callable[..., TrialTable]:
         return read_trial(folder)
 
     return make
+
+
+@pytest.fixture
+def rehearse(tmp_path: Path) -> Callable[..., RunTable]:
+    """Runs strategies in virtual time and reads what they left."""
+
+    def run(
+        strategies: dict[str, Any],
+        workers: int = 4,
+        rate: str = "100mbit",
+        workload: dict[str, Any] | None = None,
+        besides: dict[str, Any] | None = None,
+        **worker: Any,
+    ) -> RunTable:
+        links = {"uplink": rate, "downlink": rate}
+        document = {
+            "name": "switching",
+            "workload": {
+                "dataset": {"kind": "digits"},
+                "model": {"kind": "mlp", "hidden": [16]},
+                "optimiser": {"kind": "momentum", "rate": 0.05},
+                "batch": 240,
+                "epochs": 4,
+                **(workload or {}),
+            },
+            "cluster": {"workers": workers, "worker": {"throughput": "1000/s", **links, **worker}, "server": links},
+            "strategies": strategies,
+            "baseline": False,
+            **(besides or {}),
+        }
+        for trial in Scenario.decode(document).trials():
+            plan = make_plan(trial, "run", "simulated", Nowhere())
+            logs = tmp_path / "trials" / plan.trial / "logs"
+            logs.mkdir(parents=True)
+            simulate_into(plan, logs)
+            (logs.parent / "plan.json").write_text(plan.model_dump_json())
+            (logs.parent / "status.json").write_text(json.dumps({"status": "success", "engine": "simulated"}))
+        return read_run(RunFolder(tmp_path))
+
+    return run
 
 
 # --- a plausible run: equal workers, alpha-beta links, a loss that falls with samples and suffers from staleness ---
@@ -247,7 +290,8 @@ class Rehearsal:
         for node, each in self.plan["bytes_per_step"].items():
             deadlines = {"deadlines": steps, "missed_deadlines": int(node == "worker-0" and steps > 100)}
             sent = {"payload_bytes_sent": round(each * steps), "messages_sent": 6 * steps}
-            self.logs[node].append(mllog("node_stop", sent | deadlines, self.clock_s, node))
+            done = {"steps": steps} if node.startswith("worker") else {}
+            self.logs[node].append(mllog("node_stop", sent | done | deadlines, self.clock_s, node))
 
 
 def status_of(plan: dict[str, Any]) -> dict[str, Any]:
@@ -289,6 +333,7 @@ def write_run(
     folder = RunFolder(root / "quickstart" / "20260101T000000Z-abcd")
     (folder.path / "trials").mkdir(parents=True)
     (folder.path / "scenario.yaml").write_text(SCENARIO)
+    (folder.path / "resolved.yaml").write_text(SCENARIO)
     manifest = {"versions": {"ensayo": "0.1.0", "python": "3.11"}, "engine": "simulated", "seeds": [1]}
     (folder.path / "manifest.json").write_text(json.dumps(manifest))
     for index, (label, count, repeat, labels) in enumerate(

@@ -347,6 +347,27 @@ def test_an_event_that_was_due_must_have_happened(
     assert event_lateness(make_trial(logs, events=[event])).level == level
 
 
+@pytest.mark.parametrize(
+    ("steps", "what", "level"),
+    [
+        ((5, 20), "pause", VALID),  # a slow worker, or one that only serves by then
+        ((20, 20), "pause", INVALID),
+        ((5, 20), "link", INVALID),  # whoever comes to the step first begins it for all
+        ((5, 5), "link", VALID),
+    ],
+)
+def test_an_event_at_a_step_is_due_when_those_come_to_it_who_begin_it(
+    make_trial: MakeTrial, steps_line: Line, steps: tuple[int, int], what: str, level: Level
+) -> None:
+    """Out of lockstep workers do as many steps as they can: what one never came to is not missing."""
+    slower = {"kind": "link", "of": ["worker-0"], "uplink": "1mbit"}
+    happening = {"pause": PAUSE, "link": slower}[what] | {"at": {"step": 10}}
+    event = {"number": 0, "time_s": None, "step": 10, "what": happening}
+    logs = {f"worker-{rank}": [steps_line([{}] * done, f"worker-{rank}")] for rank, done in enumerate(steps)}
+
+    assert event_lateness(make_trial(logs, events=[event], nodes=NODES)).level == level
+
+
 def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, line: Line) -> None:
     """Whoever applies events logs a failure without a lateness."""
     value = {"number": 0, "kind": "pause", "planned_s": 1.0, "applied_s": 1.0, "lateness_s": None, "phase": "begin"}

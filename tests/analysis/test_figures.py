@@ -1,8 +1,10 @@
 """Figures: nothing that is drawn may lie outside the frame."""
 
 import json
+import pickle
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +12,25 @@ import pytest
 from matplotlib.axes import Axes
 
 from analysis import report
+from analysis.checks.verdict import Level
 from analysis.figures import FIGURES, Drawing, Run
+from analysis.figures.balance import SHAPES
 from analysis.figures.efficiency import efficiency
+from analysis.figures.laws import laws
 from analysis.figures.learning import learning
 from analysis.figures.predicted import predicted
 from analysis.figures.predicted_speedup import predicted_speedup
+from analysis.figures.quality import quality
+from analysis.figures.save import save
+from analysis.figures.speedup import caption, speedup
 from analysis.figures.step_breakdown import step_breakdown
 from analysis.folder import RunFolder, TrialFolder
+from analysis.headline import headline
+from analysis.metrics.speedup import Point
+from analysis.plan import PlanView
 from analysis.summary import judge, summarise
-from analysis.table import read_run
+from analysis.table import RunTable, read_run
+from analysis.wording import number
 
 RunWriter = Callable[..., RunFolder]
 PIXEL = 1.0  # about half a line's width
@@ -26,15 +38,16 @@ PIXEL = 1.0  # about half a line's width
 
 @pytest.fixture
 def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Callable[..., list[Drawing]]:
-    """All drawings of a run on 1, 2 and 4 workers under two conditions, with a slow-down in each that lasts."""
+    """All drawings of a run on 1, 2, 4 and 8 workers under two conditions, with a slow-down in each that lasts."""
 
     def drawn(*strategies: str) -> list[Drawing]:
-        folder = make_run(strategies=strategies, conditions=("100mbit", "10mbit"))
+        folder = make_run(strategies=strategies, conditions=("100mbit", "10mbit"), workers=(1, 2, 4, 8))
         for trial in folder.trials:
             _slow_down(trial, line)
         _switch(folder.trials[-1], line)
+        _end_worse(folder.trials[-1], line)
         table = read_run(folder)
-        return report.draw(Run(table, summarise(table, judge(table))))
+        return list(report.draw(Run(table, summarise(table, judge(table)))))
 
     return drawn
 
@@ -47,6 +60,12 @@ def _slow_down(trial: TrialFolder, line: Callable[..., str]) -> None:
     applied = {"number": 0, "kind": "slowdown", "planned_s": 0.2, "applied_s": 0.2, "lateness_s": 0.0, "phase": "begin"}
     with trial.log("worker-0").open("a") as log:
         log.write(line("event_applied", applied | {"by": "worker-0"}, 100.2, "worker-0") + "\n")
+
+
+def _end_worse(trial: TrialFolder, line: Callable[..., str]) -> None:
+    """Its last evaluation is of another quality than what the other condition ends at."""
+    with trial.log("coordinator").open("a") as log:
+        log.write(line("eval_metrics", {"accuracy": 0.5, "loss": 1.5}, 200.0, step=99, samples_count=1000) + "\n")
 
 
 def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:
@@ -67,8 +86,19 @@ def test_all_lines_lie_inside_their_frame(unlike: Callable[..., list[Drawing]], 
 
     outside = [f"{drawing.name}: {found}" for drawing in drawings for found in _outside(drawing)]
 
-    assert len(drawings) == len(FIGURES)
+    assert {drawing.name for drawing in drawings} == {draw.__name__ for draw in FIGURES}
     assert outside == []
+
+
+def test_another_process_saves_the_same_bytes(unlike: Callable[..., list[Drawing]], tmp_path: Path) -> None:
+    """Figures of a large run are saved by whichever process has time; a drawing must stand being sent to it."""
+    for drawing in unlike("ring", "ps_asp"):
+        sent = pickle.loads(pickle.dumps(drawing))  # noqa: S301 - our own
+
+        ours, theirs = save(drawing, tmp_path / "here"), save(sent, tmp_path / "there")
+
+        for ending in (".svg", ".png", ".csv", ".json"):
+            assert ours.with_suffix(ending).read_bytes() == theirs.with_suffix(ending).read_bytes(), drawing.name
 
 
 def _outside(drawing: Drawing) -> Iterator[str]:
@@ -122,7 +152,72 @@ def test_speedups_stand_beside_those_of_the_closed_forms(make_run: Callable[...,
     for kind in [key for key in told if key[1] > 1]:
         assert shown["predicted_speedup"][kind] == pytest.approx(told[kind] / told["baseline", 1])
         assert shown["measured_speedup"][kind] == pytest.approx(rates[kind] / rates["baseline", 1])
-    assert re.match(r"Ring: \S+ times on 4 workers, the closed form says \S+", drawing.title)
+    title = r"Ring on 4 workers: \S+ times the samples per second of one worker alone, the closed form says \S+"
+    assert re.match(title, drawing.title)
+
+
+PUBLISHED = """
+published:
+  - strategy: ring
+    source: a study
+    points: [{workers: 2, measured: 1.5}, {workers: 4, measured: 1.25, predicted: 3.75}]
+"""
+
+
+def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..., RunFolder]) -> None:
+    """A study that is repeated says more when its own numbers are in sight: in the figure, its table and in words."""
+    folder = make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4))
+    with (folder.path / "scenario.yaml").open("a") as scenario:
+        scenario.write(PUBLISHED)
+    table = read_run(folder)
+    numbers = summarise(table, judge(table))
+
+    drawing = predicted_speedup(Run(table, numbers))
+
+    assert drawing is not None
+    assert list(_outside(drawing)) == []
+    shown = drawing.data.set_index(["strategy", "workers"])
+    assert list(shown.loc[("ring", 4), ["published_measured", "published_predicted"]]) == [1.25, 3.75]
+    assert shown["published_measured"].count() == 2
+    assert "a study" in drawing.caption
+    ours = shown.loc[("ring", 4)]
+    assert (
+        "Ring: others published 1.25 times on 4 workers (a study), where their own model says 3.75; "
+        f"here {number(ours['measured_speedup'])}, and our form says {number(ours['predicted_speedup'])}."
+    ) in headline(numbers)
+
+
+def test_bases_under_several_conditions_are_named_with_them(make_run: Callable[..., RunFolder]) -> None:
+    """Two times of one worker alone mean nothing to a reader who can't tell which is whose."""
+    table = read_run(make_run(strategies=("ring",), workers=(2, 4), baseline=False))
+    run = Run(table, summarise(table, judge(table)))
+    (curve,) = run.summary.curves
+    slow, fast = (
+        replace(curve, condition=f"uplink {rate}", base=replace(curve.base, seconds=seconds))
+        for rate, seconds in (("10mbit", 20.0), ("100mbit", 4.0))
+    )
+
+    drawing = speedup(run)
+
+    assert "ring on 2 workers with uplink 10mbit, 20.0 s" in caption([slow, fast])
+    assert "ring on 2 workers with uplink 100mbit, 4.00 s" in caption([slow, fast])
+    assert drawing is not None
+    assert drawing.title.startswith("ring gets ")  # "scales best" of one: better than whom?
+    assert " with " not in drawing.caption
+
+
+@pytest.mark.parametrize(
+    ("called", "told"), [("baseline", "of each curve one worker alone, 1.00 to 7.00 s"), ("ring", "its smallest size")]
+)
+def test_many_bases_are_told_together_by_what_they_are(
+    make_run: Callable[..., RunFolder], called: str, told: str
+) -> None:
+    """Under seven conditions one worker alone takes seven times; it is no size of any of the curves."""
+    table = read_run(make_run(strategies=("ring",), workers=(2, 4)))
+    (curve,) = summarise(table, judge(table)).curves
+    bases = [replace(curve.base, strategy=called, seconds=float(time_s)) for time_s in range(1, 8)]
+
+    assert told in caption([replace(curve, base=base, condition=f"delay {base.seconds}s") for base in bases])
 
 
 def test_no_speedup_is_foretold_for_one_number_of_workers(make_run: Callable[..., RunFolder]) -> None:
@@ -144,6 +239,26 @@ def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: C
 
     assert drawing is not None
     assert re.match(r"ring \(uplink 100mbit\) keeps .*; ring \(uplink 10mbit\) keeps ", drawing.title)
+
+
+def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: Callable[..., RunFolder]) -> None:
+    """The knee of a sweep: a mean over repeats, and every repeat beside it."""
+    folder = make_run(strategies=("ring",), workers=(2,), conditions=("100mbit", "10mbit"), repeats=2, baseline=False)
+    log = folder.trials[-1].log("coordinator")
+    lines = log.read_text().splitlines()
+    last = max(number for number, line in enumerate(lines) if "eval_metrics" in line)
+    lines[last] = re.sub(r'"accuracy": [0-9.]+', '"accuracy": 0.5', lines[last])
+    log.write_text("\n".join(lines) + "\n")
+    table = read_run(folder)
+
+    drawing = quality(Run(table, summarise(table, judge(table))))
+
+    assert drawing is not None
+    ends = drawing.data["accuracy"]
+    assert len(ends) == 4
+    assert ends.iloc[-1] == 0.5
+    worse, better = f"{ends[2:].mean():.3f} with uplink 10mbit", f"{ends[:2].mean():.3f} with uplink 100mbit"
+    assert drawing.title == f"Ring ends at accuracy {worse}, {better}"
 
 
 def _twice_as_long(trial: TrialFolder) -> None:
@@ -185,3 +300,118 @@ def test_many_strategies_keep_their_names_inside_the_page(make_run: Callable[...
     assert shown.x1 <= page.x1
     assert shown.y0 >= max(axes.get_window_extent().y1 for axes in drawing.figure.axes)
     assert len({str(patch.get_facecolor()) for patch in key.get_patches()}) == 15
+
+
+@pytest.mark.parametrize("figure", [speedup, efficiency])
+def test_balance_points_are_marked_on_the_curves(
+    make_run: Callable[..., RunFolder], figure: Callable[[Run], Drawing | None]
+) -> None:
+    """One hollow mark per pick, at its number of workers, and its rule in the row of that point."""
+    table = read_run(make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4)))
+    numbers = summarise(table, judge(table))
+
+    drawing = figure(Run(table, numbers))
+
+    assert drawing is not None
+    assert len(numbers.balance) > 2
+    drawn = [line for axes in drawing.figure.axes for line in axes.lines if line.get_markerfacecolor() == "none"]
+    marked = sorted((str(line.get_marker()), int(line.get_xdata()[0])) for line in drawn)
+    assert marked == sorted((SHAPES[pick.rule][0], pick.workers) for pick in numbers.balance)
+    told = {
+        (row.strategy, row.workers, rule)
+        for row in drawing.data.itertuples()
+        for rule in row.balance.split("; ")
+        if rule
+    }
+    assert told == {(pick.strategy, pick.workers, pick.rule) for pick in numbers.balance}
+
+
+def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
+    """It says on which run the figure stands, and that it is no MLPerf result: the end must not be cut."""
+    table = read_run(make_run(strategies=("ring",), workers=(2,)))
+    told = replace(
+        summarise(table, judge(table)),
+        scenario="mlperf-like-lenet",
+        rungs={each: ["transport", "unknown"] for each in ("rate", "delay")},
+    )
+
+    drawing = step_breakdown(Run(table, replace(told, engine="local", verdict=Level.DEGRADED)))
+
+    assert drawing is not None
+    drawing.figure.draw_without_rendering()
+    below = drawing.figure.texts[-1]
+    assert below.get_text().endswith("not an MLPerf result")
+    assert below.get_window_extent().x1 <= drawing.figure.bbox.x1
+    assert below.get_window_extent().y0 >= 0
+
+
+def amdahl_of(point: Point, serial: float) -> Point:
+    """The point where Amdahl's law puts it."""
+    return replace(point, rate_speedup=1 / (serial + (1 - serial) / point.workers))
+
+
+def test_laws_find_the_serial_share_that_a_strategy_has(make_run: Callable[..., RunFolder]) -> None:
+    """A tenth that nobody shares: Amdahl's law says so, and USL that it is contention."""
+    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
+    numbers = summarise(table, judge(table))
+    (curve,) = numbers.curves
+    followed = replace(curve, points=[amdahl_of(point, 0.1) for point in curve.points])
+
+    drawing = laws(Run(table, replace(numbers, curves=[followed])))
+
+    assert drawing is not None
+    found = drawing.data.set_index(["law", "quantity"])
+    for law, quantity in (("Amdahl", "serial share"), ("USL", "contention")):
+        row = found.loc[(law, quantity)]
+        assert row["value"] == pytest.approx(0.1, rel=1e-2)
+        assert row["ci_low"] <= row["value"] <= row["ci_high"]
+    assert found.loc[("Gustafson", "serial share"), "residual"] > 0.05
+    assert set(drawing.data["largest_seen"][drawing.data["law"] != "computing"]) == {8.0}
+
+
+def test_curves_that_have_no_panel_are_named(make_run: Callable[..., RunFolder]) -> None:
+    """Who looks for the seventh of seven strategies hears that its laws are nowhere."""
+    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
+    numbers = summarise(table, judge(table))
+    seven = [replace(numbers.curves[0], condition=f"delay {ms}ms") for ms in range(1, 8)]
+
+    drawing = laws(Run(table, replace(numbers, curves=seven)))
+
+    assert drawing is not None
+    assert drawing.caption.endswith(" Neither drawn nor fit: ring (delay 7ms).")
+
+
+def test_computing_is_what_the_paced_devices_declare(make_run: Callable[..., RunFolder]) -> None:
+    """Shares of one batch on more workers: 4,000 samples per second are a quarter of a millisecond each."""
+    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=2))
+
+    drawing = laws(Run(table, summarise(table, judge(table))))
+
+    assert drawing is not None
+    (each,) = drawing.data[drawing.data["law"] == "computing"]["value"]
+    assert each == pytest.approx(1 / 4000, rel=0.1)
+
+
+def test_three_sizes_are_too_few_to_tell_laws_apart(make_run: Callable[..., RunFolder]) -> None:
+    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4)))
+
+    assert laws(Run(table, summarise(table, judge(table)))) is None
+
+
+def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse: Callable[..., RunTable]) -> None:
+    """A ring whose links take a millisecond at both ends, of which its closed form knows nothing."""
+    table = rehearse({"ring": {"kind": "all_reduce"}}, besides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms")
+    blind = replace(table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials))
+
+    drawing = laws(Run(blind, summarise(blind, judge(blind))))
+
+    assert drawing is not None
+    found = drawing.data[drawing.data["law"] == "exchange"].set_index("quantity")["value"]
+    assert found["seconds per message"] == pytest.approx(2e-3, rel=0.03)
+    assert found["links' stretch"] == pytest.approx(1, rel=0.1)  # pieces hide some of it
+
+
+def without_delays(plan: PlanView) -> PlanView:
+    """As if nothing but bytes took time."""
+    less = plan.predicted.model_copy(update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.chain})
+    return plan.model_copy(update={"predicted": less})

@@ -54,7 +54,8 @@ def test_conditions_come_first_where_they_were_swept(trial: Trials) -> None:
 
     assert answer[0] == (
         "From speed 1.0 to speed 0.5, the same samples take 1.20 times as long with asp, 2.00 with ring; "
-        "with speed 0.5, asp is fastest."
+        "with speed 0.5, asp is fastest, 1.33 times as fast as ring; "
+        "with speed 1.0, ring is fastest, 1.25 times as fast as asp."
     )
     assert answer[1].startswith("Ring on 4 workers (speed 1.0) trains fastest")
     assert answer[2:] == [ONCE]  # equal phases explain nothing, and a winner that is its own base gains nothing
@@ -76,9 +77,9 @@ def test_the_reason_is_that_of_the_condition_named_first(trial: Trials) -> None:
 def test_growth_comes_first_for_one_strategy_on_many_workers(trial: Trials) -> None:
     answer = headline(summary(*(trial("ring", workers, 8.0 / workers**0.5) for workers in (1, 4, 16))))
 
-    assert answer[0] == "Ring: from 4 to 16 workers it gains 2.00 times."
+    assert answer[0] == "Ring: from 4 to 16 workers it gets 2.00 times as fast."
     assert answer[1].startswith("Ring on 16 workers trains fastest")
-    assert sum("gains" in sentence for sentence in answer) == 1
+    assert sum("it gets" in sentence for sentence in answer) == 1
 
 
 def test_workers_that_do_not_pay_come_first_too(trial: Trials) -> None:
@@ -142,7 +143,8 @@ def test_a_speedup_is_told_beside_the_one_that_the_closed_form_says(trial: Trial
     answer = headline(summary(*ring, *asp, *grown(trial, "ps", 4.0, 2.0)))
 
     told = (
-        "Ring: 8.00 times on 16 workers, the closed form says 10.0; ps: 2.00 times on 16 workers, the closed form says"
+        "Ring on 16 workers: 8.00 times the samples per second of ring on 1 worker, the closed form says 10.0; "
+        "ps on 16 workers: 2.00 times the samples per second of ps on 1 worker, the closed form says"
     )
     assert f"{told} 4.00." in answer
     alone = headline(summary(trial("ring", 16, 1.0, predicted_samples_per_second=1000.0)))
@@ -157,7 +159,8 @@ def test_of_many_strategies_the_ends_are_told(trial: Trials) -> None:
 
     answer = headline(summary(*timed))
 
-    assert "S0: 8.00 times on 16 workers, the closed form says 8.00; s3: 2.00 times on 16 workers, " in " ".join(answer)
+    ends = "S0 on 16 workers: 8.00 {of} s0 on 1 worker, the closed form says 8.00; s3 on 16 workers: 2.00 {of} s3 on 1"
+    assert ends.format(of="times the samples per second of") in " ".join(answer)
     why = next(each for each in answer if each.startswith("Why"))
     assert "s1 for 200 ms, s4 for 500 ms, the others for times in between" in why
     assert "s2" not in why

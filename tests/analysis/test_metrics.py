@@ -8,18 +8,21 @@ import numpy as np
 import pytest
 
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.centre import interval, olympic_mean, resampled
 from analysis.metrics.final import final_metrics
 from analysis.metrics.phase_seconds import phase_seconds
+from analysis.metrics.predicted_step import predicted_mean_step_s
 from analysis.metrics.progress import samples_done, samples_per_second, steps_done
-from analysis.metrics.samples_to_target import samples_to_target
+from analysis.metrics.samples_to_target import evaluation_samples, samples_to_target
 from analysis.metrics.staleness import staleness
 from analysis.metrics.step_seconds import step_seconds, typical_step_s
 from analysis.metrics.time_to_target import time_to_target_s
-from analysis.table import TrialTable
+from analysis.statistics.bootstrap import interval, joint
+from analysis.statistics.centre import olympic_mean
+from analysis.table import RunTable, TrialTable
 
 MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]
+Rehearse = Callable[..., RunTable]
 
 
 ACCURATE = {"metric": "accuracy", "at_least": 0.9}
@@ -46,6 +49,16 @@ def test_samples_to_target_are_those_of_the_first_hit_although_a_later_evaluatio
     make_trial: MakeTrial, coordinator: list[str]
 ) -> None:
     assert samples_to_target(make_trial({"coordinator": coordinator}, target=ACCURATE)) == 200
+
+
+@pytest.mark.parametrize(("at_least", "step"), [(0.9, 100), (0.0, 100), (0.99, None)])
+def test_samples_to_target_come_in_steps_of_an_evaluation(
+    make_trial: MakeTrial, coordinator: list[str], at_least: float, step: int | None
+) -> None:
+    """Somewhere since the evaluation before, or since the start, the model had become good enough."""
+    trial = make_trial({"coordinator": coordinator}, target={"metric": "accuracy", "at_least": at_least})
+
+    assert evaluation_samples(trial) == step
 
 
 def test_an_error_metric_is_reached_from_above(make_trial: MakeTrial, coordinator: list[str]) -> None:
@@ -144,6 +157,55 @@ def test_phase_seconds_name_what_no_phase_accounts_for(make_trial: MakeTrial, st
     )
 
 
+def test_phases_are_of_steps_on_whole_batches(make_trial: MakeTrial, steps_line: Line) -> None:
+    """An epoch's last batch is shorter, and no closed form is of it."""
+    rows = [{"compute_s": 0.6, "samples": 8}, {"compute_s": 0.8, "samples": 8}, {"compute_s": 0.1, "samples": 2}]
+
+    found = phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
+
+    assert found is not None
+    assert found["compute"] == pytest.approx(0.7)
+
+
+def test_of_several_steps_to_a_round_a_short_one_takes_the_others_with_it(
+    make_trial: MakeTrial, steps_line: Line
+) -> None:
+    """It is the one that exchanges: without it alone, a round would seem to exchange nothing."""
+    whole = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.4, "samples": 8}]
+    short = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.9, "samples": 2}]
+
+    both, none = (
+        make_trial({"worker-0": [steps_line(rows, "worker-0")]}, exchanges_every=2, predicted={"compute_s": 1})
+        for rows in (whole + short, short)
+    )
+
+    assert (phase_seconds(both) or {})["exchange"] == pytest.approx(0.2)
+    assert predicted_mean_step_s(both) == 1
+    assert (phase_seconds(none) or {})["exchange"] == pytest.approx(0.45)
+    assert predicted_mean_step_s(none) is None
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"kind": "all_reduce"},
+        {"kind": "parameter_server"},
+        {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
+        {"kind": "easgd", "period": 2},
+    ],
+)
+def test_phases_add_up_to_the_mean_that_the_closed_form_says(rehearse: Rehearse, strategy: dict[str, Any]) -> None:
+    """In virtual time nothing else takes any: 1,437 samples are five batches of 256 and one of 157 per epoch."""
+    (trial,) = rehearse({"it": strategy}, workload={"batch": 256}).trials
+
+    found, told = phase_seconds(trial), predicted_mean_step_s(trial)
+
+    assert found is not None
+    assert told is not None
+    assert sum(found.values()) == pytest.approx(told, rel=0.02)
+    assert float(trial.steps["step_s"].mean()) < 0.95 * told
+
+
 @pytest.mark.parametrize(("strategy", "waited_s"), [("bsp", 0.2), ("asp", 0.0)])
 def test_a_synchronous_worker_waits_until_the_slowest_one_begins_its_exchange(
     make_trial: MakeTrial, steps_line: Line, strategy: str, waited_s: float
@@ -201,6 +263,6 @@ def test_the_olympic_mean_drops_the_fastest_and_the_slowest() -> None:
 
 
 def test_the_bootstrap_interval_covers_the_mean_and_stays_within_the_data() -> None:
-    low, high = interval(resampled(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), seed=0))
+    low, high = interval(joint([np.array([1.0, 2.0, 3.0, 4.0, 5.0])], paired=False)[:, 0])
 
     assert 1.0 <= low < 3.0 < high <= 5.0

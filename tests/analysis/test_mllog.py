@@ -36,6 +36,23 @@ def test_broken_lines_are_counted_and_passed_over(broken: str) -> None:
     assert (len(log.events), log.skipped) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("told", "instead", "what"),
+    [
+        ("1500.5", "Infinity", "time_ms should be a finite number, not inf"),
+        ("1500.5", "NaN", "time_ms should be a finite number, not nan"),
+        ('"metadata": {}', '"metadata": ["step"]', "metadata should be an object, not ['step']"),
+        ('"metadata": {}', '"metadata": "step"', "metadata should be an object, not 'step'"),
+        ('"metadata": {}', '"metadata": []', "metadata should be an object, not []"),
+    ],
+)
+def test_what_no_reader_could_use_is_damage(told: str, instead: str, what: str) -> None:
+    """Readers subtract times and look names up in metadata."""
+    (broken,) = mllog.parse([f":::MLLOG {LINE.replace(told, instead)}"]).broken
+
+    assert broken.what == f"no event: {what}"
+
+
 def test_lines_without_the_token_do_not_count_as_broken() -> None:
     assert mllog.parse(["Traceback (most recent call last):"]).skipped == 0
 

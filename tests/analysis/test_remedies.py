@@ -10,10 +10,11 @@ from analysis import fidelity
 from analysis.checks.verdict import ENFORCER, LINKS, SLOWER
 from analysis.fidelity import advice, judge, remedies
 from analysis.folder import RunFolder
+from analysis.metrics.proof import rows
 from analysis.table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]
-LATE = {"worker-0": {"deadlines": 10, "missed_deadlines": 9}}
+LATE = {"worker-0": {"deadlines": 10, "missed_deadlines": 9, "steps": 0}}
 WORKER: dict[str, Any] = {"name": "worker-0", "role": "worker"}
 LOSSY = {"paths": [{"source": "server-0", "target": "worker-0", "losses": [{"kind": "independent", "share": 0.1}]}]}
 SLOW = {"rung": "tc-htb", "uplink_bps": 1e8, "read_back_uplink_bps": 5e7}
@@ -41,14 +42,21 @@ def test_neither_virtual_time_nor_a_failed_trial_is_given_advice(
     assert advised(late(make_trial, stop_line, **status)) == []
 
 
-def test_what_was_not_enforced_is_not_blamed_on_the_hosts_speed(make_trial: MakeTrial) -> None:
+def ended(stop_line: Callable[..., str]) -> dict[str, list[str]]:
+    """The whole record of a worker that had nothing to do."""
+    return {"worker-0": [stop_line("worker-0", steps=0)]}
+
+
+def test_what_was_not_enforced_is_not_blamed_on_the_hosts_speed(
+    make_trial: MakeTrial, stop_line: Callable[..., str]
+) -> None:
     shaping = {"worker-0": {"rung": "fluid", "rungs": {"loss": "none"}}}
 
-    assert advised(make_trial({}, {"shaping": shaping}, nodes=[WORKER], network=LOSSY)) == [ENFORCER]
+    assert advised(make_trial(ended(stop_line), {"shaping": shaping}, nodes=[WORKER], network=LOSSY)) == [ENFORCER]
 
 
-def test_a_wrong_rate_is_a_matter_of_links(make_trial: MakeTrial) -> None:
-    trial = make_trial({}, {"shaping": {"worker-0": SLOW}}, nodes=[WORKER | {"uplink_bps": 1e8}])
+def test_a_wrong_rate_is_a_matter_of_links(make_trial: MakeTrial, stop_line: Callable[..., str]) -> None:
+    trial = make_trial(ended(stop_line), {"shaping": {"worker-0": SLOW}}, nodes=[WORKER | {"uplink_bps": 1e8}])
 
     assert advised(trial) == [LINKS]
 
@@ -59,6 +67,6 @@ def test_advice_on_a_run_stands_there_once(
     trial = late(make_trial, stop_line)
     folder = RunFolder(tmp_path)
 
-    fidelity.write(folder.trials[0], trial, judge(trial))
+    fidelity.write(folder.trials[0], trial, judge(trial), rows(trial))
 
     assert advice(folder) == [SLOWER]

@@ -99,7 +99,7 @@ def test_fidelity_names_every_check(written: RunFolder) -> None:
     ],
 )
 def test_every_figure_has_its_picture_and_its_data(written: RunFolder, name: str) -> None:
-    for ending in ("svg", "png", "csv"):
+    for ending in ("svg", "png", "csv", "json"):
         assert (written.figures / f"{name}.{ending}").stat().st_size > 100
 
 
@@ -178,7 +178,7 @@ def test_the_headline_names_winner_margin_and_reason(
 
     winner = "Ring on 4 workers reaches accuracy ≥ 0.95 first, in 1."
     assert answer[0].startswith(winner)
-    assert answer[0].endswith("times faster than ps_asp on 2 workers.")
+    assert answer[0].endswith("times as fast as ps_asp on 2 workers.")
     assert answer[1].startswith("Why: on 4 workers ring exchanges for 5.")
     assert "times the samples of ring (its gradients are 3." in answer[1]
 
@@ -197,8 +197,18 @@ def test_one_worker_alone_is_compared_with_those_that_share_the_work(
     answer = headline.headline(numbers(make_run(strategies=("ps_bsp",), workers=(1, 4))))
 
     assert answer[0].startswith("One worker alone reaches accuracy")
-    assert answer[0].endswith("times faster than ps_bsp on 4 workers.")
+    assert answer[0].endswith("times as fast as ps_bsp on 4 workers.")
     assert answer[1].startswith("Why: one worker alone exchanges for 0 ms per step, ps_bsp on 4 for 3")
+
+
+def test_a_narrow_screen_shows_findings_outside_of_the_figures(written: RunFolder) -> None:
+    """A title inside a picture that is wider than the screen is cut at its edge."""
+    page = written.report.read_text()
+
+    titles = re.findall(r'<figure aria-label="([^"]+)">\s*<p class="narrow">(.*?)</p>', page)
+    assert len(titles) == page.count("<figure ") > 2
+    assert all(label == finding for label, finding in titles)
+    assert re.search(r"@media \(max-width: 44rem\).*\.narrow \{ display: block; \}", page)
 
 
 def test_compare_sets_two_runs_side_by_side(written: RunFolder) -> None:

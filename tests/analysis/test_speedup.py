@@ -137,3 +137,21 @@ def test_two_points_have_no_knee() -> None:
 @pytest.mark.parametrize(("speedup", "place"), [([1, 1.3, 1.5, 1.7], 0), ([1, 1.6, 2.2, 2.5], 1), ([1, 2, 4, 8], 3)])
 def test_twice_the_workers_must_buy_a_speedup_of_root_two(speedup: list[float], place: int | None) -> None:
     assert cheapest(WORKERS, np.array(speedup)) == place
+
+
+def test_repeats_over_the_same_seeds_are_paired(trial_of: Callable[..., TrialResult]) -> None:
+    """A seed that is lucky for both changes neither's lead: only what differs beyond the seeds is uncertain."""
+    trials = [
+        trial_of(strategy, workers, seconds * luck, repeat=seed, seed=seed)
+        for strategy, workers, seconds in (("baseline", 1, 10), ("ring", 4, 4))
+        for seed, luck in enumerate((0.8, 1.0, 1.3), start=1)
+    ]
+    apart = [replace(trial, seed=trial.seed + 10 * trial.workers) for trial in trials]
+
+    (paired,), (unpaired,) = curves(groups(trials[::-1])), curves(groups(apart))
+
+    assert (paired.paired, unpaired.paired) == (True, False)
+    assert paired.points[0].speedup_ci == pytest.approx((2.5, 2.5))
+    assert np.ptp(unpaired.points[0].speedup_ci) > 0.5
+    assert paired.points[0].seconds_median == 4
+    assert paired.points[0].seconds_ci == pytest.approx((3.2, 5.2), abs=0.5)

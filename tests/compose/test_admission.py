@@ -1,15 +1,17 @@
 """What this host can't carry is refused before anything starts, and the refusal names what would do."""
 
 import json
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compose.admission import LADDER, Admission, admit, gradient_s
+from compose.admission import LADDER, Admission, Demand, admit
 from compose.capacity import Capacity, Fingerprint, assumed, capacity, keep
 from compose.engines import named
 from compose.load import find, load
+from compose.mathematics import Mathematics, gradient_s, update_s
 from compose.run import admitted
 from ensayo import cli
 from services.datasets import AnyDataset
@@ -30,9 +32,7 @@ def host(**changes: float) -> Capacity:
     return Capacity(engine="docker", fingerprint=HERE, note="made up", **(costs | changes))
 
 
-def mathematics(dataset: AnyDataset, model: AnyModel, dtype: str, samples: int) -> float:
-    """A millisecond, whatever it is."""
-    return 1e-3
+mathematics = Mathematics(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 0.0)  # a millisecond, whatever it is
 
 
 def scenario(
@@ -115,6 +115,22 @@ def test_a_switch_wants_what_each_of_its_strategies_wants(before: dict[str, Any]
     assert whole.cpu_s == max(first.cpu_s, second.cpu_s)
 
 
+@pytest.mark.parametrize(("before", "after"), [(RING, STAR), (STAR, RING)])
+def test_the_same_mathematics_wants_what_the_strategy_with_shorter_steps_leaves_it(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """In the longer steps behind one server's link more may be late: it is not that which decides."""
+    switch = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "epoch": 1}}
+    slow = {"uplink": "10mbit", "downlink": "10mbit"}
+    cluster = {"worker": slow | {"throughput": "16000/s"}, "server": slow}
+
+    whole, first, second = (demanded(scenario(each, 8, **cluster))[0].needs for each in (switch, before, after))
+
+    what = "1 ms of mathematics in 1 ms of one of 8 workers"
+    assert first[what] != pytest.approx(second[what], rel=0.1)
+    assert whole[what] == max(first[what], second[what])
+
+
 def test_a_rate_that_an_event_raises_counts() -> None:
     """For a while the link is 4 Gbit/s: it must be kept then, too."""
     raised = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "4gbit", "downlink": "4gbit"}
@@ -152,6 +168,77 @@ def test_auto_makes_what_messages_cost_the_host_a_tenth_of_the_step() -> None:
     assert max(wanted.wants.values()) == pytest.approx(0.056 / 0.0016)
     assert wanted.dilation == 48
     assert declared.dilation == 12  # whoever declares one may find it precise enough
+
+
+def test_mathematics_must_fit_into_what_the_devices_take_and_not_only_into_the_step() -> None:
+    """Two workers' 1 ms in 1 ms of a device: behind links of 100 Mbit/s cores have time for it, but too late."""
+    fast, slow = (
+        scenario(workers=2, worker={"throughput": "16000/s", "uplink": rate, "downlink": rate})
+        for rate in ("100mbit", "1mbit")
+    )
+    (late,), (hidden,) = demanded(fast), demanded(slow)
+    (step,) = plans(fast)
+
+    what = "1 ms of mathematics in 1 ms of one of 2 workers"
+    assert late.needs[what] == pytest.approx(2.5 / (1 + 10 * step.predicted.step_s))
+    assert late.dilation == 3
+    assert hidden.needs[what] < 1, "what it is late by is nothing against a step of seconds"
+
+
+def test_one_worker_computes_on_one_core() -> None:
+    """However many there are: 1 ms of mathematics in 1 ms of a device is 0.8 of a core from 1.25 on."""
+    (wanted,) = demanded(scenario(workers=1, worker={"throughput": "16000/s"}), cores=64)
+
+    assert wanted.needs["1 ms of mathematics in 1 ms"] == pytest.approx(1.25 / 1.01)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "updates"),
+    [
+        (RING, 4),
+        ({"kind": "local_sgd", "period": 1}, 4),
+        ({"kind": "easgd", "period": 2}, 4),
+        (STAR, 1),
+        (STAR | {"synchrony": {"kind": "backup", "backups": 2}}, 1),
+        (STAR | {"synchrony": {"kind": "asp"}}, 4),
+        (STAR | {"synchrony": {"kind": "gba", "gather": 2}}, 2),
+    ],
+    ids=str,
+)
+def test_an_update_costs_whoever_makes_it_as_often_as_a_step_has_updates(
+    strategy: dict[str, Any], updates: int
+) -> None:
+    """Three milliseconds on two cores, beside four workers' messages: in a step of 16 ms."""
+    dear = mathematics._replace(update_s=lambda *_: 3e-3)
+    (cheap,), (wanted,) = (
+        demanded(scenario(strategy, dilation="auto", worker={"throughput": "1000/s"}), each)
+        for each in (mathematics, dear)
+    )
+
+    assert wanted.cpu_s - cheap.cpu_s == pytest.approx(updates * 3e-3)
+    assert max(wanted.wishes.values()) - max(cheap.wishes.values()) == pytest.approx(updates * 1.5e-3 / 1.6e-3)
+
+
+@pytest.mark.parametrize(
+    ("seldom", "often"),
+    [({"kind": "local_sgd", "period": 23}, RING), ({"kind": "easgd", "period": 23}, STAR)],
+    ids=["local_sgd", "easgd"],
+)
+def test_messages_of_seldom_exchanges_are_spread_over_the_steps_between(
+    seldom: dict[str, Any], often: dict[str, Any]
+) -> None:
+    """An exchange has as many as one in every step; a step has what is left of them where one in 23 exchanges."""
+    paced = {"throughput": "1000/s"}
+
+    (wanted,), (whole,) = (demanded(scenario(each, 4, worker=paced)) for each in (seldom, often))
+
+    assert wanted.messages == ceil(whole.messages / 23)
+
+
+def demanded(wanted: Scenario, needed: Mathematics = mathematics, cores: int = 2) -> tuple[Demand, ...]:
+    """On a host with so many cores."""
+    big = host().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
+    return admit(wanted.model_copy(update={"dilation": "auto"}), plans(wanted), big, needed).demands
 
 
 def test_bytes_cost_cpu_time_too() -> None:
@@ -257,12 +344,12 @@ def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> N
 
 def test_shipped_scenarios_are_admitted_as_they_are_on_two_cores() -> None:
     """With what is assumed of a host that nobody has measured, and the mathematics of a small one."""
-    two_cores = assumed("docker", HERE, "made up")
+    two_cores, small = assumed("docker", HERE, "made up"), Mathematics(small_host, update_s)
 
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
         loaded = load(find(name))
         made = [make_plan(trial, "run", "docker", Nowhere()) for trial in loaded.trials()]
-        admission = admit(loaded, made, two_cores, small_host)
+        admission = admit(loaded, made, two_cores, small)
         assert not any(each.refused for each in admission.demands)
 
 

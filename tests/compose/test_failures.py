@@ -164,6 +164,9 @@ def test_only_a_request_to_stop_ends_a_run(tmp_path: Path) -> None:
     assert done.interrupted
     last = json.loads(max(done.folder.glob("trials/*/status.json")).read_text())
     assert (last["status"], last["reason"]) == ("aborted", "interrupted")
+    planned = json.loads((done.folder / "manifest.json").read_text())["trials"]
+    assert planned[:2] == sorted(trial.name for trial in done.folder.glob("trials/*"))
+    assert len(planned) > 2  # what was to come is on record as well
 
 
 def test_a_network_that_the_engine_keeps_costs_no_trial_but_its_addresses(tmp_path: Path) -> None:

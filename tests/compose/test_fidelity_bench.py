@@ -10,8 +10,10 @@ import pytest
 
 from compose.capacity import Fingerprint
 from compose.fidelity import __main__ as bench
+from compose.fidelity import collectives
 from compose.fidelity.line import Gate, Line, Outcome
 from compose.fidelity.origin import Origin
+from services.errors import HostError
 from services.measure import burn, rate
 
 HERE = Origin(
@@ -137,6 +139,7 @@ def test_a_rate_is_what_came_after_the_first_arrival() -> None:
     assert rate([(1.0, 999)]) == 0.0
 
 
+@pytest.mark.wall_clock
 def test_burning_steps_are_of_equal_work() -> None:
 
     found = burn(time.monotonic() + 0.1, 0.005)
@@ -150,3 +153,40 @@ class Prepared:
 
     def prepare(self, watch: object) -> None:
         """Nothing to do."""
+
+
+FAILS = None
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "told"),
+    [
+        ([1.04], "ring 1.040"),
+        ([1.2, 1.02, 1.01], "ring 1.020 (median of 1.200, 1.020, 1.010)"),
+        ([0.8, 0.9, 1.3], "ring 0.900 (median of 0.800, 0.900, 1.300)"),
+        ([FAILS, 1.0], "ring 1.000 (1 failed)"),
+        ([1.2, FAILS, FAILS, 1.2, FAILS, 1.0], "ring 1.200 (median of 1.200, 1.200, 1.000; 3 failed)"),
+    ],
+)
+def test_a_collective_out_of_its_gate_is_measured_three_times_and_all_of_it_is_told(
+    outcomes: list[float | None], told: str
+) -> None:
+    left = iter(outcomes)
+
+    assert str(collectives._near(lambda: _trial(next(left)), 0.05)) == told
+    assert list(left) == []
+
+
+def test_a_trial_that_fails_again_and_again_fails_the_row() -> None:
+    left = iter([FAILS] * 4)
+
+    with pytest.raises(HostError, match="slow links"):
+        collectives._near(lambda: _trial(next(left)), 0.05)
+
+    assert len(list(left)) == 4 - collectives.TRIES
+
+
+def _trial(ratio: float | None) -> collectives.Stepped:
+    if ratio is FAILS:
+        raise HostError("slow links")
+    return collectives.Stepped("ring", 2, 0.1, (ratio,))

@@ -26,7 +26,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def job(what: What, size_bytes: int) -> Job:
-    return {"what": what, "size_bytes": size_bytes, "calls": 3, "warm_ups": 1}
+    return {"what": what, "size_bytes": size_bytes, "small_bytes": 1_000_000, "calls": 3, "warm_ups": 1}
 
 
 @pytest.mark.parametrize("plane", PLANES)

@@ -28,11 +28,16 @@ def following(values: list[float]) -> Callable[[], float]:
         ([0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 1.0], 7, False),
     ],
 )
-def test_one_good_try_of_many_is_not_enough(measured: list[float], tries: int, is_good: bool) -> None:
-    """A link that is right once in five times is wrong; a host that is busy for a moment is not."""
+def test_one_good_try_of_many_is_not_enough(
+    measured: list[float], tries: int, is_good: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link that is right once in five times is wrong; a host that is busy for a moment, or for seconds, is not."""
+    rests: list[float] = []
+    monkeypatch.setattr("compose.engines.tries.time.sleep", rests.append)
     first, *rest = measured
 
     found = tried(first, following(rest), near_one)
 
+    assert rests == pytest.approx([0.4 * made for made in range(1, tries, 2)])
     assert list(found) == measured[:tries]
     assert near_one(median(found)) == is_good

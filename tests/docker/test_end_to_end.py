@@ -71,6 +71,7 @@ baseline: false
 
 @pytest.mark.parametrize("workers", ["2", "4"])
 @pytest.mark.parametrize("strategy", LOCKSTEP)
+@pytest.mark.wall_clock
 def test_a_step_takes_what_the_closed_form_says(
     run_trial: RunTrial, tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str, workers: str
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_step_takes_what_the_closed_form_says(
     assert measured == pytest.approx(predicted, rel=0.10)
 
 
+@pytest.mark.wall_clock
 def test_a_trial_begins_and_ends_soon(
     run_trial: RunTrial, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:

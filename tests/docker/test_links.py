@@ -128,6 +128,7 @@ def _settle(log: Path, workers: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.wall_clock
 def test_members_share_their_racks_uplink_and_not_what_stays_inside(stand: Callable[..., Standing]) -> None:
     """Three senders to another rack get what one would; two members of a rack don't notice it."""
     racks = {"network": {"kind": "racks", "size": 3, "uplink": "50mbit"}}
@@ -142,6 +143,7 @@ def test_members_share_their_racks_uplink_and_not_what_stays_inside(stand: Calla
     assert inside == pytest.approx(2 * size * 8 / (100e6 * PAYLOAD_SHARE), rel=0.25)
 
 
+@pytest.mark.wall_clock
 def test_a_pair_is_limited_inside_its_nodes_limit(stand: Callable[..., Standing]) -> None:
     """Towards one peer 20 Mbit/s, towards all together no more than 100."""
     standing = stand(3, LINKED, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "20mbit"}]})
@@ -153,6 +155,7 @@ def test_a_pair_is_limited_inside_its_nodes_limit(stand: Callable[..., Standing]
     assert found["worker-0"].pipes_bps["worker-0 to worker-1"].achieved == 20e6
 
 
+@pytest.mark.wall_clock
 def test_round_trips_are_those_that_were_declared(stand: Callable[..., Standing]) -> None:
     """Each path with its own delay: a pair that is further apart is further apart."""
     standing = stand(3, LINKED | {"delay": "1ms"}, {"links": [{"nodes": ["worker-0", "worker-1"], "delay": "20ms"}]})
@@ -165,6 +168,7 @@ def test_round_trips_are_those_that_were_declared(stand: Callable[..., Standing]
     assert standing.shaped["worker-0"].rungs["delay"] in ("netem", "nfqueue")
 
 
+@pytest.mark.wall_clock
 def test_lost_packets_are_sent_again(stand: Callable[..., Standing]) -> None:
     """TCP sees the loss: it is at the receiver, and packet by packet."""
     loss = {"kind": "independent", "share": 0.02}
@@ -179,6 +183,7 @@ def test_lost_packets_are_sent_again(stand: Callable[..., Standing]) -> None:
     assert 0.01 < again / sent < 0.035
 
 
+@pytest.mark.wall_clock
 def test_events_change_links_at_their_moments(stand: Callable[..., Standing]) -> None:
     """A rate in place, a partition, and both undone; a line each says when."""
     slow = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "10mbit", "lasts": "1s"}

@@ -169,6 +169,7 @@ def keys(log: Path) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("strategy", "victim"), [("ring", "worker-1"), ("bsp", "worker-1"), ("asp", "server-0"), ("ring", "coordinator")]
 )
+@pytest.mark.wall_clock
 def test_a_killed_node_fails_the_trial_at_once_by_name(
     prepare: Prepare, strategy: str, victim: str, transport: str
 ) -> None:

@@ -5,12 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from analysis.mlperf.chapters import Chapter, Column, Table
 from compose.schema import schema
 from ensayo import cli
+from ensayo.chapters import shown
 from ensayo.exits import Exit, exit_code
+from ensayo.tables import console
 from services.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
 
 
@@ -117,6 +121,17 @@ def test_a_setting_is_a_key_and_a_value() -> None:
 def test_every_error_of_ours_has_its_code(error: type[EnsayoError], code: int) -> None:
     """Scripts tell by the code whose turn it is to act."""
     assert exit_code(error("x")) == code
+
+
+def test_a_piped_table_breaks_no_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever pipes wants to cut and grep."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    data = pd.DataFrame({f"c{place}": ["+222.8% of the speedup"] for place in range(12)})
+    numbers = Table("t", "t", tuple(Column(name, name) for name in data.columns), data)
+
+    console().print(*shown(Chapter("c", "f", tables=(numbers,))), sep="\n")
+
+    assert any(line.count("+222.8% of the speedup") == 12 for line in capsys.readouterr().out.splitlines())
 
 
 def test_help_needs_neither_numpy_nor_pydantic(pytestconfig: pytest.Config) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import pairwise, permutations
 from math import inf
 from typing import Any, TypeAlias, get_args
 
@@ -27,10 +27,14 @@ from services.collectives import (
     ReduceToOne,
     Ring,
     Schedule,
+    Site,
     Tree,
 )
 from services.collectives.executor import PLAIN, all_reduce
-from services.collectives.part import part_of
+from services.collectives.folding import core
+from services.collectives.grouped import Groups
+from services.collectives.part import Act, part_of
+from services.collectives.swapping import Swapping
 from services.compressors import Compressor, Fp16
 from services.device import HostArray
 from services.links import QUANTUM_BYTES, Port, goodput
@@ -49,12 +53,17 @@ EXAMPLES: list[Collective] = [
     ReduceToOne(senders="serial"),
     HierarchicalCopy(size=2),
     HierarchicalCopy(size=3),
+    HierarchicalCopy(size=3, rendezvous=False),
     Tree(),
+    Tree(rendezvous=False),
     DoubleTree(),
     RecursiveDoubling(),
+    RecursiveDoubling(rendezvous=False),
     HalvingDoubling(),
+    HalvingDoubling(rendezvous=False),
     Hierarchical(size=2),
     Hierarchical(size=3),
+    Hierarchical(size=3, rendezvous=False),
 ]
 RANKS = (*range(1, 10), 16)
 SIZES = (1, 2, 3, 7, 64, 1001)  # fewer entries than ranks among them, and chunks of unequal length
@@ -257,11 +266,11 @@ FORMULAS: dict[str, tuple[Callable[[int], float], Callable[[int], float]]] = {
     "double_tree": (lambda n: 2 * (n - 1), lambda n: 4 * (n - 1)),
     "recursive_doubling": (
         lambda n: (n - fold(n)) * lg(n) + 2 * fold(n),
-        lambda n: (n - fold(n)) * lg(n) + 2 * fold(n) + bool(fold(n)) * (n - 2 * fold(n)),  # tokens
+        lambda n: (n - fold(n)) * lg(n) + 2 * fold(n),
     ),
     "halving_doubling": (
         lambda n: 2 * (n - fold(n) - 1) + 2 * fold(n),
-        lambda n: 2 * (n - fold(n)) * lg(n) + 2 * fold(n) + bool(fold(n)) * (n - 2 * fold(n)),
+        lambda n: 2 * (n - fold(n)) * lg(n) + 2 * fold(n),
     ),
 }
 
@@ -272,10 +281,80 @@ def test_bytes_and_messages_are_those_of_the_literature(collective: Collective, 
     """A schedule that moves more than its algorithm must is another algorithm."""
     size, schedule = 5040 * 16, collective.schedule(ranks)  # divisible by every number of ranks
     vectors, messages = (formula(ranks) for formula in FORMULAS[collective.kind])
-    tokens = ranks - 1 if collective == ReduceToOne(senders="serial") else 0
+    tokens = sum(each.does == "allows" for each in schedule.transfers)
 
+    assert tokens == token_count(collective, ranks, messages)
     assert sum(sent_by(collective, ranks, rank, size) for rank in range(ranks)) == 4 * size * vectors
     assert sum(schedule.sends(rank) for rank in range(ranks)) == messages + tokens
+
+
+@pytest.mark.parametrize("collective", [RecursiveDoubling(), HalvingDoubling()], ids=repr)
+@pytest.mark.parametrize("ranks", [2, 4, 7, 8])
+def test_partners_swap_when_both_are_ready(collective: Collective, ranks: int) -> None:
+    """Whoever is early would take the link of whoever is late, and delays would feed each other."""
+    for rank in core(ranks):
+        acts = part_of(collective.schedule(ranks), rank, 64 * ranks, 64).acts
+        folds = {rank - 1, rank + 1} - set(core(ranks))
+        for number, act in enumerate(acts):
+            if act.sends and act.does == "allows":
+                assert {k for k, each in enumerate(acts[:number]) if not each.sends} <= waited(acts, number)
+            elif act.sends and act.peer not in folds:
+                assert any(acts[k].does == "allows" and acts[k].peer == act.peer for k in act.after)
+
+
+@pytest.mark.parametrize("collective", [Tree(), HierarchicalCopy(size=2), Hierarchical(size=2)], ids=repr)
+@pytest.mark.parametrize("ranks", [4, 7, 8])
+def test_whoever_goes_on_with_somebody_else_has_heard_that_all_is_there(collective: Collective, ranks: int) -> None:
+    """Who is served first, because most wait for it, would share the link with who is served next.
+
+    What comes of other chunks meanwhile was sent before, perhaps, and tells nothing.
+    """
+    turned = 0
+    for rank in range(ranks):
+        acts = part_of(collective.schedule(ranks), rank, 64 * ranks, 64).acts
+        for number, act in enumerate(acts):
+            if act.sends and act.does != "allows":
+                before = waited(acts, number)
+                served = {acts[k].peer: k for k in sorted(before) if acts[k].sends and acts[k].does != "allows"}
+                left = {peer: k for peer, k in served.items() if peer != act.peer}
+                turned += len(left)
+                for peer, sent in left.items():
+                    heard = {k for k in before if k > sent and acts[k].peer == peer and not acts[k].sends}
+                    assert any(acts[k].chunk == acts[sent].chunk for k in heard)
+    assert turned
+
+
+def waited(acts: Sequence[Act], number: int) -> set[int]:
+    """All acts that are over when this one begins."""
+    return {k for each in acts[number].after for k in (each, *waited(acts, each))}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 9])
+def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int) -> None:
+    """A leaf has nothing to wait for: its partial sums would fill the port that others need."""
+    schedule = DoubleTree().schedule(ranks)
+    assert schedule.ahead is not None
+    for rank in range(ranks):
+        acts = part_of(schedule, rank, 4000, 64).acts
+        far = [act for act in acts if act.sends and act.does == "adds" and act.number >= schedule.ahead]
+        awaited = [{(k.peer, k.number) for k in map(acts.__getitem__, act.after) if k.does == "copies"} for act in far]
+        assert all((act.peer, act.number - schedule.ahead) in back for act, back in zip(far, awaited, strict=True))
+        assert bool(far) == any(act.sends and act.does == "adds" for act in acts)
+
+
+def token_count(collective: Collective, ranks: int, messages: float) -> float:
+    """Messages without a payload: one per turn of a serial sender, one per half of a swap that both wait for.
+
+    And one per message of a parent in a tree but its last, and of the first leader to other leaders.
+    """
+    if isinstance(collective, Swapping):
+        to_fold = ranks - 2 * fold(ranks) if fold(ranks) else 0
+        return messages - 2 * fold(ranks) if collective.meets else to_fold
+    if isinstance(collective, Tree) and collective.meets:
+        return (ranks - 1) // 2
+    if isinstance(collective, HierarchicalCopy) and collective.meets:
+        return len(collective.among(ranks)) - 1
+    return ranks - 1 if collective == ReduceToOne(senders="serial") else 0
 
 
 @any_ranks
@@ -393,7 +472,9 @@ def test_delays_take_as_long_as_the_formulas_alphas(
 ) -> None:
     """Of a pipeline, pieces hide some of them."""
     size, rate, delay_s = 250_000, 1e7, 0.05
-    vectors, schedule = [np.ones(size, "float32")] * ranks, collective.schedule(ranks)
+    there = Site(racks=(), tensors=(size,), round_trip_bytes=int(2 * delay_s * rate))
+    settled = collective if hasattr(collective, "size") else collective.settled(there)
+    vectors, schedule = [np.ones(size, "float32")] * ranks, settled.schedule(ranks)
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
@@ -404,6 +485,38 @@ def test_delays_take_as_long_as_the_formulas_alphas(
     waits_s = collective.seconds(ranks, 0.0, delay_s, 0.0)
     assert far_s - near_s <= waits_s * 1.001
     assert far_s - near_s == pytest.approx(waits_s, rel=0.02) or schedule.pipelined or uneven(collective, ranks)
+
+
+@st.composite
+def cut(draw: st.DrawFn) -> Groups:
+    """Any ranks in any groups, of any sizes."""
+    ranks = draw(st.permutations(range(draw(st.integers(2, 11)))))
+    ends = sorted(draw(st.sets(st.integers(1, len(ranks) - 1), max_size=4)))
+    return tuple(tuple(ranks[start:stop]) for start, stop in pairwise((0, *ends, len(ranks))))
+
+
+@pytest.mark.parametrize("rendezvous", [True, False])
+@pytest.mark.parametrize("kind", [Hierarchical, HierarchicalCopy])
+@settings(deadline=None, max_examples=10)
+@given(groups=cut(), entries=st.integers(1, 60))
+def test_ranks_that_stand_anywhere_in_groups_of_any_size_sum_and_wait_as_the_schedule_says(
+    kind: type[Hierarchical | HierarchicalCopy],
+    rendezvous: bool,
+    groups: Groups,
+    entries: int,
+    in_virtual_time: InVirtualTime,
+) -> None:
+    """Racks are seldom equal, and a plan takes its α from the schedule, not from the formula for equal ones."""
+    ranks = sum(map(len, groups))
+    names = [f"rank-{rank}" for rank in range(ranks)]
+    far = Network(paths=tuple(Path(source=a, target=b, delay_s=0.5) for a, b in permutations(names, 2)))
+    vectors, schedule = whole(ranks, 8 * entries), kind(groups=groups, rendezvous=rendezvous).schedule(ranks)
+
+    done = in_virtual_time(exchange(schedule, vectors, piece_bytes=256, network=far))
+
+    assert replicas(done) == 1
+    assert (done.vectors[0] == np.sum(vectors, axis=0)).all()
+    assert done.seconds == pytest.approx(schedule.latency_s(dict.fromkeys(schedule.edges, 0.5)))
 
 
 @every_collective

@@ -7,10 +7,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.placement import AnyPlacement, Colocated, Dedicated, Placement, Spare
+from services.placement import AnyPlacement, Colocated, Dedicated, Placement, Promoted, Spare
 from services.strategies import ParameterServer
 
-EXAMPLES: list[Placement] = [Dedicated(), Colocated(), Spare()]
+EXAMPLES: list[Placement] = [Dedicated(), Colocated(), Spare(), Promoted(), Promoted(workers=2)]
 
 every_placement = pytest.mark.parametrize("placement", EXAMPLES, ids=repr)
 clusters = given(workers=st.integers(1, 20), servers=st.integers(1, 20), entries=st.integers(1000, 5000))
@@ -83,3 +83,22 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert "leave servers out" in (Colocated().refusal(2, 3) or "")
     assert Spare().refusal(3, 3) is None
     assert Colocated().refusal(2, 1) is None
+
+
+def test_promoted_workers_leave_somebody_to_compute_and_are_called_by_a_switch() -> None:
+    """A server that nobody has been, or that nobody pushes to, is none."""
+    assert "after of a strategy_switch" in (Promoted().refusal(4, 1) or "")
+    assert "at most 3" in (Promoted(workers=4).refusal_after(4, 1) or "")
+    assert "leave servers out" in (Promoted().refusal_after(4, 2) or "")
+    assert Promoted(workers=3).refusal_after(4, 1) is None
+
+
+@clusters
+def test_promoted_workers_are_the_last_ranks_and_the_others_compute(workers: int, servers: int, entries: int) -> None:
+    """Nobody does both, but for one worker that is alone."""
+    placement = Promoted(workers=1 if Promoted(workers=servers).refusal_after(workers, 1) else servers)
+
+    held = placement.holders(range(workers), ())
+
+    assert len(placement.ranges(workers, 1, entries)) == len(held)
+    assert workers == 1 or [*range(placement.computing(workers)), *held] == list(range(workers))

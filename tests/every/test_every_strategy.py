@@ -1,6 +1,13 @@
-"""Every strategy through one battery: what it says before a run. What it does stands in `tests/training`."""
+"""Every strategy through one battery: what it says before a run, and that 64 workers do it.
 
-from typing import get_args
+What few workers do, in every detail, stands in `tests/training`.
+"""
+
+import dataclasses
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,12 +16,17 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from services.optimisers import Momentum
-from services.placement import Colocated, Spare
+from services.placement import Colocated, Promoted, Spare
+from services.plan import COORDINATOR, Nowhere, Plan, make_plan
+from services.runlog import TOKEN
+from services.scenario import Scenario
+from services.simulate import simulate
 from services.strategies import (
     AllReduce,
     Alone,
     AnyStrategy,
     Easgd,
+    LocalSgd,
     ParameterServer,
     Strategy,
     StrategySwitch,
@@ -39,13 +51,19 @@ EXAMPLES: list[Strategy] = [
     ParameterServer(placement=Colocated()),
     ParameterServer(placement=Colocated(), synchrony=Asp()),
     ParameterServer(servers=1, placement=Spare()),
+    LocalSgd(period=1),
     Easgd(period=1),
     Easgd(period=1, synchrony=Asp(), servers=3),
     StrategySwitch(),
     StrategySwitch(before=ParameterServer(synchrony=Asp()), after=AllReduce(), when=At(fraction=0.5)),
     StrategySwitch(after=ParameterServer(placement=Colocated(), synchrony=Asp())),
+    StrategySwitch(after=ParameterServer(placement=Promoted(workers=2), synchrony=Asp()), when=At(fraction=0.5)),
     SyncSwitch(servers=2),
+    SyncSwitch(stragglers="elastic"),
+    SyncSwitch(stragglers="greedy"),
 ]
+
+MANY = 64  # workers
 
 every_strategy = pytest.mark.parametrize("strategy", EXAMPLES, ids=repr)
 workers_and_entries = given(workers=st.integers(1, 17), entries=st.integers(1, 5000))
@@ -98,6 +116,19 @@ def test_what_is_sent_is_said_for_every_node_and_grows_with_the_number_format(
     assert (len(narrow.workers), len(narrow.servers)) == (workers, strategy.server_count)
     assert wide.workers == tuple(2 * count for count in narrow.workers)
     assert wide.servers == tuple(2 * count for count in narrow.servers)
+
+
+@pytest.mark.parametrize("kind", [Easgd, LocalSgd])
+@given(period=st.integers(1, 2000), workers=st.integers(1, 17), entries=st.integers(1, 5000))
+def test_a_step_sends_its_part_of_an_exchange_to_the_byte(
+    kind: type[Easgd | LocalSgd], period: int, workers: int, entries: int
+) -> None:
+    """Many steps would add up what is rounded, and the trial would be said to have sent too little."""
+    seldom, often = (kind(period=steps).bytes_per_step(workers, entries, "float32") for steps in (period, 1))
+
+    for name in ("workers", "servers", "answers"):
+        in_a_round = [count * period for count in getattr(seldom, name)]
+        assert in_a_round == pytest.approx(getattr(often, name), rel=1e-12)
 
 
 @every_strategy
@@ -175,3 +206,87 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
             workers[rank] = workers[rank] - pull(alpha, workers[rank], rule.answer(rank))
 
     assert sum(workers) + rule.params == pytest.approx(sum(params) + 1.0, abs=1e-9)
+
+
+@every_strategy
+def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one_model(strategy: Strategy) -> None:
+    """Virtual time has no processes, so a scale that no laptop has takes seconds; in lockstep the loss is one's."""
+    steps = 1 if strategy.synchronous and not isinstance(strategy, Switching) else 2  # in lockstep all are alike
+    done, one = Rehearsal.of(strategy, steps), Rehearsal.of(Alone(), steps)
+
+    plan, done_by = done.plan, {name: done.rows(name, "node_steps") for name in done.workers}
+    lockstep = plan.synchronous and (plan.after is None or plan.after.synchronous)
+    budget, used = plan.epochs * plan.train_samples, done.stop["samples_count"]
+    assert len(done_by) == some(strategy, MANY)
+    assert done.stop["reason"] == "budget used"
+    assert budget <= used <= budget + (0 if lockstep else plan.batch)
+    assert sum(row["samples"] for rows in done_by.values() for row in rows) == used
+    assert len(done.events(COORDINATOR, "switch_committed")) == isinstance(strategy, Switching)
+    assert done.loss == pytest.approx(one.loss, rel=1e-9) or not lockstep
+    if plan.after is None:
+        stops = [event["value"] for name in plan.bytes_per_step for event in done.events(name, "node_stop")]
+        told = sum(stop["payload_bytes_sent"] for stop in stops)
+        each = sum(map(len, done_by.values())) / len(done_by)  # a server answers everybody's
+        assert told == pytest.approx(sum(plan.bytes_per_step.values()) * each)
+
+
+@dataclass
+class Rehearsal:
+    """A trial of many workers in virtual time."""
+
+    plan: Plan
+    lines: dict[str, list[str]] = dataclasses.field(default_factory=lambda: defaultdict(list))  # by node
+
+    @classmethod
+    def of(cls, strategy: Strategy, steps: int) -> "Rehearsal":
+        """A sample for each worker and step; half way it switches: a rule that looks at losses would need more."""
+        half = {"when": At(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
+        chosen = strategy.model_copy(update=half if isinstance(strategy, Switching) else {})
+        (trial,) = Scenario.decode(document(chosen, steps)).trials()
+        done = cls(make_plan(trial, "many", "simulated", Nowhere()))
+        simulate(done.plan, lambda node: done.lines[node].append)
+        return done
+
+    @property
+    def workers(self) -> list[str]:
+        """By rank."""
+        return [node.name for node in self.plan.of_role("worker")]
+
+    @property
+    def stop(self) -> dict[str, Any]:
+        """How the run ended."""
+        (event,) = self.events(COORDINATOR, "run_stop")
+        return dict(event["metadata"])
+
+    @property
+    def loss(self) -> float:
+        """Of the held-out samples, at the end."""
+        return float(self.events(COORDINATOR, "eval_metrics")[-1]["value"]["loss"])
+
+    def events(self, node: str, key: str) -> list[dict[str, Any]]:
+        """A node's events of one key."""
+        parsed = (json.loads(line.removeprefix(TOKEN)) for line in self.lines[node])
+        return [event for event in parsed if event["key"] == key]
+
+    def rows(self, node: str, key: str) -> list[dict[str, Any]]:
+        """All rows of a batched event."""
+        batches = (event["value"] for event in self.events(node, key))
+        return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
+
+
+def document(strategy: Strategy, steps: int) -> dict[str, Any]:
+    """A model that has at least an entry for each worker, and a fifth of the samples held out."""
+    return {
+        "name": "many",
+        "workload": {
+            "dataset": {"kind": "synthetic_regression", "samples": steps * MANY * 5 // 4, "features": 4, "outputs": 2},
+            "model": {"kind": "mlp", "hidden": [12], "activation": "tanh"},
+            "optimiser": {"kind": "momentum", "rate": 0.05},
+            "batch": MANY,
+            "epochs": 1,
+            "precision": "fp64",
+        },
+        "cluster": {"workers": some(strategy, MANY), "worker": {"throughput": "1000/s"}},
+        "strategies": {"it": strategy.model_dump(mode="json")},
+        "baseline": False,
+    }

@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
-from services.synchronisers import AnySynchroniser, Asp, Backup, Bsp, Dssp, Gba, Ssp, Synchroniser
+from services.synchronisers import (
+    AnySynchroniser,
+    Asp,
+    Backup,
+    Bsp,
+    Dssp,
+    Elastic,
+    Gba,
+    Greedy,
+    Ssp,
+    Synchroniser,
+    Watch,
+)
 
 EXAMPLES: list[Synchroniser] = [
     Bsp(),
@@ -22,6 +34,8 @@ EXAMPLES: list[Synchroniser] = [
     Backup(backups=2),
     Gba(),
     Gba(gather=3, oldest=1),
+    Elastic(),
+    Greedy(),
 ]
 
 every_synchroniser = pytest.mark.parametrize("synchroniser", EXAMPLES, ids=repr)
@@ -189,6 +203,8 @@ def test_nobody_starts_a_step_further_ahead_than_allowed(
         (Ssp(staleness=1000), Asp()),
         (Backup(backups=0), Bsp()),
         (Gba(gather=1), Asp()),
+        (Elastic(), Bsp()),
+        (Greedy(), Bsp()),
         (Dssp(low=1000, high=1001), Asp()),
     ],
     ids=repr,
@@ -229,3 +245,33 @@ def test_dssp_grants_the_steps_after_which_a_worker_waits_least(
 ) -> None:
     """By hand, for a worker that is one step further than `low`."""
     assert Dssp(low=1, high=4).extra_steps(2, own_s, next_s, slowest_s) == granted
+
+
+@pytest.mark.parametrize(
+    ("speeds", "slow"),
+    [
+        ((1, 1, 1, 0.25), [3]),
+        ((1, 1, 1, 1), []),
+        ((1, 1, 1, 0.96), []),  # below the mean less one deviation, by next to nothing
+        ((1, 1, 0.25, 0.25), []),  # half of all are not the exception
+        ((1, 0.25), []),
+        ((1, 1, 1, 1, 1, 0.5, 0.5), [5, 6]),
+    ],
+)
+def test_a_straggler_is_below_the_mean_less_one_deviation(speeds: tuple[float, ...], slow: list[int]) -> None:
+    """By hand, after Sync-Switch; who is slow by no more than a twentieth is not worth a policy."""
+    assert [rank for rank, speed in enumerate(speeds) if Watch().is_slow(speed, speeds)] == slow
+
+
+def test_a_slow_worker_is_a_straggler_after_some_windows_and_no_longer_once_it_is_fast() -> None:
+    """One slow step is none yet, and one fast window is enough."""
+    shard, found = Shard(4, Elastic(stragglers=Watch(window=2, windows=3))), []
+
+    for step in range(12):
+        for worker in range(4):
+            took_s = 4.0 if worker == 0 and 2 <= step < 7 else 1.0
+            shard.pushed(Push(worker, step, shard.version, samples=8, seconds=took_s))
+        found.append(shard.stragglers)
+
+    assert [step for step, who in enumerate(found) if who] == [4, 5, 6, 7]
+    assert set(found) == {frozenset(), frozenset({0})}

@@ -64,6 +64,7 @@ def test_mathematics_takes_no_virtual_time(in_virtual_time: Run) -> None:
 
 
 @pytest.mark.parametrize("dilation", [1.0, 4.0])
+@pytest.mark.wall_clock
 def test_a_dilated_clock_counts_fewer_seconds_and_waits_longer(dilation: float) -> None:
     """A slow host rehearses a fast cluster by making everything slower alike: rates, deadlines, stamps."""
 
@@ -82,6 +83,7 @@ def test_a_dilated_clock_counts_fewer_seconds_and_waits_longer(dilation: float) 
 
 
 @pytest.mark.parametrize("clock", [WallClock(), VirtualClock()], ids=["wall", "virtual"])
+@pytest.mark.wall_clock
 def test_a_deadline_that_has_passed_is_not_waited_for(clock: Clock, in_virtual_time: Run) -> None:
     """Being late must not make a worker later."""
 
@@ -93,6 +95,7 @@ def test_a_deadline_that_has_passed_is_not_waited_for(clock: Clock, in_virtual_t
     assert in_virtual_time(late()) < 0.01
 
 
+@pytest.mark.wall_clock
 def test_timers_of_the_precise_loop_are_good_to_a_fraction_of_a_millisecond() -> None:
     """A step of a few milliseconds is made of such waits; an ordinary loop rounds each up to a millisecond."""
 

@@ -22,18 +22,22 @@ from services.collectives import (
 from services.collectives.double_tree import _tree
 from services.collectives.executor import all_reduce
 from services.collectives.folding import core
-from services.errors import ProtocolError
+from services.errors import DeadlineExceeded, ProtocolError, Unreachable
 from services.links import Port
 from services.plan import Nowhere, Plan, make_plan
 from services.scenario import Scenario
+from services.transport.base import Message, Stage, Tag
 from services.transport.virtual import Fabric
+from services.units import Bytes
 
 SITE = Site(racks=((0, 3, 5), (1, 2, 4)), tensors=(600, 40, 1))
 
 InVirtualTime = Callable[[Any], Any]
 
 
-def plan(collective: dict[str, Any], workers: int = 8, features: int = 64, **cluster: Any) -> Plan:
+def plan(
+    collective: dict[str, Any], workers: int = 8, features: int = 64, precision: str = "fp32", **cluster: Any
+) -> Plan:
     """A linear model of `features` x 64 weights behind links of 1 Gbit/s."""
     port = {"uplink": "1gbit", "downlink": "1gbit"}
     document = {
@@ -43,6 +47,7 @@ def plan(collective: dict[str, Any], workers: int = 8, features: int = 64, **clu
             "model": {"kind": "linear"},
             "optimiser": {"kind": "sgd", "rate": 1e-3},
             "batch": 32,
+            "precision": precision,
         },
         "cluster": {"workers": workers, **cluster, "worker": port | cluster.get("worker", {})},
         "strategies": {"it": {"kind": "all_reduce", "collective": collective}},
@@ -68,7 +73,29 @@ def test_two_levels_are_those_of_the_network_unless_they_are_given(collective: A
     assert collective.settled(SITE).groups == SITE.racks
     for named in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
         mine = collective.model_copy(update=named)
-        assert mine.settled(SITE) == mine
+        found = mine.settled(SITE)
+        assert (found.size, found.groups) == (mine.size, mine.groups)
+
+
+@pytest.mark.parametrize(
+    ("features", "precision", "kind"),
+    [
+        (511, "fp32", "recursive_doubling"),  # and a bias: 128 KiB
+        (512, "fp32", "ring"),
+        (255, "fp64", "recursive_doubling"),
+        (256, "fp64", "ring"),
+    ],
+)
+def test_a_ring_leaves_small_vectors_to_recursive_doubling(features: int, precision: Any, kind: str) -> None:
+    """A plan decides it by the vector's size, so rounds, bytes and the closed form are those of what runs."""
+    ring = {"kind": "ring", "small": "128KiB"}
+    decided, other = plan(ring, 6, features, precision), plan({"kind": kind}, 6, features, precision)
+
+    assert decided.strategy.model_dump()["collective"]["kind"] == kind
+    assert (decided.schedule, decided.bytes_per_step) == (other.schedule, other.bytes_per_step)
+    assert decided.predicted == other.predicted
+    assert Plan.model_validate_json(decided.model_dump_json()) == decided
+    assert Ring(small=Bytes("1GB")).schedule(6) == Ring().schedule(6), "by itself, it is a ring"
 
 
 @pytest.mark.parametrize("senders", ["concurrent", "serial"])
@@ -112,6 +139,35 @@ async def summed(collective: Collective, vectors: list[Any], rate: float) -> flo
     parts = (all_reduce(fabric.transport(name), names, k, schedule, 0, vectors[k]) for k, name in enumerate(names))
     await asyncio.gather(*parts)
     return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("ending", ["too late", "gone", "given up", "too short"])
+def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_time: InVirtualTime) -> None:
+    """Its vector is used otherwise then: nobody may write to it, and whoever summed hears why."""
+    errors = {
+        "too late": DeadlineExceeded,
+        "gone": Unreachable,
+        "given up": asyncio.CancelledError,
+        "too short": ValueError,
+    }
+
+    async def alone() -> bool:
+        ports = [{name: Port(1e6) for name in "abc"} for _ in range(2)]
+        fabric = Fabric(*ports, timeout_s=1.0)
+        schedule, mailbox = Ring().schedule(3), fabric.mailboxes["a"]
+        summing = asyncio.create_task(all_reduce(fabric.transport("a"), "abc", 0, schedule, 0, np.ones(900)))
+        await asyncio.sleep(0.01)
+        if ending == "gone":
+            mailbox.fail("c", Unreachable("c broke off its stream"))
+        if ending == "given up":
+            summing.cancel()
+        if ending == "too short":
+            mailbox.deliver("c", Message(Tag(0, Stage.SUM, 2, 0), bytes(8 * 299)))
+        with pytest.raises(errors[ending]):
+            await summing
+        return not mailbox._due and not mailbox._wanted
+
+    assert in_virtual_time(alone())
 
 
 def test_a_vector_that_is_not_made_of_the_planned_arrays_is_a_bug() -> None:

@@ -12,7 +12,8 @@ import pytest
 from services.control import Epoch, Final
 from services.coordinator.desk import Desk
 from services.device import HostArray
-from services.plan import Nowhere, Plan, make_plan
+from services.plan import COORDINATOR, Nowhere, Plan, make_plan
+from services.replay import Arrivals, Course
 from services.runlog import TOKEN
 from services.scenario import Scenario
 from services.simulate import simulate
@@ -59,6 +60,19 @@ class Rehearsal:
     def steps(self, rank: int) -> list[Row]:
         """The steps of one worker."""
         return self.rows(f"worker-{rank}", "node_steps")
+
+    @property
+    def arrivals(self) -> list[Arrivals]:
+        """What every shard has logged."""
+        keys = ("shard_updates", "shard_drops")
+        return [Arrivals(*(self.rows(holder, key) for key in keys)) for holder in self.plan.holders]
+
+    @property
+    def course(self) -> Course:
+        """What replays need besides."""
+        ends = [max((row["step"] + 1 for row in self.steps(rank)), default=0) for rank in range(self.plan.workers)]
+        committed = [event["value"]["step"] for event in self.events(COORDINATOR, "switch_committed")]
+        return Course(ends, committed[0] if committed else None)
 
 
 Rehearse: TypeAlias = Callable[..., Rehearsal]

@@ -38,6 +38,7 @@ STRATEGIES: dict[str, tuple[dict[str, Any], int]] = {
         3,
     ),
     "spare": ({"kind": "parameter_server", "servers": 2, "placement": {"kind": "spare"}}, 3),
+    "local sgd": ({"kind": "local_sgd", "period": 1}, 3),
     "easgd": ({"kind": "easgd", "servers": 2, "period": 1}, 3),
     "easgd asp": ({"kind": "easgd", "servers": 2, "period": 1, "synchrony": {"kind": "asp"}}, 3),
 }
@@ -76,6 +77,7 @@ def test_steps_add_up_to_what_a_worker_says_at_its_end(
 
     for rank in range(workers):
         stop, steps = done.value(f"worker-{rank}", "node_stop"), done.steps(rank)
+        assert len(steps) == stop["steps"]
         me, holders = f"worker-{rank}", done.plan.holders
         answered = sum(len(done.steps(other)) for other in range(workers) if other != rank) * (me in holders)
         per_answer = done.plan.answered_per_step.get(me, 0) // max(1, workers - 1)

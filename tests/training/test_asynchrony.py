@@ -7,20 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.replay import Arrivals, replay
+from services.replay import replay
 
 ASP = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
 SLOW = {"groups": [{"name": "slow", "ranks": [0], "throughput": "250/s"}]}  # four times slower than the others
 OPTIMISERS = [{"kind": "sgd", "rate": 0.05}, {"kind": "momentum", "rate": 0.05}, {"kind": "adam", "rate": 0.01}]
 
 Row = dict[str, Any]
-
-
-def arrivals(done: Any) -> list[Arrivals]:
-    """What every shard has logged."""
-    return [
-        Arrivals(*(done.rows(holder, key) for key in ("shard_updates", "shard_drops"))) for holder in done.plan.holders
-    ]
 
 
 def while_all_work(updates: list[Row], steps: int) -> list[Row]:
@@ -92,7 +85,7 @@ def test_the_order_of_arrival_replays_to_the_same_parameters(
     workers = 3 if batch > 3 else 2
     done = rehearse(ASP | {"servers": servers}, workers, cluster=slow_links, optimiser=optimiser, batch=batch)
 
-    params = replay(done.plan, arrivals(done))
+    params = replay(done.plan, done.arrivals, done.course)
 
     assert params.tobytes() == done.params.tobytes()
     assert hashlib.sha256(params.tobytes()).hexdigest() == done.value("coordinator", "params_sha256")

@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from services.errors import UserError
 from services.replay import Arrivals, replay
+from services.strategies.update_rules import Contribution
 
 Row = dict[str, Any]
 Rehearse = Callable[..., Any]
@@ -74,6 +76,9 @@ REPLAYED = {
     "colocated": server("asp", placement={"kind": "colocated"}),
     "spare": server("ssp staleness=2", 2, placement={"kind": "spare"}),
     "bsp": server("bsp", 2),
+    "easgd": {"kind": "easgd", "servers": 2, "period": 3},
+    "easgd asp": {"kind": "easgd", "servers": 2, "period": 3, "synchrony": {"kind": "asp"}},
+    "easgd beside workers": {"kind": "easgd", "placement": {"kind": "colocated"}, "synchrony": {"kind": "asp"}},
 }
 
 
@@ -84,23 +89,16 @@ def test_the_order_of_arrival_replays_to_the_same_parameters(rehearse: Rehearse,
     rate = {"momentum": 0.05, "adam": 0.01}[optimiser]
     done = rehearse(strategy, 4, cluster=LINKS, optimiser={"kind": optimiser, "rate": rate}, batch=13)
 
-    params = replay(done.plan, arrivals(done))
+    params = replay(done.plan, done.arrivals, done.course)
 
     assert params.tobytes() == done.params.tobytes()
     assert hashlib.sha256(params.tobytes()).hexdigest() == done.value("coordinator", "params_sha256")
 
 
-def arrivals(done: Any) -> list[Arrivals]:
-    """What every shard has logged."""
-    return [
-        Arrivals(*(done.rows(holder, key) for key in ("shard_updates", "shard_drops"))) for holder in done.plan.holders
-    ]
-
-
 def test_another_order_of_arrival_gives_other_parameters_so_the_law_above_can_fail(rehearse: Rehearse) -> None:
     """Two updates that change places."""
     done = rehearse(server("asp"), 3, cluster=LINKS, optimiser={"kind": "adam", "rate": 0.01})
-    ((updates, drops),) = arrivals(done)
+    ((updates, drops),) = done.arrivals
     last, before = updates[-1], updates[-2]
     swapped = [
         *updates[:-2],
@@ -108,15 +106,17 @@ def test_another_order_of_arrival_gives_other_parameters_so_the_law_above_can_fa
         before | {"version": last["version"], "staleness": before["staleness"] + 1},
     ]
 
-    assert replay(done.plan, [Arrivals(swapped, drops)]).tobytes() != done.params.tobytes()
+    assert replay(done.plan, [Arrivals(swapped, drops)], done.course).tobytes() != done.params.tobytes()
 
 
-def test_what_can_not_be_replayed_says_so(rehearse: Rehearse) -> None:
-    """A worker of elastic averaging trains parameters that no server has seen."""
-    done = rehearse({"kind": "easgd"}, 2)
+@pytest.mark.parametrize("strategy", [{"kind": "none"}, {"kind": "local_sgd", "period": 7}], ids=str)
+def test_what_can_not_be_replayed_says_so_and_what_can(rehearse: Rehearse, strategy: Row) -> None:
+    """Nobody comes to anybody where one worker trains alone, and parameters that are averaged are not followed."""
+    done = rehearse(strategy, 1)
 
-    with pytest.raises(UserError, match="easgd has no order of arrival"):
-        replay(done.plan, [])
+    can = "all_reduce, parameter_server, easgd and switches"
+    with pytest.raises(UserError, match=f"{strategy['kind']} has no order of arrival to replay; {can}"):
+        replay(done.plan, done.arrivals, done.course)
 
 
 @pytest.mark.parametrize(
@@ -182,16 +182,12 @@ def test_ssp_absorbs_what_passes(rehearse: Rehearse) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "backups", "sigma"), [(12, 2, 0.1), (8, 1, 0.1), (8, 1, 0.3), (8, 0, 0.1), (8, 0, 0.5)]
+    ("workers", "backups", "sigma"), [(12, 2, 0.1), (12, 2, 0.3), (12, 2, 0.5), (8, 1, 0.3), (8, 0, 0.1), (8, 0, 0.5)]
 )
 def test_a_step_with_backups_takes_the_order_statistic(
     rehearse: Rehearse, workers: int, backups: int, sigma: float
 ) -> None:
-    """E[X_(n-b:n)], within 5 %.
-
-    Who comes late begins late, which the closed form leaves out; with a wider jitter it is too short (11 % for 2 of 12
-    and σ = 0.5).
-    """
+    """E[X_(n-b:n)] with late starts, within 3 %: without them 6 % for 2 of 12 and σ = 0.3, 11 % for σ = 0.5."""
     cluster = {"worker": {"throughput": "1000/s", "variation": {"kind": "lognormal", "sigma": sigma}}}
     digits = {"dataset": {"kind": "digits"}, "model": {"kind": "linear"}, "batch": 20 * workers, "epochs": 25}
     done = rehearse(server(f"backup backups={backups}"), workers, cluster=cluster, **digits)
@@ -200,7 +196,7 @@ def test_a_step_with_backups_takes_the_order_statistic(
     steps_s = [after - before for before, after in pairwise(versions(whole)[:-workers])]
 
     assert len(steps_s) > 100
-    assert np.mean(steps_s) == pytest.approx(done.plan.predicted.step_s, rel=0.05)
+    assert np.mean(steps_s) == pytest.approx(done.plan.predicted.step_s, rel=0.03)
 
 
 def test_with_backups_every_step_has_exactly_the_gradients_that_it_waits_for(rehearse: Rehearse) -> None:
@@ -223,17 +219,17 @@ SATURATED = {
 }
 
 
-@pytest.mark.parametrize("throughput", ["1000/s", "500/s"])
+@pytest.mark.parametrize(("throughput", "servers"), [("1000/s", 1), ("2000/s", 1), ("4000/s", 2)])
 def test_updates_per_second_grow_with_workers_until_the_servers_links_are_full(
-    rehearse: Rehearse, throughput: str
+    rehearse: Rehearse, throughput: str, servers: int
 ) -> None:
-    """At n* = t_c·B/S + 2, within 10 %: below, every worker adds its own pace; above, nobody adds any."""
+    """At n*, within 5 %: below, every worker adds its own pace; above, nobody adds any."""
     cluster = SATURATED | {"worker": SATURATED["worker"] | {"throughput": throughput}}
 
     def rate(workers: int) -> tuple[float, float]:
         numbers = {"kind": "synthetic_regression", "samples": 250 * workers, "features": 64, "outputs": 10}
         work = {"dataset": numbers, "model": {"kind": "linear"}, "batch": 20 * workers, "epochs": 12}
-        done = rehearse(server("asp"), workers, cluster=cluster, **work)
+        done = rehearse(server("asp", servers), workers, cluster=cluster, **work)
         times = versions(done.rows("server-0", "shard_updates"))
         begin, end = len(times) // 4, -len(times) // 4
         settled = times[begin:end]
@@ -244,7 +240,7 @@ def test_updates_per_second_grow_with_workers_until_the_servers_links_are_full(
     below, _ = rate(round(0.7 * limit))
 
     assert told == pytest.approx(limit)
-    assert most / alone == pytest.approx(limit, rel=0.1)
+    assert most / alone == pytest.approx(limit, rel=0.05)
     assert below / alone == pytest.approx(round(0.7 * limit), rel=0.1)
 
 
@@ -321,6 +317,28 @@ def test_workers_that_differ_and_do_not_wait_each_take_their_own_predicted_step(
     assert measured == pytest.approx(told, rel=error)
 
 
+PARTIAL = [server("gba"), server("backup backups=4"), server("gba gather=6", rate="as_given")]
+
+
+@pytest.mark.parametrize("strategy", PARTIAL, ids=str)
+def test_updates_of_fewer_gradients_than_planned_use_as_much_less_of_the_rate(
+    rehearse: Rehearse, strategy: Row
+) -> None:
+    """At the end of a run workers leave: one gradient alone must not move as far as those of a whole update."""
+    done = rehearse(strategy, 12, cluster=JITTER, optimiser={"kind": "sgd", "rate": 0.05}, batch=24)
+    planned = done.plan.strategy.gathers(12)
+    made = Counter(row["version"] for row in done.rows(done.plan.holders[0], "shard_updates"))
+    assert max(made.values()) == planned > min(made.values())
+
+    moved = []
+    for parts in (1, planned):  # all in one update, each in one of its own
+        rule = done.plan.strategy.update_rule(done.plan.optimiser, np.zeros(3), 12)
+        for _ in range(parts):
+            rule.update([Contribution(rank, 2, 0, np.ones(3)) for rank in range(planned // parts)])
+        moved.append(rule.params)
+    assert moved[1] == pytest.approx(moved[0])
+
+
 def test_sixty_four_workers_are_simulated_in_seconds(rehearse: Rehearse) -> None:
     """Or nobody would try what a cluster of that size does."""
     began = time.monotonic()
@@ -355,3 +373,41 @@ def test_the_centre_of_elastic_workers_learns_what_they_learn(rehearse: Rehearse
     assert done.events("coordinator", "eval_metrics")[-1]["value"]["r2"] > 0.9
     samples = sum(row["samples"] for rank in range(3) for row in done.steps(rank))
     assert stop["metadata"]["samples_count"] == samples >= 10 * done.plan.train_samples
+
+
+@pytest.mark.parametrize("cluster", [{}, JITTER, SLOW], ids=["equal", "jitter", "slow"])
+@pytest.mark.parametrize("synchrony", ["bsp", "asp"])
+@pytest.mark.parametrize("period", [16, 64])
+def test_elastic_workers_stop_when_all_together_have_used_the_budget(
+    rehearse: Rehearse, cluster: Row, synchrony: str, period: int
+) -> None:
+    """Also before anybody has heard of the others: each would otherwise train for the whole budget by itself."""
+    strategy = {"kind": "easgd", "period": period, "synchrony": {"kind": synchrony}}
+    done = rehearse(strategy, 8, cluster=cluster, epochs=10)
+
+    (stop,) = done.events("coordinator", "run_stop")
+    beyond = stop["metadata"]["samples_count"] - 10 * done.plan.train_samples
+    assert abs(beyond) < done.plan.batch  # an exchange on its way counts as the worker's last one, or its share
+
+
+@pytest.mark.parametrize("synchrony", ["bsp", "asp"])
+def test_elastic_workers_are_waited_for_as_long_as_their_period_takes(rehearse: Rehearse, synchrony: str) -> None:
+    """A push comes after twelve steps of 3 s, where nobody waits for more than 10 s for a step's."""
+    strategy = {"kind": "easgd", "period": 12, "synchrony": {"kind": synchrony}}
+    done = rehearse(strategy, 4, cluster={"worker": {"throughput": "1/s"}}, epochs=10, timeouts={"step": "10s"})
+
+    (stop,) = done.events("coordinator", "run_stop")
+    assert stop["metadata"]["reason"] == "budget used"
+
+
+def test_an_elastic_worker_leaves_after_a_step_without_samples(rehearse: Rehearse) -> None:
+    """The last batch of an epoch has none for it, and the run stops there: servers know pushes by their numbers."""
+    strategy = {"kind": "easgd", "period": 3, "synchrony": {"kind": "asp"}}
+    pause = {"kind": "pause", "of": ["worker-3"], "at": {"step": 3}, "lasts": "1s"}
+    target = {"metric": "mae", "at_most": 100.0}
+
+    done = rehearse(strategy, 4, batch=26, target=target, events=[pause])
+
+    (stop,) = done.events("coordinator", "run_stop")
+    assert stop["metadata"]["reason"] == "target reached"
+    assert [row["samples"] for row in done.steps(3)] == [6, 6, 6, 0]

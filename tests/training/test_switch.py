@@ -1,7 +1,10 @@
 """Laws of switching: its ends are the strategies that it is made of, and nothing is lost in between."""
 
+import asyncio
+import hashlib
+from collections import Counter
 from collections.abc import Callable
-from itertools import groupby
+from itertools import groupby, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -9,8 +12,10 @@ import pytest
 
 from services.control import Held
 from services.coordinator.desk import Desk
+from services.errors import ProtocolError
 from services.handover import take as really_take
 from services.links import goodput
+from services.replay import replay
 
 RING = {"kind": "all_reduce"}
 BSP = {"kind": "parameter_server", "servers": 2}
@@ -31,7 +36,11 @@ PARTS = {
     "gba of one": ONE | GBA,
     "backup of one": ONE | BACKUP,
     "compensated": ASP | {"compensation": {"kind": "dc_asgd_adaptive"}},
+    "weighed": ASP | {"staleness": {"kind": "inverse"}, "rate": "as_given"},
     "beside": BESIDE,
+    "promoted": ONE | {"placement": {"kind": "promoted"}},
+    "asp promoted": ONE | {"placement": {"kind": "promoted"}, "synchrony": {"kind": "asp"}},
+    "two promoted": ONE | {"placement": {"kind": "promoted", "workers": 2}, "synchrony": {"kind": "asp"}},
     "asp beside": BESIDE | {"synchrony": {"kind": "asp"}},
     "spare": BSP | {"synchrony": {"kind": "asp"}, "placement": {"kind": "spare"}},
 }
@@ -42,6 +51,7 @@ OTHERS = [
     *(("ring", after) for after in ("ssp", "dssp", "gba", "backup", "compensated", "beside", "asp beside", "spare")),
     *((before, "ring") for before in ("ssp", "dssp", "gba of one", "backup of one", "compensated")),
     *((before, "ring") for before in ("beside", "asp beside", "spare")),
+    *(("ring", after) for after in ("promoted", "two promoted", "asp promoted")),
     ("beside", "asp beside"),
     ("bsp", "gba"),
     ("gba of one", "backup of one"),
@@ -157,6 +167,23 @@ def test_every_worker_goes_on_with_the_samples_after_its_last_ones(rehearse: Cal
     assert min(steps) == (8 if before == "ring" else 0)
 
 
+def test_an_event_begins_when_its_step_is_skipped(rehearse: Callable[..., Any]) -> None:
+    """Out of lockstep all go on from the step of the fastest, and a trial whose events never come is invalid."""
+    skips = rehearse(switch("asp", "ring", at(fraction=0.4)), 3, cluster=SLOW)
+    done_steps = [row["step"] for row in skips.steps(0)]
+    last, first = next((one, other) for one, other in pairwise(done_steps) if other > one + 1)
+
+    pause = {"kind": "pause", "of": ["worker-0"], "at": {"step": last + 1}, "lasts": "10ms"}
+    done = rehearse(switch("asp", "ring", at(fraction=0.4)), 3, cluster=SLOW, events=[pause])
+
+    assert [row["step"] for row in done.steps(0)] == done_steps
+    begun = [event["value"] for event in done.events("worker-0", "event_applied")]
+    (at_first,) = [row["start_s"] for row in done.steps(0) if row["step"] == first]
+    (start,) = done.events("coordinator", "run_start")
+    assert [each["phase"] for each in begun] == ["begin", "end"]
+    assert start["time_ms"] / 1e3 + begun[0]["planned_s"] == pytest.approx(at_first, abs=1e-4)
+
+
 @every_pair
 def test_all_nodes_hold_the_same_bits_at_the_hand_over(
     rehearse: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +208,36 @@ def test_all_nodes_hold_the_same_bits_at_the_hand_over(
 
 
 @every_pair
+@pytest.mark.parametrize("policy", ["carry", "zero", "reset"])
+def test_the_order_of_arrival_replays_across_a_switch_to_the_same_parameters(
+    rehearse: Callable[..., Any], before: str, after: str, policy: str
+) -> None:
+    """What one strategy hands to the next is no more than the logs say: all bits of the result follow from it."""
+    strategy = switch(before, after, at(fraction=0.4), optimiser_state=policy)
+    done = rehearse(strategy, 3, cluster=LINKS, optimiser={"kind": "adam", "rate": 0.01}, batch=13)
+
+    params = replay(done.plan, done.arrivals, done.course)
+
+    assert done.course.switched is not None
+    assert hashlib.sha256(params.tobytes()).hexdigest() == digest(done)
+
+
+@pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("asp", "ring")])
+def test_a_replay_that_takes_the_switch_for_another_step_ends_elsewhere(
+    rehearse: Callable[..., Any], before: str, after: str
+) -> None:
+    """So that the law above can fail."""
+    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
+    early = done.course._replace(switched=done.course.switched - 1)
+
+    try:
+        params = replay(done.plan, done.arrivals, early)
+    except ProtocolError:
+        return
+    assert hashlib.sha256(params.tobytes()).hexdigest() != digest(done)
+
+
+@every_pair
 def test_bytes_of_both_phases_and_of_the_hand_over_are_those_of_the_plan(
     rehearse: Callable[..., Any], before: str, after: str
 ) -> None:
@@ -191,7 +248,8 @@ def test_bytes_of_both_phases_and_of_the_hand_over_are_those_of_the_plan(
 
     ends_ms = committed["time_ms"] - 2e-3
     early = {f"worker-{rank}": sum(row["start_s"] * 1e3 < ends_ms for row in done.steps(rank)) for rank in range(3)}
-    late = {node: len(done.steps(rank)) - early[node] for rank, node in enumerate(early)}
+    computing = [node for node, share in zip(early, plan.after.shares, strict=True) if share]
+    late = {node: len(done.steps(rank)) - early[node] for rank, node in enumerate(early) if node in computing}
     for node in early:
         moved = plan.after.hand_over_bytes[node] if commit["loaded"] else 0
         expected = sent(plan, node, early) + sent(plan.after, node, late) + moved
@@ -204,7 +262,7 @@ def sent(part: Any, node: str, steps: dict[str, int]) -> float:
     """Payload bytes of a worker under one strategy: for its own steps, and for others' where it serves them."""
     answered = part.answered_per_step.get(node, 0)
     others = [count for name, count in steps.items() if name != node]
-    return (part.bytes_per_step[node] - answered) * steps[node] + answered * sum(others) / len(others)
+    return (part.bytes_per_step[node] - answered) * steps.get(node, 0) + answered * sum(others) / max(1, len(others))
 
 
 @pytest.mark.parametrize(("before", "after"), OTHERS)
@@ -249,6 +307,8 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
         ("keep_per_sample", "ring", "asp", 1 / 4),
         ("keep_per_sample", "asp", "ring", 4),
         ("keep_per_sample", "ring", "bsp", 1),
+        ("keep_per_sample", "weighed", "ring", 1),
+        ("keep_per_sample", "weighed", "asp", 1 / 4),
         ("keep", "ring", "asp", 1),
         (0.5, "ring", "asp", 0.5),
     ],
@@ -256,7 +316,10 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
 def test_the_learning_rate_follows_its_policy(
     rehearse: Callable[..., Any], policy: str | float, before: str, after: str, factor: float
 ) -> None:
-    """Per sample: an update from one gradient of four uses a quarter of the rate, and back four times as much."""
+    """Per sample: an update from one gradient of four uses a quarter of the rate, and back four times as much.
+
+    Where the age of gradients made a quarter of the rate already, the whole rate is what lockstep goes on with.
+    """
     plan = rehearse(switch(before, after, at(fraction=0.5), rate=policy), 4, batch=16).plan
 
     assert plan.after.optimiser.rate == pytest.approx(factor * plan.optimiser.rate)
@@ -284,6 +347,29 @@ def test_a_plateau_switches_an_asynchronous_run_too(rehearse: Callable[..., Any]
     by_step = groupby(sorted((event["metadata"]["step"], event["value"]) for event in hashes), key=lambda each: each[0])
     assert committed["loaded"]
     assert all(len({value for _, value in group}) == 1 for _, group in by_step)
+
+
+@pytest.mark.parametrize(("before", "after"), [("asp", "ring"), ("ring", "asp")])
+def test_the_rule_is_on_record_at_every_evaluation_point(rehearse: Callable[..., Any], before: str, after: str) -> None:
+    """Also at the last one, when everybody has left and the servers' parameters are measured."""
+    rule = {"kind": "plateau", "force_at": 2, "window": 2, "threshold": 1e-9}
+    done = rehearse(switch(before, after, rule), 3, cluster=LINKS, epochs=5)
+
+    judged, measured = (done.events("coordinator", key) for key in ("switch_rule", "eval_metrics"))
+    assert [each["value"]["loss"] for each in judged] == [each["value"]["loss"] for each in measured]
+    assert [each["metadata"]["step"] for each in judged] == [each["metadata"]["step"] for each in measured]
+    assert done.value("coordinator", "switch_committed")
+
+
+def test_the_last_pass_of_a_rule_that_looks_at_training_is_on_record(rehearse: Callable[..., Any]) -> None:
+    """Out of lockstep fast workers use up the budget, so that slow ones never report their last epoch."""
+    rule = {"kind": "plateau", "loss": "train", "window": 2, "threshold": 1e-9}
+    done = rehearse(switch("asp", "ring", rule), 3, cluster=SLOW, epochs=5)
+
+    passes = done.events("coordinator", "train_loss")
+    judged = done.events("coordinator", "switch_rule")
+    assert len(passes) < len(judged) == len(passes) + 1
+    assert [each["metadata"]["epoch_num"] for each in judged] == [*range(1, len(judged) + 1)]
 
 
 def test_losses_that_are_not_finite_end_the_run_and_say_so(rehearse: Callable[..., Any]) -> None:
@@ -366,6 +452,35 @@ def test_a_node_that_never_comes_aborts_the_switch(
     assert digest(done) == digest(rehearse(RING, 3))
 
 
+@pytest.mark.parametrize(("giver", "before", "after"), [("worker", "ring", "asp"), ("ps_shard", "asp", "ring")])
+def test_who_gives_in_vain_gives_up_with_the_coordinator_and_goes_on(
+    rehearse: Callable[..., Any], giver: str, before: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can't be sent waits without end, and all the others would wait for the giver's next step."""
+
+    async def in_vain(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(f"services.{giver}.handover.give", in_vain)
+    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW, timeouts={"step": "2s"})
+
+    assert "within 2 s" in done.value("coordinator", "switch_aborted")["reason"]
+    (stop,) = done.events("coordinator", "run_stop")
+    budget = done.plan.epochs * done.plan.train_samples
+    assert budget <= stop["metadata"]["samples_count"] <= budget + done.plan.batch
+    if before == "ring":
+        assert digest(done) == digest(rehearse(RING, 3, cluster=SLOW))
+
+
+def test_a_resting_server_that_is_cut_off_does_not_hold_up_the_ring(rehearse: Callable[..., Any]) -> None:
+    """Until the switch nobody has needed it, and after an abort nobody does."""
+    cut = {"kind": "partition", "at": {"step": 4}, "apart": ["server-0"], "lasts": "20s"}
+    done = rehearse(switch("ring", "asp", at(step=6)), 3, cluster=LINKS, events=[cut], timeouts={"step": "5s"})
+
+    assert "within 5 s" in done.value("coordinator", "switch_aborted")["reason"]
+    assert digest(done) == digest(rehearse(RING, 3, cluster=LINKS))
+
+
 def test_a_switch_costs_what_its_bytes_cost_and_less_than_three_steps(rehearse: Callable[..., Any]) -> None:
     """Parameters and momentum once through the server's link; replicas share the sending."""
     work = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [64]}, "batch": 240}
@@ -427,3 +542,94 @@ def test_a_run_of_64_workers_repeats_to_the_last_bit(rehearse: Callable[..., Any
 
     assert digest(one) == digest(other)
     assert one.lines["coordinator"] == other.lines["coordinator"]
+
+
+PROMOTED = ["promoted", "two promoted", "asp promoted"]
+
+
+@pytest.mark.parametrize("after", PROMOTED)
+@pytest.mark.parametrize(("batch", "step"), [(12, 8), (13, 9), (12, 7)])
+def test_every_sample_of_an_epoch_is_seen_once_though_workers_become_servers(
+    rehearse: Callable[..., Any], after: str, batch: int, step: int
+) -> None:
+    """Those who are left share the batches of those who serve from then on, in the middle of an epoch or at its end."""
+    done = rehearse(switch("ring", after, at(step=step)), 4, batch=batch)  # equal speeds: everybody does as many steps
+
+    last = 3 if done.plan.after.synchronous else 2  # of the last epoch, who is faster at its end takes from the next
+    seen = Counter(
+        (step // done.plan.steps_per_epoch, int(sample))
+        for rank in range(4)
+        for step in (row["step"] for row in done.steps(rank))
+        for sample in done.plan.order.share(step, rank, (1,) * 4 if step < switched(done) else done.plan.after.shares)
+    )
+    whole = {each: count for each, count in seen.items() if each[0] < last}
+    assert whole == dict.fromkeys(product(range(last), range(done.plan.train_samples)), 1)
+
+
+@pytest.mark.parametrize("after", PROMOTED)
+def test_promoted_workers_compute_to_the_switch_and_serve_from_there_on(
+    rehearse: Callable[..., Any], after: str
+) -> None:
+    """The last ranks hold all of the model between them; nobody pushes to himself, nobody is left out."""
+    done = rehearse(switch("ring", after, at(step=8)), 4, cluster=LINKS)
+    promoted = [node for node, share in zip(names(4), done.plan.after.shares, strict=True) if not share]
+
+    assert list(done.plan.holders) == promoted == names(4)[-len(promoted) :]
+    for rank, name in enumerate(names(4)):
+        assert (max(row["step"] for row in done.steps(rank)) < 8) == (name in promoted)
+    for holder in promoted:
+        pushes = [(row["worker"], row["push_step"]) for row in done.rows(holder, "shard_updates")]
+        assert {worker for worker, _ in pushes} == set(range(4 - len(promoted)))
+        assert len(set(pushes)) == len(pushes)
+        assert min(step for _, step in pushes) == 8
+
+
+def test_promoted_servers_begin_with_their_own_replica_and_nothing_travels(rehearse: Callable[..., Any]) -> None:
+    """What every replica holds need not be sent; momentum neither."""
+    done = rehearse(switch("ring", "two promoted", at(step=8)), 4, cluster=LINKS)
+
+    assert set(done.plan.after.hand_over_bytes.values()) == {0}
+    for rank in range(4):
+        assert done.value(f"worker-{rank}", "node_switch")["bytes_sent"] == 0
+    assert done.value("coordinator", "switch_committed")["loaded"]
+
+
+@every_optimiser
+def test_a_promoted_server_in_lockstep_trains_what_the_ring_would_have(
+    rehearse: Callable[..., Any], optimiser: dict[str, Any]
+) -> None:
+    """The same batches cut into fewer shares: rounding apart, the same model."""
+    whole = rehearse(RING, 4, optimiser=optimiser, precision="fp64")
+
+    done = rehearse(switch("ring", "promoted", at(step=8)), 4, optimiser=optimiser, precision="fp64")
+
+    assert [event["metadata"]["epoch_num"] for event in done.events("coordinator", "train_loss")] == [1, 2, 3]
+    np.testing.assert_allclose(done.carried[-1], whole.carried[-1], rtol=1e-9, atol=1e-12)
+
+
+def test_the_rate_after_a_promotion_is_that_of_a_larger_share(rehearse: Callable[..., Any]) -> None:
+    """Of four workers one serves: a gradient holds a third of a batch, and its update uses a third of the rate."""
+    plan = rehearse(switch("ring", "asp promoted", at(step=8)), 4).plan
+
+    assert plan.after.optimiser.rate == pytest.approx(plan.optimiser.rate / 3)
+
+
+@pytest.mark.parametrize("after", ["promoted", "asp promoted"])
+def test_a_step_after_a_promotion_takes_what_the_closed_form_says(rehearse: Callable[..., Any], after: str) -> None:
+    """Fewer workers compute larger shares; who is answered first in lockstep computes behind the others' answers."""
+    equal = {key: value for key, value in LINKS.items() if key != "groups"}
+    done = rehearse(switch("ring", after, at(step=3)), 4, cluster=equal, batch=40, epochs=8)
+
+    settled = [row["step_s"] for rank in range(3) for row in done.steps(rank) if 5 <= row["step"] < 14]
+
+    predicted_s = done.plan.after.predicted.step_s
+    early_s = 2 * done.plan.vector_bytes / goodput(1e6) if after == "promoted" else 0.0
+    assert predicted_s - early_s - 1e-5 <= np.mean(settled) <= 1.05 * predicted_s
+
+
+def names(workers: int) -> list[str]:
+    return [f"worker-{rank}" for rank in range(workers)]
+
+
+def switched(done: Any) -> int:
+    return int(done.value("coordinator", "switch_committed")["step"])

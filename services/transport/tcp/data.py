@@ -1,7 +1,7 @@
 """Bulk messages over bare TCP: one long-lived stream to every neighbour, opened with the sender's signed identity."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -27,9 +27,22 @@ class _Stream:
     turns: Turns = field(default_factory=Turns)
     sent: int = 0  # messages
 
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody listens, and did not refuse."""
+        return self.line.done() and not self.line.cancelled() and self.line.exception() is None
+
+    def over(self, *, broken_off: bool) -> None:
+        """A message is written, or never will be."""
+        if broken_off:
+            self.hang_up()
+        else:
+            self.sent += 1
+        self.turns.give_back()
+
     def hang_up(self) -> None:
         """Half a message has been written, or nobody reads: no other can follow it."""
-        if self.line.done() and not self.line.cancelled() and self.line.exception() is None:
+        if self.is_open:
             self.line.result().close()
 
 
@@ -101,6 +114,33 @@ class TcpTransport(WiredTransport):
             raise
         finally:
             stream.turns.give_back()
+
+    def send_soon(self, to: str, message: Message) -> "asyncio.Future[None] | None":
+        """What the kernel takes at once needs no task; of others, each has one."""
+        stream = self._streams.get(to)
+        if self._shaping or stream is None or not stream.is_open or not stream.turns.take_now():
+            return super().send_soon(to, message)
+        self.traffic.count(to, message.size, PREFIX_BYTES)
+        try:
+            left = stream.line.result().put_at_once(prefix(message), message.data)
+        except OSError as error:
+            stream.over(broken_off=True)
+            raise Unreachable(f"{to}: {error}") from error
+        if not left:
+            stream.over(broken_off=False)
+            return None
+        rest = asyncio.get_running_loop().create_task(self._rest(to, stream, left))
+        rest.add_done_callback(lambda task: stream.over(broken_off=task.cancelled() or task.exception() is not None))
+        return rest
+
+    async def _rest(self, to: str, stream: _Stream, left: Sequence[Buffer]) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_wall_s):
+                await stream.line.result().put(*left)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{to} did not take a message within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise Unreachable(f"{to}: {error}") from error
 
     async def _put(self, stream: _Stream, *buffers: Buffer) -> None:
         """Time is taken of what the kernel does not take at once: a timer costs more than the rest of a write."""

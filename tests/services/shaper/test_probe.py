@@ -45,6 +45,7 @@ def test_a_closed_ear_has_freed_its_ports() -> None:
         socket.create_connection((HERE, probe.MESSAGE_PORT), timeout=1)
 
 
+@pytest.mark.wall_clock
 def test_an_ear_answers_counts_and_acknowledges(ear: probe.Ear) -> None:
     since = time.monotonic()
     probe.flood({HERE: 10e6}, since, since + 0.1)

@@ -1,6 +1,7 @@
 """However the kernel cuts a stream, the receiving end hears the same messages, or that it broke off."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,34 @@ def test_messages_do_not_depend_on_how_a_stream_is_cut(
     assert found == payloads
     assert not any(places)
     assert said == LENGTH.pack(0) + COUNT.pack(len(parts))
+
+
+def test_what_the_kernel_has_is_read_in_one_turn_of_the_loop(identities: dict[str, Identity]) -> None:
+    """A turn for every part costs more than the part; and nobody is woken for less than the rest of a payload."""
+    tags, data = [Tag(0, Stage.SUM, 0, piece) for piece in range(3)], bytes(3 * AHEAD_BYTES)
+    *whole, last = (prefix(Message(tag, data)) + data for tag in tags)
+    turns: list[int] = []
+
+    class Counting(Inlet):
+        def buffer_updated(self, nbytes: int) -> None:
+            turns.append(nbytes)
+            super().buffer_updated(nbytes)
+
+    async def talk() -> tuple[int, int, list[bytes]]:
+        ours, theirs = socket.socketpair()
+        mailbox, inlet = Mailbox(1.0), None
+        ours.sendall(opening(identities) + b"".join(whole) + last[:-AHEAD_BYTES])
+        inlet = Counting(identities["b"], mailbox, None, set())
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: inlet, theirs)
+        found = [await mailbox.take("a", tag) for tag in tags[:-1]]
+        before, asked = len(turns), theirs.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        ours.sendall(last[-AHEAD_BYTES:] + END)
+        found.append(await mailbox.take("a", tags[-1]))
+        ours.close()
+        await inlet.over
+        return before, asked, [bytes(message.data) for message in found]
+
+    assert asyncio.run(talk()) == (1, AHEAD_BYTES, [data] * 3)
 
 
 @pytest.mark.parametrize("left", [0, 50, len(END) - 1], ids=["nothing", "half a prefix", "all but a byte"])

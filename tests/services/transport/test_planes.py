@@ -204,6 +204,47 @@ def test_a_payload_comes_into_memory_that_its_receiver_has_lent(meet: Meet) -> N
     assert room == (large if lent else untouched)
 
 
+def test_who_is_no_task_sends_and_hears_the_same(meet: Meet) -> None:
+    """Large and small, awaited before they come or asked for afterwards, and counted as ever."""
+    payloads = [b"", b"small", bytes(range(256)) * 40_000, b"behind it"]
+    tags = [Tag(0, Stage.PUSH, 0, piece) for piece in range(len(payloads))]
+
+    async def talk(nodes: Transports) -> tuple[list[bytes], int]:
+        came: list[Any] = []
+        await nodes["a"].connect(["b"])
+        awaited = [nodes["b"].recv_then("a", tag, came.append) for tag in tags[:2]]
+        sending = [nodes["a"].send_soon("b", Message(tag, data)) for tag, data in zip(tags, payloads, strict=True)]
+        await asyncio.gather(*(each for each in sending if each is not None))
+        await nodes["a"].send("b", Message(TAG._replace(step=1)))
+        await nodes["b"].recv("a", TAG._replace(step=1))
+        asked = [nodes["b"].recv_then("a", tag, came.append) for tag in tags[2:]]
+        assert (None not in awaited, asked) == (True, [None, None])
+        return [bytes(message.data) for message in came], nodes["a"].traffic.messages
+
+    assert meet(talk) == (payloads, len(payloads) + 1)
+
+
+def test_who_is_no_task_is_told_of_errors(meet: Meet) -> None:
+    """Of time that has run out, and of a neighbour that is gone; not of what it waits for no more."""
+
+    async def talk(nodes: Transports) -> list[type[BaseException]]:
+        told: list[Any] = []
+        await nodes["a"].send("b", Message(TAG))
+        await nodes["b"].recv("a", TAG)
+        (given_up := nodes["b"].recv_then("a", Tag(1, Stage.PUSH), told.append)).cancel()  # type: ignore[union-attr]
+        nodes["b"].recv_then("a", Tag(2, Stage.PUSH), told.append)
+        await asyncio.sleep(0.5)
+        nodes["b"].recv_then("a", Tag(3, Stage.PUSH), told.append)
+        break_off(nodes["a"])
+        await asyncio.sleep(0.1)
+        nodes["a"]._streams.clear()
+        given_up.cancel()  # type: ignore[union-attr] # once more
+        nodes["b"].recv_then("a", Tag(4, Stage.PUSH), told.append)
+        return [type(each) for each in told]
+
+    assert meet(talk, timeout_s=0.3) == [DeadlineExceeded, Unreachable, Unreachable]
+
+
 def test_memory_of_another_length_is_not_written_to(meet: Meet) -> None:
     """Whoever lends it then sees that the payload is not what was expected."""
 
@@ -332,23 +373,26 @@ def test_sending_to_a_node_that_has_ended_is_an_error(meet: Meet) -> None:
     meet(talk)
 
 
-def test_nothing_follows_half_a_message(meet: Meet) -> None:
-    """A task that is ended while it writes must not leave the next message behind bytes that announce a longer one."""
+@pytest.mark.parametrize("by", ["task", "nobody", "nobody, at once"])
+def test_nothing_follows_half_a_message(meet: Meet, by: str) -> None:
+    """A write that is given up must not leave the next message behind bytes that announce a longer one."""
 
     async def talk(nodes: Transports) -> bytes | None:
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"].recv("a", TAG)
-        writing = asyncio.create_task(nodes["a"].send("b", Message(TAG._replace(step=1), bytes(64 << 20))))
-        await asyncio.sleep(0)
+        large = Message(TAG._replace(step=1), bytes(64 << 20))
+        writing = asyncio.create_task(nodes["a"].send("b", large)) if by == "task" else nodes["a"].send_soon("b", large)
+        assert writing is not None
+        if by != "nobody, at once":
+            await asyncio.sleep(0)
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         try:
             await nodes["a"].send("b", Message(TAG._replace(step=2), b"whole"))
             return bytes((await nodes["b"].recv("a", TAG._replace(step=2))).data)
         except NetworkError:
-            return None
-        finally:
             nodes["a"]._streams.clear()
+            return None
 
     assert meet(talk) in {b"whole", None}, "what comes is whole, or the stream is over"
 
@@ -371,6 +415,7 @@ def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, m
     assert meet(talk) == b"still here"
 
 
+@pytest.mark.wall_clock
 def test_a_shaped_link_takes_as_long_as_its_rate_says(meet: Meet) -> None:
     """A megabyte at 100 Mbit/s, headers of whole frames included: what tc would make of it."""
     vector = np.zeros(1_000_000, "uint8")
@@ -391,6 +436,7 @@ def test_a_shaped_link_takes_as_long_as_its_rate_says(meet: Meet) -> None:
     assert seconds == pytest.approx(8e6 / (1e8 * 1448 / 1514), rel=0.05)
 
 
+@pytest.mark.wall_clock
 def test_delays_are_added_where_the_kernel_has_none(meet: Meet) -> None:
     """The last rung of the ladder: each direction as late as its own path, messages in their order, nothing slower."""
     far = Network(paths=(Path(source="a", target="b", delay_s=0.1), Path(source="b", target="a", delay_s=0.2)))

@@ -1,35 +1,22 @@
-"""Does the order of arrival explain a result? Computes a run again from its plan and the logs of its servers.
-
-What an asynchronous server holds depends on nothing but the seed and on who came when. The log has that: which pushes
-went into each update, and how old each was. The replay computes every gradient from the parameters that its worker had
-read and lets the servers' own rules make the updates; the result must be the same bits.
-"""
+"""Replays gradients that are pushed: computes each from what its worker had read, and makes the servers' updates."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from services.compressors import from_wire, to_wire
 from services.datasets import Data
 from services.device import HostArray
-from services.errors import ProtocolError, UserError
+from services.errors import ProtocolError
+from services.layout import Range
+from services.optimisers import AnyOptimiser, State
 from services.plan import Plan
+from services.replay.base import Arrivals, Model, Name, Row, by_version, gradient, name, reads
 from services.strategies import ParameterServer
-from services.strategies.update_rules import Contribution, UpdateRule
-
-Row: TypeAlias = Mapping[str, Any]  # of `shard_updates` or `shard_drops`, by column
-Name: TypeAlias = tuple[int, int]  # of a push: worker and its step
-
-
-class Arrivals(NamedTuple):
-    """What one shard has logged, in the order in which it did."""
-
-    updates: Sequence[Row]
-    drops: Sequence[Row]
+from services.strategies.update_rules import Contribution, GradientRule
 
 
 class _Computed(NamedTuple):
@@ -43,14 +30,14 @@ class _Computed(NamedTuple):
 class _Shard:
     """One shard as it is replayed; versions are kept as long as somebody has yet to read them."""
 
-    rule: UpdateRule
+    rule: GradientRule
     updates: list[list[Row]]  # a list of rows per update, those to come
     reads: dict[Name, int]  # the version that a push was computed from
+    version: int
     versions: dict[int, HostArray] = field(init=False)
-    version: int = 0
 
     def __post_init__(self) -> None:
-        self.versions = {0: self.rule.params}
+        self.versions = {self.version: self.rule.params}
 
     def made(self, contributions: Sequence[Contribution]) -> None:
         """Make the next update; forget versions that nobody reads any more."""
@@ -62,14 +49,20 @@ class _Shard:
         self.versions = {version: held for version, held in self.versions.items() if version >= oldest}
 
 
-def replay(plan: Plan, arrivals: Sequence[Arrivals]) -> HostArray:
-    """The parameters, shape (parameters,), that the servers of a run must hold at its end; `arrivals` are by shard.
+def replay(
+    plan: Plan,
+    strategy: ParameterServer,
+    optimiser: AnyOptimiser,
+    data: Data,
+    arrivals: Sequence[Arrivals],
+    begins: Model,
+) -> Model:
+    """What the servers hold at the end that begin with `begins`; `arrivals` are by shard.
 
     Raises:
-        UserError: the strategy pushes no gradients, or its number format remembers what it has sent.
         ProtocolError: the logs contradict themselves.
     """
-    return _Replay.of(plan, arrivals).run()
+    return _Replay.of(plan, strategy, optimiser, data, arrivals, begins).run()
 
 
 @dataclass
@@ -82,37 +75,42 @@ class _Replay:
     _computed: dict[Name, _Computed] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: Plan, arrivals: Sequence[Arrivals]) -> "_Replay":
-        strategy = plan.strategy
-        if not isinstance(strategy, ParameterServer):
-            raise UserError(f"{strategy.kind} has no order of arrival to replay; parameter_server has")
-        if strategy.compress.init(1) is not None:
-            raise UserError(f"{strategy.compress.kind} remembers what it has sent, which replays do not follow")
-        data = plan.dataset.load(plan.dtype)
-        first = plan.model.init(data.task, plan.seed, plan.dtype)
-        uses = Counter(_name(row) for told in arrivals for row in told.updates)
+    def of(
+        cls,
+        plan: Plan,
+        strategy: ParameterServer,
+        optimiser: AnyOptimiser,
+        data: Data,
+        arrivals: Sequence[Arrivals],
+        begins: Model,
+    ) -> "_Replay":
+        uses = Counter(name(row) for told in arrivals for row in told.updates)
         shards = [
             _Shard(
-                strategy.update_rule(plan.optimiser, held.of(first), plan.workers),
-                _by_version(told.updates),
-                {push: version for push, version in _reads(told) if push in uses},
+                _rule(plan, strategy, optimiser, held, begins),
+                by_version(told.updates),
+                {push: version for push, version in reads(told) if push in uses},
+                begins.version,
             )
             for held, told in zip(plan.shards, arrivals, strict=True)
         ]
         return cls(plan, strategy, data, shards, uses)
 
-    def run(self) -> HostArray:
+    def run(self) -> Model:
         while any(shard.updates for shard in self.shards):
             ready = [number for number, shard in enumerate(self.shards) if shard.updates and self._is_ready(shard)]
             if not ready:
                 raise ProtocolError("the logs name versions that can't have existed yet")
             for number in ready:
                 self._update(number)
-        return np.concatenate([shard.rule.params for shard in self.shards])
+        first, *_ = rules = [shard.rule for shard in self.shards]
+        slots = zip(*(rule.state.slots for rule in rules), strict=True)
+        state = State(first.state.count, tuple(map(np.concatenate, slots)))
+        return Model(np.concatenate([rule.params for rule in rules]), state, self.shards[0].version)
 
     def _is_ready(self, shard: _Shard) -> bool:
         """Whether all gradients of its next update can be computed, or have been."""
-        return all(self._can_be_read(_name(row)) for row in shard.updates[0])
+        return all(self._can_be_read(name(row)) for row in shard.updates[0])
 
     def _can_be_read(self, push: Name) -> bool:
         return push in self._computed or all(shard.reads[push] in shard.versions for shard in self.shards)
@@ -120,7 +118,7 @@ class _Replay:
     def _update(self, number: int) -> None:
         rows = self.shards[number].updates[0]
         self.shards[number].made([self._contribution(number, row) for row in rows])
-        for push in map(_name, rows):
+        for push in map(name, rows):
             self.uses[push] -= 1
             if not self.uses[push]:
                 del self._computed[push]
@@ -128,14 +126,14 @@ class _Replay:
     def _compute(self, push: Name) -> _Computed:
         worker, step = push
         read = tuple(shard.versions[shard.reads.pop(push)] for shard in self.shards)
-        share = self.plan.order.share(step, worker, (1,) * self.plan.workers)
-        x, y = self.data.train_x[share], self.data.train_y[share]
-        _, gradient = self.plan.model.loss_and_grad(self.data.task, np.concatenate(read), x, y)
-        return _Computed(gradient, read)
+        computing = self.strategy.computing(self.plan.workers)
+        shares = (1,) * computing + (0,) * (self.plan.workers - computing)
+        mean, _ = gradient(self.plan, self.data, np.concatenate(read), worker, step, shares)
+        return _Computed(mean, read)
 
     def _contribution(self, number: int, row: Row) -> Contribution:
         """What arrived of a push: through the number format and back."""
-        push, shard = _name(row), self.plan.shards[number]
+        push, shard = name(row), self.plan.shards[number]
         if push not in self._computed:
             self._computed[push] = self._compute(push)
         computed = self._computed[push]
@@ -144,16 +142,8 @@ class _Replay:
         return Contribution(row["worker"], row["samples"], row["staleness"], vector, computed.read[number])
 
 
-def _name(row: Row) -> Name:
-    return row["worker"], row["push_step"]
-
-
-def _by_version(updates: Sequence[Row]) -> list[list[Row]]:
-    """The rows of each update, in order."""
-    return [list(rows) for _, rows in groupby(updates, key=lambda row: row["version"])]
-
-
-def _reads(told: Arrivals) -> Iterator[tuple[Name, int]]:
-    """Every push with the version that it was computed from."""
-    yield from ((_name(row), row["version"] - 1 - row["staleness"]) for row in told.updates)
-    yield from ((_name(row), row["version"] - row["staleness"]) for row in told.drops)
+def _rule(plan: Plan, strategy: ParameterServer, optimiser: AnyOptimiser, held: Range, begins: Model) -> GradientRule:
+    """A server's rule, with its range of what the part begins with."""
+    rule = strategy.update_rule(optimiser, held.of(begins.params), plan.workers)
+    rule.state = State(begins.state.count, tuple(held.of(slot) for slot in begins.state.slots))
+    return rule

@@ -1,0 +1,151 @@
+"""A run in a few sentences with intervals: who wins from how many workers on, where efficiency ends, what was left out.
+
+Every number is computed: ratios are of olympic means, intervals 95 % BCa over the repeats of both sides, paired by seed
+where both ran the same (`analysis.statistics`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, takewhile
+
+import numpy as np
+
+from analysis.metrics.comparison import Difference, guards, unguarded
+from analysis.metrics.speedup import Curve
+from analysis.missing import missing
+from analysis.result import TIMES, Group, Of, basis, same_seeds
+from analysis.statistics.bootstrap import Interval, ratio_interval
+from analysis.statistics.guard import CHANCE
+from analysis.summary import Summary
+from analysis.wording import number, sentence, share, workers
+
+ENOUGH = 0.6  # efficiency that platform engineers ask for
+LEAST_CHANCE = 0.001  # smaller ones are not told apart: they hang on the shape of a distribution's tail
+MOST = 6  # sentences of a kind: of more, the first
+
+
+@dataclass(frozen=True)
+class Win:
+    """The fastest strategy on one number of workers, and by how much it beats the next."""
+
+    workers: int
+    winner: str
+    ratio: float  # time of the next / time of the winner
+    interval: Interval | None  # None where nothing was repeated
+    p_value: float | None  # of no difference, adjusted for all pairs of the run (Holm); None without pairs of one seed
+    of: Of
+
+    @property
+    def sure(self) -> bool:
+        """Whether repeats tell the two apart. Its interval can't say: it is of a pair picked for being far apart."""
+        return self.p_value is not None and self.p_value < CHANCE
+
+
+def brief(summary: Summary) -> list[str]:
+    """The sentences: winners by number of workers, efficiencies, then what is missing."""
+    won = [_wins(condition, wins(summary, condition), summary.target) for condition in summary.conditions]
+    fallen = [falls(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
+    told = [each for each in won if each][:MOST] + [each for each in fallen if each][:MOST]
+    told += [_told_apart(summary), _suspicious(summary), _unguarded(summary), *missing(summary)]
+    return [sentence(each) for each in told if each]
+
+
+def wins(summary: Summary, condition: str) -> list[Win]:
+    """Who is fastest on each number of workers that two strategies or more ran on, few workers first."""
+    members = [group for group in summary.groups if group.condition == condition and not group.baseline]
+    members.sort(key=lambda group: group.workers)
+    rows = [list(rows) for _, rows in groupby(members, key=lambda group: group.workers)]
+    return [win for row in rows if len(row) > 1 and (win := _win(row, summary.differences)) is not None]
+
+
+def falls(curve: Curve, target: str | None = None) -> str:
+    """From which number of workers on a curve is below ENOUGH; a crossing lies between two that were measured."""
+    called = f"{curve.called}{_by(curve.of, target)}"
+    above = list(takewhile(lambda point: point.efficiency >= ENOUGH, curve.points))
+    if len(above) == len(curve.points):
+        last = curve.points[-1]
+        return f"{called} keeps {share(last.efficiency)} efficiency up to {workers(last.workers)}"
+    first = curve.points[len(above)]
+    before = f" (on {above[-1].workers} it is {share(above[-1].efficiency)})" if above else ""
+    span = _per_worker(first.speedup_ci, first.workers / curve.base.workers)
+    fallen = f"{called}: efficiency falls below {share(ENOUGH)} at {workers(first.workers)}"
+    return f"{fallen}, to {share(first.efficiency)}{span}{before}"
+
+
+def _win(row: Sequence[Group], found: Sequence[Difference]) -> Win | None:
+    of = basis(row)
+    first, second = sorted(row, key=lambda group: group.seconds(of))[:2]
+    ours, theirs = first.times(of), second.times(of)
+    if not np.isfinite(second.seconds(of)) or not (ours > 0).all() or not (theirs > 0).all():
+        return None
+    pair = {first.name, second.name}
+    p_value = next((each.p_adjusted for each in found if {each.ours.name, each.theirs.name} == pair), None)
+    interval = ratio_interval(theirs, ours, paired=same_seeds((first, second)))
+    return Win(first.workers, first.strategy, second.seconds(of) / first.seconds(of), interval, p_value, of)
+
+
+def _wins(condition: str, found: Sequence[Win], target: str | None) -> str:
+    """As in "ring wins from 4 workers on, by 1.4× [1.3, 1.5] on 16; on 2, ps and ring can't be told apart"."""
+    if not found:
+        return ""
+    last = found[-1]
+    tail = [*takewhile(lambda win: win.winner == last.winner and win.sure, reversed(found))]
+    where = f" ({condition})" if condition else ""
+    margin = f"by {number(last.ratio)}{TIMES}{_shown(last.interval)}{_chance(last.p_value)}{_by(last.of, target)}"
+    if not tail:
+        return f"{last.winner} is fastest on {workers(last.workers)}{where}, {margin}; {_doubt(last)}"
+    since = "from " + workers(tail[-1].workers) + " on" if len(tail) > 1 else "on " + workers(last.workers)
+    more = f" on {last.workers}" if len(tail) > 1 else ""
+    others = {win.winner: win.workers for win in found[: -len(tail)] if win.sure}
+    before = "".join(f"; {name} wins up to {count}" for name, count in others.items() if name != last.winner)
+    return f"{last.winner} wins {since}{where}, {margin}{more}{before}"
+
+
+def _by(of: Of, target: str | None) -> str:
+    """Told where it is not the time to the target that everybody expects."""
+    return " by time for the same samples" if target and of == "time_to_samples" else ""
+
+
+def _doubt(win: Win) -> str:
+    """Why the fastest does not win."""
+    if win.interval is None:
+        return "once each: no interval"
+    return "not the same seeds: no test" if win.p_value is None else "repeats do not tell it from the next"
+
+
+def _chance(p_value: float | None) -> str:
+    if p_value is None:
+        return ""
+    return f" (p = {p_value:.2g})" if p_value >= LEAST_CHANCE else f" (p < {LEAST_CHANCE:g})"
+
+
+def _shown(found: Interval | None) -> str:
+    return f" [{number(found[0])}, {number(found[1])}]" if found else ""
+
+
+def _per_worker(found: Interval | None, ratio: float) -> str:
+    return f" [{share(found[0] / ratio)}, {share(found[1] / ratio)}]" if found else ""
+
+
+def _told_apart(summary: Summary) -> str:
+    """How many pairs of strategies on as many workers differ, corrected for their number; empty without repeats."""
+    found = summary.differences
+    apart = sum(each.p_adjusted < CHANCE for each in found)
+    pairs = f"{apart} of {len(found)} pair{'s' * (len(found) > 1)} of strategies"
+    return f"{pairs} can be told apart by their repeats (p < {CHANCE:g}, paired by seed, Holm)" if found else ""
+
+
+def _suspicious(summary: Summary) -> str:
+    """Who learns from significantly fewer samples than one worker alone: a wrong divisor looks like that."""
+    names = [name for name, found in guards(summary.groups).items() if found.suspicious]
+    if not names:
+        return ""
+    need = "needs" if len(names) == 1 else "need"
+    return f"{', '.join(names)} {need} significantly fewer samples than one worker alone (Holm): check for a bug"
+
+
+def _unguarded(summary: Summary) -> str:
+    """Why that could not be asked of all who reached the target."""
+    lack = unguarded(summary.groups)
+    some = " for all" if guards(summary.groups) else ""
+    return f"guard against learning too well not run{some}: {lack}" if lack else ""

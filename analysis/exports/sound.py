@@ -1,0 +1,45 @@
+"""Which trials of a run can be exported, and what is wrong with it? A damaged trial costs itself, never the run."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pandas as pd
+
+from analysis.damage import Damage, understood
+from analysis.folder import RunFolder, TrialFolder
+from analysis.table import RunTable, TrialTable, read_logs, read_trial
+
+TIMES = ("start_s", "step_s")
+
+
+def read_sound(folder: RunFolder) -> RunTable:
+    """Every trial that can be understood, with what is damaged in it; steps without a time are no steps."""
+    found = [understood(trial, _sound) for trial in folder.trials]
+    trials = tuple(each for each in found if isinstance(each, TrialTable))
+    return RunTable(folder, trials, tuple(each for each in found if isinstance(each, Damage)))
+
+
+def _sound(folder: TrialFolder) -> TrialTable:
+    logs = read_logs(folder)
+    trial = read_trial(folder, logs)
+    numbers = trial.steps[list(TIMES)].apply(pd.to_numeric, errors="coerce")
+    timed = numbers.notna().all(axis=1) & (numbers["step_s"] >= 0)
+    missing = [node.name for node in trial.plan.nodes if node.name not in logs]
+    begun = "coordinator" in logs and logs["coordinator"].last("run_start") is not None
+    told = [Damage(folder.path.name, file, None, what) for file, what in _lacking(trial, missing, timed, begun=begun)]
+    return replace(trial, steps=trial.steps[timed], damage=(*trial.damage, *told))
+
+
+def _lacking(
+    trial: TrialTable, missing: list[str], timed: "pd.Series[bool]", *, begun: bool
+) -> Iterator[tuple[str, str]]:
+    """What is not there, by file."""
+    if missing:
+        yield "logs", f"no log of {', '.join(missing)}"
+    if not begun:
+        yield "logs/coordinator.log", "no run_start: times are as the nodes' clocks had them"
+    if not timed.any():
+        yield "logs", "no steps were logged"
+    elif not timed.all():
+        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~timed, "node"]}))
+        yield "logs", f"{(~timed).sum()} steps of {nodes} have no time; they are left out"

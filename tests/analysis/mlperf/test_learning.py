@@ -1,0 +1,187 @@
+"""Samples, batches and factors from published logs, and from a round that is made of them."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis import mllog
+from analysis.figures.style import styled
+from analysis.mlperf.chapters.balance import balance
+from analysis.mlperf.chapters.extrapolation import extrapolation
+from analysis.mlperf.chapters.factors import factors
+from analysis.mlperf.chapters.laws import laws
+from analysis.mlperf.folders import read_folder
+from analysis.mlperf.learning import learned, series_of
+from analysis.mlperf.study import study
+
+# What the four published logs say: position at the last evaluation, its unit, global batch.
+LOGS = {
+    "bert": (3927232, "samples", 448),  # written as an epoch
+    "llama2_70b_lora": (3456, "samples", 8),
+    "ssd": (4, "epochs", 256),
+    "stable_diffusion": (2048000, "samples", 256),
+}
+
+Round = Callable[[dict[int, tuple[float, int]]], Path]
+
+
+@pytest.fixture
+def logs(pytestconfig: pytest.Config) -> dict[str, str]:
+    """The text of the published logs, by benchmark."""
+    paths = (pytestconfig.rootpath / "tests/golden/mlperf").glob("*result_0.txt")
+    return {path.name.split("__")[2]: path.read_text() for path in paths}
+
+
+@pytest.fixture
+def round_of(tmp_path: Path, logs: dict[str, str]) -> Round:
+    """A round of LoRA systems: number of accelerators -> how many times as fast, and how many times the batch."""
+
+    def write(sizes: dict[int, tuple[float, int]]) -> Path:
+        for count, (faster, batch) in sizes.items():
+            results = tmp_path / "Somebody" / "results" / f"box{count}" / "llama2_70b_lora"
+            results.mkdir(parents=True)
+            (tmp_path / "Somebody" / "systems").mkdir(exist_ok=True)
+            for run in range(5):
+                (results / f"result_{run}.txt").write_text(sped_up(logs["llama2_70b_lora"], faster + 0.02 * run, batch))
+            described = {"number_of_nodes": 1, "accelerators_per_node": count, "accelerator_model_name": "H100-SXM"}
+            (tmp_path / "Somebody" / "systems" / f"box{count}.json").write_text(json.dumps(described))
+        return tmp_path
+
+    return write
+
+
+def sped_up(text: str, faster: float, batch: int) -> str:
+    """The log of a run that is so much faster with a larger batch, and needs 1.5 times the samples when it is."""
+    events = mllog.parse(text.splitlines()).events
+    start = next(event.time_ms for event in events if event.key == "run_start")
+    text = re.sub(r'"time_ms": (\d+)', lambda t: f'"time_ms": {start + (int(t[1]) - start) / faster:.0f}', text)
+    text = re.sub(r'("global_batch_size", "value": )8', rf"\g<1>{8 * batch}", text)
+    factor = 1.5 if batch > 1 else 1
+    return re.sub(r'"samples_count": (\d+)', lambda c: f'"samples_count": {factor * int(c[1]):.0f}', text)
+
+
+@pytest.mark.parametrize("benchmark", LOGS)
+def test_a_log_tells_samples_and_batch(logs: dict[str, str], benchmark: str) -> None:
+    found = learned(mllog.parse(logs[benchmark].splitlines()))
+
+    assert found is not None
+    assert (found.position, found.unit, found.batch) == LOGS[benchmark]
+    assert 30 < found.minutes < 400
+
+
+def test_a_log_without_evaluation_tells_nothing(logs: dict[str, str]) -> None:
+    lines = [line for line in logs["ssd"].splitlines() if '"eval_accuracy"' not in line]
+
+    assert learned(mllog.parse(lines)) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "instead"),
+    [
+        ('"global_batch_size", "value": 8', '"global_batch_size", "value": "many"'),
+        ('"global_batch_size", "value": 8', '"global_batch_size", "value": null'),
+        ('"global_batch_size", "value": 8', '"global_batch_size", "value": Infinity'),
+        ('"global_batch_size", "value": 8', '"global_batch_size", "value": true'),
+        ('"samples_count": ', '"samples_count": "three", "was": '),
+        ('"samples_count": ', '"samples_count": [3], "was": '),
+    ],
+)
+def test_what_is_no_number_tells_nothing(logs: dict[str, str], told: str, instead: str) -> None:
+    """Anybody may write anything; a guess in its place would become a factor."""
+    text = logs["llama2_70b_lora"]
+    assert told in text
+
+    assert learned(mllog.parse(text.replace(told, instead).splitlines())) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "instead", "note"),
+    [
+        ('"global_batch_size", "value": 8', '"global_batch_size", "value": "many"', ""),  # MLCommons asks for none
+        ('"samples_count": ', '"samples_count": "three", "was": ', "has a block_start whose"),
+        (r'"metadata": \{.*\}\}', '"metadata": ["a"]}', "has no run_start"),
+        (r'("key": "eval_start".*)"metadata": \{.*\}\}', r'\1"metadata": "a"}', "damaged line"),
+        (r'"time_ms": \d+(.*"run_stop")', r'"time_ms": Infinity\1', "has no run_stop"),
+    ],
+)
+def test_one_odd_log_of_a_round_costs_no_other(round_of: Round, told: str, instead: str, note: str) -> None:
+    """A thousand logs, one of them written by hand."""
+    root = round_of({4: (1, 1), 8: (1.9, 1)})
+    odd = root / "Somebody" / "results" / "box8" / "llama2_70b_lora" / "result_3.txt"
+    odd.write_text(re.sub(told, instead, odd.read_text()))
+
+    found = study(read_folder(root))
+
+    assert [size.accelerators for series in series_of(found) for size in series.sizes] == [4, 8]
+    sound, touched = found.results.rows
+    assert sound.note == ""
+    assert note in touched.note
+    assert bool(touched.note) == bool(note)
+
+
+def test_a_round_is_read_once_for_all_chapters(round_of: Round) -> None:
+    """What is fit to a series is kept by the series' identity."""
+    found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1)})))
+
+    assert series_of(found) is series_of(found)
+
+
+def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
+    """Four times the accelerators and twice the speed with 1.5 times the samples: 0.5 = 0.75 x 2/3."""
+    found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
+
+    (series,) = series_of(found)
+
+    assert (series.accelerator, series.counts) == ("H100 SXM", [4, 8, 16])
+    assert [size.batch for size in series.sizes] == [8, 8, 16]
+    last = series.factors()[-1]
+    assert last.statistical == pytest.approx(2 / 3)
+    assert last.efficiency == pytest.approx(0.5, rel=0.03)
+    assert last.hardware == pytest.approx(0.75, rel=0.03)
+    assert 0.001 < series.sizes[0].run_spread < 0.1
+
+
+def test_chapters_read_any_round(round_of: Round) -> None:
+    found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
+
+    with styled():
+        split, points = factors(found), balance(found)
+
+    assert split is not None
+    assert points is not None
+    assert "larger batches cost more" in split.finding
+    assert len(points.tables[0].data) == 3
+
+
+def test_laws_are_asked_about_any_round(round_of: Round) -> None:
+    """Three sizes are enough for laws; 512 accelerators are what they are judged by."""
+    found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
+
+    with styled():
+        fits, forecasts = laws(found), extrapolation(found)
+
+    assert fits is not None
+    assert forecasts is not None
+    assert set(fits.tables[-1].data.fitted_to) == {16}
+    assert forecasts.tables[1].data.workers.tolist() == [512]
+    assert "H100" not in " ".join(forecasts.text)
+    assert not any("others" in table.name for table in forecasts.tables)
+
+
+def test_whole_numbers_stay_whole_where_a_rule_has_no_answer(round_of: Round) -> None:
+    """Two sizes have no knee between them."""
+    points = balance(study(read_folder(round_of({4: (1, 1), 8: (1.9, 1)}))))
+
+    assert points is not None
+    rows = points.tables[0].data.set_index("rule")
+    assert rows.loc["knee", "built_told"] == "\N{EN DASH}"
+    assert set(rows.drop("knee").built_told) == {"≥ 8"}
+    assert str(rows.built.dtype) == "Int64"
+    assert "for one workload the largest is 1.0 times the smallest among systems" in points.finding
+
+
+def test_one_size_is_no_series(round_of: Round) -> None:
+    assert series_of(study(read_folder(round_of({4: (1, 1)})))) == ()

@@ -1,0 +1,395 @@
+"""The score against MLCommons' own package, on logs that were submitted and on folders made from them."""
+
+import json
+import math
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlperf_logging.result_summarizer import result_summarizer as mlcommons
+
+from analysis import mllog
+from analysis.mlperf.folders import read_folder
+from analysis.mlperf.results import Results
+from analysis.mlperf.scoring import Run, Unscored, judge, score
+from services.errors import UserError
+
+RULESET = "4.1.0"
+MINUTES_APART = 1e-9
+DESCRIPTION = {
+    "submitter": "Somebody", "division": "closed", "status": "Available on-premise", "system_name": "eight of them",
+    "number_of_nodes": "2", "accelerators_per_node": 4, "accelerator_model_name": "NVIDIA H100-SXM5-80GB",
+    "framework": "PyTorch",
+}  # fmt: skip
+
+Edit = Callable[[str], str]
+
+
+@pytest.fixture
+def samples(pytestconfig: pytest.Config) -> list[Path]:
+    """The four published logs."""
+    return sorted((pytestconfig.rootpath / "tests/golden/mlperf").glob("*result_0.txt"))
+
+
+@pytest.fixture
+def ssd(samples: list[Path]) -> str:
+    """The text of a published RetinaNet log."""
+    return next(path for path in samples if "__ssd__" in path.name).read_text()
+
+
+@pytest.fixture
+def submit(tmp_path: Path, ssd: str) -> Callable[..., Path]:
+    """Writes a submitter's folder of RetinaNet runs: the published log, each later by its minutes and with its edit."""
+
+    def write(later: list[float], edits: dict[int, Edit] | None = None, **scaling: float) -> Path:
+        folder = tmp_path / "round" / "Somebody" / "results" / "box" / "ssd"
+        folder.mkdir(parents=True)
+        for index, minutes in enumerate(later):
+            edit = (edits or {}).get(index, str)
+            (folder / f"result_{index}.txt").write_text(edit(lengthened(ssd, minutes)))
+        if scaling:
+            (folder / "scaling.json").write_text(json.dumps(scaling))
+        systems = tmp_path / "round" / "Somebody" / "systems"
+        systems.mkdir()
+        (systems / "box.json").write_text(json.dumps(DESCRIPTION))
+        return folder
+
+    return write
+
+
+def lengthened(text: str, minutes: float) -> str:
+    """The log of a run that stopped so much later."""
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        re.sub(r'"time_ms": (\d+)', lambda found: f'"time_ms": {int(found[1]) + round(60_000 * minutes)}', line)
+        if '"run_stop"' in line
+        else line
+        for line in lines
+    )
+
+
+def without_stop(text: str) -> str:
+    """The log of a run that was cut off."""
+    return "".join(line for line in text.splitlines(keepends=True) if '"run_stop"' not in line)
+
+
+def aborted(text: str) -> str:
+    """The log of a run that gave up below its target."""
+    missed = re.sub(r'("key": "eval_accuracy", "value": )[\d.]+', r"\g<1>0.1", text)
+    return missed.replace('"status": "success"', '"status": "aborted"')
+
+
+def damaged(text: str) -> str:
+    """The log of a finished run in which one line was torn."""
+    lines = text.splitlines(keepends=True)
+    lines[60] = lines[60][: len(lines[60]) // 2] + "\n"
+    return "".join(lines)
+
+
+def below_target(text: str) -> str:
+    """The log of a run that says success, though it never got there."""
+    return re.sub(r'("key": "eval_accuracy", "value": )[\d.]+', r"\g<1>0.1", text)
+
+
+def no_number(text: str) -> str:
+    """The log of a run whose accuracy was lost."""
+    return re.sub(r'("key": "eval_accuracy", "value": )[\d.]+', r"\g<1>NaN", text)
+
+
+def batchless(text: str) -> str:
+    """The log of a run that does not say its batch."""
+    return "".join(line for line in text.splitlines(keepends=True) if '"global_batch_size"' not in line)
+
+
+def spaceless(key: str) -> Edit:
+    """The log of a run in which a space is missing, so that the line is none."""
+    return lambda text: "".join(
+        line.replace(":::MLLOG ", ":::MLLOG") if f'"{key}"' in line else line for line in text.splitlines(keepends=True)
+    )
+
+
+def stopped_twice(text: str) -> str:
+    """The log of a run whose end was told by two ranks, by the second a minute later."""
+    (stop,) = (line for line in text.splitlines(keepends=True) if '"run_stop"' in line)
+    return text + lengthened(stop, 1.0)
+
+
+def contradicting(text: str) -> str:
+    """The log of a run that ended with two values."""
+    (stop,) = (line for line in text.splitlines(keepends=True) if '"run_stop"' in line)
+    return text + re.sub(r'"value": [^,]+', '"value": "other"', stop)
+
+
+def endless(text: str) -> str:
+    """The log of a run whose end has no time."""
+    return "".join(
+        re.sub(r'"time_ms": \d+', '"time_ms": Infinity', line) if '"run_stop"' in line else line
+        for line in text.splitlines(keepends=True)
+    )
+
+
+def prefixed(text: str) -> str:
+    """The log of many ranks: a prefix, progress bars, bytes of another encoding."""
+    return "".join([*(f"step 3/4\r 7: {line}" for line in text.splitlines(keepends=True)), "\x07 noise\n"])
+
+
+def shuffled(text: str) -> str:
+    """The log of a run whose start was written last."""
+    return "".join(sorted(text.splitlines(keepends=True), key=lambda line: '"run_start"' in line))
+
+
+def official(folder: Path) -> float | None:
+    """The score that MLCommons' package gives a folder of runs."""
+    minutes, _, _ = mlcommons._compute_strong_score_standalone(
+        folder.name, "box", has_power=False, benchmark_folder=str(folder), usage="training", ruleset=RULESET
+    )
+    return None if minutes is None else float(minutes)
+
+
+def ours(folder: Path) -> Results:
+    """The round that holds a folder of runs, as we read it."""
+    return read_folder(folder.parents[3])
+
+
+def test_each_published_log_takes_the_minutes_that_mlcommons_finds(samples: list[Path]) -> None:
+    """The reader is ours; where it ends a line or takes a time differently, every score is wrong."""
+    assert len(samples) == 4
+    for path in samples:
+        start, stop = mlcommons._query_run_start_stop(mlcommons._read_result_file(str(path), "training", RULESET))
+
+        run = judge(mllog.read(path))
+
+        assert run.why_not == ""
+        assert run.minutes == pytest.approx((stop - start) / 60_000, abs=MINUTES_APART)
+
+
+LATER = [3.0, 0.0, 11.5, 1.25, 7.125, 2.5, 9.0, 4.0, 5.75, 6.5]
+
+
+@pytest.mark.parametrize(
+    ("runs", "edits", "scaling"),
+    [
+        (3, {}, {}),
+        (5, {}, {}),
+        (10, {}, {}),
+        (5, {}, {"scaling_factor": 1.0511463844797178}),
+        (5, {1: aborted}, {}),
+        (5, {1: without_stop}, {"scaling_factor": 1.25}),
+        (10, {1: damaged}, {}),
+        (3, {0: without_stop}, {}),
+        (5, {1: below_target}, {}),
+        (5, {1: no_number}, {}),
+        (5, {1: batchless}, {}),
+        (5, {1: spaceless("global_batch_size")}, {}),
+        (5, {1: contradicting}, {}),
+        (5, {1: endless}, {}),
+        (5, {1: shuffled}, {}),
+    ],
+    ids=[
+        *("3", "5", "10", "scaled", "aborted", "no stop, scaled", "damaged", "3, no stop", "below", "no number"),
+        *("no batch", "no space", "two ends", "endless", "shuffled"),
+    ],
+)
+def test_a_folder_of_runs_has_the_score_that_mlcommons_gives(
+    submit: Callable[..., Path], runs: int, edits: dict[int, Edit], scaling: dict[str, float]
+) -> None:
+    """Runs that do not count are fast ones here, so that dropping the wrong one shows."""
+    folder = submit(LATER[:runs], edits, **scaling)
+
+    (result,) = ours(folder).rows
+
+    assert result.minutes == pytest.approx(official(folder), abs=MINUTES_APART)
+    assert (result.runs, result.runs_not_counted) == (runs, len(edits))
+    assert all(f"result_{index}.txt" in result.note for index in edits)
+
+
+@pytest.mark.parametrize("edit", [prefixed, stopped_twice, spaceless("tracked_stats")])
+def test_a_run_that_mlcommons_lets_count_counts(submit: Callable[..., Path], edit: Edit) -> None:
+    """Of ends that are told twice alike the first counts; a line without the whole token is none."""
+    folder = submit(LATER[:5], {1: edit, 3: edit})
+
+    (result,) = ours(folder).rows
+
+    assert result.minutes == pytest.approx(official(folder), abs=MINUTES_APART)
+    assert result.runs_not_counted == 0
+
+
+def test_two_runs_that_do_not_count_leave_no_score(submit: Callable[..., Path]) -> None:
+    """One may fail; what is left after two is a selection."""
+    folder = submit(LATER[:5], {0: aborted, 3: without_stop})
+
+    with pytest.raises(UserError, match=r"Somebody/results/box/ssd: 2 of 5 runs do not count, 1 may") as told:
+        ours(folder)
+    assert str(told.value).endswith("1 may; result_0.txt ended aborted; result_3.txt has no run_stop")
+    assert official(folder) is None
+
+
+def test_two_runs_are_too_few(submit: Callable[..., Path]) -> None:
+    """Nothing is left between the fastest and the slowest."""
+    folder = submit(LATER[:2])
+
+    with pytest.raises(UserError, match="2 runs are too few"):
+        ours(folder)
+    assert official(folder) is None
+
+
+def test_a_result_says_who_where_with_what_and_which_run_did_not_count(submit: Callable[..., Path]) -> None:
+    """Counts are nodes times accelerators, whether the submitter wrote numbers or strings."""
+    folder = submit(LATER[:5], {1: aborted}, scaling_factor=1.25)
+
+    (result,) = ours(folder).rows
+
+    assert result.key == ("ssd", "Somebody", "box")
+    assert (result.accelerator_count, result.nodes, result.rcp_scaling_factor) == (8, 2, 1.25)
+    assert result.note == "result_1.txt ended aborted: counted as the slowest run"
+    assert result.source == "Somebody/results/box/ssd/result_*.txt"
+
+
+def test_runs_that_are_listed_twice_are_one_result(submit: Callable[..., Path]) -> None:
+    """A listing with power measurements shows the same runs again; counted twice it would draw clusters to itself."""
+    folder = submit(LATER[:3])
+    shutil.copytree(folder, folder.parents[1] / "box-POWER" / "ssd")
+
+    found = ours(folder)
+
+    assert len(found.rows) == 1
+    assert found.left_out == ("Somebody/results/box-POWER/ssd: the same runs as Somebody/results/box/ssd",)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"division": "open"}, "division open"),
+        ({"number_of_nodes": "two"}, "box.json: number_of_nodes should be a whole number at least 1, not 'two'"),
+        ({"accelerators_per_node": 0}, "box.json: accelerators_per_node should be a whole number at least 1, not '0'"),
+        ({"accelerator_model_name": ""}, "box.json: accelerator should be a word or more"),
+        (None, "systems/box.json cannot be read"),
+    ],
+)
+def test_what_cannot_be_placed_is_left_out_with_its_reason(
+    submit: Callable[..., Path], change: dict[str, object] | None, why: str
+) -> None:
+    """A system without a count has no place on any axis; the others do not suffer for it."""
+    folder = submit(LATER[:3])
+    description = folder.parents[2] / "systems" / "box.json"
+    sound = shutil.copytree(folder, folder.parents[1] / "sound" / "ssd") / "result_0.txt"
+    sound.write_text(lengthened(sound.read_text(), 1.0))  # a copy of all runs would be left out as one
+    (description.parent / "sound.json").write_text(json.dumps(DESCRIPTION))
+    description.write_text(json.dumps(DESCRIPTION | change) if change is not None else "{")
+
+    found = ours(folder)
+
+    assert [row.system for row in found.rows] == ["sound"]
+    assert len(found.left_out) == 1
+    assert found.left_out[0].startswith(f"Somebody/results/box/ssd: {why}")
+
+
+@pytest.mark.parametrize(
+    ("factor", "shown"), [('"big"', "'big'"), ("true", "True"), ("Infinity", "inf"), ("NaN", "nan"), ("0", "0")]
+)
+def test_a_scaling_factor_that_is_no_number_leaves_the_result_out(
+    submit: Callable[..., Path], factor: str, shown: str
+) -> None:
+    """Taking 1 in its place would make a score that nobody published."""
+    folder = submit(LATER[:3])
+    (folder / "scaling.json").write_text(f'{{"scaling_factor": {factor}}}')
+
+    with pytest.raises(UserError, match=rf"scaling.json gives no scaling_factor above 0 but {shown}"):
+        ours(folder)
+
+
+def test_logs_named_by_time_are_found_and_a_submitters_folder_is_a_round(
+    submit: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty of the 960 logs are named `result_<time>_<number>.txt`; whoever stands in the folder types a dot."""
+    folder = submit(LATER[:3])
+    monkeypatch.chdir(folder.parents[2])
+    for path in folder.glob("result_*.txt"):
+        path.rename(folder / path.name.replace("result_", "result_20240926_142031_"))
+
+    found = read_folder(Path())
+
+    assert [result.runs for result in found.rows] == [3]
+    assert found.name == "Somebody"
+
+
+def test_a_folder_without_logs_says_what_was_looked_for(tmp_path: Path) -> None:
+    """The commonest mistake is the folder above or below the right one."""
+    with pytest.raises(UserError, match=r"no logs; looked for <submitter>/results/<system>/<benchmark>/result_\*.txt"):
+        read_folder(tmp_path)
+
+
+WORKLOAD = ':::MLLOG {"time_ms": 0, "key": "submission_benchmark", "value": "unheard of", "metadata": {}}'
+START = ':::MLLOG {"time_ms": 60000, "key": "run_start", "value": null, "metadata": {}}'
+STOP = ':::MLLOG {"time_ms": 240000, "key": "run_stop", "value": null, "metadata": {"status": "success"}}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "why_not"),
+    [
+        ([START, STOP], ""),
+        ([STOP, "epoch 1\r" + START], ""),
+        ([STOP], "has no run_start"),
+        ([START], "has no run_stop"),
+        ([START, STOP, STOP.replace("240000", "250000")], ""),
+        ([START, STOP, STOP.replace("null", "7")], "has 2 run_stop that differ"),
+        ([START, STOP.replace("success", "aborted")], "ended aborted"),
+        ([START, STOP.replace('"status": "success"', "")], "ended without a status"),
+        ([START.replace("60000", "240000"), STOP], "ends before it starts"),
+        ([START, STOP, ':::MLLOG {"time_ms": 1', ":::MLLOG {}"], "has 2 damaged lines"),
+        ([START, STOP, STOP.replace('{"status": "success"}', '"status"')], "has 1 damaged line"),
+        ([START, STOP, STOP.replace("240000", "NaN")], "has 1 damaged line"),
+        ([], "has no run_start"),
+    ],
+)
+def test_of_an_unknown_workload_a_run_counts_that_starts_ends_with_success_and_can_be_read(
+    lines: list[str], why_not: str
+) -> None:
+    """Anything else is not known to have reached its target."""
+    run = judge(mllog.parse([WORKLOAD, *lines]))
+
+    assert run.why_not == why_not
+    assert run.minutes == (math.inf if why_not else 3.0)
+
+
+def test_a_log_that_names_no_workload_does_not_count() -> None:
+    """Nobody knows what it had to reach."""
+    assert judge(mllog.parse([START, STOP])).why_not == "has no submission_benchmark"
+
+
+minutes = st.floats(0.01, 1e4)
+
+
+@given(st.lists(minutes, min_size=3, max_size=12), st.randoms(use_true_random=False))
+def test_a_score_lies_within_its_runs_and_ignores_their_order(lengths: list[float], chance: random.Random) -> None:
+    """A mean of some of them, whichever came first."""
+    runs = [Run(0.0, 60_000 * length) for length in lengths]
+
+    found = score(runs).minutes
+
+    assert min(lengths) * (1 - 1e-12) <= found <= max(lengths) * (1 + 1e-12)
+    assert found == score(chance.sample(runs, len(runs))).minutes
+
+
+@given(st.lists(minutes, min_size=3, max_size=12))
+def test_a_run_that_did_not_converge_counts_as_the_slowest(lengths: list[float]) -> None:
+    """Giving up must never pay: the score is that of the same runs with one that took for ever."""
+    runs = [Run(0.0, 60_000 * length) for length in lengths]
+    given_up = Run(0.0, 1.0, "ended aborted")
+
+    assert score([*runs[1:], given_up]).minutes == score([*runs[1:], Run(0.0, 1e12)]).minutes
+    assert math.isinf(given_up.minutes)
+
+
+def test_four_runs_of_u_net_may_fail() -> None:
+    """Its forty runs vary more, so four are dropped at either end."""
+    forty = [Run(0.0, 60_000.0 * (1 + index)) for index in range(36)] + [Run(why_not="ended aborted")] * 4
+
+    assert score(forty, benchmark="unet3d").minutes == pytest.approx(sum(range(5, 37)) / 32)
+    with pytest.raises(Unscored, match="4 of 40 runs do not count, 1 may"):
+        score(forty, benchmark="ssd")

@@ -1,0 +1,373 @@
+"""The series that ship: their factors, balance points, and what laws that saw 64 accelerators say of 512 and more."""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.figures.style import styled
+from analysis.laws import CriticalBatch
+from analysis.laws.backtest import PILOT, Contest
+from analysis.mlperf.chapters import Chapter
+from analysis.mlperf.chapters.balance import _cells, balance
+from analysis.mlperf.chapters.extrapolation import BESIDE, extrapolation
+from analysis.mlperf.chapters.factors import factors
+from analysis.mlperf.chapters.families import of_family
+from analysis.mlperf.chapters.laws import laws
+from analysis.mlperf.forecasts import (
+    LAWS,
+    OURS,
+    OURS_KNOWN,
+    OURS_PLANNED,
+    OURS_UNKNOWN,
+    SHOWN,
+    described,
+    enough,
+    tried,
+)
+from analysis.mlperf.results import SHIPPED as SHIPPED_RESULTS
+from analysis.mlperf.results import Results, read_csv
+from analysis.mlperf.series import APPENDIX, NEXT_ROUND, series_from, shipped, shipped_with
+from analysis.mlperf.study import Study, study
+from analysis.statistics.balance import Pick, picks
+from analysis.wording import NONE, difference, number, share
+
+SERIES = {series.benchmark: series for series in series_from(APPENDIX)}
+
+SEVEN = {
+    *{("bert", 3472), ("ssd", 2528), ("gnn", 512)},
+    *{(name, size) for name in ("llama2_70b_lora", "stable_diffusion") for size in (512, 1024)},
+}
+
+# benchmark, N of the base, N -> speedup, E', hardware, statistical, as they were computed from the logs and rounded
+FACTORS = [
+    ("bert", 4, 64, 11.0, 0.68, 0.78, 0.88),
+    ("bert", 4, 3472, 82.5, 0.095, 0.21, 0.46),
+    ("ssd", 4, 64, 11.6, 0.73, 0.73, 1.00),
+    ("ssd", 4, 2528, 89.7, 0.14, 0.31, 0.45),
+    ("llama2_70b_lora", 4, 64, 12.2, 0.76, 0.77, 0.99),
+    ("llama2_70b_lora", 4, 1024, 47.0, 0.18, 0.65, 0.28),
+    ("stable_diffusion", 4, 1024, 43.7, 0.17, 0.33, 0.53),
+    ("gnn", 4, 512, 23.2, 0.18, 0.57, 0.32),
+    ("dlrm_dcnv2", 4, 128, 7.5, 0.23, 0.29, 0.81),
+    ("gpt3", 256, 11616, 28.1, 0.62, 0.62, 0.99),
+]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "base", "accelerators", "speedup", "efficiency", "hardware", "learning"), FACTORS
+)
+def test_hardware_and_learning_are_those_of_the_logs(
+    benchmark: str, base: int, accelerators: int, speedup: float, efficiency: float, hardware: float, learning: float
+) -> None:
+    """Within half a unit of the last digit that was kept, and what the rounding of minutes adds to it."""
+    series = SERIES[benchmark]
+    found = series.factors()[series.counts.index(accelerators)]
+
+    assert series.counts[0] == base
+    assert found.speedup == pytest.approx(speedup, abs=0.06)
+    assert found.efficiency == pytest.approx(efficiency, abs=0.0055)
+    assert found.hardware == pytest.approx(hardware, abs=0.0055)
+    assert found.statistical == pytest.approx(learning, abs=0.0055)
+    assert found.hardware * found.statistical == pytest.approx(found.efficiency)
+
+
+def test_spread_runs_make_a_speedup_uncertain_and_leave_its_centre() -> None:
+    draws = SERIES["bert"].speedup_draws()
+
+    assert (draws[:, 0] == 1).all()
+    assert np.median(draws[:, -1]) == pytest.approx(82.4, rel=0.01)
+    assert np.std(draws[:, -1]) / 82.4 == pytest.approx(0.071 * np.sqrt(2 / 8), rel=0.2)
+
+
+def test_512_and_more_are_predicted_from_64_with_honest_bands() -> None:
+    """At least 80 % inside bands of 90 %, median error at most 40 %; classic laws miss by about 80 %, up to 223 %."""
+    found = tried(series_from(APPENDIX))
+    scores = {each.law: each for each in found.scores}
+
+    assert {(each.series, each.workers) for each in found.judged} == SEVEN
+    for law in (OURS_UNKNOWN, OURS_KNOWN, OURS_PLANNED):
+        assert scores[law].points == 7
+        assert scores[law].median <= 0.4
+        assert scores[law].covered >= 0.8
+        assert scores[law].width < scores["Amdahl"].width
+    for law in ("Amdahl", "+ log N", "USL"):
+        assert scores[law].median == pytest.approx(0.81, abs=0.01)
+        assert scores[law].worst == pytest.approx(2.23, abs=0.01)
+
+
+def test_on_all_logs_parts_keep_the_aim_and_best_batch_misses_it() -> None:
+    """The page leads with these: the appendix lacks systems, and flatters whoever goes by times alone."""
+    found = tried(shipped())
+    scores = {each.law: each for each in found.scores}
+
+    assert {(each.series, each.workers) for each in found.judged} == SEVEN
+    assert scores[OURS_UNKNOWN].median == pytest.approx(0.41, abs=0.01)
+    assert scores[OURS_KNOWN].median == pytest.approx(0.14, abs=0.01)
+    assert scores["Amdahl"].median == pytest.approx(1.28, abs=0.01)
+    for law in OURS:
+        assert scores[law].covered >= 0.8
+        assert scores[law].width < scores["Amdahl"].width
+        assert found.covered_without_drift(law) < scores[law].covered
+
+
+def test_a_round_that_nobody_had_asked_is_covered_too() -> None:
+    """Whatever laws and bands say of v5.0 stands on the page; a change of theirs shows here."""
+    found = tried(series_from(NEXT_ROUND), BESIDE)
+    scores = {each.law: each for each in found.scores}
+
+    assert {(each.series, each.workers) for each in found.judged} == {
+        (name, 512) for name in ("bert", "llama2_70b_lora", "retinanet", "stable_diffusion")
+    }
+    assert [round(scores[law].median, 2) for law in BESIDE] == pytest.approx([0.40, 0.16, 0.25, 0.31], abs=0.011)
+    assert [scores[law].covered for law in BESIDE] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_no_law_knows_what_shipped_series_hold_it_to(law: str) -> None:
+    """Times and samples beyond what a law may see are spoilt; predictions and bands stay to the bit."""
+    series = {each.benchmark: each for each in shipped()}
+    told = {name: dict(each.columns) for name, each in series.items()}
+    spoilt = {name: spoil(each) for name, each in told.items()}
+
+    here, there = (Contest({law: LAWS[law]}, columns, SHOWN).forecasts(law) for columns in (told, spoilt))
+
+    assert len(here) >= len(SEVEN)
+    assert [(each.predicted, each.low, each.high) for each in here] == [
+        (each.predicted, each.low, each.high) for each in there
+    ]
+    assert all(one.observed != other.observed for one, other in zip(here, there, strict=True))
+
+
+def spoil(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The series with other times, steps and samples from where laws may not look."""
+    last = max([SHOWN] if columns["workers"][0] <= SHOWN else columns["workers"][:-1])
+    held = columns["workers"] > last
+    wrong = {"seconds": 17.0, "samples": 5.0, "step_seconds": 0.3}
+    return {name: np.where(held, wrong.get(name, 1.0) * each, each) for name, each in columns.items()}
+
+
+def test_the_noise_that_is_supposed_is_that_of_small_systems() -> None:
+    spreads = [size.run_spread for each in shipped() for size in each.sizes if size.accelerators <= SHOWN]
+
+    assert np.median(spreads) == pytest.approx(PILOT.sd, abs=0.005)
+
+
+def test_columns_are_in_seconds() -> None:
+    """736 of BERT's 2,511,000 samples on four H100, which take 9.836 minutes."""
+    columns = SERIES["bert"].columns
+
+    assert columns["seconds"][0] == pytest.approx(590.16)
+    assert columns["step_seconds"][0] == pytest.approx(590.16 * 736 / 2511000)
+
+
+def test_a_series_with_too_few_sizes_is_asked_nothing() -> None:
+    rgat = next(each for each in series_from(NEXT_ROUND) if each.benchmark == "rgat")
+
+    assert rgat.counts == [8, 72, 256]
+    assert not enough(rgat)
+    assert all(map(enough, shipped()))
+    assert tried((rgat,)).judged == ()
+
+
+def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
+    errors = {
+        (each.series, each.workers): each.error
+        for each in tried(series_from(APPENDIX)).forecasts
+        if each.law == "Amdahl"
+    }
+
+    assert errors[("bert", 3472)] == pytest.approx(2.23, abs=0.01)
+    assert errors[("ssd", 2528)] == pytest.approx(1.77, abs=0.01)
+    assert errors[("llama2_70b_lora", 512)] == pytest.approx(-0.14, abs=0.01)
+    assert errors[("gpt3", 11616)] == pytest.approx(0.88, abs=0.01)
+
+
+def test_a_series_is_described_by_all_of_its_sizes() -> None:
+    fit = described(series_from(APPENDIX), CriticalBatch())["bert"]
+
+    assert fit.sizes == (736, 13888)  # batches
+    assert fit.theta[1] == pytest.approx(10865, rel=0.01)
+    assert fit.unidentified == ()
+
+
+def test_balance_points_come_with_rule_and_interval() -> None:
+    chapter = balance(study(read_csv()))
+
+    assert chapter is not None
+    table = chapter.tables[0].data
+    assert set(table.workload) == {series.name for series in shipped()}
+    assert set(table.rule) == {"efficiency >= 0.5", "knee", "least T^2 N"}
+    bert = table[(table.benchmark == "bert") & (table.rule == "efficiency >= 0.5")].iloc[0]
+    assert bert["built"] == 64
+    assert 64 <= bert["between"] < 300
+
+
+def test_without_draws_there_is_no_interval() -> None:
+    """A single run per size says nothing of spread; no interval of width zero may stand in for that."""
+    found = picks([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
+
+    assert {_cells("built", pick)["built_interval"] for pick in found} == {NONE}
+    assert _cells("built", Pick("knee", 2, (2, 2)))["built_interval"] == "2"
+    assert _cells("built", None) == {"built": None, "built_interval": NONE}
+
+
+def test_a_family_is_measured_against_its_own_smallest_system() -> None:
+    (bert,) = [workload for workload in study(read_csv()).workloads if workload.benchmark == "bert"]
+
+    references = {own[0].reference.accelerator: own for own in of_family(bert)}
+
+    assert references["NVIDIA H100-SXM5-80GB"][0].reference.accelerator_count == 4
+    assert max(each.efficiency for each in references["NVIDIA H100-SXM5-80GB"]) < 1.1  # 24 by the study's reference
+    assert "NVIDIA Blackwell GPU (B200-SXM-180GB)" not in references  # one size alone
+
+
+def test_other_results_have_no_such_series() -> None:
+    mine = study(Results(read_csv().rows, "mine.csv"))
+
+    assert shipped_with(mine) == ()
+    assert extrapolation(mine) is None
+
+
+def test_the_shipped_table_by_another_spelling_has_its_series() -> None:
+    detour = SHIPPED_RESULTS.parent / ".." / "data" / SHIPPED_RESULTS.name
+
+    assert shipped_with(study(read_csv(detour))) == shipped()
+
+
+@pytest.fixture(scope="module")
+def chapter() -> Callable[[Callable[[Study], Chapter | None]], Chapter]:
+    """Writes a chapter on what ships."""
+
+    def write(asked: Callable[[Study], Chapter | None]) -> Chapter:
+        with styled():
+            found = asked(study(read_csv()))
+        assert found is not None
+        return found
+
+    return write
+
+
+Ask = Callable[[Callable[[Study], Chapter | None]], Chapter]
+
+
+def table(of: Chapter, name: str) -> pd.DataFrame:
+    return next(each.data for each in of.tables if each.name == name)
+
+
+def test_laws_are_ranked_by_what_is_printed_over_the_same_sizes(chapter: Ask) -> None:
+    found = chapter(laws)
+    back = table(found, "laws-backtests")
+
+    assert back["median"].is_monotonic_increasing
+    assert set(back.law) == set(LAWS)
+    assert back.sizes.nunique() == back.series.nunique() == 1
+    assert f"{share(back['median'].iloc[0])} ({back.law.iloc[0]})" in found.finding
+    assert f"{share(back['median'].iloc[-1])} ({back.law.iloc[-1]})" in found.finding
+
+
+def test_a_law_of_other_observations_has_no_aicc_beside_the_classic_ones(chapter: Ask) -> None:
+    fits = table(chapter(laws), "laws-fits")
+    ours = fits.law.isin([OURS_KNOWN, OURS_PLANNED])
+
+    assert fits[ours].aicc.isna().all()
+    assert fits[~ours].aicc.notna().any()
+
+
+def test_the_page_leads_with_all_logs_and_says_what_was_changed_after_looking(chapter: Ask) -> None:
+    found = chapter(extrapolation)
+    scores, others = table(found, "extrapolation-scores"), table(found, "extrapolation-others")
+
+    assert "missed by 41% (median) from times alone, by 14% from parts" in found.finding
+    assert any("changed after their coverage on v4.1 had been seen" in text for text in found.text)
+    assert (scores.rigid < scores.covered).any()
+    rigid = others[others.set == "v4.1, the appendix"].set_index("law").rigid
+    assert [rigid[law] for law in OURS] == pytest.approx([5 / 7, 6 / 7, 5 / 7])
+    assert set(others.set) == {"v4.1, the appendix", "v5.0, not seen before"}
+
+
+def test_the_page_of_the_documentation_says_what_series_and_laws_say(chapter: Ask, pytestconfig: pytest.Config) -> None:
+    """Every row of its tables is today's."""
+    page = (pytestconfig.rootpath / "docs" / "statistics.md").read_text()
+    told = chapter(extrapolation)
+    expected = [
+        *map(factor_row, table(chapter(factors), "factors").to_dict("records")),
+        *map(back_row, table(chapter(laws), "laws-backtests").to_dict("records")),
+        *map(point_row, table(told, "extrapolation").query("judged == 'yes'").to_dict("records")),
+        *map(score_row, table(told, "extrapolation-scores").assign(set="v4.1").to_dict("records")),
+        *map(score_row, table(told, "extrapolation-others").to_dict("records")),
+        *map(other_row, table(told, "extrapolation-others-points").to_dict("records")),
+    ]
+
+    assert [row for row in expected if row not in page] == []
+
+
+def line(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def factor_row(row: dict[Hashable, Any]) -> str:
+    sizes = f"{row['base']:,} \N{RIGHTWARDS ARROW} {row['accelerators']:,}"
+    values = (number(row[name]) for name in ("speedup", "efficiency", "hardware", "statistical"))
+    return line(row["workload"], sizes, *values, f"{row['batch']:,}")
+
+
+def back_row(row: dict[Hashable, Any]) -> str:
+    return line(row["law"], share(row["median"]), number(row["rms"]), row["sizes"])
+
+
+def ours(row: dict[Hashable, Any], law: str) -> str:
+    missed = ", missed" if "missed" in str(row[law]) else ""
+    return f"{difference(row[f'{law} error'])} [{row[f'{law} low']:.2g}, {row[f'{law} high']:.2g}]{missed}"
+
+
+def point_row(row: dict[Hashable, Any]) -> str:
+    classic = (difference(row[f"{law} error"]) for law in LAWS if law not in OURS)
+    return line(
+        row["workload"], f"{row['workers']:,}", number(row["observed"]), *classic, *(ours(row, law) for law in OURS)
+    )
+
+
+def other_row(row: dict[Hashable, Any]) -> str:
+    size, minutes = f"{row['workers']:,}", number(row["observed"])
+    return line(
+        row["set"], row["workload"], size, minutes, difference(row["Amdahl error"]), *(ours(row, law) for law in OURS)
+    )
+
+
+def score_row(row: dict[Hashable, Any]) -> str:
+    shares = (share(row[name]) for name in ("median", "worst", "covered", "rigid"))
+    return line(row["set"], row["law"], row["points"], *shares, number(row["width"]))
+
+
+def test_balance_points_at_an_end_are_bounds_and_those_of_the_grid_are_about(benchmark_rows: pd.DataFrame) -> None:
+    """A series that ends where a rule would go on has not found it; a law asked on a grid is not exact."""
+    for row in benchmark_rows.itertuples():
+        last = SERIES[str(row.benchmark)].counts[-1]
+        for told, picked in ((row.built_told, row.built), (row.between_told, row.between)):
+            assert str(told).startswith("≥") == (picked == last and row.rule != "knee")
+    assert not any("≈" in told for told in benchmark_rows.built_told)
+    assert any("≈" in told for told in benchmark_rows.between_told)
+    gpt3 = benchmark_rows[(benchmark_rows.benchmark == "gpt3") & benchmark_rows.rule.str.startswith("efficiency")]
+    assert list(gpt3.built_told) == ["≥ 11,616"]
+
+
+def test_the_finding_on_balance_tells_how_far_rules_are_apart_in_both_columns(benchmark_rows: pd.DataFrame) -> None:
+    """BERT's picks among systems built are 64, 64 and 3,472."""
+    chapter = balance(study(read_csv()))
+
+    assert chapter is not None
+    by_workload = benchmark_rows.dropna(subset=["built"]).groupby("workload").built
+    most = float((by_workload.max() / by_workload.min()).max())
+    assert most > 50
+    assert f" to {most:.0f} times the smallest among systems that were built" in chapter.finding
+
+
+@pytest.fixture(scope="module")
+def benchmark_rows() -> pd.DataFrame:
+    """The table of balance points of the shipped series."""
+    chapter = balance(study(read_csv()))
+    assert chapter is not None
+    return chapter.tables[0].data

@@ -1,0 +1,204 @@
+"""The folder that `ensayo mlperf` writes: everything in it, nothing from elsewhere."""
+
+import json
+import re
+import resource
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from analysis import cores
+from analysis.cores import Team
+from analysis.mlperf.report import chapters, write
+from analysis.mlperf.results import Results, read_csv
+from analysis.mlperf.study import study
+from analysis.wording import number
+from ensayo import cli
+from services.errors import UserError
+
+CPU_LIMIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, float]:
+    """What the command says about the shipped results, where it wrote, and the CPU seconds that it took."""
+    out = tmp_path_factory.mktemp("study") / "out"
+    began = _cpu_s()
+    said = CliRunner().invoke(cli.app, ["mlperf", "--out", str(out)], catch_exceptions=False, env={"COLUMNS": "140"})
+    assert said.exit_code == 0, said.output
+    return said.output, out, _cpu_s() - began
+
+
+def _cpu_s() -> float:
+    """Of this process and of those that helped it."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def test_the_command_writes_eight_figures_and_all_tables_within_half_a_minute(told: tuple[str, Path, float]) -> None:
+    """CPU time, so that a busy host changes nothing."""
+    _, out, seconds = told
+    kinds = {(kind, benchmark) for kind in ("comparison", "clusters") for benchmark in read_csv().benchmarks}
+
+    assert len(kinds) == 8
+    for kind, benchmark in kinds:
+        for ending in ("svg", "png", "csv", "json"):
+            assert (out / "figures" / f"{kind}-{benchmark}.{ending}").stat().st_size > 100
+    assert {"references.csv", "systems.csv", "clusters-tried.csv"} <= {path.name for path in (out / "tables").iterdir()}
+    assert seconds < CPU_LIMIT_S
+
+
+def test_the_terminal_shows_references_silhouettes_and_what_is_not_stable(told: tuple[str, Path, float]) -> None:
+    """Who only looks at the terminal must not take shaky clusters for facts."""
+    said, out, _ = told
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+
+    assert "BERT 29 2 3,472 Krai 7920T_2xA5000_hdd 2 366.19" in lines
+    assert "Stable Diffusion 25 4 1,024 Dell XE8640x4H100-SXM-80GB 4 60.56" in lines
+    assert any(re.fullmatch(r"BERT 5 0\.765 0\.\d+ yes", line) for line in lines)
+    assert any(re.fullmatch(r"RetinaNet 2 0\.688 0\.\d+ NOT STABLE", line) for line in lines)
+    assert lines[-1] == str(out / "report.html")
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_every_link_leads_somewhere(told: tuple[str, Path, float]) -> None:
+    """It is passed on as one file, with its folder beside it."""
+    _, out, _ = told
+    page = (out / "report.html").read_text()
+    links = re.findall(r'<a href="([^"]+)"', page)
+    ids = re.findall(r' id="([^"]+)"', page)
+
+    assert "<script" not in page
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
+    assert page.count("<svg") == len(list((out / "figures").glob("*.svg")))
+    assert len(ids) == len(set(ids))
+    assert links
+    assert all(link[1:] in ids if link.startswith("#") else (out / link).exists() for link in links)
+
+
+def test_the_page_says_what_the_numbers_are_not(told: tuple[str, Path, float]) -> None:
+    """The name belongs to MLCommons, and it is for results that conform."""
+    page = (told[1] / "report.html").read_text()
+
+    assert "registered and unregistered trademarks of MLCommons Association" in page
+    assert "derived numbers, not MLPerf results" in page
+    assert "not copied from the published table" in page
+
+
+def test_tables_and_figures_hold_the_numbers_with_all_their_digits(told: tuple[str, Path, float]) -> None:
+    """Whoever draws it again starts from these."""
+    _, out, _ = told
+    systems = pd.read_csv(out / "tables" / "systems.csv")
+    rows = json.loads((out / "figures" / "comparison-bert.json").read_text())["rows"]
+
+    assert len(systems) == 108
+    assert (systems.efficiency * systems["size"] / systems.speedup).to_numpy() == pytest.approx(1.0)
+    assert [row["speedup"] for row in rows] == pytest.approx(
+        list(systems[systems.benchmark == "bert"].speedup), rel=1e-8
+    )
+    assert read_csv(out / "results.csv").rows == read_csv().rows
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report can be compared with the one before, also of a host with another number of cores."""
+    monkeypatch.setattr(cores, "_cores", lambda: 2)
+    few = study(Results(read_csv().of("ssd"), "some.csv"))
+
+    write(few, chapters(few), tmp_path / "once")
+    with Team() as team:
+        write(few, chapters(few), tmp_path / "again", team)
+
+    once = {path.relative_to(tmp_path / "once"): path.read_bytes() for path in (tmp_path / "once").rglob("*.*")}
+    assert len(once) >= 14
+    for path, content in once.items():
+        assert (tmp_path / "again" / path).read_bytes() == content, path
+
+
+def test_a_name_from_somewhere_else_is_text_on_the_page(tmp_path: Path) -> None:
+    """Descriptions of systems are written by anybody."""
+    row = read_csv().rows[0].model_copy(update={"submitter": "<b>We</b>"})
+    strange = study(Results((row,), "some.csv", ("a <i>folder</i>: division open",)))
+
+    page = write(strange, chapters(strange), tmp_path).read_text()
+
+    assert "&lt;b&gt;We&lt;/b&gt;" in page
+    assert "<b>We" not in page
+    assert "<i>" not in page
+
+
+MINE = """benchmark,submitter,system,accelerator,accelerator_count,minutes
+mine,We,one,GPU,2,60
+mine,We,two,GPU,4,32
+mine,We,three,GPU,16,7
+"""
+
+
+def test_a_table_of_one_workload_is_told_in_the_singular_and_open_questions_are_named(tmp_path: Path) -> None:
+    """Three systems are in no clusters, and a table tells neither samples nor batches."""
+    (tmp_path / "mine.csv").write_text(MINE)
+    told = {chapter.title: chapter for chapter in chapters(study(read_csv(tmp_path / "mine.csv")))}
+
+    assert told["Systems and references"].finding == "3 results of 1 workload."
+    assert told["Speedup and efficiency"].finding == (
+        "The fastest system is 8.57 times as fast as its reference, at an efficiency E' of 1.07."
+    )
+    assert told["Not answered"].finding == (
+        "These results do not tell: Clusters, Hardware and learning, Balance points, Laws of scaling, Extrapolation."
+    )
+    assert len(told["Not answered"].text) == 5
+    assert list(told)[-1] == "Sources and limits"
+    assert not [title for title, chapter in told.items() if "the study's" in str(chapter)]
+
+
+def test_the_shipped_results_leave_no_question_open(told: tuple[str, Path, float]) -> None:
+    assert "Not answered" not in (told[1] / "report.html").read_text()
+
+
+def test_stable_clusters_of_one_workload_are_called_by_its_name() -> None:
+    (finding,) = (
+        chapter.finding
+        for chapter in chapters(study(Results(read_csv().of("bert"), "some.csv")))
+        if chapter.title == "Clusters"
+    )
+
+    assert finding == "K-means finds stable clusters in the systems of BERT."
+
+
+def test_a_table_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_bytes(MINE.encode() + b"mine,We,\xff,GPU,4,32\n")
+
+    with pytest.raises(UserError, match=r"mine\.csv: cannot be read: line 5 has byte 0xff, which is not UTF-8"):
+        read_csv(tmp_path / "mine.csv")
+
+
+def test_a_table_that_is_wrong_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """Exit code 2 stands for what the user can mend."""
+    (tmp_path / "mine.csv").write_text("benchmark\n")
+
+    refused = CliRunner().invoke(
+        cli.app, ["mlperf", "--data", str(tmp_path / "mine.csv"), "--out", str(tmp_path / "o")]
+    )
+
+    assert isinstance(refused.exception, UserError)
+    assert not (tmp_path / "o").exists()
+
+
+def test_the_page_of_the_documentation_says_what_the_command_finds(
+    told: tuple[str, Path, float], pytestconfig: pytest.Config
+) -> None:
+    """What was found stands there with its numbers; they must be today's."""
+    _, out, _ = told
+    page = (pytestconfig.rootpath / "docs" / "mlperf.md").read_text()
+    chosen = pd.read_csv(out / "tables" / "clusters-chosen.csv")
+    fastest = pd.read_csv(out / "tables" / "fastest.csv")
+
+    for row in chosen.itertuples():
+        told_stable = "stable" if row.stable == "yes" else "not stable"
+        assert f"| {row.workload} | {row.k} | {row.silhouette:.3f} | {row.stability:.3f} | {told_stable} |" in page
+    for row in fastest.itertuples():
+        assert re.search(
+            rf"^\| {row.workload} \|.* \| {number(row.speedup)} \| {number(row.efficiency)} \| {row.above_one} \|$",
+            page,
+            re.MULTILINE,
+        )

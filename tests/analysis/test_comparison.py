@@ -1,0 +1,153 @@
+"""Strategies of one run beside each other: paired by seed, corrected for their number, guarded against bugs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analysis.metrics.comparison import differences, guards, unguarded
+from analysis.result import TrialResult, groups, measure
+from analysis.table import TrialTable
+
+LUCK = (0.8, 1.0, 1.3, 0.9, 1.1)
+
+Repeats = Callable[..., list[TrialResult]]
+
+
+@pytest.fixture
+def repeats(make_trial: Callable[..., TrialTable]) -> Repeats:
+    """repeats("ring", 4, seconds=5): five trials whose seeds have the same luck in every strategy."""
+    trial = measure(make_trial({}), [])
+
+    def make(strategy: str, workers: int, seconds: float, samples: float = 1000, **changes: Any) -> list[TrialResult]:
+        named = {"strategy": strategy, "workers": workers, "baseline": strategy == "baseline", "status": "success"}
+        return [
+            replace(
+                trial,
+                **named | changes,
+                seed=seed,
+                repeat=seed,
+                samples=5000,
+                samples_per_second=100 / luck,
+                time_to_target_s=seconds * luck * (1 + 0.001 * seed),
+                samples_to_target=round(samples * luck),
+            )
+            for seed, luck in enumerate(LUCK)
+        ]
+
+    return make
+
+
+def test_the_faster_of_a_pair_comes_first_with_how_much_faster_it_is(repeats: Repeats) -> None:
+    (found,) = differences(groups([*repeats("slow", 4, 5.5), *repeats("ring", 4, 5)]))
+
+    assert (found.ours.strategy, found.theirs.strategy, found.of) == ("ring", "slow", "time_to_target")
+    assert found.found.ratio == pytest.approx(1.1)
+    assert found.found.p_value < 1e-6
+    assert found.p_adjusted == found.found.p_value
+
+
+def test_many_comparisons_raise_every_p_value(repeats: Repeats) -> None:
+    trials = [trial for place in range(4) for trial in repeats(f"s{place}", 4, 5 + place)]
+
+    found = differences(groups(trials))
+
+    assert len(found) == 6
+    assert all(each.p_adjusted >= each.found.p_value for each in found)
+
+
+def test_only_like_is_compared_with_like(repeats: Repeats) -> None:
+    other_seeds = [replace(trial, seed=trial.seed + 1) for trial in repeats("b", 4, 5)]
+
+    assert differences(groups([*repeats("a", 4, 5), *repeats("a", 8, 5), *other_seeds])) == ()
+    assert differences(groups(repeats("a", 4, 5)[:1] + repeats("c", 4, 6)[:1])) == ()
+
+
+def test_what_took_no_time_is_not_compared(repeats: Repeats) -> None:
+    """A simulated cluster without any pace or rate; a comparison would end its report."""
+    still = {"time_to_target_s": None, "samples_per_second": None, "seconds": 0.0}
+    trials = [replace(trial, **still) for name in ("a", "b") for trial in repeats(name, 2, 1)]
+
+    assert differences(groups(trials)) == ()
+
+
+def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats) -> None:
+    missed = {"status": "missed_target"}
+    trials = [replace(trial, time_to_target_s=None) for name in ("a", "b") for trial in repeats(name, 2, 1, **missed)]
+
+    (found,) = differences(groups(trials))
+
+    assert (found.of, found.found.ratio) == ("time_to_samples", 1)
+
+
+def test_who_needs_far_fewer_samples_than_one_worker_alone_is_suspicious(repeats: Repeats) -> None:
+    trials = [*repeats("baseline", 1, 10), *repeats("magic", 4, 3, samples=400), *repeats("ring", 4, 3, samples=1010)]
+
+    found = guards(groups(trials))
+
+    assert {name.split()[0]: each.advice for name, each in found.items()} == {"magic": "check for a bug", "ring": ""}
+    assert guards(groups(repeats("ring", 4, 3))) == {}
+
+
+def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats) -> None:
+    """All repeats of either side meet it at the same evaluation, so neither shows any spread: they were rounded."""
+    alike = {"samples_to_target": 5000, "evaluation_samples": 1000}
+    base = [replace(trial, **alike) for trial in repeats("baseline", 1, 10)[:2]]
+    ring = [replace(trial, **alike | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
+
+    (rounded,) = guards(groups([*base, *ring])).values()
+    (exact,) = guards(groups([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])).values()
+
+    assert not rounded.suspicious
+    assert exact.suspicious
+
+
+def test_many_guards_raise_every_p_value(repeats: Repeats) -> None:
+    """Who is barely suspicious alone is not among many."""
+    base, ring = repeats("baseline", 1, 10), repeats("ring", 4, 3, samples=790)
+    others = [trial for place in range(9) for trial in repeats(f"s{place}", 4, 3, samples=1000)]
+
+    (alone,) = guards(groups([*base, *ring])).values()
+    among = guards(groups([*base, *ring, *others]))
+
+    assert alone.suspicious
+    assert among[groups(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
+    assert not any(each.suspicious for each in among.values())
+
+
+def test_one_baseline_guards_all_conditions_that_it_serves(repeats: Repeats) -> None:
+    """One worker alone has no servers to sweep."""
+    magic = repeats("magic", 4, 3, samples=300, condition="servers 2", labels={"servers": 2})
+
+    (found,) = guards(groups([*repeats("baseline", 1, 10), *magic])).values()
+
+    assert found.suspicious
+
+
+@pytest.mark.parametrize(
+    ("kept", "changes", "why"),
+    [(0, {}, "no baseline"), (1, {}, "a baseline that ran once"), (5, {"samples_to_target": None}, "missed")],
+)
+def test_why_the_guard_was_not_run_is_known(repeats: Repeats, kept: int, changes: dict[str, Any], why: str) -> None:
+    base = [replace(trial, **changes) for trial in repeats("baseline", 1, 10)[:kept]]
+
+    assert why in unguarded(groups([*base, *repeats("ring", 4, 3)]))
+    assert unguarded(groups([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
+
+
+def test_how_often_is_evaluated_bounds_what_times_to_target_say(repeats: Repeats) -> None:
+    """Same luck, 2 % apart: plain where every step is evaluated, nothing where the target is met within one of few."""
+    fine, coarse = (
+        [
+            replace(trial, evaluation_samples=samples)
+            for name, s in (("a", 5), ("b", 5.1))
+            for trial in repeats(name, 4, s)
+        ]
+        for samples in (1, 500)
+    )
+
+    (plain,), (hidden,) = differences(groups(fine)), differences(groups(coarse))
+
+    assert plain.p_adjusted < 0.001
+    assert hidden.p_adjusted > 0.05

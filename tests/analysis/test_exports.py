@@ -1,0 +1,283 @@
+"""What exports make of steps, of systems, and of runs that are not whole."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
+
+from analysis.export import export
+from analysis.exports.activities import ORDER, activities, overfull
+from analysis.exports.chakra import refusal
+from analysis.exports.hta import Hta
+from analysis.exports.mlperf import system_name
+from analysis.exports.sound import read_sound
+from analysis.exports.system import describe
+from analysis.folder import RunFolder
+from analysis.plan import PlanView
+from analysis.table import RunTable, TrialTable, read_run
+from services.errors import UserError
+
+MakeRun = Callable[..., RunFolder]
+MakeTrial = Callable[..., TrialTable]
+
+microseconds = st.integers(0, 10_000)
+
+
+def steps_of(durations: list[list[int]], slack: list[int]) -> pd.DataFrame:
+    """One worker's steps as logs hold them: seconds rounded to microseconds."""
+    rows, clock = [], 0
+    for step, (phases, rest) in enumerate(zip(durations, slack, strict=True)):
+        took = dict(zip((f"{name}_s" for name in ORDER), (each / 1e6 for each in phases), strict=True))
+        whole = sum(phases) + rest
+        rows.append({"step": step, "start_s": clock / 1e6, "step_s": whole / 1e6, **took})
+        clock += whole
+    constant = {"node": "worker-0", "rank": 0, "epoch": 1, "samples": 8, "bytes_sent": 1, "loss": 0.5}
+    return pd.DataFrame(rows).assign(**constant)
+
+
+@given(st.lists(st.tuples(*[microseconds] * 5), min_size=1, max_size=8), st.data())
+def test_activities_fill_a_step_in_order_and_never_overlap(phases: list[tuple[int, ...]], data: st.DataObject) -> None:
+    """A track with overlapping slices is shown wrongly, and a second lost is a second of some other phase."""
+    slack = data.draw(st.lists(st.integers(0, 100), min_size=len(phases), max_size=len(phases)))
+    steps = steps_of([list(each) for each in phases], slack)
+
+    found = activities(steps)
+
+    assert (found["begin_ns"].to_numpy()[1:] >= found["end_ns"].to_numpy()[:-1]).all()
+    assert (found["end_ns"] > found["begin_ns"]).all()
+    for place, name in enumerate(ORDER):
+        mine = found[found["activity"] == name]
+        assert (mine["end_ns"] - mine["begin_ns"]).sum() == pytest.approx(1000 * sum(each[place] for each in phases))
+    assert overfull(steps) == 0
+
+
+@given(st.lists(st.floats(0, 1e-6), min_size=2, max_size=8))
+def test_what_logs_round_never_makes_two_steps_overlap(errors: list[float]) -> None:
+    """Six numbers of a step are rounded each by itself."""
+    steps = steps_of([[0, 1000, 0, 0, 0]] * len(errors), [0] * len(errors))
+    shaken = steps.assign(compute_s=steps["compute_s"] + np.array(errors))
+
+    found = activities(shaken)
+
+    assert (found["begin_ns"].to_numpy()[1:] >= found["end_ns"].to_numpy()[:-1]).all()
+    assert overfull(shaken) == 0
+
+
+def test_phases_that_are_longer_than_their_step_are_counted() -> None:
+    """Were an exchange hidden behind computing, their sum would reach into the next step."""
+    steps = steps_of([[0, 1000, 0, 0, 0]] * 3, [0, 0, 0])
+
+    assert overfull(steps.assign(exchange_s=[0.0005, 0.0, 0.0])) == 1
+
+
+def test_a_description_is_accepted_by_mlcommons_checker(make_run: MakeRun, tmp_path: Path) -> None:
+    """With the fields that it wants, all of them strings."""
+    run = make_run(workers=(2,))
+
+    done = export(run.path, "mlperf", tmp_path / "out")
+
+    systems = sorted((done.path / "ensayo" / "systems").glob("*.json"))
+    assert [path.stem for path in systems] == ["baseline-w1", "ps_asp-w2", "ps_bsp-w2", "ring-w2"]
+    for path in systems:
+        valid, name, before, _ = check_system_desc(str(path), "training", "6.1.0")
+        assert (valid, name) == (True, path.stem)
+        assert before.count(",") == 7  # the checker doesn't quote: a comma in a value is another column
+
+
+def test_a_description_without_a_field_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
+    """The checker that accepts ours would not accept anything."""
+    run = make_run(workers=(2,))
+    fields = describe(run.manifest, read_run(run).trials[0].plan, "a")
+    (tmp_path / "short.json").write_text(json.dumps(fields | {"status": "almost"}))
+
+    assert not check_system_desc(str(tmp_path / "short.json"), "training", "6.1.0")[0]
+
+
+def test_what_was_not_recorded_is_not_made_up() -> None:
+    """A run whose manifest is lost has a host that nobody knows."""
+    fields = describe({}, PlanView(trial="000", label="ring", workers=2), "a")
+
+    assert fields["host_processor_model_name"] == "not recorded (one host for all nodes)"
+    assert fields["host_networking"] == "emulated by the not recorded engine: not recorded"
+
+
+def test_repeats_are_results_of_one_system(make_run: MakeRun, tmp_path: Path) -> None:
+    """MLPerf's score is over the results of one folder, and MLCommons' own functions find it."""
+    from mlperf_logging.compliance_checker.mlp_parser import parse_file  # noqa: PLC0415 - beside its use
+    from mlperf_logging.result_summarizer import result_summarizer as summarizer  # noqa: PLC0415
+
+    run = make_run(strategies=("ring",), workers=(2,), repeats=3, baseline=False)
+
+    done = export(run.path, "mlperf", tmp_path / "out")
+
+    folder = done.path / "ensayo" / "results" / "ring-w2" / "quickstart"
+    files = sorted(folder.glob("result_*.txt"))
+    minutes = [
+        summarizer._query_mlperf_strong_scaling_score(parse_file(str(file), ruleset="6.1.0")[0]) for file in files
+    ]
+    assert [file.name for file in files] == ["result_0.txt", "result_1.txt", "result_2.txt"]
+    assert summarizer._is_organization_folder(str(done.path / "ensayo"))
+    assert minutes == pytest.approx([trial.seconds / 60 for trial in read_run(run).trials])
+    assert summarizer._compute_olympic_average(minutes, 0, 1) == pytest.approx(sorted(minutes)[1])
+
+
+def test_conditions_are_systems_of_their_own(make_run: MakeRun) -> None:
+    """Two link rates in one folder would be averaged."""
+    run = make_run(strategies=("ring",), workers=(2,), conditions=("100mbit", "1gbit"), baseline=False)
+
+    names = [system_name(trial) for trial in read_run(run).trials]
+
+    assert names == ["ring-w2-cluster.worker.uplink=100mbit", "ring-w2-cluster.worker.uplink=1gbit"]
+
+
+def test_a_result_without_its_end_is_exported_and_said_to_fail_the_checker(make_run: MakeRun, tmp_path: Path) -> None:
+    """Leaving failures out would be choosing the runs that went well."""
+    run = make_run(strategies=("ring",), workers=(2,), baseline=False)
+    log = run.trials[0].log("coordinator")
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if "run_stop" not in line))
+
+    done = export(run.path, "mlperf", tmp_path / "out")
+
+    assert done.left_out == (
+        f"{run.trials[0].path.name}: result_0.txt has no run_stop; the compliance checker will not accept it",
+    )
+
+
+def test_an_unknown_format_is_refused_with_those_there_are(make_run: MakeRun) -> None:
+    run = make_run(strategies=("ring",), workers=(1,), baseline=False)
+
+    with pytest.raises(UserError, match="--to pdf: no such format; allowed are mlperf, perfetto, hta, chakra"):
+        export(run.path, "pdf")
+
+
+def test_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not the folder of a run"):
+        export(tmp_path, "csv")
+
+
+# --- runs that are not whole ---
+
+
+DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "empty": (lambda log: log.write_text(""), "logs/worker-1.log: empty"),
+    "absent": (lambda log: log.unlink(), "logs: no log of worker-1"),
+    "cut": (lambda log: log.write_text(log.read_text()[:-30]), ": cut off in the middle"),
+    "no rows": (
+        lambda log: log.write_text(log.read_text().replace('"rows"', '"lines"')),
+        ": node_steps without columns and rows",
+    ),
+    "ragged rows": (
+        lambda log: log.write_text(log.read_text().replace('"rows": [[', '"rows": [[1, 2], [', 1)),
+        ": node_steps with rows that have not ",
+    ),
+    "another version": (
+        lambda log: log.write_text(log.read_text().replace('"start_s"', '"began"')),
+        ": node_steps without start_s: logged by another version",
+    ),
+    "no time": (
+        lambda log: log.write_text(re.sub(r"\[\[(\d+), (\d+), [0-9.]+", r"[[\1, \2, NaN", log.read_text(), count=1)),
+        "logs: 1 steps of worker-1 have no time; they are left out",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damage_is_told_with_its_place_and_costs_no_other_trial(damage: str, make_run: MakeRun) -> None:
+    """Hours of a sweep must not end for one log."""
+    run = make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False)
+    whole = read_sound(run)
+    log = run.trials[0].log("worker-1")
+    spoil, told = DAMAGED[damage]
+    spoil(log)
+
+    found = read_sound(run)
+
+    texts = [str(each) for each in found.damage]
+    assert any(told in text for text in texts), texts
+    assert all(text.startswith(f"trials/{run.trials[0].path.name}/") for text in texts)
+    assert found.trials[1].steps.equals(whole.trials[1].steps)
+    assert found.trials[0].steps["start_s"].notna().all()
+    fewer = len(found.trials[0].steps) < len(whole.trials[0].steps)
+    assert fewer or damage == "cut"  # its last line holds no steps
+
+
+def test_a_run_of_nothing_but_damage_is_refused_with_every_reason(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(strategies=("ring",), workers=(1,), repeats=2, baseline=False)
+    for trial in run.trials:
+        trial.plan.write_text("{")
+
+    with pytest.raises(UserError) as refused:
+        export(run.path, "csv", tmp_path / "out")
+
+    assert [str(refused.value).count(f"{trial.path.name}/plan.json") for trial in run.trials] == [1, 1]
+
+
+# --- what single formats tell ---
+
+
+def test_perfetto_counts_losses_and_updates(make_run: MakeRun, tmp_path: Path) -> None:
+    """As many as there are, with their values, at the ends of their steps."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent  # noqa: PLC0415 - it is slow
+
+    run = make_run(strategies=("ps_asp",), workers=(2,), baseline=False)
+    trial = read_run(run).trials[0]
+
+    done = export(run.path, "perfetto", tmp_path / "out")
+
+    (path,) = done.path.glob("*.pftrace")
+    trace = Trace.FromString(path.read_bytes())
+    tracks = {packet.track_descriptor.uuid: packet.track_descriptor.name for packet in trace.packet}
+    counted = [packet for packet in trace.packet if packet.track_event.type == TrackEvent.TYPE_COUNTER]
+    losses = {
+        (packet.timestamp, packet.track_event.double_counter_value)
+        for packet in counted
+        if tracks[packet.track_event.track_uuid] == "loss"
+    }
+    ends = trial.steps["start_s"] + trial.steps["step_s"]
+    assert losses == {(round(1e9 * end), loss) for end, loss in zip(ends, trial.steps["loss"], strict=True)}
+    instants = [packet for packet in trace.packet if packet.track_event.type == TrackEvent.TYPE_INSTANT]
+    assert len(instants) == len(trial.updates)
+    assert {"eval accuracy", "eval loss", "staleness"} <= set(tracks.values())
+
+
+def test_hta_finds_the_rank_that_others_wait_for(make_trial: MakeTrial, tmp_path: Path) -> None:
+    """NCCL's kernels wait from within, so that the slowest rank's begins last; ours are told the same way."""
+    starts = np.arange(6) * 0.1
+    steps = pd.DataFrame({"step": range(6), "start_s": starts, "step_s": 0.1, "data_s": 0.0, "update_s": 0.0})
+    slow = steps.assign(node="worker-1", rank=1, compute_s=0.08, wait_s=0.0, exchange_s=0.02)
+    fast = steps.assign(node="worker-0", rank=0, compute_s=0.05, wait_s=0.03, exchange_s=0.02)
+    both = pd.concat([fast, slow]).assign(epoch=1, samples=8, bytes_sent=1, loss=0.5)
+    trial = replace(make_trial({}, workers=2), steps=both)
+    told = list(Hta().write(RunTable(RunFolder(tmp_path), (trial,)), tmp_path))
+
+    program = [sys.executable, "-c", STRAGGLERS, str(tmp_path / "000-t")]
+    found = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+
+    assert (told, found) == ([], "[1]")
+
+
+STRAGGLERS = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+traces = TraceAnalysis(trace_dir=sys.argv[1], include_last_profiler_step=True)
+print([int(rank) for rank in traces.get_potential_stragglers(num_candidates=1)])
+"""
+
+
+@pytest.mark.parametrize("kind", ["gossip", "strategy_switch"])
+def test_chakra_leaves_out_messages_that_it_does_not_know(kind: str) -> None:
+    """A trace without them would be replayed as if the network cost nothing."""
+    plan = PlanView(trial="000", label="g", workers=2, strategy={"kind": kind})
+
+    assert refusal(plan) == f"the messages of strategy {kind} are not known to this export"

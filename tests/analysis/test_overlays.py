@@ -1,0 +1,219 @@
+"""Runs laid over each other: everything on the page is of the runs that were named, and in the same terms."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis import compare
+from analysis.comparison.alike import differing
+from analysis.comparison.figures import Overlay, efficiency, loss, speedup, to_target
+from analysis.comparison.lines import Compared, letter, lines, published, read
+from analysis.comparison.page import write
+from analysis.examine import examine_run
+from analysis.folder import RunFolder
+from ensayo import cli
+from services.errors import UserError
+
+RunWriter = Callable[..., RunFolder]
+
+
+@pytest.fixture(scope="module")
+def runs(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> list[Compared]:
+    """Ring and a server, then ring alone with two repeats."""
+    folder = tmp_path_factory.mktemp("runs")
+    both = run_writer(folder / "a", strategies=("ring", "ps_bsp"), workers=(1, 2))
+    again = run_writer(folder / "b", strategies=("ring",), workers=(1, 2), repeats=2)
+    return read([both.path, again.path])
+
+
+@pytest.fixture(scope="module")
+def wide(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """Ring on up to eight workers."""
+    return compared("C", run_writer(tmp_path_factory.mktemp("wide"), strategies=("ring",), workers=(1, 2, 8)))
+
+
+@pytest.fixture(scope="module")
+def single(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """Ring on two workers alone."""
+    return compared("D", run_writer(tmp_path_factory.mktemp("single"), strategies=("ring",), workers=(2,)))
+
+
+@pytest.fixture(scope="module")
+def other(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """Ring behind other links, with a target that is easier."""
+    folder = run_writer(tmp_path_factory.mktemp("other"), strategies=("ring",), workers=(1, 2))
+    for trial in folder.trials:
+        plan = trial.plan.read_text().replace('"at_least": 0.95', '"at_least": 0.9')
+        trial.plan.write_text(plan.replace('"uplink_bps": 100000000.0', '"uplink_bps": 50000000.0'))
+    return compared("C", folder)
+
+
+def compared(letter: str, folder: RunFolder) -> Compared:
+    return Compared(letter, *examine_run(folder))
+
+
+def test_every_curve_of_every_run_is_a_line(runs: list[Compared]) -> None:
+    found = lines(runs, published(["bert"]))
+
+    assert [line.name for line in found] == ["A ring", "A ps_bsp", "B ring", "public: BERT"]
+    curve = runs[1].summary.curves[0]
+    assert [size.factors.speedup for size in found[2].sizes] == [point.speedup for point in curve.points]
+    assert all(line.sizes[0].relative == 1 for line in found)
+
+
+def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series_alike(runs: list[Compared]) -> None:
+    drawing = efficiency(Overlay(runs, lines(runs, published(["bert"]))))
+
+    assert drawing is not None
+    told = drawing.data.dropna(subset=["statistical_efficiency"])
+    assert {"A ring", "public: BERT"} <= set(told["line"])
+    product = told["hardware_efficiency"] * told["statistical_efficiency"]
+    assert product.to_numpy() == pytest.approx(told["efficiency"].to_numpy())
+
+
+def test_hardware_efficiency_is_the_gain_in_rate_that_was_measured(runs: list[Compared]) -> None:
+    """It is computed as what is left of E', so a product of factors proves nothing; rates are measured apart."""
+    curves = [curve for run in runs for curve in run.summary.curves if curve.of == "time_to_target"]
+    points = [(curve.base, point) for curve in curves for point in curve.points if point.workers > curve.base.workers]
+
+    assert len(points) == 3
+    for base, point in points:
+        assert point.hardware_efficiency == pytest.approx(point.rate_efficiency(base), rel=0.03)
+        assert abs(point.rate_efficiency(base) - 1) > 0.03  # and not of something trivial
+
+
+def test_titles_speak_of_runs_and_not_of_public_series(runs: list[Compared]) -> None:
+    """A system with three thousand accelerators grows more than any rehearsal."""
+    drawing = speedup(Overlay(runs, lines(runs, published(["bert"]))))
+
+    assert drawing is not None
+    assert "public" not in drawing.title
+    assert "4 accelerators" in drawing.caption
+
+
+def test_a_title_names_the_series_that_reaches_further_than_the_runs(runs: list[Compared]) -> None:
+    """Whoever reads "grows most" over a line that goes ten times higher believes neither."""
+    drawing = speedup(Overlay(runs, lines(runs, published(["bert"]))))
+
+    assert drawing is not None
+    assert re.fullmatch(r"Of the runs, .* grows most: .*; BERT reaches [\d.]+ times on 3,472", drawing.title)
+
+
+def test_efficiency_is_ranked_on_a_size_that_all_have(runs: list[Compared], wide: Compared) -> None:
+    """What goes on to eight workers keeps less there than others on two, and may well be the best on two."""
+    drawing = efficiency(Overlay([*runs, wide], lines([*runs, wide])))
+
+    assert drawing is not None
+    two = drawing.data[drawing.data["workers"] == 2]
+    best = two.sort_values("efficiency", ascending=False, kind="stable")["line"].iloc[0]
+    assert drawing.title.startswith(f"On 2 times its base's workers {best} keeps most efficiency")
+
+
+def test_times_and_losses_of_other_tasks_or_clusters_are_not_ranked(runs: list[Compared], other: Compared) -> None:
+    both = [runs[0], other]
+    overlay = Overlay(both, lines(both))
+
+    titles = [drawing.title for drawing in (to_target(overlay), loss(overlay)) if drawing]
+    assert len(titles) == 2
+    assert all(title.startswith("Runs differ in target and links, so this is no ranking") for title in titles)
+    assert all("A " in title and "C " in title for title in titles)
+    assert not differing(runs)
+
+
+def test_a_run_of_one_size_is_named_where_it_is_not_drawn(runs: list[Compared], single: Compared) -> None:
+    drawing = speedup(Overlay([*runs, single], lines([*runs, single])))
+
+    assert drawing is not None
+    assert "one size alone: D ring" in drawing.caption
+
+
+def test_the_key_shows_the_line_style_of_each_run(runs: list[Compared]) -> None:
+    for drawing in (speedup(Overlay(runs, lines(runs))), loss(Overlay(runs, lines(runs)))):
+        assert drawing is not None
+        signs = zip(drawing.figure.legends[0].get_texts(), drawing.figure.legends[0].get_lines(), strict=True)
+        assert {(text.get_text()[0], str(line.get_linestyle())) for text, line in signs} == {("A", "-"), ("B", "--")}
+
+
+def test_rows_compare_the_seeds_that_both_runs_have(runs: list[Compared]) -> None:
+    """Luck would be taken for a change: one run of a seed against two, of which one is another seed's."""
+    again = runs[1].summary
+    first = replace(again, trials=[trial for trial in again.trials if trial.repeat == 0])
+
+    cells = [dict(zip(("ratio", "repeats"), (row[4], row[8]), strict=True)) for row in compare.rows(again, first)]
+    assert cells
+    assert all(cell == {"ratio": "1.00", "repeats": "1 shared of 2, 1"} for cell in cells)
+
+
+def test_runs_with_nothing_in_common_say_so_instead_of_a_table_without_rows(runs: list[Compared]) -> None:
+    summary = runs[0].summary
+    ring, server = (
+        replace(summary, trials=[trial for trial in summary.trials if trial.strategy == name])
+        for name in ("ring", "ps_bsp")
+    )
+
+    told = compare.text(ring, server)
+    assert "nothing in common" in told
+    assert "step ms" not in told
+
+
+def test_every_later_run_is_set_beside_the_first(
+    runs: list[Compared], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [str(run.table.folder.path) for run in (runs[0], runs[1], runs[0])]
+    monkeypatch.setattr("sys.argv", ["ensayo", "compare", *folders, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.count("before: ") == 2
+    assert "From A to B" in (page := (tmp_path / "report.html").read_text())
+    assert "From A to C" in page
+
+
+def test_seconds_of_public_series_are_not_beside_ours(runs: list[Compared]) -> None:
+    drawing = to_target(Overlay(runs, lines(runs, published(["bert"]))))
+
+    assert drawing is not None
+    assert set(drawing.data["line"]) == {"A ring", "A ps_bsp", "B ring"}
+
+
+def test_losses_are_those_of_the_largest_number_of_workers(runs: list[Compared]) -> None:
+    drawing = loss(Overlay(runs, lines(runs)))
+
+    assert drawing is not None
+    assert {"A ring on 2", "A ps_bsp on 2", "B ring on 2"} <= set(drawing.data["name"])
+    assert not any(name.endswith("ring on 1") for name in drawing.data["name"])
+
+
+def test_a_series_that_does_not_ship_is_refused_with_those_that_do() -> None:
+    with pytest.raises(UserError, match=r"--mlperf resnet: no such series; there are .*bert"):
+        published(["resnet"])
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(
+    runs: list[Compared], tmp_path: Path
+) -> None:
+    page = write(runs, published(["bert"]), tmp_path)
+
+    text = page.read_text()
+    links = [link for link in re.findall(r'<a href="([^"]+)"', text) if not link.startswith("#")]
+    assert "<script" not in text
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', text)
+    assert text.count("<svg") == 4
+    assert all((tmp_path / link).exists() for link in links)
+    assert json.loads((tmp_path / "figures" / "speedup.json").read_text())["rows"]
+    assert runs[0].summary.run in text
+
+
+def test_the_same_runs_give_the_same_page(runs: list[Compared], tmp_path: Path) -> None:
+    first, second = (write(runs, [], tmp_path / name).read_bytes() for name in ("a", "b"))
+
+    assert first == second
+
+
+def test_runs_have_letters_however_many_they_are() -> None:
+    assert [letter(place) for place in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]

@@ -1,0 +1,43 @@
+"""What can't be replayed is said with its file and line: half of the arrivals would give other parameters."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.replay import PUSH_COLUMNS, _arrivals
+from services.errors import ProtocolError
+
+ROW = [1, 0, 0, 0, 32]
+
+
+def _line(columns: object, rows: object) -> str:
+    value = {"columns": columns, "rows": rows}
+    return ":::MLLOG " + json.dumps({"time_ms": 1.0, "key": "shard_updates", "value": value}) + "\n"
+
+
+def test_rows_are_whole_numbers_by_column(tmp_path: Path) -> None:
+    log = tmp_path / "server-0.log"
+    log.write_text(_line([*PUSH_COLUMNS, "time_s"], [[*ROW, 0.5]]) + _line(PUSH_COLUMNS, []))
+
+    (row,) = _arrivals(log).updates
+
+    assert row == dict(zip(PUSH_COLUMNS, ROW, strict=True))
+    assert set(map(type, row.values())) == {int}
+
+
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [
+        (_line(PUSH_COLUMNS, [ROW])[:-20], "server-0.log:2: cut off in the middle"),
+        (_line(PUSH_COLUMNS[:-1], [ROW[:-1]]), "server-0.log:2: shard_updates without samples"),
+        (_line(PUSH_COLUMNS, [["first", *ROW[1:]]]), "server-0.log:2: shard_updates with a value that is no number"),
+        (_line(PUSH_COLUMNS, [[None, *ROW[1:]]]), "server-0.log: shard_updates with null in one of version, worker"),
+    ],
+)
+def test_a_line_that_is_not_sound_ends_a_replay(tmp_path: Path, second: str, what: str) -> None:
+    log = tmp_path / "server-0.log"
+    log.write_text(_line(PUSH_COLUMNS, [ROW]) + second)
+
+    with pytest.raises(ProtocolError, match=what):
+        _arrivals(log)
