@@ -5,6 +5,9 @@ bin    := .venv/bin
 ready  := .venv/.ready
 timeless := $(addprefix tests/,analysis every scenario training) # tests that look at no clock: they share the cores
 
+# Without byte code every process that starts compiles Ensayo again, half a second each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help scenario list report export mlperf doctor calibrate images test test-docker test-gpu check bench bench-fidelity bench-transport bench-repeats bench-report proto clean
 

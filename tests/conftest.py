@@ -46,11 +46,12 @@ def pytest_runtestloop() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever else uses a host makes some seconds longer, a fault of ours all: three tries, every one listed.
+    """Whoever else uses a host makes some seconds longer, a fault of ours all: six tries, every one listed.
 
     Trials in containers begin with a probe of their links in real seconds, and fail where those are not as declared.
+    A shared host may be busy for minutes: tries are apart from each other.
     """
-    again = pytest.mark.flaky(reruns=2, only_rerun="AssertionError")
+    again = pytest.mark.flaky(reruns=5, reruns_delay=20, only_rerun=["AssertionError", "TrialFailed", "TimeoutExpired"])
     for item in items:
         if item.get_closest_marker("wall_clock") or item.get_closest_marker("docker"):
             item.add_marker(again)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 MOST_TRIES = 7  # a host that was busy for a moment is not a wrong link; one that is wrong most of the time is
-REST_S = 0.4  # per try so far, before the next two: a moment may last some seconds
+REST_S = 1.0  # per try so far, before the next two: a moment may last some seconds
 
 Good = Callable[[float], bool]
 

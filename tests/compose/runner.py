@@ -37,6 +37,8 @@ def main() -> int:
     path = find(scenario)
     loaded = load(path, dict(setting.split("=", 1) for setting in settings))
     result = run(Source(loaded, path.read_text(), ""), choose(engine), Path(runs), Teller())
+    for status in result.statuses:
+        print("because", status.reason, flush=True)  # noqa: T201 - for whoever reads why a test failed
     return 130 if result.interrupted else 0
 
 

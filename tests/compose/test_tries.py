@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from compose.engines.tries import tried
+from compose.engines.tries import REST_S, tried
 
 
 def near_one(found: float) -> bool:
@@ -38,6 +38,6 @@ def test_one_good_try_of_many_is_not_enough(
 
     found = tried(first, following(rest), near_one)
 
-    assert rests == pytest.approx([0.4 * made for made in range(1, tries, 2)])
+    assert rests == pytest.approx([REST_S * made for made in range(1, tries, 2)])
     assert list(found) == measured[:tries]
     assert near_one(median(found)) == is_good
