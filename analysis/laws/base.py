@@ -154,7 +154,7 @@ def _fit(law: Law, seen: Columns, noise: Noise, count: int, generator: np.random
     observed, (mean, width) = law.observed(seen), law.prior(seen)
     known = np.isfinite(width)
     weight = np.array([noise.sd or 0.1])  # of a point against a prior, while its noise is unknown
-    found = _best(law, seen, observed[None], mean[None], weight, np.log(law.start(seen))[None])[0]
+    found = _best(law, seen, observed[None], mean[None], weight, np.log(law.start(seen))[None], fine=True)[0]
     residuals = observed - law.modelled(np.exp(found), seen)
     freedom = int(residuals.size - (~known).sum())
     sds = _noise(law, residuals, freedom, noise) / np.sqrt(generator.chisquare(freedom + noise.dof, count))
@@ -174,7 +174,9 @@ def _fit(law: Law, seen: Columns, noise: Noise, count: int, generator: np.random
     )
 
 
-def _best(law: Law, seen: Columns, data: Floats, means: Floats, sds: Floats, begin: Floats) -> Floats:
+def _best(
+    law: Law, seen: Columns, data: Floats, means: Floats, sds: Floats, begin: Floats, *, fine: bool = False
+) -> Floats:
     """Logarithms of parameters for each copy of the data: least squares, with a residual for each prior."""
     _, width = law.prior(seen)
     known = np.isfinite(width)
@@ -183,7 +185,7 @@ def _best(law: Law, seen: Columns, data: Floats, means: Floats, sds: Floats, beg
         misfit = (law.modelled(np.exp(at), seen) - data) / sds[:, None]
         return np.concatenate([misfit, (at[..., known] - means[:, known]) / width[known]], axis=-1)
 
-    return solve(residuals, begin)
+    return solve(residuals, begin, fine=fine)
 
 
 def _noise(law: Law, residuals: Floats, freedom: int, noise: Noise) -> float:

@@ -82,8 +82,11 @@ def _series(results: Results, benchmark: str) -> Series:
 
 
 def _size(root: Path, rows: Sequence[Result]) -> Size | None:
-    """The fastest system's minutes, and what all systems of that size learned from."""
-    by_system = [_runs(root, row) for row in rows]
+    """The fastest system's minutes, and what all systems of that size learned from, in runs that count.
+
+    One that was aborted or missed the target says how long it went on, not how many samples the target takes.
+    """
+    by_system = [[run for run in _runs(root, row) if math.isfinite(run.minutes)] for row in rows]
     every = [run for runs in by_system for run in runs]
     units = {run.unit for run in every}
     if len(units) != 1:
@@ -106,6 +109,6 @@ def _runs(root: Path, row: Result) -> list[Learned]:
 
 
 def _spread(runs: Sequence[Learned]) -> float:
-    """Sd / olympic mean of the runs that count; none of a single one."""
-    minutes = np.array([run.minutes for run in runs if math.isfinite(run.minutes)])
+    """Sd / olympic mean of the runs; none of a single one."""
+    minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

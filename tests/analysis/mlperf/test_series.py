@@ -1,5 +1,6 @@
 """The series that ship: their factors, balance points, and what laws that saw 64 accelerators say of 512 and more."""
 
+import re
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -8,8 +9,9 @@ import pandas as pd
 import pytest
 
 from analysis.figures.style import styled
-from analysis.laws import CriticalBatch
+from analysis.laws import CriticalBatch, Parts
 from analysis.laws.backtest import PILOT, Contest
+from analysis.laws.parts import Prior
 from analysis.mlperf.chapters import Chapter
 from analysis.mlperf.chapters.balance import _cells, balance
 from analysis.mlperf.chapters.extrapolation import BESIDE, extrapolation
@@ -257,6 +259,35 @@ def table(of: Chapter, name: str) -> pd.DataFrame:
     return next(each.data for each in of.tables if each.name == name)
 
 
+NUMBER = re.compile(r"([-+]?\d[\d,]*\.?\d*)(%?)")
+
+
+def alike(one: str, other: str) -> bool:
+    """The same words and near numbers: other processors round otherwise, and draws along flat valleys show it."""
+    here, there = ([float(found[1].replace(",", "")) for found in NUMBER.finditer(row)] for row in (one, other))
+    near = [
+        pytest.approx(value, rel=0.12, abs=0.5 if unit else 0)
+        for value, (_, unit) in zip(there, NUMBER.findall(other), strict=True)
+    ]
+    return NUMBER.sub("#", one) == NUMBER.sub("#", other) and here == near
+
+
+@pytest.mark.parametrize(("noise", "fixed", "width"), [(1 / 3, 1, 1), (3, 1, 1), (1, 1 / 3, 1), (1, 3, 1), (1, 1, 2)])
+def test_other_priors_would_have_said_much_the_same(
+    noise: float, fixed: float, width: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are judgements, so neither may be what makes the laws right."""
+    known, name = Parts(), f"parts of other priors: {noise}, {fixed}, {width}"
+    by_noise = Prior(known.noise_ratio.median * noise, known.noise_ratio.sd * width)
+    by_fixed = Prior(known.fixed_ratio.median * fixed, known.fixed_ratio.sd * width)
+    monkeypatch.setitem(LAWS, name, Parts(noise_ratio=by_noise, fixed_ratio=by_fixed))
+
+    (found,) = tried(shipped(), (name,)).scores
+
+    assert found.median < 0.2
+    assert found.covered == 1
+
+
 def test_laws_are_ranked_by_what_is_printed_over_the_same_sizes(chapter: Ask) -> None:
     found = chapter(laws)
     back = table(found, "laws-backtests")
@@ -301,7 +332,8 @@ def test_the_page_of_the_documentation_says_what_series_and_laws_say(chapter: As
         *map(other_row, table(told, "extrapolation-others-points").to_dict("records")),
     ]
 
-    assert [row for row in expected if row not in page] == []
+    rows = [row for row in page.splitlines() if row.startswith("|")]
+    assert [row for row in expected if not any(alike(row, told) for told in rows)] == []
 
 
 def line(*cells: object) -> str:
