@@ -24,6 +24,7 @@ def smoke(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.mark.parametrize("strategy", EVERY)
+@pytest.mark.exact
 def test_every_strategy_succeeds_and_accounts_for_every_byte(run_trial: RunTrial, smoke: Path, strategy: str) -> None:
     """Payload as the plan says, and an interface that has sent at least that and not much more."""
     trial = run_trial("docker", smoke, strategy)
@@ -40,6 +41,7 @@ def test_every_strategy_succeeds_and_accounts_for_every_byte(run_trial: RunTrial
 
 
 @pytest.mark.parametrize("strategy", LOCKSTEP)
+@pytest.mark.exact
 def test_a_seed_gives_the_same_bits_again_and_on_every_engine(run_trial: RunTrial, smoke: Path, strategy: str) -> None:
     """Sums are formed in a fixed order; containers use the host's versions and one BLAS thread."""
     found = {engine: run_trial(engine, smoke, strategy).params_sha256 for engine in ("docker", "local", "simulated")}

@@ -47,6 +47,7 @@ def laws(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("strategy", LOCKSTEP)
+@pytest.mark.exact
 def test_replicas_hold_the_simulated_bits_after_every_step(
     run_trial: RunTrial, laws: Path, engine: str, strategy: str
 ) -> None:
@@ -63,6 +64,7 @@ def test_replicas_hold_the_simulated_bits_after_every_step(
 
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("strategy", ["ring", "three"])
+@pytest.mark.exact
 def test_three_workers_find_what_one_finds_with_the_whole_batch(
     run_trial: RunTrial, laws: Path, engine: str, strategy: str, precision: str
 ) -> None:
@@ -90,6 +92,7 @@ def test_asynchronous_gradients_are_as_stale_as_there_are_others(run_trial: RunT
     assert_bytes_are_the_routes(trial)
 
 
+@pytest.mark.exact
 def test_one_asynchronous_worker_is_serial_training(run_trial: RunTrial, laws: Path, engine: str) -> None:
     """To the last bit."""
     pushed, alone = (run_trial(engine, laws, strategy, cluster__workers="1") for strategy in ("asp", "none"))

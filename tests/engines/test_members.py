@@ -108,6 +108,7 @@ def test_nobody_is_left_out_of_the_trials(family: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", MEMBERS, ids=lambda each: " ".join(inside(each)))
+@pytest.mark.exact
 def test_every_member_gives_the_bits_of_virtual_time_and_sends_the_bytes_of_its_routes(
     run_trial: RunTrial, tmp_path: Path, engine: str, strategy: Strategy
 ) -> None:

@@ -48,6 +48,7 @@ def servers(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("strategy", ["asp", "ssp", "backup", "gba", "dc", "beside"])
+@pytest.mark.exact
 def test_the_folder_of_a_trial_replays_to_its_parameters(
     run_trial: RunTrial, servers: Path, engine: str, strategy: str
 ) -> None:
@@ -60,6 +61,7 @@ def test_the_folder_of_a_trial_replays_to_its_parameters(
 
 
 @pytest.mark.parametrize("strategy", ["together", "spare"])
+@pytest.mark.exact
 def test_shards_on_workers_hold_the_bits_of_virtual_time(
     run_trial: RunTrial, servers: Path, engine: str, strategy: str
 ) -> None:
