@@ -48,14 +48,18 @@ def understood(folder: TrialFolder, read: Callable[[TrialFolder], T]) -> T | Dam
     try:
         return read(folder)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "the file"
         file = folder.plan if error.title == PlanView.__name__ else folder.status
-        what = f"{key}: {first['msg']}; empty, cut off or written by another version"
-        return Damage(folder.path.name, file.name, None, what)
+        return Damage(folder.path.name, file.name, None, _invalid(error))
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # whatever strange logs make of a reader
         what = f"not understood ({type(error).__name__} at {_place(error)}: {error}); of another version?"
         return Damage(folder.path.name, "logs", None, what)
+
+
+def _invalid(error: ValidationError, *within: str) -> str:
+    """The first thing that is wrong, by its key in the file; `within`: the keys above what was read."""
+    first = error.errors()[0]
+    key = ".".join(map(str, (*within, *first["loc"]))) or "the file"
+    return f"{key}: {first['msg']}; empty, cut off or written by another version"
 
 
 def _place(error: Exception) -> str:
@@ -73,7 +77,16 @@ def damage_of_run(folder: RunFolder) -> tuple[Damage, ...]:
     found += [(name, None if folder.document(name) else "no YAML of keys and values") for name in DOCUMENTS]
     absent = [name for name, _ in found if not (folder.path / name).is_file()]
     told = [Damage("", name, None, "missing" if name in absent else what) for name, what in found if what]
-    return (*told, *(Damage(name, "plan.json", None, "missing") for name in folder.unplanned))
+    unplanned = (Damage(name, "plan.json", None, "missing") for name in folder.unplanned)
+    return (*told, *_of_published(folder), *unplanned)
+
+
+def _of_published(folder: RunFolder) -> Iterator[Damage]:
+    """A scenario that was cut off in the middle is still YAML more often than not."""
+    try:
+        folder.read_published()
+    except ValidationError as error:
+        yield Damage("", "scenario.yaml", None, _invalid(error, "published"))
 
 
 def damage(

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from services.errors import UserError
 from services.published import Published
+
+PUBLISHED = TypeAdapter(tuple[Published, ...])
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -155,8 +158,11 @@ class RunFolder:
 
     @property
     def published(self) -> tuple[Published, ...]:
-        """What others found of the same, as the scenario tells it."""
-        return tuple(Published.model_validate(each) for each in self.document("scenario.yaml").get("published") or ())
+        """What others found of the same, as the scenario tells it; empty where that can't be understood."""
+        try:
+            return self.read_published()
+        except ValidationError:
+            return ()
 
     @property
     def question(self) -> str:
@@ -169,6 +175,10 @@ class RunFolder:
             elif comment or (line and not line.startswith("#")):
                 break
         return " ".join(comment)
+
+    def read_published(self) -> tuple[Published, ...]:
+        """The same; raises ValidationError where the scenario was cut off in it, or is of another version."""
+        return PUBLISHED.validate_python(self.document("scenario.yaml").get("published", ()))
 
     def document(self, name: str) -> dict[str, Any]:
         """A YAML file of keys and values; empty when it is gone or was cut off."""

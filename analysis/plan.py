@@ -142,7 +142,7 @@ class PlanView(View):
     after: After | None = None  # where the strategy switches
     vector_bytes: int = 0
     alpha_s: float = 0.0  # of a message, in the closed form; 0: nobody has measured it
-    schedule: dict[str, Any] = {}  # rounds of a collective; none elsewhere
+    schedule: Schedule = Schedule()  # of a collective; no rounds elsewhere
     strategy: dict[str, Any] = {}
     network: Network = Network()
     events: tuple[Event, ...] = ()
@@ -171,8 +171,7 @@ class PlanView(View):
     @property
     def chain(self) -> float:
         """Messages that follow each other in the longest chain of a collective's transfers."""
-        rounds = Schedule.model_validate(self.schedule)
-        return rounds.latency_s(dict.fromkeys(rounds.edges, 1.0))
+        return self.schedule.latency_s(dict.fromkeys(self.schedule.edges, 1.0))
 
     @property
     def link_s(self) -> float:

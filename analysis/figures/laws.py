@@ -125,7 +125,7 @@ def _exchanged(members: Sequence[Group], run: Run) -> dict[str, Floats]:
     found = [
         (plan.chain, plan.link_s, sum(group.phase_s.get(phase, 0.0) for phase in ("exchange", "wait")))
         for group in members
-        if (plan := plans[group.trials[0].id]).schedule.get("rounds") and plan.exchanges_every == 1 and not plan.after
+        if (plan := plans[group.trials[0].id]).schedule.rounds and plan.exchanges_every == 1 and not plan.after
     ]
     columns = zip(*found, strict=True)
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import report
-from analysis.damage import Damage, understood
+from analysis.damage import Damage, damage_of_run, understood
 from analysis.examine import examine_run
 from analysis.folder import RunFolder, TrialFolder
 from analysis.table import TrialTable
@@ -75,6 +75,12 @@ def plan_of_another_version(trial: TrialFolder) -> None:
     trial.plan.write_text(json.dumps(plan))
 
 
+def schedule_of_another_version(trial: TrialFolder) -> None:
+    """Transfers that say nothing of what they do."""
+    plan = json.loads(trial.plan.read_text())
+    trial.plan.write_text(json.dumps(plan | {"schedule": {"rounds": [[[0, 1, 0, 1]]]}}))
+
+
 def plan_cut_off(trial: TrialFolder) -> None:
     trial.plan.write_text(trial.plan.read_text()[:100])
 
@@ -135,6 +141,7 @@ CASES: dict[str, tuple[Harm, str]] = {
     "nan loss": (nan_loss, "logs/worker-1.log:2: loss of step 3 is nan: training diverged"),
     "nan time": (nan_time, "logs/worker-1.log:2: exchange_s of step 3 is nan"),
     "other plan": (plan_of_another_version, "plan.json: workers: Field required"),
+    "other schedule": (schedule_of_another_version, "plan.json: schedule.rounds.0.0."),
     "cut plan": (plan_cut_off, "plan.json: the file: Invalid JSON"),
     "no log": (without_a_log, "logs/worker-1.log: missing"),
     "no logs": (without_logs, "logs/coordinator.log: missing"),
@@ -242,6 +249,34 @@ def test_files_of_the_run_are_named_and_cost_no_trial(
     assert damage.startswith(f"{name}: {what}")
     assert damage in page
     assert [trial["status"] for trial in told["trials"]] == ["success"] * 3
+
+
+def test_a_scenario_that_was_cut_off_in_what_is_published_is_named(run: RunFolder, thesis: str) -> None:
+    """Most cuts leave YAML. Either points are left, whole ones, or the file is damaged."""
+    for cut in range(thesis.index("published:") + len("published:"), len(thesis)):
+        (run.path / "scenario.yaml").write_text(thesis[:cut])
+
+        named = [each for each in damage_of_run(run) if each.file == "scenario.yaml"]
+
+        assert len(named) == (not run.published)
+
+
+@pytest.mark.parametrize("end", ["published:", "strat", "source: report", "points:", "measured: 0.95"])
+def test_a_scenario_that_was_cut_off_ends_no_report(run: RunFolder, thesis: str, end: str) -> None:
+    (run.path / "scenario.yaml").write_text(thesis[: thesis.index(end, thesis.index("published:")) + len(end)])
+
+    told, page = read(run)
+
+    (damage,) = told["damage"]
+    assert damage.startswith("scenario.yaml: ")
+    assert damage in page
+    assert [trial["status"] for trial in told["trials"]] == ["success"] * 3
+
+
+@pytest.fixture
+def thesis(pytestconfig: pytest.Config) -> str:
+    """A scenario that ends with what others published."""
+    return (pytestconfig.rootpath / "scenarios" / "thesis.yaml").read_text()
 
 
 def test_a_model_that_diverged_reached_no_target(run: RunFolder) -> None:
