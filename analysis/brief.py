@@ -30,7 +30,7 @@ class Win:
 
     workers: int
     winner: str
-    ratio: float  # time of the next / time of the winner
+    ratio: float  # time of the next / time of the winner; infinite where no other reaches the target
     interval: Interval | None  # None where nothing was repeated
     p_value: float | None  # of no difference, adjusted for all pairs of the run (Holm); None without pairs of one seed
     of: Of
@@ -73,10 +73,11 @@ def falls(curve: Curve, target: str | None = None) -> str:
 
 
 def _win(row: Sequence[Group], found: Sequence[Difference]) -> Win | None:
+    """None where nothing took time, or nobody knows how much: such a size has no winner."""
     of = basis(row)
     first, second = sorted(row, key=lambda group: group.seconds(of))[:2]
     ours, theirs = first.times(of), second.times(of)
-    if not np.isfinite(second.seconds(of)) or not (ours > 0).all() or not (theirs > 0).all():
+    if not np.isfinite(first.seconds(of)) or not (ours > 0).all() or not (theirs > 0).all():
         return None
     pair = {first.name, second.name}
     p_value = next((each.p_adjusted for each in found if {each.ours.name, each.theirs.name} == pair), None)
@@ -91,14 +92,21 @@ def _wins(condition: str, found: Sequence[Win], target: str | None) -> str:
     last = found[-1]
     tail = [*takewhile(lambda win: win.winner == last.winner and win.sure, reversed(found))]
     where = f" ({condition})" if condition else ""
-    margin = f"by {number(last.ratio)}{TIMES}{_shown(last.interval)}{_chance(last.p_value)}{_by(last.of, target)}"
+    margin = f"{_margin(last)}{_chance(last.p_value)}{_by(last.of, target)}"
+    others = {win.winner: win.workers for win in found[: len(found) - len(tail)] if win.sure}
+    before = "".join(f"; {name} wins up to {count}" for name, count in others.items() if name != last.winner)
     if not tail:
-        return f"{last.winner} is fastest on {workers(last.workers)}{where}, {margin}; {_doubt(last)}"
+        return f"{last.winner} is fastest on {workers(last.workers)}{where}, {margin}; {_doubt(last)}{before}"
     since = "from " + workers(tail[-1].workers) + " on" if len(tail) > 1 else "on " + workers(last.workers)
     more = f" on {last.workers}" if len(tail) > 1 else ""
-    others = {win.winner: win.workers for win in found[: -len(tail)] if win.sure}
-    before = "".join(f"; {name} wins up to {count}" for name, count in others.items() if name != last.winner)
     return f"{last.winner} wins {since}{where}, {margin}{more}{before}"
+
+
+def _margin(win: Win) -> str:
+    """No number of times is as long as never."""
+    if not np.isfinite(win.ratio):
+        return "as no other reaches the target"
+    return f"by {number(win.ratio)}{TIMES}{_shown(win.interval)}"
 
 
 def _by(of: Of, target: str | None) -> str:

@@ -127,6 +127,35 @@ def test_exact_repeats_win_and_only_those_that_were_rounded_alike_do_not(trial: 
     assert not wins(rounded, "")[0].sure
 
 
+def test_who_alone_reaches_the_target_on_most_workers_is_the_one_that_is_told(trial: Trials) -> None:
+    """A size that drops out, since no ratio is as long as never, would leave ring as the winner up to the end."""
+    numbers = summary(
+        *(
+            trial(name, n, s, r, time_to_target_s=hit and hit + r / 100, samples_to_target=hit and 500)
+            for name, n, s, hit in (("ring", 8, 1, 1), ("ps", 8, 2, 2), ("ring", 16, 1, None), ("ps", 16, 2, 2))
+            for r in range(5)
+        )
+    )
+
+    found = wins(numbers, "")
+
+    assert [(win.workers, win.winner, win.ratio) for win in found] == [
+        (8, "ring", pytest.approx(2, rel=0.02)),
+        (16, "ps", float("inf")),
+    ]
+    assert brief(numbers)[0] == (
+        "Ps is fastest on 16 workers, as no other reaches the target (p = 0.062); "
+        "repeats do not tell it from the next; ring wins up to 8"
+    )
+
+
+def test_a_size_without_times_has_no_winner(trial: Trials) -> None:
+    """A simulated cluster without any pace or rate."""
+    still = [replace(trial(name, 2, 1.0), seconds=0.0, samples_per_second=None) for name in ("ring", "ps")]
+
+    assert wins(summary(*still), "") == []
+
+
 def test_sentence_and_test_are_of_the_same_time(trial: Trials) -> None:
     """Two of three repeats missed: as a whole neither reached the target, so both speak of equal samples and say so."""
     hits = {0: {"time_to_target_s": 2.0, "samples_to_target": 500}}
