@@ -88,16 +88,19 @@ class Series:
         )
 
     def speedup_draws(self) -> Floats:
-        """Speedups of runs as spread as this workload's are, shape (DRAWS, sizes).
+        """Speedups of runs as spread as those of each size are, shape (DRAWS, sizes).
 
         The runs themselves are not in the series, so this bootstrap is parametric: olympic means of `runs` log-normal
         times, of the base as well.
         """
-        generator = np.random.default_rng(0)
-        shape = (DRAWS, len(self.sizes), self.sizes[0].runs)
-        times = np.exp(self.sizes[0].run_spread * generator.standard_normal(shape))
-        minutes = olympic_mean(times) * self.columns["seconds"]
-        draws = minutes[:, :1] / minutes
+        most = max(size.runs for size in self.sizes)
+        noise = np.random.default_rng(0).standard_normal((DRAWS, len(self.sizes), most))
+        means = [
+            olympic_mean(np.exp(size.run_spread * noise[:, place, : size.runs]))
+            for place, size in enumerate(self.sizes)
+        ]
+        seconds = np.stack(means, axis=1) * self.columns["seconds"]
+        draws = seconds[:, :1] / seconds
         return np.asarray(draws)
 
 

@@ -27,8 +27,8 @@ RULE = (
     "needs more samples, on whatever hardware. Hardware: what is left of E', which communication, smaller shares of "
     "the batch and stragglers cost; a remainder, not a measurement. Minutes are of the fastest system of a size, "
     "samples the mean over all of that size: where those differ, hardware bears it. Batches are medians over the "
-    "systems of a size. Intervals resample runs as spread as the workload's are; systems and software of neighbours "
-    "differ by more."
+    "systems of a size. Intervals resample runs as spread as those of each size are; systems and software of "
+    "neighbours differ by more."
 )
 
 
