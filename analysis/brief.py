@@ -32,8 +32,14 @@ class Win:
     winner: str
     ratio: float  # time of the next / time of the winner; infinite where no other reaches the target
     interval: Interval | None  # None where nothing was repeated
-    p_value: float | None  # of no difference, adjusted for all pairs of the run (Holm); None without pairs of one seed
+    test: Difference | None  # of the two, paired by seed; None where they share fewer than two
+    shared: int  # seeds that both ran
     of: Of
+
+    @property
+    def p_value(self) -> float | None:
+        """Of no difference, adjusted for all pairs of the run (Holm)."""
+        return self.test.p_adjusted if self.test else None
 
     @property
     def sure(self) -> bool:
@@ -80,9 +86,10 @@ def _win(row: Sequence[Group], found: Sequence[Difference]) -> Win | None:
     if not np.isfinite(first.seconds(of)) or not (ours > 0).all() or not (theirs > 0).all():
         return None
     pair = {first.name, second.name}
-    p_value = next((each.p_adjusted for each in found if {each.ours.name, each.theirs.name} == pair), None)
+    test = next((each for each in found if {each.ours.name, each.theirs.name} == pair), None)
+    shared = len(first.seeds & second.seeds)
     interval = ratio_interval(theirs, ours, paired=same_seeds((first, second)))
-    return Win(first.workers, first.strategy, second.seconds(of) / first.seconds(of), interval, p_value, of)
+    return Win(first.workers, first.strategy, second.seconds(of) / first.seconds(of), interval, test, shared, of)
 
 
 def _wins(condition: str, found: Sequence[Win], target: str | None) -> str:
@@ -92,7 +99,7 @@ def _wins(condition: str, found: Sequence[Win], target: str | None) -> str:
     last = found[-1]
     tail = [*takewhile(lambda win: win.winner == last.winner and win.sure, reversed(found))]
     where = f" ({condition})" if condition else ""
-    margin = f"{_margin(last)}{_chance(last.p_value)}{_by(last.of, target)}"
+    margin = f"{_margin(last)}{_chance(last.test)}{_by(last.of, target)}"
     others = {win.winner: win.workers for win in found[: len(found) - len(tail)] if win.sure}
     before = "".join(f"; {name} wins up to {count}" for name, count in others.items() if name != last.winner)
     if not tail:
@@ -118,13 +125,17 @@ def _doubt(win: Win) -> str:
     """Why the fastest does not win."""
     if win.interval is None:
         return "once each: no interval"
-    return "not the same seeds: no test" if win.p_value is None else "repeats do not tell it from the next"
+    if win.test is None:
+        return "one shared seed: no test" if win.shared else "other seeds: no test"
+    return "repeats do not tell it from the next"
 
 
-def _chance(p_value: float | None) -> str:
-    if p_value is None:
+def _chance(test: Difference | None) -> str:
+    """With the number of pairs where some repeats have no partner."""
+    if test is None:
         return ""
-    return f" (p = {p_value:.2g})" if p_value >= LEAST_CHANCE else f" (p < {LEAST_CHANCE:g})"
+    p_value, over = test.p_adjusted, f" over {test.found.pairs} shared seeds" if test.partial else ""
+    return f" (p = {p_value:.2g}{over})" if p_value >= LEAST_CHANCE else f" (p < {LEAST_CHANCE:g}{over})"
 
 
 def _shown(found: Interval | None) -> str:
@@ -140,7 +151,9 @@ def _told_apart(summary: Summary) -> str:
     found = summary.differences
     apart = sum(each.p_adjusted < CHANCE for each in found)
     pairs = f"{apart} of {len(found)} pair{'s' * (len(found) > 1)} of strategies"
-    return f"{pairs} can be told apart by their repeats (p < {CHANCE:g}, paired by seed, Holm)" if found else ""
+    partial = sum(each.partial for each in found)
+    some = f", {partial} over the seeds that both ran" if partial else ""
+    return f"{pairs} can be told apart by their repeats (p < {CHANCE:g}, paired by seed{some}, Holm)" if found else ""
 
 
 def _suspicious(summary: Summary) -> str:

@@ -1,13 +1,12 @@
 """What changed between two runs? One row per strategy, condition and number of workers that both have."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from analysis.checks.verdict import worst_level
 from analysis.examine import examine_run
 from analysis.folder import RunFolder
-from analysis.result import Group
+from analysis.result import Group, on_shared_seeds
 from analysis.summary import Summary
 from analysis.wording import NONE, number
 
@@ -74,19 +73,14 @@ def _row(before: Group, after: Group) -> tuple[str, ...]:
 
 
 def _paired(before: Group, after: Group) -> tuple[Group, Group, str]:
-    """The repeats that are compared, and how many they are: luck differs between seeds, and by more than runs do."""
-    seeds, others = ({trial.seed for trial in group.trials} for group in (before, after))
+    """The repeats that are compared, and how many they are."""
     counts = f"{len(before.trials)}, {len(after.trials)}"
-    shared = seeds & others
+    shared = before.seeds & after.seeds
     if not shared:
         return before, after, f"{counts}: other seeds"
-    if seeds == others:
+    if before.seeds == after.seeds:
         return before, after, str(len(shared)) if len(before.trials) == len(after.trials) else counts
-    return _of(before, shared), _of(after, shared), f"{len(shared)} shared of {counts}"
-
-
-def _of(group: Group, seeds: set[int]) -> Group:
-    return replace(group, trials=tuple(trial for trial in group.trials if trial.seed in seeds))
+    return *on_shared_seeds(before, after), f"{len(shared)} shared of {counts}"
 
 
 def _pair(before: float | None, after: float | None) -> tuple[str, str, str]:

@@ -1,7 +1,7 @@
 """One trial in numbers, and trials of one kind together."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -214,6 +214,11 @@ class Group:
         """The repeats in the order of their seeds, so that groups can be paired."""
         return tuple(sorted(self.trials, key=lambda trial: trial.seed))
 
+    @property
+    def seeds(self) -> frozenset[int]:
+        """What its repeats began with."""
+        return frozenset(trial.seed for trial in self.trials)
+
     def times(self, of: Of) -> Floats:
         """One per repeat, by seed: seconds to the target, infinite for a miss, or per sample over all workers."""
         if of == "time_to_samples":
@@ -310,6 +315,15 @@ def same_seeds(found: Sequence[Group]) -> bool:
     """Whether every group ran the same seeds, each once, and more than one."""
     seeds = [[trial.seed for trial in group.by_seed] for group in found]
     return len(set(seeds[0])) == len(seeds[0]) > 1 and all(each == seeds[0] for each in seeds)
+
+
+def on_shared_seeds(one: Group, other: Group) -> tuple[Group, Group]:
+    """The repeats whose seeds both ran: luck differs between seeds, and by more than runs do."""
+    shared = one.seeds & other.seeds
+    ours, theirs = (
+        replace(each, trials=tuple(trial for trial in each.trials if trial.seed in shared)) for each in (one, other)
+    )
+    return ours, theirs
 
 
 def baseline_of(member: Group, found: Iterable[Group]) -> Group | None:

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.result import Group, Of, baseline_of, basis, same_seeds
+from analysis.result import Group, Of, baseline_of, basis, on_shared_seeds, same_seeds
 from analysis.statistics.guard import Convergence, convergence
 from analysis.statistics.holm import holm
 from analysis.statistics.paired import Comparison, compare
@@ -14,7 +14,7 @@ from analysis.statistics.paired import Comparison, compare
 
 @dataclass(frozen=True)
 class Difference:
-    """Two strategies on as many workers under one condition, paired by seed."""
+    """Two strategies on as many workers under one condition, paired by the seeds that both ran to their end."""
 
     ours: Group
     theirs: Group
@@ -22,9 +22,14 @@ class Difference:
     found: Comparison
     p_adjusted: float  # for all comparisons of the run (Holm)
 
+    @property
+    def partial(self) -> bool:
+        """Whether some repeats have no partner, such as one whose other side failed."""
+        return self.found.pairs < max(len(self.ours.trials), len(self.theirs.trials))
+
 
 def differences(found: Sequence[Group]) -> tuple[Difference, ...]:
-    """Every pair that ran the same two seeds or more and took time; the faster of a pair comes first.
+    """Every pair that shares two seeds or more and took time; the faster of a pair, over all repeats, comes first.
 
     By time to target where one of both ever reached it, else by seconds per sample.
     """
@@ -72,15 +77,16 @@ def _guarded(group: Group, found: Sequence[Group]) -> Convergence:
 
 
 def _comparable(one: Group, other: Group) -> bool:
-    if (one.condition, one.workers) != (other.condition, other.workers) or not same_seeds((one, other)):
+    if (one.condition, one.workers) != (other.condition, other.workers):
         return False
-    of = basis((one, other))
-    return bool(one.times(of).all() and other.times(of).all())
+    of, pair = basis((one, other)), on_shared_seeds(one, other)
+    return same_seeds(pair) and all(each.times(of).all() for each in pair)
 
 
 def _compared(one: Group, other: Group) -> tuple[Group, Group, Of, Comparison]:
     of = basis((one, other))
     if one.seconds(of) > other.seconds(of):
         one, other = other, one
-    found = compare(one.times(of), other.times(of), (one.evaluation(of), other.evaluation(of)))
+    ours, theirs = on_shared_seeds(one, other)
+    found = compare(ours.times(of), theirs.times(of), (ours.evaluation(of), theirs.evaluation(of)))
     return one, other, of, found

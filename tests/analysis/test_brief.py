@@ -149,6 +149,26 @@ def test_who_alone_reaches_the_target_on_most_workers_is_the_one_that_is_told(tr
     )
 
 
+def test_one_failed_repeat_costs_its_pair_and_not_the_test(trial: Trials) -> None:
+    """The other four seeds still pair, and it is said that they are four."""
+    ring, ps = repeated(trial, "ring", 2, 1.0), repeated(trial, "ps", 2, 2.0)
+
+    told = brief(summary(*ring, replace(ps[2], status="failed"), *ps[:2], *ps[3:]))
+
+    assert told[0].startswith("Ring wins on 2 workers, by 2.00× [")
+    assert told[0].endswith("(p < 0.001 over 4 shared seeds)")
+    assert told[1].endswith("(p < 0.05, paired by seed, 1 over the seeds that both ran, Holm)")
+
+
+@pytest.mark.parametrize(("first", "why"), [(5, "other seeds: no test"), (4, "one shared seed: no test")])
+def test_fewer_than_two_shared_seeds_are_no_test(trial: Trials, first: int, why: str) -> None:
+    ps = [replace(each, seed=each.seed + first) for each in repeated(trial, "ps", 2, 2.0)]
+
+    told = brief(summary(*repeated(trial, "ring", 2, 1.0), *ps))
+
+    assert told[0].endswith(f"; {why}")
+
+
 def test_a_size_without_times_has_no_winner(trial: Trials) -> None:
     """A simulated cluster without any pace or rate."""
     still = [replace(trial(name, 2, 1.0), seconds=0.0, samples_per_second=None) for name in ("ring", "ps")]

@@ -58,10 +58,21 @@ def test_many_comparisons_raise_every_p_value(repeats: Repeats) -> None:
 
 
 def test_only_like_is_compared_with_like(repeats: Repeats) -> None:
-    other_seeds = [replace(trial, seed=trial.seed + 1) for trial in repeats("b", 4, 5)]
+    other_seeds = [replace(trial, seed=trial.seed + 4) for trial in repeats("b", 4, 5)]  # one of five is shared
 
     assert differences(groups([*repeats("a", 4, 5), *repeats("a", 8, 5), *other_seeds])) == ()
     assert differences(groups(repeats("a", 4, 5)[:1] + repeats("c", 4, 6)[:1])) == ()
+
+
+def test_pairs_are_of_the_seeds_that_both_ran(repeats: Repeats) -> None:
+    """A repeat that failed takes its partner along, and nobody else."""
+    whole, lost = repeats("a", 4, 5), repeats("b", 4, 5.5)
+
+    (every,) = differences(groups([*whole[1:], *lost[1:]]))
+    (found,) = differences(groups([*whole, *lost[1:]]))
+
+    assert (found.found, found.partial, every.partial) == (every.found, True, False)
+    assert found.found.pairs == 4
 
 
 def test_what_took_no_time_is_not_compared(repeats: Repeats) -> None:
