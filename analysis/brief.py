@@ -10,7 +10,7 @@ from itertools import groupby, takewhile
 
 import numpy as np
 
-from analysis.metrics.comparison import Difference, guards, unguarded
+from analysis.metrics.comparison import Difference, difference_of, guards, unguarded
 from analysis.metrics.speedup import Curve
 from analysis.missing import missing
 from analysis.result import TIMES, Group, Of, basis, same_seeds
@@ -85,9 +85,7 @@ def _win(row: Sequence[Group], found: Sequence[Difference]) -> Win | None:
     ours, theirs = first.times(of), second.times(of)
     if not np.isfinite(first.seconds(of)) or not (ours > 0).all() or not (theirs > 0).all():
         return None
-    pair = {first.name, second.name}
-    test = next((each for each in found if {each.ours.name, each.theirs.name} == pair), None)
-    shared = len(first.seeds & second.seeds)
+    test, shared = difference_of(first, second, found), len(first.seeds & second.seeds)
     interval = ratio_interval(theirs, ours, paired=same_seeds((first, second)))
     return Win(first.workers, first.strategy, second.seconds(of) / first.seconds(of), interval, test, shared, of)
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from analysis.answers import CAUSE, FEW, TIE, answer, foretold, in_new, last_step, steps_grown, switch_of
 from analysis.checks.verdict import Level
 from analysis.conditions import effects, finding, ladders
+from analysis.metrics.comparison import Difference, difference_of
 from analysis.metrics.speedup import Point
 from analysis.result import Group, Of, basis
+from analysis.statistics.guard import CHANCE
 from analysis.summary import Summary
 from analysis.wording import number, sentence, share, workers
 from services.published import Published
@@ -29,6 +31,7 @@ class Contest:
     rival: Group | None  # the best group of another strategy; None when there is only one strategy
     of: Of
     target: str | None
+    test: Difference | None  # of the two over their shared seeds; None where there is none, as of other sizes
 
     @property
     def ratio(self) -> float:
@@ -40,10 +43,17 @@ class Contest:
 
     @property
     def tied(self) -> bool:
-        """Whether the two are too close to call: the ranges of their repeats overlap, or the ratio is within TIE."""
+        """Whether the two are too close to call, by the test that the list under the headline goes by.
+
+        Without one by whether the ranges of their repeats overlap; of single runs, by whether the ratio is below TIE.
+        """
         if self.rival is None or not math.isfinite(self.ratio):
             return False
-        return self.ratio < TIE or _ranges_overlap(self.winner, self.rival, self.of)
+        if self.test:
+            return self.test.p_adjusted >= CHANCE
+        if 1 in (len(self.winner.trials), len(self.rival.trials)):
+            return self.ratio < TIE
+        return _ranges_overlap(self.winner, self.rival, self.of)
 
     @property
     def verdict(self) -> str:
@@ -69,17 +79,18 @@ class Contest:
 
 def contest(summary: Summary) -> Contest | None:
     """Ranks the finished groups by time to target when any reached it, else by seconds per sample."""
-    return _contest(summary.groups, summary.target)
+    return _contest(summary.groups, summary)
 
 
-def _contest(groups: Sequence[Group], target: str | None) -> Contest | None:
+def _contest(groups: Sequence[Group], summary: Summary) -> Contest | None:
     of = basis(groups)
     ranked = sorted(groups, key=lambda group: group.seconds(of))
     if not ranked:
         return None
     winner = ranked[0]
-    rivals = _rivals(winner, ranked)
-    return Contest(winner, rivals[0] if rivals else None, of, target)
+    rival = next(iter(_rivals(winner, ranked)), None)
+    test = difference_of(winner, rival, summary.differences) if rival else None
+    return Contest(winner, rival, of, summary.target, test)
 
 
 def _rivals(winner: Group, ranked: Sequence[Group]) -> list[Group]:
@@ -130,7 +141,7 @@ def _under_the_worst(summary: Summary) -> Contest | None:
 def _among(summary: Summary, condition: str) -> Contest | None:
     """The contest of all who work together under one condition."""
     met = [group for group in summary.groups if group.condition == condition and not group.baseline]
-    return _contest(met, summary.target)
+    return _contest(met, summary)
 
 
 def _conditions(summary: Summary, worst: Contest | None) -> str:
@@ -282,7 +293,5 @@ def _trust(summary: Summary) -> str:
 
 def _ranges_overlap(winner: Group, rival: Group, of: Of) -> bool:
     """Whether the slowest repeat of the winner is slower than the fastest of the rival."""
-    if len(winner.trials) == 1 or len(rival.trials) == 1:
-        return False
     ours, theirs = (each.times(of) for each in (winner, rival))
     return bool(ours.max() >= theirs.min())

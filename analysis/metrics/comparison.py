@@ -1,6 +1,6 @@
 """Which differences between strategies hold over the repeats, and does any learn too well to be true?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -37,6 +37,12 @@ def differences(found: Sequence[Group]) -> tuple[Difference, ...]:
     compared = [_compared(*pair) for pair in pairs]
     adjusted = holm(np.array([each.p_value for *_, each in compared]))
     return tuple(Difference(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
+
+
+def difference_of(one: Group, other: Group, found: Iterable[Difference]) -> Difference | None:
+    """What was found of these two, whichever is faster; None where they could not be paired."""
+    names = {one.name, other.name}
+    return next((each for each in found if {each.ours.name, each.theirs.name} == names), None)
 
 
 def guards(found: Sequence[Group]) -> dict[str, Convergence]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from analysis.brief import brief
 from analysis.checks.verdict import Level
 from analysis.headline import headline
 from analysis.metrics.balance import balance
@@ -39,6 +40,46 @@ def summary(*trials: TrialResult) -> Summary:
     picks = [pick for curve in found for pick in balance(curve)]
     verdict, told = Level.VALID, list(trials)
     return Summary(SCHEMA, "s", "simulated", 1.0, verdict, "success", told, found, picks, "r", "", {}, [])
+
+
+def repeated(trial: Trials, strategy: str, times: tuple[float, ...], condition: str = "") -> list[TrialResult]:
+    return [trial(strategy, 4, s, condition, seed=seed, repeat=seed) for seed, s in enumerate(times)]
+
+
+LUCK = (0.8, 1.0, 1.3, 0.9, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        (tuple(1.04 * luck * (1 + 0.001 * seed) for seed, luck in enumerate(LUCK)), "1.04 times as fast as ps"),
+        ((1.6, 1.01), "too close to call"),
+    ],
+)
+def test_the_headline_calls_what_the_paired_test_calls(trial: Trials, times: tuple[float, ...], told: str) -> None:
+    """4 % with every seed are a difference, though ranges overlap; 1.5 times may be luck. The list says the same."""
+    numbers = summary(*repeated(trial, "ring", LUCK[: len(times)]), *repeated(trial, "ps", times))
+
+    assert told in " ".join(headline(numbers))
+    assert brief(numbers)[0].startswith("Ring wins") == ("times as fast" in told)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(1.04, "too close to call"), (1.06, "1.06 times as fast")])
+def test_single_runs_are_called_by_more_than_they_spread(trial: Trials, seconds: float, told: str) -> None:
+    assert told in " ".join(headline(summary(trial("ring", 4, 1.0), trial("ps", 4, seconds))))
+
+
+def test_under_a_condition_too_the_paired_test_calls(trial: Trials) -> None:
+    """Both repeats of one are faster than those of the other, and two that differ so much say nothing."""
+    told = headline(
+        summary(
+            *(*repeated(trial, "ring", (0.8, 1.0), "speed 1.0"), *repeated(trial, "ring", (4, 8), "speed 0.5")),
+            *(*repeated(trial, "ps", (1.6, 1.01), "speed 1.0"), *repeated(trial, "ps", (3, 6), "speed 0.5")),
+        )
+    )[0]
+
+    assert "with speed 0.5, ps is fastest, 1.33 times as fast as ring" in told
+    assert "with speed 1.0, ring and ps are too close to call" in told
 
 
 def test_conditions_come_first_where_they_were_swept(trial: Trials) -> None:
