@@ -79,8 +79,9 @@ def laws(run: Run) -> Drawing | None:
         axes.remove()
     caption = (
         "Speedup in samples per second over the base of the curve. Laws are fit to logarithms of the mean times of the "
-        "sizes that ran, their 95% intervals come from perturbed refits; off: typical residual. Band: 90% of a new run "
-        "by the law that fits best; in grey nobody has measured, and no band there knows what a law leaves out. "
+        "sizes that ran, their 95% intervals come from perturbed refits; off: typical residual. Band: 90% of "
+        f"{_new(found)} by the law that fits best; in grey nobody has measured, and no band there knows what a law "
+        "leaves out. "
         f"{Amdahl.formula}; {Gustafson.formula}; {Usl.formula}. Hardware x statistical: what learning costs is apart, "
         f"by {CriticalBatch.formula} where batches differ; computing by {Compute.formula}; a collective's exchange by "
         f"{Exchange.formula}, m its longest chain of messages, w what bytes take on the declared links; waiting for "
@@ -88,6 +89,12 @@ def laws(run: Run) -> Drawing | None:
         f"{f' Neither drawn nor fit: {left_out}.' if left_out else ''}"
     )
     return Drawing("laws", title, caption, _table(found), figure)
+
+
+def _new(found: Sequence[Followed]) -> str:
+    """What bands are of: laws are fit to means, which differ by less than the runs that they are of."""
+    repeated = any(point.runs > 1 for each in found for point in each.curve.points)
+    return "a new mean of as many repeats" if repeated else "a new run"
 
 
 def _asked(curve: Curve) -> bool:

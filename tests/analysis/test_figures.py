@@ -392,6 +392,17 @@ def test_computing_is_what_the_paced_devices_declare(make_run: Callable[..., Run
     assert each == pytest.approx(1 / 4000, rel=0.1)
 
 
+@pytest.mark.parametrize(("repeats", "what"), [(1, "a new run by"), (2, "a new mean of as many repeats by")])
+def test_a_band_says_what_it_is_of(make_run: Callable[..., RunFolder], repeats: int, what: str) -> None:
+    """Laws are fit to means of repeats: single runs lie outside such a band more often than it says."""
+    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=repeats))
+
+    drawing = laws(Run(table, summarise(table, judge(table))))
+
+    assert drawing is not None
+    assert f"Band: 90% of {what} the law that fits best" in drawing.caption
+
+
 def test_three_sizes_are_too_few_to_tell_laws_apart(make_run: Callable[..., RunFolder]) -> None:
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4)))
 
