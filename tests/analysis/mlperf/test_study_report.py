@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from analysis import cores
 from analysis.cores import Team
+from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN, sources
 from analysis.mlperf.report import chapters, write
-from analysis.mlperf.results import Results, read_csv
+from analysis.mlperf.results import SHIPPED, Results, read_csv
 from analysis.mlperf.study import study
 from analysis.wording import number
 from ensayo import cli
@@ -149,6 +150,19 @@ def test_a_table_of_one_workload_is_told_in_the_singular_and_open_questions_are_
     assert len(told["Not answered"].text) == 5
     assert list(told)[-1] == "Sources and limits"
     assert not [title for title, chapter in told.items() if "the study's" in str(chapter)]
+
+
+def test_the_origin_of_the_shipped_results_is_told_however_their_path_is_spelled() -> None:
+    """Who names the file by a way around reads the same results."""
+    detour = SHIPPED.parent / ".." / SHIPPED.parent.name / SHIPPED.name
+
+    assert SHIPPED_ORIGIN in sources(study(read_csv(detour))).text
+
+
+def test_one_result_is_no_results() -> None:
+    one = Results(read_csv().of("ssd")[:1], "mine.csv")
+
+    assert sources(study(one)).finding == "Read from mine.csv: 1 result, 0 left out."
 
 
 def test_the_shipped_results_leave_no_question_open(told: tuple[str, Path, float]) -> None:
