@@ -24,18 +24,19 @@ def _sound(folder: TrialFolder) -> TrialTable:
     trial = read_trial(folder, logs)
     numbers = trial.steps[list(TIMES)].apply(pd.to_numeric, errors="coerce")
     timed = numbers.notna().all(axis=1) & (numbers["step_s"] >= 0)
-    missing = [node.name for node in trial.plan.nodes if node.name not in logs]
+    files = [f"logs/{node.name}.log" for node in trial.plan.nodes if node.name not in logs]
+    named = {each.file for each in trial.damage}
+    absent = [file for file in files if file not in named]
     begun = "coordinator" in logs and logs["coordinator"].last("run_start") is not None
-    told = [Damage(folder.path.name, file, None, what) for file, what in _lacking(trial, missing, timed, begun=begun)]
-    return replace(trial, steps=trial.steps[timed], damage=(*trial.damage, *told))
+    lacking = [Damage(folder.path.name, file, None, what) for file, what in _lacking(trial, absent, timed, begun=begun)]
+    return replace(trial, steps=trial.steps[timed], damage=(*trial.damage, *lacking))
 
 
 def _lacking(
-    trial: TrialTable, missing: list[str], timed: "pd.Series[bool]", *, begun: bool
+    trial: TrialTable, absent: list[str], timed: "pd.Series[bool]", *, begun: bool
 ) -> Iterator[tuple[str, str]]:
-    """What is not there, by file."""
-    if missing:
-        yield "logs", f"no log of {', '.join(missing)}"
+    """What is not there, by file; `absent`: logs that nobody has named yet, as of a trial that failed."""
+    yield from ((file, "missing") for file in absent)
     if not begun:
         yield "logs/coordinator.log", "no run_start: times are as the nodes' clocks had them"
     if not timed.any():

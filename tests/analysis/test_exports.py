@@ -171,7 +171,7 @@ def test_no_run_is_refused(tmp_path: Path) -> None:
 
 DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty": (lambda log: log.write_text(""), "logs/worker-1.log: empty"),
-    "absent": (lambda log: log.unlink(), "logs: no log of worker-1"),
+    "absent": (lambda log: log.unlink(), "logs/worker-1.log: missing"),
     "cut": (lambda log: log.write_text(log.read_text()[:-30]), ": cut off in the middle"),
     "no rows": (
         lambda log: log.write_text(log.read_text().replace('"rows"', '"lines"')),
@@ -210,6 +210,19 @@ def test_damage_is_told_with_its_place_and_costs_no_other_trial(damage: str, mak
     assert found.trials[0].steps["start_s"].notna().all()
     fewer = len(found.trials[0].steps) < len(whole.trials[0].steps)
     assert fewer or damage == "cut"  # its last line holds no steps
+
+
+@pytest.mark.parametrize("status", ["success", "failed"])
+def test_a_log_that_is_missing_is_told_once(make_run: MakeRun, status: str) -> None:
+    """Of a trial that failed too: a report has the engine's reason for it, an export has not."""
+    run = make_run(strategies=("ring",), workers=(2,), baseline=False)
+    (trial,) = run.trials
+    trial.status.write_text(json.dumps(json.loads(trial.status.read_text()) | {"status": status}))
+    trial.log("worker-1").unlink()
+
+    (told,) = (each for each in read_sound(run).damage if each.trial)
+
+    assert str(told) == f"trials/{trial.path.name}/logs/worker-1.log: missing"
 
 
 def test_a_run_of_nothing_but_damage_is_refused_with_every_reason(make_run: MakeRun, tmp_path: Path) -> None:
