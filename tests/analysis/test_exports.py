@@ -24,6 +24,7 @@ from analysis.exports.mlperf import system_name
 from analysis.exports.sound import read_sound
 from analysis.exports.system import describe
 from analysis.folder import RunFolder
+from analysis.mlperf.folders import read_folder
 from analysis.plan import PlanView
 from analysis.table import RunTable, TrialTable, read_run
 from services.errors import UserError
@@ -152,6 +153,14 @@ def test_a_result_without_its_end_is_exported_and_said_to_fail_the_checker(make_
     assert done.left_out == (
         f"{run.trials[0].path.name}: result_0.txt has no run_stop; the compliance checker will not accept it",
     )
+
+
+def test_the_study_of_public_results_refuses_our_own(make_run: MakeRun, tmp_path: Path) -> None:
+    """They are of the division open, as docs/exports.md says; only closed ones are beside each other there."""
+    export(make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False).path, "mlperf", tmp_path / "out")
+
+    with pytest.raises(UserError, match="ring-w2/quickstart: division open"):
+        read_folder(tmp_path / "out")
 
 
 def test_an_unknown_format_is_refused_with_those_there_are(make_run: MakeRun) -> None:
