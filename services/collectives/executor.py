@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -52,24 +52,22 @@ class _Turns:
     """Who sends next where pieces of several transfers are ready: partial sums first, since totals wait for them."""
 
     def __init__(self) -> None:
-        self._taken = False
-        self._waiting: list[tuple[bool, int, int, Callable[[], None]]] = []
+        self._has: int | None = None  # the act whose turn it is
+        self._waiting: list[tuple[bool, int, int, int]] = []
         self._numbers = count()  # of equals the one that has waited longest
 
-    def take(self, act: Act, go: Callable[[], None]) -> None:
-        """Call `go` when it is the turn of `act`; `give_back` must follow."""
-        if self._taken:
-            heappush(self._waiting, (act.does == "copies", act.number, next(self._numbers), go))
-            return
-        self._taken = True
-        go()
+    def take(self, number: int, act: Act) -> bool:
+        """Whether it is the turn of `act`; then `give_back` must follow. Otherwise `give_back` will name it."""
+        if self._has is None:
+            self._has = number
+        elif self._has != number:
+            heappush(self._waiting, (act.does == "copies", act.number, next(self._numbers), number))
+        return self._has == number
 
-    def give_back(self) -> None:
-        """Handed on: nobody who comes now goes before those who wait."""
-        if self._waiting:
-            heappop(self._waiting)[-1]()
-        else:
-            self._taken = False
+    def give_back(self) -> int | None:
+        """Handed on to the act that is named: nobody who comes now goes before those who wait."""
+        self._has = heappop(self._waiting)[-1] if self._waiting else None
+        return self._has
 
 
 class _Walk:
@@ -139,10 +137,8 @@ class _Walk:
         act = self._acts[number]
         if not act.sends:
             self._take(number, act)
-        elif self._turns is None:
+        elif self._turns is None or self._turns.take(number, act):
             self._send(number, act)
-        else:
-            self._turns.take(act, partial(self._send, number, act))
 
     def _send(self, number: int, act: Act) -> None:
         data = b"" if act.does == "allows" else self._held.pack(act)
@@ -166,8 +162,9 @@ class _Walk:
             self._go_on()
 
     def _sent(self, number: int) -> None:
-        if self._turns is not None:
-            self._turns.give_back()
+        """Whose turn comes now is due, not called: acts begin nowhere but in `_go_on`, which hears of their errors."""
+        if self._turns is not None and (following := self._turns.give_back()) is not None:
+            self._due.appendleft(following)
         self._end(number)
 
     def _take(self, number: int, act: Act) -> None:

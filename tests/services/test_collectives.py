@@ -1,7 +1,8 @@
 """What collectives make of the place where they run: racks, arrays of a model, slow links; and which one is taken."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from services.collectives import (
     RecursiveDoubling,
     ReduceToOne,
     Ring,
+    Schedule,
     Site,
+    Transfer,
 )
 from services.collectives.double_tree import _tree
 from services.collectives.executor import all_reduce
@@ -26,7 +29,7 @@ from services.errors import DeadlineExceeded, ProtocolError, Unreachable
 from services.links import Port
 from services.plan import Nowhere, Plan, make_plan
 from services.scenario import Scenario
-from services.transport.base import Message, Stage, Tag
+from services.transport.base import Message, Stage, Tag, Then, Traffic, Transport
 from services.transport.virtual import Fabric
 from services.units import Bytes
 
@@ -168,6 +171,53 @@ def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_tim
         return not mailbox._due and not mailbox._wanted
 
     assert in_virtual_time(alone())
+
+
+class Congested(Transport):
+    """All has come already; the first message leaves when it is told to, others at once or with an error."""
+
+    piece_bytes = finest_bytes = 8
+
+    def __init__(self, error: Exception | None) -> None:
+        self.traffic, self.error = Traffic(), error
+        self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def connect(self, names: Iterable[str]) -> None:
+        """Nobody is there."""
+
+    async def send(self, to: str, message: Message) -> None:
+        """Nobody sends in a task."""
+
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+        return Message(tags[0], bytes(8))
+
+    def send_soon(self, to: str, message: Message) -> "asyncio.Future[None] | None":
+        if message.tag.piece == 0:
+            return self.first
+        if self.error is not None:
+            raise self.error
+        return None
+
+    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> None:
+        then(Message(tag, bytes(8)))
+
+
+@pytest.mark.parametrize("error", [None, Unreachable("b has ended the stream")], ids=["sent", "refused"])
+def test_pieces_that_wait_for_their_turn_follow_each_other(
+    error: Exception | None, in_virtual_time: InVirtualTime
+) -> None:
+    """As many as a long vector has, none within the other; what stops one of them ends the sum, at once."""
+    up, down = Transfer(1, 0, 0, 1, "adds"), Transfer(0, 1, 0, 1, "copies")
+    schedule = Schedule(rounds=((up,), (down,)), pipelined=True, sums_first=True)
+
+    async def alone() -> None:
+        transport = Congested(error)
+        asyncio.get_running_loop().call_later(1.0, transport.first.set_result, None)
+        async with asyncio.timeout(1.5):
+            await all_reduce(transport, "ab", 0, schedule, 0, np.ones(5000))
+
+    with pytest.raises(Unreachable, match="b has ended") if error else nullcontext():
+        in_virtual_time(alone())
 
 
 def test_a_vector_that_is_not_made_of_the_planned_arrays_is_a_bug() -> None:
