@@ -13,11 +13,11 @@ from services.device import HostArray
 from services.errors import DeadlineExceeded
 from services.layout import Range
 from services.transport.base import Message, Stage, Tag, Transport
-from services.transport.vectors import recv_rest, send_vector
+from services.transport.vectors import messages, recv_rest
 
 
 @dataclass(frozen=True)
-class Patience:
+class HandOverLimit:
     """How long a node takes part in a hand-over: when the coordinator has given up, so have all.
 
     The coordinator counts from the first node that stops, and nobody stops before that.
@@ -28,12 +28,12 @@ class Patience:
 
     @property
     def ends(self) -> float:
-        """The moment up to which a node is patient that stops now."""
+        """The moment up to which a node takes part that stops now."""
         return self.clock.now() + self.seconds
 
     @asynccontextmanager
     async def until(self, ends: float) -> AsyncIterator[None]:
-        """End what gives or takes here when patience does: a message to a node that is cut off waits without end.
+        """End what gives or takes here: a message to a node that is cut off waits without end.
 
         Raises:
             DeadlineExceeded: it was not through.
@@ -61,10 +61,14 @@ def digests(ranges: Sequence[Range], vectors: Sequence[HostArray], updates: int 
 async def give(transport: Transport, to: str, step: int, vectors: Sequence[HostArray]) -> None:
     """Send vectors that the strategy after begins with; who takes them knows how many and how long.
 
-    `step` is the worker's next one, whichever side it is on: it names the messages.
+    `step` is the worker's next one, whichever side it is on: it names the messages. Who is told to stop begins no other
+    message, but what is under way is not called back: behind half a message a stream could carry nothing any more.
     """
     for number, vector in enumerate(vectors):
-        await send_vector(transport, to, Message(Tag(step, Stage.LOAD, number)), vector)
+        for message in messages(Message(Tag(step, Stage.LOAD, number)), vector, transport.piece_bytes):
+            sending = transport.send_soon(to, message)
+            if sending is not None:
+                await asyncio.shield(sending)
 
 
 async def take(transport: Transport, source: str, step: int, into: Sequence[HostArray]) -> None:

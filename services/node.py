@@ -19,7 +19,7 @@ from services.coordinator.switchover import Switchover
 from services.data import apportion
 from services.device import Device, select
 from services.errors import ProtocolError
-from services.handover import Patience
+from services.handover import HandOverLimit
 from services.hindrances import Hindrances
 from services.host import allocator
 from services.kernel import Share
@@ -104,9 +104,9 @@ async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside
         await server.serve()
         return server.final
     begin = partial(serving, plan, me, server.transport, seams)
-    patience = Patience(seams.clock, plan.timeouts.step)
+    limit = HandOverLimit(seams.clock, plan.timeouts.step)
     switched = Switched(
-        me.name, plan.strategy, plan.after.optimiser, server, plan.holders, begin, seams.control, patience, beside
+        me.name, plan.strategy, plan.after.optimiser, server, plan.holders, begin, seams.control, limit, beside
     )
     await switched.live()
     return switched.server.final
@@ -154,10 +154,10 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
     switch = None
     if isinstance(plan.strategy, Switching) and plan.after:
         after = replace(peer, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
-        patience = Patience(seams.clock, plan.timeouts.step)
+        limit = HandOverLimit(seams.clock, plan.timeouts.step)
         strategy, switch = (
             plan.strategy.first,
-            HandOver(me.name, plan.strategy, peer, after, plan.after.shares, seams.control, patience),
+            HandOver(me.name, plan.strategy, peer, after, plan.after.shares, seams.control, limit),
         )
     phase, begins = Phase(strategy, peer, (1,) * plan.workers), timeline.step_begins
     return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, switch)

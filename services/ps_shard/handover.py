@@ -10,7 +10,7 @@ import numpy as np
 from services.control import Control, Held, Round, Ruling
 from services.device import HostArray
 from services.errors import NetworkError, ProtocolError
-from services.handover import Patience, digest, give, take
+from services.handover import HandOverLimit, digest, give, take
 from services.optimisers import AnyOptimiser, State
 from services.ps_shard.loop import Server
 from services.strategies import ParameterServer, Switching
@@ -29,7 +29,7 @@ class Switched:
     holders: tuple[str, ...]  # names of the nodes that hold a shard, by shard
     begin: Callable[[ParameterServer, GradientRule, int, int], Server]  # from a version, when samples are in it
     control: Control
-    patience: Patience
+    limit: HandOverLimit
     beside: Collection[asyncio.Task[None]] = ()  # the life of the worker in the same process, if there is one
 
     async def live(self) -> None:
@@ -67,7 +67,7 @@ class Switched:
 
     async def _hand_over(self) -> bool:
         """Whether the strategy after has taken over."""
-        params, state, ends = self._rule.params, self._rule.state, self.patience.ends
+        params, state, ends = self._rule.params, self._rule.state, self.limit.ends
         ruling = await self.control.hand_over(self._held("stopped", params, state))
         if ruling.verb == "load":
             ruling, params, state = await self._load(ruling, params, state, ends)
@@ -93,7 +93,7 @@ class Switched:
         self, ruling: Ruling, params: HostArray, state: State, ends: float
     ) -> tuple[Ruling, HostArray, State]:
         try:
-            async with self.patience.until(ends):
+            async with self.limit.until(ends):
                 if self.strategy.moves.to == "servers":
                     params, state = await self._take(ruling)
                 else:

@@ -14,13 +14,18 @@ def pieces(vector: HostArray, piece_bytes: int) -> Iterator[HostArray]:
     return (vector[start : start + length] for start in range(0, vector.size, length))
 
 
-async def send_vector(transport: Transport, to: str, first: Message, vector: HostArray) -> None:
-    """Send `vector` as pieces that are numbered from 0 and otherwise like `first`; an empty one as one piece."""
+def messages(first: Message, vector: HostArray, piece_bytes: int) -> Iterator[Message]:
+    """The pieces of `vector`, numbered from 0 and otherwise like `first`; an empty one as one piece."""
     if vector.size == 0:
-        await transport.send(to, first)
-    for number, piece in enumerate(pieces(vector, transport.piece_bytes)):
-        tag = first.tag._replace(piece=number)
-        await transport.send(to, first._replace(tag=tag, data=piece.data.cast("B")))
+        yield first
+    for number, piece in enumerate(pieces(vector, piece_bytes)):
+        yield first._replace(tag=first.tag._replace(piece=number), data=piece.data.cast("B"))
+
+
+async def send_vector(transport: Transport, to: str, first: Message, vector: HostArray) -> None:
+    """Send `vector` piece by piece."""
+    for message in messages(first, vector, transport.piece_bytes):
+        await transport.send(to, message)
 
 
 async def recv_rest(transport: Transport, source: str, first: Message, out: HostArray) -> None:

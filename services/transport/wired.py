@@ -12,6 +12,7 @@ from services.plan import Address
 from services.transport.base import Awaited, Message, Tag, Then, Traffic, Transport
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import Shaping
+from services.wire.codec import PREFIX_BYTES
 
 
 class WiredTransport(Transport):
@@ -64,6 +65,8 @@ class WiredTransport(Transport):
     async def stop(self) -> None:
         """Return when neighbours have taken everything, and have sent everything.
 
+        A stream on which a message was broken off here is left out: its sender has given it up, or knows the error.
+
         Raises:
             NetworkError: a neighbour has ended its side before, or does not end it.
         """
@@ -73,6 +76,7 @@ class WiredTransport(Transport):
         """Hand a message that its link passes now to the stream of `to`."""
 
     async def send(self, to: str, message: Message) -> None:
+        self.traffic.count(to, message.size, PREFIX_BYTES)
         if self._shaping is None:
             return await self._write(to, message)
         async with self._shaping.leaving(to, message.size) as passage:

@@ -9,7 +9,7 @@ from services.control import Control, Held, Round, Ruling
 from services.data import Weights
 from services.device import HostArray
 from services.errors import NetworkError, first
-from services.handover import Patience, digests, give, take
+from services.handover import HandOverLimit, digests, give, take
 from services.layout import Range
 from services.optimisers import State as Kept
 from services.strategies import Outcome, Peer, ServedStrategy, Switching
@@ -35,7 +35,7 @@ class HandOver:
     after: Peer
     shares: Weights  # of a batch after the switch, by rank
     control: Control
-    patience: Patience
+    limit: HandOverLimit
 
     async def run(self, step: int, outcome: Outcome, samples: int) -> tuple[Ruling, Outcome]:
         """How it ended, and what to go on with: after an abort what was given, else what the next strategy begins with.
@@ -49,7 +49,7 @@ class HandOver:
         if isinstance(self.strategy.first, ServedStrategy):
             for server in self.before.servers:
                 await self.before.transport.send(server, Message(Tag(step, Stage.HAND_OVER)))
-        ends = self.patience.ends
+        ends = self.limit.ends
         stopped = replace(self._held("stopped", model), step=step, version=step, samples=samples)
         ruling = await self.control.hand_over(stopped)
         if ruling.verb == "load":
@@ -79,7 +79,7 @@ class HandOver:
     async def _load(self, step: int, ruling: Ruling, model: Model, ends: float) -> tuple[Ruling, Model]:
         failed: Held | None = None
         try:
-            async with self.patience.until(ends):
+            async with self.limit.until(ends):
                 model = await self._exchange(step, ruling, model)
         except* NetworkError as errors:
             failed = Held(self.node, "loaded", failure=str(first(errors)))

@@ -17,7 +17,7 @@ from services.transport.patience import Patience
 from services.transport.shaping import Shaping
 from services.transport.turns import Turns
 from services.transport.wired import WiredTransport
-from services.wire.codec import PREFIX_BYTES, decode, encode
+from services.wire.codec import decode, encode
 from services.wire.data_pb2 import Delivered
 
 # Behind 1 Gbit/s, 2 MB over four ranks reach 0.94 of the bound in such pieces and 0.84 in pieces twice as large, for a
@@ -89,6 +89,10 @@ class GrpcTransport(WiredTransport):
     async def _close(self, peer: str, stream: _Stream) -> None:
         try:
             async with ours(peer), asyncio.timeout(self._timeout_wall_s):
+                await stream.turns.take(0)  # a message that nobody waits for may still be under way
+                if stream.call.cancelled():  # by whoever broke off a message here
+                    await stream.channel.close()
+                    return
                 with suppress(asyncio.InvalidStateError):  # the neighbour has ended; its answer tells
                     await stream.call.write(encode(Message(Tag(0, Stage.END))))
                     await stream.call.done_writing()
@@ -100,9 +104,8 @@ class GrpcTransport(WiredTransport):
         await stream.channel.close()
 
     async def _write(self, to: str, message: Message) -> None:
-        stream, size = self._streams.get(to) or self._open(to), message.size
-        self.traffic.count(to, size, PREFIX_BYTES)
-        await stream.turns.take(size)
+        stream = self._streams.get(to) or self._open(to)
+        await stream.turns.take(message.size)
         stream.writer = asyncio.current_task()
         stream.patience.begin()
         try:

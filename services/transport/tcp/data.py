@@ -26,11 +26,12 @@ class _Stream:
     line: asyncio.Task[Line]  # opens it once, for all who want to send
     turns: Turns = field(default_factory=Turns)
     sent: int = 0  # messages
+    is_broken: bool = False  # a message was broken off
 
     @property
     def is_open(self) -> bool:
         """Whether somebody listens, and did not refuse."""
-        return self.line.done() and not self.line.cancelled() and self.line.exception() is None
+        return not self.is_broken and self.line.done() and not self.line.cancelled() and self.line.exception() is None
 
     def over(self, *, broken_off: bool) -> None:
         """A message is written, or never will be."""
@@ -44,6 +45,7 @@ class _Stream:
         """Half a message has been written, or nobody reads: no other can follow it."""
         if self.is_open:
             self.line.result().close()
+        self.is_broken = True
 
 
 class TcpTransport(WiredTransport):
@@ -85,6 +87,9 @@ class TcpTransport(WiredTransport):
         """Say the last word and hear how much has come."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
+                await stream.turns.take(0)  # a message that nobody waits for may still be under way
+                if stream.is_broken:
+                    return
                 line = await stream.line
                 await line.put(prefix(Message(Tag(0, Stage.END))))
                 (count,) = COUNT.unpack(await line.get(COUNT.size))
@@ -97,10 +102,11 @@ class TcpTransport(WiredTransport):
         line.close()
 
     async def _write(self, to: str, message: Message) -> None:
-        stream, size = self._streams.get(to) or self._open(to), message.size
-        self.traffic.count(to, size, PREFIX_BYTES)
-        await stream.turns.take(size)
+        stream = self._streams.get(to) or self._open(to)
+        await stream.turns.take(message.size)
         try:
+            if stream.is_broken:
+                raise Unreachable(f"a message to {to} was broken off, and none can follow it")
             await self._put(stream, prefix(message), message.data)
             stream.sent += 1
         except TimeoutError:

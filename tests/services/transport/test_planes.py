@@ -11,6 +11,7 @@ import pytest
 from compose.authority import issue
 from services.clock import WallClock, precise_loop
 from services.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
+from services.handover import HandOverLimit, give
 from services.identity import Identity
 from services.links import Port, goodput
 from services.network import Network, Path
@@ -391,10 +392,28 @@ def test_nothing_follows_half_a_message(meet: Meet, by: str) -> None:
             await nodes["a"].send("b", Message(TAG._replace(step=2), b"whole"))
             return bytes((await nodes["b"].recv("a", TAG._replace(step=2))).data)
         except NetworkError:
-            nodes["a"]._streams.clear()
-            return None
+            return None  # and `stop` does not mind
 
     assert meet(talk) in {b"whole", None}, "what comes is whole, or the stream is over"
+
+
+def test_a_hand_over_that_is_given_up_leaves_the_stream_whole(meet: Meet) -> None:
+    """In the middle of a message, too: everybody goes on as before, over the same stream."""
+    vector = np.zeros(8 << 20)
+
+    async def talk(nodes: Transports) -> tuple[bytes, int]:
+        nodes["a"].piece_bytes, limit = vector.nbytes, HandOverLimit(WallClock(), 0.0)
+        await nodes["a"].connect(["b"])
+        with pytest.raises(DeadlineExceeded, match="the hand-over was not through"):
+            async with limit.until(limit.ends):
+                await give(nodes["a"], "b", 1, [vector, vector])
+        await nodes["a"].send("b", Message(TAG, b"as before"))
+        return bytes((await nodes["b"].recv("a", TAG)).data), nodes["a"].traffic.messages
+
+    data, messages = meet(talk)
+
+    assert data == b"as before"
+    assert messages == 2, "none is begun after the one under way"
 
 
 def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
