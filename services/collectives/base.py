@@ -61,9 +61,10 @@ class Schedule(Record):
     pipelined: bool = False
     segment_bytes: int | None = None  # the largest piece, where a transport would take larger ones
     sums_first: bool = False  # of the pieces that a rank could send, partial sums go before totals, one at a time
-    # So many pieces of a partial sum go before the first of their totals is back. Without a bound, who has nothing to
-    # wait for fills the ports of those that others wait for.
+    # So many pieces of a partial sum go before the first of their totals is back, and so many bytes besides. Without a
+    # bound, who has nothing to wait for fills the ports of those that others wait for.
     ahead: int | None = None
+    ahead_bytes: int = 0
 
     @property
     def transfers(self) -> Iterator[Transfer]:
@@ -90,6 +91,10 @@ class Schedule(Record):
         """
         most = min(most, self.segment_bytes or most)
         return min(most, max(finest, -(-size_bytes // (2 * self.parts)))) if self.pipelined else most
+
+    def pieces_ahead(self, piece_bytes: int) -> int | None:
+        """The bound in pieces of such a length, whatever a segment may be: a transport takes shorter ones."""
+        return None if self.ahead is None else self.ahead + -(-self.ahead_bytes // piece_bytes)
 
     def partners(self, rank: int) -> frozenset[int]:
         """Ranks to which `rank` sends anything."""

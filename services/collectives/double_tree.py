@@ -1,7 +1,6 @@
 """Two trees at once (Sanders, Speck & Träff, Parallel Computing 35, 2009): half of the vector along each, in pieces."""
 
 from collections.abc import Iterator
-from math import ceil
 from typing import ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
@@ -44,7 +43,8 @@ class DoubleTree(Collective):
             segment_bytes=int(self.segment),
             sums_first=True,
             # All that are on their way up and down, and as many that hosts hold in between.
-            ahead=len(depths) * (4 + ceil((self.round_trip or 0) / self.segment)) or None,
+            ahead=4 * len(depths) or None,
+            ahead_bytes=len(depths) * int(self.round_trip or 0),
         )
 
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:

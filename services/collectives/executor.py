@@ -42,7 +42,7 @@ async def all_reduce(
     if not schedule.rounds:
         return
     piece_bytes = schedule.piece_bytes(vector.nbytes, transport.piece_bytes, transport.finest_bytes)
-    part = part_of(schedule, rank, vector.size, max(1, piece_bytes // vector.itemsize))
+    part = part_of(schedule, rank, vector.size, max(1, piece_bytes // vector.itemsize), vector.itemsize)
     held = payloads(compressor, vector, part.pieces)
     await _Walk(transport, ranks, step, part.acts, held, _Turns() if schedule.sums_first else None).go()
     held.finish()

@@ -32,14 +32,15 @@ class Part(NamedTuple):
 
 
 @lru_cache(maxsize=256)  # every step does the same; a simulation has many ranks in one process
-def part_of(schedule: Schedule, rank: int, size: int, length: int) -> Part:
+def part_of(schedule: Schedule, rank: int, size: int, length: int, entry_bytes: int) -> Part:
     """The part of `rank` in summing vectors of `size` entries, in messages of at most `length` entries."""
     cut = [_pieces(chunk, length) for chunk in schedule.chunks(size)]
     script = _Script(rank, cut, length, together=not schedule.pipelined)
     for each in schedule.rounds:
         script.send(transfer for transfer in each if transfer.source == rank)
         script.take(transfer for transfer in each if transfer.target == rank)
-    acts = _held_back(script.acts, schedule.ahead) if schedule.ahead else script.acts
+    ahead = schedule.pieces_ahead(length * entry_bytes)
+    acts = _held_back(script.acts, ahead) if ahead else script.acts
     return Part(tuple(piece for pieces in cut for piece in pieces), _linked(acts))
 
 

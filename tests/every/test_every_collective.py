@@ -44,7 +44,7 @@ from services.strategies.base import Cost
 from services.transport.base import Message, Traffic
 from services.transport.mailbox import Mailbox
 from services.transport.virtual import NO_NETWORK, Fabric
-from services.units import Rate
+from services.units import Bytes, Rate
 
 EXAMPLES: list[Collective] = [
     Ring(),
@@ -242,7 +242,7 @@ def test_bytes_and_messages_are_those_counted_from_the_schedule(
 
     for rank, traffic in enumerate(done.traffic):
         assert traffic.payload_bytes == sent_by(collective, ranks, rank, size)
-        assert traffic.messages == sum(act.sends for act in part_of(schedule, rank, size, QUANTUM_BYTES // 4).acts)
+        assert traffic.messages == sum(act.sends for act in part_of(schedule, rank, size, QUANTUM_BYTES // 4, 4).acts)
         assert traffic.messages == schedule.sends(rank) or not 64 <= size <= 1001, "nothing had to be cut or left out"
         assert {int(name.removeprefix("rank-")) for name in traffic.by_peer} <= schedule.partners(rank)
 
@@ -293,7 +293,7 @@ def test_bytes_and_messages_are_those_of_the_literature(collective: Collective, 
 def test_partners_swap_when_both_are_ready(collective: Collective, ranks: int) -> None:
     """Whoever is early would take the link of whoever is late, and delays would feed each other."""
     for rank in core(ranks):
-        acts = part_of(collective.schedule(ranks), rank, 64 * ranks, 64).acts
+        acts = part_of(collective.schedule(ranks), rank, 64 * ranks, 64, 4).acts
         folds = {rank - 1, rank + 1} - set(core(ranks))
         for number, act in enumerate(acts):
             if act.sends and act.does == "allows":
@@ -311,7 +311,7 @@ def test_whoever_goes_on_with_somebody_else_has_heard_that_all_is_there(collecti
     """
     turned = 0
     for rank in range(ranks):
-        acts = part_of(collective.schedule(ranks), rank, 64 * ranks, 64).acts
+        acts = part_of(collective.schedule(ranks), rank, 64 * ranks, 64, 4).acts
         for number, act in enumerate(acts):
             if act.sends and act.does != "allows":
                 before = waited(acts, number)
@@ -329,17 +329,33 @@ def waited(acts: Sequence[Act], number: int) -> set[int]:
     return {k for each in acts[number].after for k in (each, *waited(acts, each))}
 
 
+@pytest.mark.parametrize("round_trip", [None, "1000B"])
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 9])
-def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int) -> None:
+def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int, round_trip: str | None) -> None:
     """A leaf has nothing to wait for: its partial sums would fill the port that others need."""
-    schedule = DoubleTree().schedule(ranks)
-    assert schedule.ahead is not None
+    schedule = DoubleTree(round_trip=round_trip and Bytes(round_trip)).schedule(ranks)
+    ahead = schedule.pieces_ahead(256)
+    assert ahead == 4 * (ranks.bit_length() - 1) + (-(-1000 * (ranks.bit_length() - 1) // 256) if round_trip else 0)
     for rank in range(ranks):
-        acts = part_of(schedule, rank, 4000, 64).acts
-        far = [act for act in acts if act.sends and act.does == "adds" and act.number >= schedule.ahead]
+        acts = part_of(schedule, rank, 40_000, 64, 4).acts
+        far = [act for act in acts if act.sends and act.does == "adds" and act.number >= ahead]
         awaited = [{(k.peer, k.number) for k in map(acts.__getitem__, act.after) if k.does == "copies"} for act in far]
-        assert all((act.peer, act.number - schedule.ahead) in back for act, back in zip(far, awaited, strict=True))
+        assert all((act.peer, act.number - ahead) in back for act, back in zip(far, awaited, strict=True))
         assert bool(far) == any(act.sends and act.does == "adds" for act in acts)
+
+
+def test_a_large_segment_does_not_starve_two_trees(in_virtual_time: InVirtualTime) -> None:
+    """A transport takes shorter pieces, and what a link carries in a round trip is so many more of them."""
+    rate, delay_s, names = 1e8, 0.02, [f"rank-{rank}" for rank in range(8)]
+    there = Site(racks=(), tensors=(), round_trip_bytes=int(2 * delay_s * rate))
+    far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
+
+    def seconds(segment: str) -> float:
+        schedule = DoubleTree(segment=Bytes(segment)).settled(there).schedule(8)
+        done: Exchange = in_virtual_time(exchange(schedule, [np.ones(1_000_000)] * 8, rate, network=far))
+        return done.seconds
+
+    assert seconds("1MiB") == pytest.approx(seconds("64KiB"), rel=0.01)
 
 
 def token_count(collective: Collective, ranks: int, messages: float) -> float:
