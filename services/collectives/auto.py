@@ -28,7 +28,7 @@ class Auto(Collective):
     """A plan puts the member in its place that its trial's network carries soonest, and says what each would take."""
 
     kind: Literal["auto"] = "auto"
-    formula: ClassVar[str] = "that of the member in its place"
+    closed_form: ClassVar[str] = "that of the member in its place"
 
     def candidates(self, site: Site) -> tuple[Collective, ...]:
         levels = TWO_LEVELS if len([rack for rack in site.racks if rack]) > 1 else ()

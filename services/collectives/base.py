@@ -171,7 +171,12 @@ class Collective(Component, ABC):
     The closed forms count alpha once per message of the longest chain, whether pieces hide some of it or not.
     """
 
-    formula: ClassVar[str]  # `seconds` as a reader of a report should see it
+    closed_form: ClassVar[str]  # `seconds` as a reader of a report should see it
+
+    @property
+    def formula(self) -> str:
+        """The closed form, of those that it has the one that `seconds` computes."""
+        return self.closed_form
 
     @abstractmethod
     def schedule(self, ranks: int) -> Schedule:

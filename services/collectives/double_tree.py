@@ -18,7 +18,7 @@ class DoubleTree(Collective):
     """
 
     kind: Literal["double_tree"] = "double_tree"
-    formula: ClassVar[str] = "2⌊lg n⌋α + (2S + 4(⌊lg n⌋-2)s)β, s: a piece; n > 3"
+    closed_form: ClassVar[str] = "2⌊lg n⌋α + (2S + 4(⌊lg n⌋-2)s)β, s: a piece; n > 3"
 
     segment: Bytes = Field(Bytes("64KiB"), description="the largest piece; smaller ones fill the trees sooner")
     round_trip: Bytes | None = Field(

@@ -19,7 +19,8 @@ class HalvingDoubling(Swapping):
     """
 
     kind: Literal["halving_doubling"] = "halving_doubling"
-    formula: ClassVar[str] = "4⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
+    closed_form: ClassVar[str] = "4⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
+    eager_form: ClassVar[str] = "2⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
 
     def schedule(self, ranks: int) -> Schedule:
         members = core(ranks)

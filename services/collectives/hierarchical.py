@@ -17,7 +17,8 @@ class Hierarchical(Grouped):
     """
 
     kind: Literal["hierarchical"] = "hierarchical"
-    formula: ClassVar[str] = "2(2α + (g-1)S/l·β) + 2(G-1)(α + S/(lG)·β), G groups of l to g ranks"
+    closed_form: ClassVar[str] = "2(2α + (g-1)S/l·β) + 2(G-1)(α + S/(lG)·β), G groups of l to g ranks"
+    eager_form: ClassVar[str] = "2(α + (g-1)S/l·β) + 2(G-1)(α + S/(lG)·β), G groups of l to g ranks"
 
     def schedule(self, ranks: int) -> Schedule:
         groups = self.among(ranks)

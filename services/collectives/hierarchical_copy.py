@@ -13,7 +13,8 @@ class HierarchicalCopy(Grouped):
     """
 
     kind: Literal["hierarchical_copy"] = "hierarchical_copy"
-    formula: ClassVar[str] = "5α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
+    closed_form: ClassVar[str] = "5α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
+    eager_form: ClassVar[str] = "4α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
 
     def schedule(self, ranks: int) -> Schedule:
         groups = self.among(ranks)

@@ -14,7 +14,8 @@ class RecursiveDoubling(Swapping):
     """
 
     kind: Literal["recursive_doubling"] = "recursive_doubling"
-    formula: ClassVar[str] = "⌊lg n⌋(2α + S·β); + 2(α + S·β) where n ≠ 2^k"
+    closed_form: ClassVar[str] = "⌊lg n⌋(2α + S·β); + 2(α + S·β) where n ≠ 2^k"
+    eager_form: ClassVar[str] = "⌊lg n⌋(α + S·β); + 3α + 2S·β where n ≠ 2^k"
 
     def schedule(self, ranks: int) -> Schedule:
         members = core(ranks)

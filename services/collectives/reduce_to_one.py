@@ -16,7 +16,7 @@ class ReduceToOne(Collective):
     """
 
     kind: Literal["reduce_to_one"] = "reduce_to_one"
-    formula: ClassVar[str] = "2α + (n-1)(S + s)β, s: S when fused, else the largest tensor; serial: (2n-1)α + 2(n-1)Sβ"
+    closed_form: ClassVar[str] = "2α + (n-1)(S + s)β, s: S if fused, else the largest array; serial: (2n-1)α + 2(n-1)Sβ"
 
     senders: Literal["concurrent", "serial"] = Field(
         "concurrent", description="serial: one rank sends at a time, when rank 0 hands it a token"

@@ -5,7 +5,7 @@ A message counts as sent when this host has taken it, which for a long one is we
 
 from abc import ABC
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -17,6 +17,8 @@ EAGER_BYTES = 64 << 10  # the next partner's link carries that beside what it is
 class Rendezvous(Collective, ABC):
     """A collective in which somebody sends to one rank after another."""
 
+    eager_form: ClassVar[str]  # the closed form where nobody waits for a token
+
     rendezvous: bool | None = Field(
         None,
         description="ranks wait for each other where two messages would share a link; absent: with vectors of more "
@@ -27,6 +29,10 @@ class Rendezvous(Collective, ABC):
         if self.rendezvous is not None:
             return self
         return self.model_copy(update={"rendezvous": site.vector_bytes > EAGER_BYTES})
+
+    @property
+    def formula(self) -> str:
+        return self.closed_form if self.meets else self.eager_form
 
     @property
     def meets(self) -> bool:

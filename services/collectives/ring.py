@@ -18,7 +18,7 @@ class Ring(Collective):
     """
 
     kind: Literal["ring"] = "ring"
-    formula: ClassVar[str] = "2(n-1)(α + S/n·β)"
+    closed_form: ClassVar[str] = "2(n-1)(α + S/n·β)"
 
     stride: PositiveInt = Field(
         1, description="how far apart the ranks of neighbours are; the size of a rack makes every hop leave the rack"

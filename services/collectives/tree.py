@@ -13,7 +13,8 @@ class Tree(Rendezvous):
     """
 
     kind: Literal["tree"] = "tree"
-    formula: ClassVar[str] = "(⌊lg n⌋ + 2⌈lg n⌉ - 1)α + 2⌈lg n⌉S·β"
+    closed_form: ClassVar[str] = "(⌊lg n⌋ + 2⌈lg n⌉ - 1)α + 2⌈lg n⌉S·β"
+    eager_form: ClassVar[str] = "2⌊lg n⌋α + 2⌈lg n⌉S·β"
 
     def schedule(self, ranks: int) -> Schedule:
         pairs = [

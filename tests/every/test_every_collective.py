@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,9 @@ from services.collectives import (
 )
 from services.collectives.executor import PLAIN, all_reduce
 from services.collectives.folding import core
-from services.collectives.grouped import Groups
+from services.collectives.grouped import Grouped, Groups
 from services.collectives.part import Act, part_of
+from services.collectives.rendezvous import Rendezvous
 from services.collectives.swapping import Swapping
 from services.compressors import Compressor, Fp16
 from services.device import HostArray
@@ -464,6 +466,34 @@ def test_the_closed_form_holds_for_other_numbers_of_ranks(
 def uneven(collective: Collective, ranks: int) -> bool:
     """Whether some ranks have nothing to do inside their rack, and begin before the others."""
     return bool(ranks % (getattr(collective, "size", None) or ranks))
+
+
+def read(formula: str, **values: float) -> float:
+    """What a formula comes to. Behind a semicolon stands what is added where n is no power of two."""
+    main, _, folding = formula.split(", ", maxsplit=1)[0].partition("; ")
+    text = main + (folding.split(" where")[0] if values["n"] != values["p"] else "")
+    for said, meant in (("⌊lg n⌋", " f "), ("⌈lg n⌉", " c "), ("·", " "), ("α", " a "), ("β", " b ")):
+        text = text.replace(said, meant)
+    words = re.findall(r"[0-9]+|[a-zA-Z]|[-+/()]", text)
+    times = ["*" if one not in "-+/(" and other not in "-+/)" else "" for one, other in pairwise((*words, ")"))]
+    found: float = eval("".join(map("".join, zip(words, times, strict=True))), values)  # noqa: S307 - our own text
+    return found
+
+
+@pytest.mark.parametrize("ranks", [4, 6, 8, 12])
+@pytest.mark.parametrize("rendezvous", [True, False])
+@pytest.mark.parametrize("kind", [RecursiveDoubling, HalvingDoubling, Tree, Hierarchical, HierarchicalCopy])
+def test_the_formula_says_what_the_number_beside_it_counts(
+    kind: type[Rendezvous], rendezvous: bool, ranks: int
+) -> None:
+    """With tokens α counts more often than without, and a report prints both."""
+    collective = kind(rendezvous=rendezvous, **({"size": 2} if issubclass(kind, Grouped) else {}))
+    low = ranks.bit_length() - 1
+    values = {"n": ranks, "p": 2**low, "f": low, "c": (ranks - 1).bit_length(), "g": 2, "l": 2, "G": ranks // 2}
+
+    told = read(collective.formula, a=7.0, b=3.0, S=840.0, **values)
+
+    assert told == pytest.approx(collective.seconds(ranks, 840.0, 7.0, 3.0))
 
 
 @every_collective
