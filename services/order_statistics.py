@@ -29,8 +29,9 @@ def expected_round(laws: Sequence[Cdf], kth: int, scale: float, pause: float) ->
     """Mean time of a round that ends with its first `kth` of n, when who was late begins late in the next round.
 
     A renewal that no order statistic knows: whoever a round has not waited for finishes first what it has begun, and
-    only then takes part. How far behind it begins is carried from round to round in many rounds at once, with times
-    drawn from `laws` by inverting them, always the same; within 10⁻³. Between rounds there is a `pause`.
+    only then takes part. A Monte Carlo: how far behind it begins is carried from round to round in many rounds at once,
+    with times drawn from `laws` by inverting them, always the same. Its standard error over other draws is 0.04 % for
+    4 to 12 workers of σ = 0.1 and 0.2 % at 0.5. Between rounds there is a `pause`.
     """
     if kth == len(laws):
         return expected(laws, kth, scale)
