@@ -5,7 +5,7 @@ Members decide nothing but that, and keep no state: `services.ps_shard.machine` 
 
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import ceil
 from statistics import fmean, pstdev
 from typing import Annotated, Literal, Self, TypeAlias
@@ -54,6 +54,10 @@ class Synchroniser(Component):
     def gathers_without(self, workers: int, stragglers: int) -> int:  # noqa: ARG002 - most know none
         """The same as `gathers` while so many of the workers are stragglers."""
         return self.gathers(workers)
+
+    def waits_for(self, workers: Collection[int], stragglers: Collection[int]) -> frozenset[int]:  # noqa: ARG002
+        """Workers without whose gradients there is no update, however many others have come; most choose nobody."""
+        return frozenset()
 
     @property
     def lockstep(self) -> bool:
@@ -269,7 +273,7 @@ class Sparing(Synchroniser):
 
 
 class Elastic(Sparing):
-    """Lockstep that does not wait for stragglers: a step ends without as many gradients as there are of them.
+    """Lockstep that does not wait for stragglers: a step ends when those of all others are there.
 
     S. Li et al., "Sync-Switch", ICDCS 2021, elastic policy. We differ: who is left out goes on computing, its gradient
     counts where it comes in time and is dropped otherwise, and it is waited for again once it is as fast as others.
@@ -279,6 +283,10 @@ class Elastic(Sparing):
 
     def gathers_without(self, workers: int, stragglers: int) -> int:
         return max(1, workers - stragglers)
+
+    def waits_for(self, workers: Collection[int], stragglers: Collection[int]) -> frozenset[int]:
+        """Not for so many: a healthy worker that comes last would be dropped when a straggler was early."""
+        return frozenset(workers).difference(stragglers)
 
     def takes(self, staleness: int) -> bool:
         return staleness == 0

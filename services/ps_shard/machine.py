@@ -146,7 +146,7 @@ class Shard:
 
     def _updates(self) -> Iterator[Update]:
         """The update that is due, if enough gradients are there; when nobody is left, of what there is."""
-        if not self._gathered or (self._clocks and len(self._gathered) < self._wanted):
+        if not self._gathered or (self._clocks and not self._is_complete):
             return
         pushes = tuple(sorted(self._gathered, key=lambda push: (push.worker, push.step)))
         self._gathered.clear()
@@ -157,9 +157,12 @@ class Shard:
         yield Update(pushes, self.version)
 
     @property
-    def _wanted(self) -> int:
-        """Gradients that make an update at this moment."""
-        return self.synchrony.gathers_without(len(self._clocks), len(self.stragglers))
+    def _is_complete(self) -> bool:
+        """Whether what is gathered makes an update at this moment."""
+        stragglers = self.stragglers
+        if len(self._gathered) < self.synchrony.gathers_without(len(self._clocks), len(stragglers)):
+            return False
+        return self.synchrony.waits_for(self._clocks, stragglers) <= {push.worker for push in self._gathered}
 
     @property
     def stragglers(self) -> frozenset[int]:

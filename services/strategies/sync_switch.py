@@ -3,8 +3,9 @@
 S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch: Hybrid parameter synchronization for distributed deep learning",
 ICDCS 2021. Timing policy: a fraction of the workload, found by `ensayo search-switch`. Configuration policy: n·B
 samples at n·η in lockstep become B samples at η per push; momentum stays. A scenario's rate is the lockstep one, n·η.
-Straggler policies, before the switch: `services.synchronisers.Elastic` and `Greedy`; updates of k of n gradients use
-k/n of the rate. The fraction is of the samples used then, since workers are in no common step.
+Straggler policies, before the switch: `services.synchronisers.Elastic` and `Greedy`; with rate per_sample,
+as here, updates of k of n gradients use k/n of the rate. The fraction is of the samples used then, since workers are in
+no common step.
 """
 
 from typing import Literal
