@@ -365,7 +365,10 @@ def test_an_event_at_a_step_is_due_when_those_come_to_it_who_begin_it(
     event = {"number": 0, "time_s": None, "step": 10, "what": happening}
     logs = {f"worker-{rank}": [steps_line([{}] * done, f"worker-{rank}")] for rank, done in enumerate(steps)}
 
-    assert event_lateness(make_trial(logs, events=[event], nodes=NODES)).level == level
+    found = event_lateness(make_trial(logs, events=[event], nodes=NODES))
+
+    assert found.level == level
+    assert found.level == INVALID or "its worker did no such step" in found.reason
 
 
 def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, line: Line) -> None:
