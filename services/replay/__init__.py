@@ -66,6 +66,6 @@ def _part(
     if isinstance(strategy, AllReduce):
         return sums.replay(plan, strategy, optimiser, schedule, data, steps, begins)
     raise UserError(
-        f"{strategy.kind} has no order of arrival to replay; all_reduce, parameter_server, "
-        "easgd and switches between the first two have one"
+        f"{strategy.kind} can't be replayed; all_reduce, parameter_server, easgd and switches between the first two "
+        "can be"
     )
