@@ -21,7 +21,7 @@ from services.wire.codec import decode, encode
 from services.wire.data_pb2 import Delivered
 
 # Behind 1 Gbit/s, 2 MB over four ranks reach 0.94 of the bound in such pieces and 0.84 in pieces twice as large, for a
-# quarter more CPU time. In pieces of 128 KiB, 1 MB costs a fifth more and is there 8 % sooner at best (docs/transport.md).
+# quarter more CPU time. In pieces of 128 KiB, 1 MB costs a fifth more and is there 8 % sooner at best.
 FINEST_BYTES = 256 << 10
 METHOD = "/ensayo.wire.Data/Push"
 IDENTITY_KEY = "ensayo-identity-bin"
