@@ -47,7 +47,7 @@ def test_the_page_on_collectives_has_a_row_for_every_member(pytestconfig: pytest
     members = get_args(get_args(AnyCollective)[0])
 
     assert [member for member in members if f"| `{member.model_fields['kind'].default}` |" not in page] == []
-    forms = {member: member.formula.split(";")[0].split(",")[0] for member in members if member is not Auto}
+    forms = {member: member.closed_form.split(";")[0].split(",")[0] for member in members if member is not Auto}
     assert [member for member, form in forms.items() if form not in page] == []
 
 
