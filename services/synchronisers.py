@@ -6,7 +6,7 @@ Members decide nothing but that, and keep no state: `services.ps_shard.machine` 
 import sys
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from math import ceil
+from math import ceil, isinf
 from statistics import fmean, pstdev
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -170,8 +170,10 @@ class Dssp(Synchroniser):
 
 def _wait_s(done_s: float, next_s: float, every_s: float) -> float:
     """From `done_s` to the first of the moments next_s, next_s + every_s, … that is not before it."""
-    later = max(0, ceil((done_s - next_s) / every_s))
-    return max(0.0, next_s + later * every_s - done_s)
+    past = (done_s - next_s) / every_s
+    if isinf(past):  # moments without a gap between them
+        return 0.0
+    return max(0.0, next_s + max(0, ceil(past)) * every_s - done_s)
 
 
 class Backup(Synchroniser):

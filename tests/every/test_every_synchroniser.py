@@ -238,6 +238,7 @@ def test_a_step_with_backups_is_made_of_fresh_gradients_alone(workers: int, step
         (2.5, 2.5, 2.5, 1),  # as fast: one step ends when the slowest does
         (1.0, 9.0, 9.0, 3),  # high - gap + 1 is all there is
         (0.0, 1.0, 1.0, 0),  # nothing is known yet
+        (1.0, 0.0, 1e-310, 0),  # the slowest took no time: no wait to save
     ],
 )
 def test_dssp_grants_the_steps_after_which_a_worker_waits_least(
