@@ -18,15 +18,24 @@ from services.errors import HostError
 from services.scenario import AUTO
 
 RANKS = (2, 4, 8)
-SIZES = {"1 MB": (250, 0.10), "10 MB": (2500, 0.05)}  # thousand numbers; what a step may be off
 KINDS = ("ring", "reduce_to_one", "tree", "double_tree", "recursive_doubling", "halving_doubling")
 TWO_LEVELS = ("hierarchical", "hierarchical_copy")  # in pairs, from four ranks on
 STEPS, OUTPUTS, APART = 4, 250, 1.10
-# `auto` lets messages and updates cost the host a tenth of a step, twice what a gate of 5 % lets a step be off: here
-# they cost a fortieth.
-CLOSER = 4
 AGAIN = 2  # more trials of what is out of its gate
 TRIES = 3  # of a trial that fails
+
+
+class Size(NamedTuple):
+    """Of a vector, and how near a step with it has to be."""
+
+    thousands: int  # of numbers
+    off: float  # of the closed form
+    closer: float  # how much dearer messages and updates are to admission, which lets them cost a tenth of a step
+
+
+# A gate can't see what is closer than the host's own part: a fortieth of a step where a tenth may be off, an eightieth
+# where a twentieth may.
+SIZES = {"1 MB": Size(250, 0.10, 4), "10 MB": Size(2500, 0.05, 8)}
 
 
 class Stepped(NamedTuple):
@@ -67,15 +76,15 @@ def collectives_1gbit(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa:
 
 def _rows(engine: DockerEngine, rate: str) -> Iterator[Line]:
     """A sample is one member among so many ranks, and each has to be near."""
-    for size, (thousands, off) in SIZES.items():
+    for name, size in SIZES.items():
         cases = [(kind, ranks) for ranks in RANKS for kind in _kinds(ranks)]
-        found = [_near(partial(_stepped, engine, kind, ranks, rate, thousands), off) for kind, ranks in cases]
+        found = [_near(partial(_stepped, engine, kind, ranks, rate, size), size.off) for kind, ranks in cases]
         for ranks in RANKS:
             ratios = tuple(each.ratio for each in found if each.ranks == ranks)
             told = ", ".join(str(each) for each in found if each.ranks == ranks)
-            what = f"{size} at {rate}, {ranks} workers: median step over {FORM}: {told}"
-            yield Line(what=what, unit="ratio", declared=1.0, samples=ratios, gate=Gate(each_off=off))
-        what = f"{size} at {rate}: pairs of collectives that the forms rank, a tenth apart, otherwise than containers"
+            what = f"{name} at {rate}, {ranks} workers: median step over {FORM}: {told}"
+            yield Line(what=what, unit="ratio", declared=1.0, samples=ratios, gate=Gate(each_off=size.off))
+        what = f"{name} at {rate}: pairs of collectives that the forms rank, a tenth apart, otherwise than containers"
         yield Line(what=what, unit="pairs", declared=0.0, samples=(float(_wrong(found)),), gate=Gate(at_most=0.0))
 
 
@@ -105,25 +114,25 @@ def _tried(measure: Callable[[], Stepped]) -> Stepped:
     return measure()._replace(failed=TRIES - 1)
 
 
-def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, thousands: int) -> Stepped:
-    """A few steps, as slow as admission decides, with messages and updates a quarter as dear."""
+def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size) -> Stepped:
+    """A few steps, as slow as admission decides where messages and updates are dearer than they are."""
     collective: dict[str, Any] = {"kind": kind} | ({"size": 2} if kind in TWO_LEVELS else {})
     trial = trial_of(
         {"workers": ranks, "worker": {"throughput": "400/s", "uplink": rate, "downlink": rate}},
-        workload=_workload(ranks, thousands),
+        workload=_workload(ranks, size.thousands),
         strategies={kind: {"kind": "all_reduce", "collective": collective}},
         dilation=AUTO,
     )
     admission = admitted(trial.scenario, engine)
-    plan = plan_of(trial, engine, _dilation(*admission.demands), admission.alpha_s)
+    plan = plan_of(trial, engine, _dilation(*admission.demands, size.closer), admission.alpha_s)
     with trained(engine, plan) as folder:
         return Stepped(kind, ranks, plan.predicted.step_s, (slowest_step_s(folder, plan) / plan.predicted.step_s,))
 
 
-def _dilation(demand: Demand) -> float:
+def _dilation(demand: Demand, closer: float) -> float:
     """Its mathematics and its links as always; at most what `auto` may take."""
-    closer = {what: CLOSER * wish for what, wish in demand.wishes.items()}
-    return min(demand.model_copy(update={"wishes": closer}).dilation, LADDER[-1])
+    wishes = {what: closer * wish for what, wish in demand.wishes.items()}
+    return min(demand.model_copy(update={"wishes": wishes}).dilation, LADDER[-1])
 
 
 def _workload(ranks: int, thousands: int) -> Mapping[str, Any]:
