@@ -1,6 +1,7 @@
 """The rows about collectives: does each take what its closed form says, and does the form rank them as they are?"""
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -22,7 +23,7 @@ KINDS = ("ring", "reduce_to_one", "tree", "double_tree", "recursive_doubling", "
 TWO_LEVELS = ("hierarchical", "hierarchical_copy")  # in pairs, from four ranks on
 STEPS, OUTPUTS, APART = 4, 250, 1.10
 AGAIN = 2  # more trials of what is out of its gate
-TRIES = 3  # of a trial that fails
+TRIES, REST_S = 3, 20.0  # of a trial that fails: who else uses a host may do so for a while
 
 
 class Size(NamedTuple):
@@ -111,6 +112,7 @@ def _tried(measure: Callable[[], Stepped]) -> Stepped:
             return measure()._replace(failed=failed)
         except HostError as error:
             sys.stderr.write(f"measured again: {error}\n")
+            time.sleep(REST_S)
     return measure()._replace(failed=TRIES - 1)
 
 
@@ -124,7 +126,8 @@ def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size)
         dilation=AUTO,
     )
     admission = admitted(trial.scenario, engine)
-    plan = plan_of(trial, engine, _dilation(*admission.demands, size.closer), admission.alpha_s)
+    (demand,) = admission.demands  # of the one strategy
+    plan = plan_of(trial, engine, _dilation(demand, size.closer), admission.alpha_s)
     with trained(engine, plan) as folder:
         return Stepped(kind, ranks, plan.predicted.step_s, (slowest_step_s(folder, plan) / plan.predicted.step_s,))
 

@@ -169,21 +169,31 @@ FAILS = None
     ],
 )
 def test_a_collective_out_of_its_gate_is_measured_three_times_and_all_of_it_is_told(
-    outcomes: list[float | None], told: str
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[float | None], told: str
 ) -> None:
+    rests = _rests(monkeypatch)
     left = iter(outcomes)
 
     assert str(collectives._near(lambda: _trial(next(left)), 0.05)) == told
     assert list(left) == []
+    assert rests == [collectives.REST_S] * outcomes.count(FAILS)
 
 
-def test_a_trial_that_fails_again_and_again_fails_the_row() -> None:
+def test_a_trial_that_fails_again_and_again_fails_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    _rests(monkeypatch)
     left = iter([FAILS] * 4)
 
     with pytest.raises(HostError, match="slow links"):
         collectives._near(lambda: _trial(next(left)), 0.05)
 
     assert len(list(left)) == 4 - collectives.TRIES
+
+
+def _rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the row rests, each time; here it takes no time."""
+    rests: list[float] = []
+    monkeypatch.setattr("time.sleep", rests.append)
+    return rests
 
 
 def _trial(ratio: float | None) -> collectives.Stepped:
