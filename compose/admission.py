@@ -28,7 +28,6 @@ from services.scenario import AUTO, Scenario
 from services.strategies import ParameterServer, Switching
 from services.strategies.base import Flow
 from services.timeline import LinkChange
-from services.transport.planes import PLANES
 
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CPU_SHARE, HOST_SHARE = 0.4, 0.1
@@ -265,9 +264,7 @@ def _messages(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
 
     Those of an exchange are spread over the steps up to the next one.
     """
-    plane = PLANES[plan.transport]
-    piece_bytes = plan.piece_bytes if plan.engine == "local" else plane.largest
-    piece_bytes = schedule.piece_bytes(plan.vector_bytes, piece_bytes, plane.finest)
+    piece_bytes = schedule.piece_bytes(plan.vector_bytes, *plan.lengths)
     whole = sum(schedule.sends(rank) for rank in range(plan.workers)) or 2 * len(plan.pushes)
     pieces = ceil(size_bytes * plan.exchanges_every / whole / piece_bytes) if whole else 0
     return ceil(whole * pieces / plan.exchanges_every)

@@ -15,10 +15,11 @@ from services.datasets import AnyDataset
 from services.device import Want
 from services.devices import AnyVariation
 from services.layout import Layout, Range
-from services.links import goodput, quantum_bytes
+from services.links import QUANTUM_BYTES, goodput, quantum_bytes
 from services.models import AnyModel
 from services.network import Network, Port, resolve
 from services.optimisers import AnyOptimiser
+from services.pieces import GRPC, TCP, Lengths
 from services.scenario import AUTO, EngineName, Fidelity, Scenario, Security, Timeouts, TransportName, Trial
 from services.strategies import AnyStrategy, Strategy, Switching
 from services.strategies.base import Cost, Flow, Predicted, Sent
@@ -170,6 +171,11 @@ class Plan(Record):
         return DTYPES[self.precision]
 
     @property
+    def lengths(self) -> Lengths:
+        """Of the messages that nodes send."""
+        return _lengths(self.engine, self.transport, self.vector_bytes)
+
+    @property
     def piece_bytes(self) -> int:
         """The longest message where nobody but the transport shapes links."""
         return quantum_bytes(self.vector_bytes)
@@ -187,7 +193,7 @@ class Plan(Record):
     @property
     def cost(self) -> Cost:
         """What closed forms need to know of it."""
-        return _cost(self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s)
+        return _cost(self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.lengths)
 
     @property
     def sha256(self) -> str:
@@ -243,7 +249,8 @@ def make_plan(
     nodes = _nodes(scenario, trial.strategy.server_count, addressing)
     network = _network(scenario, nodes)
     slower = dilation if scenario.dilation == AUTO else scenario.dilation
-    cost = _cost(nodes, network, layout.size, DTYPES[work.precision], batch, alpha_s / slower)
+    cut = _lengths(engine, scenario.transport, layout.size * itemsize)
+    cost = _cost(nodes, network, layout.size, DTYPES[work.precision], batch, alpha_s / slower, cut)
     site = _site(scenario, nodes, layout, itemsize, cost)
     strategy = trial.strategy.settled(site, cost)
     predicted = strategy.predict(cost)
@@ -452,7 +459,17 @@ def _bytes_per_step(sent: Sent) -> dict[str, float]:
     return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers)}
 
 
-def _cost(nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str, batch: int, alpha_s: float) -> Cost:
+def _lengths(engine: EngineName, transport: TransportName, vector_bytes: int) -> Lengths:
+    """Where the kernel does not shape links, messages are short, to share them well."""
+    shared, planes = quantum_bytes(vector_bytes), {"grpc": GRPC, "tcp": TCP}
+    if engine == "simulated":
+        return Lengths(shared, QUANTUM_BYTES)
+    return planes[transport]._replace(largest=shared) if engine == "local" else planes[transport]
+
+
+def _cost(
+    nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str, batch: int, alpha_s: float, cut: Lengths
+) -> Cost:
     """What the closed forms need.
 
     Nothing is declared about the time per message. What this host adds is in it when it was calibrated, and is not
@@ -468,6 +485,7 @@ def _cost(nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str,
         entries=entries,
         dtype=dtype,
         alpha_s=alpha_s,
+        lengths=cut,
         uplinks_s={node.name: 1 / goodput(node.uplink_bps) for node in nodes},
         downlinks_s={node.name: 1 / goodput(node.downlink_bps) for node in nodes},
         network=network,

@@ -168,7 +168,7 @@ class Site(Record):
 class Collective(Component, ABC):
     """A way for n ranks to end up with the sum of their vectors.
 
-    The closed forms count alpha once per message of the longest chain, whether pieces hide some of it or not.
+    The closed forms count alpha once per message of the longest chain; `hidden_s` is what pieces hide of that.
     """
 
     closed_form: ClassVar[str]  # `seconds` as a reader of a report should see it
@@ -185,6 +185,13 @@ class Collective(Component, ABC):
     @abstractmethod
     def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
         """Closed form of the run time: `alpha_s` seconds per message, `beta_s` seconds per byte and direction."""
+
+    def hidden_s(self, ranks: int, size_bytes: float, piece_bytes: int, moving_s: float, waits_s: float) -> float:  # noqa: ARG002
+        """Seconds of waits in which pieces move; none where a transfer waits until all is there.
+
+        `moving_s` is the closed form without waits, and `waits_s` what it counts of them, whatever the network.
+        """
+        return 0.0
 
     def refusal(self, ranks: int) -> str | None:  # noqa: ARG002 - most take any number
         """Why it can't run on so many ranks; None when it can."""

@@ -52,10 +52,34 @@ class DoubleTree(Collective):
 
         From a depth of three on, the trees must fill first: measured on the virtual fabric, four pieces per level.
         """
-        depth = ranks.bit_length() - 1
-        piece_bytes = min(self.segment, size_bytes / 2)
-        busiest = min(ranks, 4) / 2 * size_bytes if depth else 0.0  # two and three ranks have leaves and roots alone
-        return 2 * depth * alpha_s + (busiest + 4 * max(0, depth - 2) * piece_bytes) * beta_s
+        filled = _busiest(ranks) * size_bytes + _filling(ranks) * min(self.segment, size_bytes / 2)
+        return 2 * _depth(ranks) * alpha_s + filled * beta_s
+
+    def hidden_s(self, ranks: int, size_bytes: float, piece_bytes: int, moving_s: float, waits_s: float) -> float:
+        """Links are idle while the trees fill; or, over long ways, always but for half of what they carry.
+
+        Measured on the virtual fabric for 2 to 16 ranks: times are 0.96 to 1.08 of this, and 1.18 for three.
+        """
+        if ranks == 1:
+            return 0.0
+        levels, piece = 2 * _depth(ranks), min(piece_bytes / size_bytes, 0.5)
+        carried = (_busiest(ranks) / 2 + levels * piece) / (_busiest(ranks) + _filling(ranks) * piece)
+        return max(0.0, min((1 - max(1, levels - 3) / levels) * waits_s, (1 - carried) * moving_s))
+
+
+def _depth(ranks: int) -> int:
+    """Levels of a tree."""
+    return ranks.bit_length() - 1
+
+
+def _busiest(ranks: int) -> float:
+    """Vectors that the busiest rank sends; two and three ranks have leaves and roots alone."""
+    return min(ranks, 4) / 2 if ranks > 1 else 0.0
+
+
+def _filling(ranks: int) -> int:
+    """Pieces that pass before trees are full."""
+    return 4 * max(0, _depth(ranks) - 2)
 
 
 def _tree(ranks: int, half: int) -> Iterator[Level]:

@@ -65,6 +65,13 @@ class Ring(Collective):
         """2(n-1)(alpha + S/n beta): every round moves one chunk over every link at once."""
         return 2 * (ranks - 1) * (alpha_s + size_bytes / ranks * beta_s)
 
+    def hidden_s(self, ranks: int, size_bytes: float, piece_bytes: int, moving_s: float, waits_s: float) -> float:
+        """Links are never idle but for one wait; or, over long ways, they are but for one piece in every hop."""
+        if ranks == 1:
+            return 0.0
+        of_chunk = min(1.0, piece_bytes * ranks / size_bytes)
+        return (1 - 1 / (2 * (ranks - 1))) * min(waits_s, (1 - of_chunk) * moving_s)
+
 
 def rounds_of_ring(order: Sequence[int], first_chunk: int = 0) -> Iterator[Round]:
     """All-reduce of as many chunks, numbered from `first_chunk`, as there are ranks in `order`."""

@@ -63,9 +63,18 @@ class AllReduce(Strategy):
         flows = {edge: (cost.workers[edge[0]], cost.workers[edge[1]]) for edge in schedule.edges}
         moving_s = self.collective.seconds(ranks, size_bytes, 0.0, _beta_s(schedule, cost))
         waits_s = schedule.latency_s({edge: cost.latency_s([flow]) for edge, flow in flows.items()})
+        hidden_s = self._hidden_s(schedule, cost, moving_s, waits_s)
         return Predicted(
-            compute_s=cost.computed_s(ranks), exchange_s=moving_s + waits_s, formula=f"t_c + {self.collective.formula}"
+            compute_s=cost.computed_s(ranks),
+            exchange_s=moving_s + waits_s - hidden_s,
+            formula=f"t_c + {self.collective.formula}" + (", less what pieces hide of α" if hidden_s else ""),
         )
+
+    def _hidden_s(self, schedule: Schedule, cost: Cost, moving_s: float, waits_s: float) -> float:
+        if cost.lengths is None:
+            return 0.0
+        piece_bytes = schedule.piece_bytes(cost.vector_bytes, *cost.lengths)
+        return self.collective.hidden_s(len(cost.workers), cost.vector_bytes, piece_bytes, moving_s, waits_s)
 
     def init(self, peer: Peer, params: Vector) -> State:
         return peer.optimiser.init(params)

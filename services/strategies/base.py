@@ -24,6 +24,7 @@ from services.network import Network
 from services.optimisers import AnyOptimiser
 from services.optimisers import State as Kept
 from services.order_statistics import Cdf, expected_round
+from services.pieces import Lengths
 from services.runlog import Phases
 from services.strategies.update_rules import UpdateRule
 from services.transport.base import Transport
@@ -94,6 +95,7 @@ class Cost(Record):
     entries: int  # of the vector
     dtype: str
     alpha_s: float = 0.0  # per message, virtual: what a calibrated host adds, else 0
+    lengths: Lengths | None = None  # of messages; None: everything is sent as a whole
     uplinks_s: dict[str, float]  # seconds per byte by node name; 0 where nothing is shaped
     downlinks_s: dict[str, float]
     network: Network = Network()

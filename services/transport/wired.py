@@ -8,6 +8,7 @@ from typing import ClassVar
 from services.clock import Clock
 from services.identity import Identity
 from services.links import Passage
+from services.pieces import Lengths
 from services.plan import Address
 from services.transport.base import Awaited, Message, Tag, Then, Traffic, Transport
 from services.transport.mailbox import Mailbox
@@ -18,8 +19,7 @@ from services.wire.codec import PREFIX_BYTES
 class WiredTransport(Transport):
     """One node's end of a data plane: a long-lived stream to every neighbour, opened with a signed identity."""
 
-    largest: ClassVar[int]  # payload bytes of a message at which this plane is fastest
-    finest: ClassVar[int]  # of pieces that follow each other through the nodes
+    lengths: ClassVar[Lengths]  # of its messages
 
     def __init__(  # noqa: D417 - identity and clock are what their types say
         self,
@@ -41,8 +41,8 @@ class WiredTransport(Transport):
             encrypt: TLS on the streams as well.
         """
         self.traffic = Traffic()
-        self.piece_bytes = (shaping and shaping.piece_bytes) or self.largest
-        self.finest_bytes = self.finest
+        self.piece_bytes = (shaping and shaping.piece_bytes) or self.lengths.largest
+        self.finest_bytes = self.lengths.finest
         self._addresses = addresses
         self._identity = identity
         self._clock = clock

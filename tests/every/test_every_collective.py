@@ -41,6 +41,7 @@ from services.compressors import Compressor, Fp16
 from services.device import HostArray
 from services.links import QUANTUM_BYTES, Port, goodput
 from services.network import Network, Path
+from services.pieces import Lengths
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Cost
 from services.transport.base import Message, Traffic
@@ -531,6 +532,47 @@ def test_delays_take_as_long_as_the_formulas_alphas(
     waits_s = collective.seconds(ranks, 0.0, delay_s, 0.0)
     assert far_s - near_s <= waits_s * 1.001
     assert far_s - near_s == pytest.approx(waits_s, rel=0.02) or schedule.pipelined or uneven(collective, ranks)
+
+
+@pytest.mark.parametrize(
+    ("collective", "error"), [(Ring(), 0.01), (Ring(stride=3), 0.01), (DoubleTree(), 0.10)], ids=str
+)
+@pytest.mark.parametrize("ranks", [2, 4, 5, 8, 16])
+@pytest.mark.parametrize("delay_s", [0.001, 0.02])
+@pytest.mark.parametrize(("entries", "piece_bytes"), [(250_000, 64 << 10), (1_000_000, 64 << 10), (1_000_000, 1 << 20)])
+def test_pieces_hide_of_delays_what_the_forms_say(
+    collective: Collective,
+    error: float,
+    ranks: int,
+    delay_s: float,
+    entries: int,
+    piece_bytes: int,
+    in_virtual_time: InVirtualTime,
+) -> None:
+    """Links of 1 Gbit/s: from ways so short that links are never idle to such long ones that they nearly always are."""
+    rate, names = 1.25e8, [f"rank-{rank}" for rank in range(ranks)]
+    far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
+    links = dict.fromkeys(names, 1 / rate)
+    cost = Cost(
+        workers=tuple(names),
+        entries=entries,
+        dtype="float32",
+        lengths=Lengths(piece_bytes, QUANTUM_BYTES),
+        uplinks_s=links,
+        downlinks_s=links,
+        network=far,
+        compute_s=0.0,
+    )
+    settled = collective.settled(Site(racks=(), tensors=(entries,), round_trip_bytes=int(2 * delay_s * rate)))
+    schedule, vectors = settled.schedule(ranks), [np.ones(entries, "float32")] * ranks
+
+    taken_s = in_virtual_time(exchange(schedule, vectors, rate, piece_bytes=piece_bytes, network=far)).seconds
+
+    predicted = AllReduce(collective=settled).predict(cost)
+    assert taken_s == pytest.approx(predicted.exchange_s, rel=error)
+    hides = "less what pieces hide of α" in predicted.formula
+    assert hides == (schedule.piece_bytes(4 * entries, piece_bytes, QUANTUM_BYTES) * schedule.parts < 4 * entries)
+    assert (predicted.exchange_s < collective.seconds(ranks, 4 * entries, delay_s, 1 / rate)) == hides
 
 
 @st.composite

@@ -274,7 +274,13 @@ def test_auto_is_decided_by_a_plan_and_by_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("features", "delay", "workers", "kind"),
     [
-        (4096, "10us", 8, "halving_doubling"),  # 1 MB: as few bytes as a ring, fewer waits
+        (256, "10us", 8, "halving_doubling"),  # 64 KB: as few bytes as a ring, fewer waits
+        (
+            16384,
+            "2500us",
+            8,
+            "ring",
+        ),  # 4 MB: its pieces hide most of fourteen waits, more than those of two trees of six
         (4096, "1us", 6, "ring"),  # whoever folds sends all of it
         (1, "10ms", 4, "recursive_doubling"),  # 512 bytes: two waits, as through one rank, and fewer bytes
     ],
@@ -295,10 +301,10 @@ def test_auto_takes_the_shortest_and_says_what_the_others_would_take(
 
 
 def test_auto_goes_by_two_levels_where_racks_have_slow_uplinks_and_long_ways() -> None:
-    """Between racks goes as little as in a ring, in fewer waits."""
+    """Between racks goes as little as in a ring, in fewer waits. Of longer vectors a ring's pieces hide more."""
     network = {"kind": "racks", "size": 4, "uplink": "100mbit", "delay": "5ms"}
 
-    decided = plan({"kind": "auto"}, 16, 4096, network=network)
+    decided = plan({"kind": "auto"}, 16, 256, network=network)
 
     assert min(decided.choices, key=decided.choices.__getitem__) == "hierarchical"
     assert Plan.model_validate_json(decided.model_dump_json()) == decided
