@@ -1,7 +1,8 @@
 """`make bench-fidelity`: measure the rows, keep what was measured, print the table.
 
 ROWS=uplinks,incast names some rows; all when absent. What was measured on this host is kept. A row that raised is
-measured again; one that missed its gate, or that other code has measured, when it is named or with --again.
+measured again; one that missed its gate, or that other code has measured, when it is named or with --again. A page that
+is written keeps the rows that another host has measured until this one has.
 """
 
 import argparse
@@ -48,18 +49,15 @@ def main() -> int:
     with stoppable():
         engine.prepare(Telling())
         here = origin(engine)
-        outcomes = _load(asked.state, here.host)
+        outcomes = {row: each for row, each in _read(asked.state).items() if each.origin.host == here.host}
         for name in wanted:
             if asked.again or _is_due(outcomes.get(name), here, named=bool(named)):
                 outcomes[name] = _measure(name, ROWS[name], engine, max(asked.rounds, FEWEST_ROUNDS))
                 _save(asked.state, outcomes.values())
     found = [outcomes[name] for name in ROWS if name in outcomes]
-    text = "\n".join((*table(found), *remarks(found, here)))
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{_text(found, here)}\n")
     if asked.write:
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(f"# What `make bench-fidelity` printed\n\n{_head(asked.write, found, here)}\n\n{text}\n")
-        _save(RESULTS.with_suffix(".json"), found)
+        write(RESULTS, asked.write, found, here)
     return int(not all(outcomes[name].ok for name in wanted))
 
 
@@ -78,6 +76,21 @@ class Telling:
         sys.stderr.write(f"{what}\n")
 
 
+def write(page: Path, machine: str, found: Sequence[Outcome], here: Origin) -> None:
+    """A page of what this host has finished, and of all else that the page has held so far."""
+    before = _read(page.with_suffix(".json"))
+    rows = before | {each.row: each for each in found if not (each.failed and each.row in before)}
+    outcomes = [rows[name] for name in ROWS if name in rows]
+    head = _head(machine, outcomes, here)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(f"# What `make bench-fidelity` printed\n\n{head}\n\n{_text(outcomes, here)}\n")
+    _save(page.with_suffix(".json"), outcomes)
+
+
+def _text(outcomes: Sequence[Outcome], here: Origin) -> str:
+    return "\n".join((*table(outcomes), *remarks(outcomes, here)))
+
+
 def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """Lines of Markdown."""
     yield f"| {' | '.join(HEAD)} |"
@@ -89,18 +102,25 @@ def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
 
 
 def remarks(outcomes: Iterable[Outcome], here: Origin) -> Iterator[str]:
-    """What a reader has to know of rows that are not of this commit."""
+    """What a reader has to know of rows that are not of this commit or not of this host."""
     if others := [outcome.row for outcome in outcomes if not outcome.origin.is_code_of(here)]:
         yield ""
         yield f"Not measured by the code of {here.commit}: {', '.join(others)}; `ROWS=...` or `--again` measures anew."
+    for host in sorted({outcome.origin.host for outcome in outcomes} - {here.host}, key=str):
+        rows = ", ".join(outcome.row for outcome in outcomes if outcome.origin.host == host)
+        yield ""
+        yield f"On another host ({_facts(host)}): {rows}."
 
 
 def _head(machine: str, outcomes: Sequence[Outcome], here: Origin) -> str:
     """The machine, the days and the commits of a page."""
-    host, dates = here.host, sorted({outcome.origin.date[:10] for outcome in outcomes})
+    dates = sorted({outcome.origin.date[:10] for outcome in outcomes})
     commits = ", ".join(dict.fromkeys(outcome.origin.commit for outcome in outcomes))
-    facts = f"{host.cpu}, {host.cores} cores, Linux {host.kernel}, Docker {host.engine}"
-    return f"Machine: {machine} ({facts}). Measured from {dates[0]} to {dates[-1]}; commits: {commits}."
+    return f"Machine: {machine} ({_facts(here.host)}). Measured from {dates[0]} to {dates[-1]}; commits: {commits}."
+
+
+def _facts(host: Fingerprint) -> str:
+    return f"{host.cpu}, {host.cores} cores, Linux {host.kernel}, Docker {host.engine}"
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -126,13 +146,13 @@ def _measure(name: str, row: links.Row, engine: DockerEngine, rounds: int) -> Ou
     return outcome
 
 
-def _load(state: Path, host: Fingerprint) -> dict[str, Outcome]:
-    """What was measured on this host before; nothing else counts, nor what says not where it was measured."""
+def _read(state: Path) -> dict[str, Outcome]:
+    """What was measured before, by row; what says not where it was measured does not count."""
     try:
         found = [Outcome.model_validate(each) for each in json.loads(state.read_text())]
     except (OSError, ValueError):
         return {}
-    return {outcome.row: outcome for outcome in found if outcome.origin.host == host}
+    return {outcome.row: outcome for outcome in found}
 
 
 def _save(path: Path, outcomes: Iterable[Outcome]) -> None:

@@ -124,6 +124,29 @@ def test_the_table_says_which_rows_are_of_other_code(
     assert "Not measured by the code of abcdef0: older;" in printed
 
 
+def test_a_page_keeps_what_another_host_has_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A new kernel would otherwise empty it, and a row that fails would take the place of one that did not."""
+    page = tmp_path / "fidelity.md"
+    there = Origin(commit="1234567", date=HERE.date, host=HERE.host.model_copy(update={"kernel": "old"}))
+    before = [
+        Outcome(row=row, origin=there, lines=(line(99.9, median_off=0.01),)) for row in ("kept", "done", "failed")
+    ]
+    page.with_suffix(".json").write_text(json.dumps([each.model_dump(mode="json") for each in before]))
+    monkeypatch.setattr(bench, "ROWS", [each.row for each in before])
+
+    bench.write(page, "mine", [outcome("done"), outcome("failed", failed="engine away")], HERE)
+
+    text, kept = page.read_text(), json.loads(page.with_suffix(".json").read_text())
+    assert [(each["row"], each["origin"]["commit"]) for each in kept] == [
+        ("kept", "1234567"),
+        ("done", "abcdef0"),
+        ("failed", "1234567"),
+    ]
+    assert text.startswith("# What `make bench-fidelity` printed\n\nMachine: mine (a, 2 cores, Linux b, Docker c).")
+    assert text.endswith("On another host (a, 2 cores, Linux old, Docker c): kept, failed.\n")
+    assert "FAILED" not in text
+
+
 def test_a_line_without_a_gate_says_neither_yes_nor_no(
     bench_of: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
