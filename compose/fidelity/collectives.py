@@ -13,7 +13,7 @@ from compose.engines.docker import DockerEngine
 from compose.fidelity.lab import plan_of, trial_of
 from compose.fidelity.line import Gate, Line
 from compose.fidelity.scenarios import FORM
-from compose.fidelity.training import slowest_step_s, trained
+from compose.fidelity.training import pace_s, trained
 from compose.run import admitted
 from services.errors import HostError
 from services.scenario import AUTO
@@ -40,7 +40,7 @@ SIZES = {"1 MB": Size(250, 0.10, 4), "10 MB": Size(2500, 0.05, 8)}
 
 
 class Stepped(NamedTuple):
-    """A collective among some ranks, and the steps of its slowest worker over the closed form, of every trial."""
+    """A collective among some ranks, and the pace of its steps over the closed form, of every trial."""
 
     kind: str
     ranks: int
@@ -129,7 +129,7 @@ def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size)
     (demand,) = admission.demands  # of the one strategy
     plan = plan_of(trial, engine, _dilation(demand, size.closer), admission.alpha_s)
     with trained(engine, plan) as folder:
-        return Stepped(kind, ranks, plan.predicted.step_s, (slowest_step_s(folder, plan) / plan.predicted.step_s,))
+        return Stepped(kind, ranks, plan.predicted.step_s, (pace_s(folder, plan) / plan.predicted.step_s,))
 
 
 def _dilation(demand: Demand, closer: float) -> float:

@@ -2,8 +2,10 @@
 
 import json
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -52,6 +54,17 @@ def slowest_step_s(folder: Path, plan: Plan) -> float:
         [float(row["step_s"]) for row in _rows(folder, node.name) if row["step"]] for node in plan.of_role("worker")
     )
     return max(map(median, each))
+
+
+def pace_s(folder: Path, plan: Plan) -> float:
+    """The median step where all wait for each other: from the end of one to the end of the next, of whoever is last.
+
+    Who begins a step late and ends it early, and does the opposite in the next, goes no slower than all do.
+    """
+    ends: defaultdict[int, float] = defaultdict(float)  # by step
+    for row in steps(folder, plan):
+        ends[int(row["step"])] = max(ends[int(row["step"])], float(row["start_s"]) + float(row["step_s"]))
+    return median(after - before for before, after in pairwise(ends[step] for step in sorted(ends)))
 
 
 def steps(folder: Path, plan: Plan) -> list[dict[str, Any]]:

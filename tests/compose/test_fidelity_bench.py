@@ -10,7 +10,7 @@ import pytest
 
 from compose.capacity import Fingerprint
 from compose.fidelity import __main__ as bench
-from compose.fidelity import collectives
+from compose.fidelity import collectives, training
 from compose.fidelity.line import Gate, Line, Outcome
 from compose.fidelity.origin import Origin
 from services.errors import HostError
@@ -200,6 +200,18 @@ def test_a_collective_out_of_its_gate_is_measured_three_times_and_all_of_it_is_t
     assert str(collectives._near(lambda: _trial(next(left)), 0.05)) == told
     assert list(left) == []
     assert rests == [collectives.REST_S] * outcomes.count(FAILS)
+
+
+def test_who_is_early_and_late_in_turns_goes_at_the_pace_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks of a ring can do so for ever: of either the median step is 10 or 12, and all take 10."""
+    rows = [
+        {"step": step, "start_s": 10.0 * step + early, "step_s": 10.0 + after - early}
+        for step in range(4)
+        for early, after in ((2.0 * (step % 2), 2.0 * (1 - step % 2)), (2.0 * (1 - step % 2), 2.0 * (step % 2)))
+    ]
+    monkeypatch.setattr(training, "steps", lambda *_: rows)
+
+    assert training.pace_s(Path(), None) == 10.0  # type: ignore[arg-type]
 
 
 def test_a_trial_that_fails_again_and_again_fails_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
