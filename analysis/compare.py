@@ -6,9 +6,10 @@ from pathlib import Path
 from analysis.checks.verdict import worst_level
 from analysis.examine import examine_run
 from analysis.folder import RunFolder
+from analysis.missing import unreadable
 from analysis.result import Group, on_shared_seeds
 from analysis.summary import Summary
-from analysis.wording import NONE, number
+from analysis.wording import NONE, counted, number, workers
 
 HEADER = (
     "strategy",
@@ -38,10 +39,19 @@ def read(run_folder: Path) -> Summary:
 def text(old: Summary, new: Summary) -> str:
     """The table of two runs that have been read."""
     heading = f"before: {old.scenario} {old.run} ({old.verdict})\nafter:  {new.scenario} {new.run} ({new.verdict})\n"
-    alone = {_kind(group) for group in new.groups} ^ {_kind(group) for group in old.groups}
-    footer = f"\nonly in one of them: {', '.join(sorted(' '.join(map(str, kind)) for kind in alone))}" if alone else ""
+    footer = "".join([_alone("before", old, new), _alone("after", new, old)])
     shared = rows(old, new)
     return f"{heading}\n{text_table([HEADER, *shared]) if shared else NOTHING}{footer}"
+
+
+def _alone(name: str, run: Summary, other: Summary) -> str:
+    """What only one of them can compare, and what it can't read and might have in common with the other."""
+    theirs = {_kind(group) for group in other.groups}
+    kinds = [_kind(group) for group in run.groups if _kind(group) not in theirs]
+    told = ", ".join(f"{' '.join(filter(None, kind[:2]))} on {workers(kind[2])}" for kind in kinds)
+    lost = unreadable(other)
+    unread = f"; of the other {counted(lost, 'trial')} can't be read" if lost else ""
+    return f"\nin the run {name} alone: {told}{unread}" if told else ""
 
 
 def rows(old: Summary, new: Summary) -> list[tuple[str, ...]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from analysis.damage import Damage
 from analysis.exports import EXPORTERS, Exporter
+from analysis.exports.believed import Believed
 from analysis.exports.sound import read_sound
 from analysis.folder import RunFolder
 from services.errors import HostError, UserError
@@ -18,6 +19,7 @@ class Exported:
     path: Path
     damage: tuple[Damage, ...]  # of the run's own files
     left_out: tuple[str, ...]  # what the tool has no place for
+    doubted: tuple[str, ...] = ()  # trials that are in it and should not be believed, with the reasons
 
 
 def export(run: Path, kind: str, out: Path | None = None) -> Exported:
@@ -47,7 +49,9 @@ def export(run: Path, kind: str, out: Path | None = None) -> Exported:
         raise HostError(_remedy(exporter, missing)) from missing
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return Exported(target, table.damage, left_out)
+    verdicts = [Believed.of(trial) for trial in table.trials if not trial.unreadable]  # of those, damage tells
+    doubted = tuple(f"{verdict.trial}: {verdict}" for verdict in verdicts if not verdict.is_valid)
+    return Exported(target, table.damage, left_out, doubted)
 
 
 def named(kind: str) -> Exporter:

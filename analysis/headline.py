@@ -13,6 +13,7 @@ from analysis.checks.verdict import Level
 from analysis.conditions import effects, finding, ladders
 from analysis.metrics.comparison import Difference, difference_of
 from analysis.metrics.speedup import Point
+from analysis.missing import total, unreadable
 from analysis.result import Group, Of, basis
 from analysis.statistics.guard import CHANCE
 from analysis.summary import Summary
@@ -110,6 +111,8 @@ def headline(summary: Summary) -> list[str]:
     told += [foretold(grown)] if (grown := [curve for curve in summary.curves if curve.foretold]) else []
     told += [_published(each, summary) for each in summary.published]
     said = [each for place, each in enumerate(told) if in_new(each, told[:place])]
+    if lost := unreadable(summary):
+        said[0] = f"with {lost} of {total(summary)} trials unreadable, {said[0]}"  # the winner may be among them
     return [f"{sentence(each).removesuffix('.')}." for each in (*said, _trust(summary)) if each]
 
 

@@ -17,6 +17,11 @@ def total(summary: Summary) -> int:
     return len(summary.trials) + len(_unread(summary)) + len(summary.not_run)
 
 
+def unreadable(summary: Summary) -> int:
+    """How many trials have records that can't be trusted to tell all."""
+    return _reasons(summary)["unreadable"]
+
+
 def _not_run(summary: Summary) -> str:
     count = len(summary.not_run)
     if not count:

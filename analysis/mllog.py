@@ -92,7 +92,7 @@ def _event(number: int, line: str) -> Event | Broken:
     try:
         fields, finite = _loaded(text)
     except ValueError as error:
-        return Broken(number, "cut off in the middle" if not text.endswith("}") else f"no JSON: {error}")
+        return Broken(number, "cut off in the middle" if _is_begun(text) else f"no JSON: {error}")
     try:
         event = Event(
             namespace=str(fields.get("namespace") or ""),
@@ -108,6 +108,15 @@ def _event(number: int, line: str) -> Event | Broken:
     except (KeyError, ValueError, TypeError, AttributeError):
         return Broken(number, "no event: an object with a key and with time_ms, a number, is one")
     return _sound(event)
+
+
+def _is_begun(text: str) -> bool:
+    """Whether an object begins here and does not end."""
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except ValueError:
+        return text.startswith("{") and not text.endswith("}")
+    return False
 
 
 def _held(value: Any) -> Any:

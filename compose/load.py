@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -37,10 +38,15 @@ def load(path: Path, settings: Mapping[str, str] | None = None, engine: str | No
 
 def find(name: str) -> Path:
     """The file of a scenario: a path, or the bare name of a shipped one. Raises UserError with the names there are."""
-    path = Path(name) if name.endswith((".yaml", ".yml")) else SHIPPED / f"{name}.yaml"
+    is_path = name.endswith((".yaml", ".yml"))
+    path = Path(name) if is_path else SHIPPED / f"{name}.yaml"
     if path.is_file():
         return path
-    raise UserError(f"there is no scenario {name}; shipped are {', '.join(file.stem for file in shipped())}")
+    if is_path:
+        raise UserError(f"{name}: there is no such file")
+    names = [file.stem for file in shipped()]
+    close = "".join(f"; did you mean {each}?" for each in get_close_matches(name, names, n=1))
+    raise UserError(f"there is no scenario {name}; shipped are {', '.join(names)}{close}")
 
 
 def shipped() -> list[Path]:

@@ -169,6 +169,8 @@ def compare(
     from analysis.comparison.page import write
 
     series = published(mlperf or ())
+    if len(runs) + len(series) == 1:
+        raise UserError(f"{runs[0]}: compare it with another run, or with public results: --mlperf bert")
     compared = read(runs)
     for later in compared[1:]:
         typer.echo(f"{text(compared[0].summary, later.summary)}\n")
@@ -187,7 +189,7 @@ def export(
     from analysis.export import export as export_run
 
     done = export_run(run, to, out)
-    for doubt in (*done.damage, *done.left_out):
+    for doubt in (*done.damage, *done.doubted, *done.left_out):
         typer.echo(f"  {doubt}", err=True)
     typer.echo(done.path)
 

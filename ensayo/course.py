@@ -6,29 +6,25 @@ from typing import Any, Self
 
 from services.plan import Plan
 
-TOLD_BY = {"train_loss": "loss", "eval_metrics": "metrics"}  # key of an event -> what its value is
-
 
 @dataclass(frozen=True)
 class Pace:
     """What the coordinator has logged about one trial; times in virtual milliseconds."""
 
     samples: int = 0
-    loss: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)  # on held-out samples
     since_ms: float | None = None
     until_ms: float | None = None
 
     def after(self, event: Mapping[str, Any]) -> Self:
         """What is known after one more event."""
         metadata = event.get("metadata") or {}
-        known = {TOLD_BY[event["key"]]: event["value"]} if event["key"] in TOLD_BY else {}
         return replace(
             self,
             samples=max(self.samples, metadata.get("samples_count", 0)),
             since_ms=event["time_ms"] if event["key"] == "run_start" else self.since_ms,
             until_ms=event["time_ms"],
-            **known,
+            metrics=event["value"] if event["key"] == "eval_metrics" else self.metrics,
         )
 
     @property
@@ -40,8 +36,10 @@ class Pace:
 
     def __str__(self) -> str:
         parts = (
-            f"loss {self.loss:.4g}" if self.loss is not None else "",
-            *(f"{name} {value:.4g}" for name, value in self.metrics.items() if name != "loss"),
+            *(
+                f"{name} {value:.4g}"
+                for name, value in sorted(self.metrics.items(), key=lambda each: each[0] != "loss")
+            ),
             f"{self.samples_per_s:,.0f} samples/s" if self.samples_per_s else "",
         )
         return ", ".join(part for part in parts if part)

@@ -183,8 +183,8 @@ class Scenario(Record):
         document = self.encode()
         for name, axis in self.sweep.items():
             yield from (Conflict(("sweep", name), why) for path in axis.sets(name) if (why := missing(path, document)))
-            if not all(is_count(value) for value in axis.tries(name, WORKERS)):
-                yield Conflict(("sweep", name), "workers are whole numbers from 1")
+            if odd := [value for value in axis.tries(name, WORKERS) if not is_count(value)]:
+                yield Conflict(("sweep", name), f"workers are whole numbers from 1, not {odd[0]!r}")
 
     def _strangers(self) -> Iterator[Conflict]:
         """Nodes that are named and are not there, however many the sweep makes of them."""

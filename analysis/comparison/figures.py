@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isclose, isfinite
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,11 +15,12 @@ from analysis.figures.base import Drawing
 from analysis.figures.style import BASELINE, COLOURS, LINES, MARKERS, canvas, entitle, from_zero, key_rows, styled
 from analysis.result import TIMES, TrialResult
 from analysis.table import TrialTable
-from analysis.wording import number, sentence, share
+from analysis.wording import number, sentence, share, workers
 
 LINE_WORDS = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
 MOST_POINTS = 400  # of a loss curve: more than a page has pixels for is thinned out
 ROOM_IN = 4.2
+ALIKE = 1e-6  # of two values: what sums in another order may differ by
 
 
 @dataclass(frozen=True)
@@ -225,9 +226,9 @@ def _growth(overlay: Overlay) -> str:
         return _largest(public)
     times, at = _shared(own)
     name = max(at, key=lambda each: at[each].factors.speedup)
-    told = f"{name} grows most: {number(at[name].factors.speedup)} times on {at[name].workers}"
+    told = f"{name} grows most: {number(at[name].factors.speedup)} times as fast on {workers(at[name].workers)}"
     if len(own) > 1:
-        told = f"on {times:g} times its base's workers {told}" if times else f"no size is shared: {_largest(own)}"
+        told = f"at {times:g} times the workers of its base {told}" if times else f"no size is shared: {_largest(own)}"
     return f"Of the runs, {told}; {_largest(public)}" if public else sentence(told)
 
 
@@ -281,8 +282,11 @@ def _ranked(overlay: Overlay, values: dict[str, float], best: Callable[[str, str
     least = {name.partition(" ")[0]: name for name in sorted(values, key=lambda each: -values[each])}
     differs = differing([run for run in overlay.runs if run.letter in least])
     if not differs:
-        name = min(values, key=lambda each: values[each])
-        return best(name, number(values[name]))
+        first = min(values, key=lambda each: values[each])
+        alike = [name for name in values if isclose(values[name], values[first], rel_tol=ALIKE)]
+        if len(alike) > 1:
+            return sentence(f"{what}: {number(values[first])}, of {', '.join(alike)} alike")
+        return best(first, number(values[first]))
     told = ", ".join(
         f"{each} {number(values[name])} ({name.partition(' ')[2]})" for each, name in sorted(least.items())
     )

@@ -1,6 +1,7 @@
 """Runs, written for other tools. One exporter per file; `AnyExporter` is the registry that the command line shows.
 
 base         what an exporter is
+believed     may an exported trial be believed?
 sound        which trials can be read, and what is wrong with the others
 activities   steps, cut into what a worker did from when to when
 system       MLCommons' description of a system

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 from analysis import record
 from analysis.exports.base import Exporter
+from analysis.exports.believed import Believed
 from analysis.exports.system import describe
 from analysis.mllog import Log
 from analysis.mlperf import RULES
@@ -32,7 +33,8 @@ class Mlperf(Exporter):
     def write(self, run: RunTable, out: Path) -> Iterator[str]:
         shutil.copyfile(RULES, out / "rules.yaml")
         for name, repeats in systems(run).items():
-            text = json.dumps(describe(run.folder.manifest, repeats[0].plan, name), indent=2)
+            results = [Believed.of(trial) for trial in repeats]
+            text = json.dumps(describe(run.folder.manifest, repeats[0].plan, name, results), indent=2)
             _write(out / ORG / "systems" / f"{name}.json", f"{text}\n")
             for number, trial in enumerate(repeats):
                 yield from _result(run, trial, out / ORG / "results" / name, number)

@@ -3,9 +3,10 @@
 What is emulated is called emulated; what was not recorded says so. Every value is a string, as the checker wants.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.exports.believed import Believed
 from analysis.plan import Node, PlanView
 from analysis.wording import quantity
 
@@ -13,13 +14,16 @@ STATUS = "Research, Development, or Internal (RDI)"  # one of the four phrases t
 UNRECORDED, NONE = "not recorded", "N/A"
 
 
-def describe(manifest: dict[str, Any], plan: PlanView, name: str) -> dict[str, str]:
+def describe(manifest: dict[str, Any], plan: PlanView, name: str, results: Sequence[Believed] = ()) -> dict[str, str]:
     """All fields, in the checker's order. The host is real, what it emulates stands under accelerator and networking.
+
+    The notes name those of the `results`, in the order of their numbers, that may not be believed.
 
     No value but the status has a comma: the checker makes lines of CSV of them without quoting.
     """
     host = _host(manifest.get("host") or {})
     fields = {**_who(plan, name), **host, **_emulated(manifest, plan), **_software(manifest)}
+    fields["hw_notes"] += "".join(f"; result_{k}: {each}" for k, each in enumerate(results) if not each.is_valid)
     fields["sw_notes"] = f"strategy {plan.label} ({plan.strategy.get('kind', UNRECORDED)}); {plan.servers} servers"
     return {key: value if key == "status" else value.replace(",", ";") for key, value in fields.items()}
 

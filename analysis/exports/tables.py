@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from analysis.exports.base import Exporter
+from analysis.exports.believed import Believed
 from analysis.metrics.happened import happened
 from analysis.table import RunTable, TrialTable
 
@@ -35,12 +36,13 @@ class Csv(Exporter):
 
 def _trial(trial: TrialTable) -> dict[str, object]:
     """One row; swept keys are columns of their own."""
-    planned = trial.plan
+    planned, verdict = trial.plan, Believed.of(trial)
     facts = {
         "trial": planned.trial, "strategy": planned.label, "workers": planned.workers, "servers": planned.servers,
         "repeat": planned.repeat, "seed": planned.seed, "batch": planned.batch, "engine": planned.engine,
         "dilation": planned.dilation, "status": trial.status.get("status"), "seconds": trial.seconds,
-        "reason": trial.stop.get("reason"), "params_sha256": trial.params_sha256,
+        "reason": trial.stop.get("reason"), "params_sha256": trial.params_sha256, "verdict": verdict.level,
+        "verdict_reasons": "; ".join(verdict.reasons),
     }  # fmt: skip
     return facts | {key: value for key, value in planned.labels.items() if key not in facts}
 

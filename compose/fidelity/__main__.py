@@ -53,7 +53,7 @@ def main() -> int:
         for name in wanted:
             if asked.again or _is_due(outcomes.get(name), here, named=bool(named)):
                 outcomes[name] = _measure(name, ROWS[name], engine, max(asked.rounds, FEWEST_ROUNDS))
-                _save(asked.state, outcomes.values())
+                _save(asked.state, _updated(_read(asked.state), [outcomes[name]]).values())
     found = [outcomes[name] for name in ROWS if name in outcomes]
     sys.stdout.write(f"{_text(found, here)}\n")
     if asked.write:
@@ -78,8 +78,7 @@ class Telling:
 
 def write(page: Path, machine: str, found: Sequence[Outcome], here: Origin) -> None:
     """A page of what this host has finished, and of all else that the page has held so far."""
-    before = _read(page.with_suffix(".json"))
-    rows = before | {each.row: each for each in found if not (each.failed and each.row in before)}
+    rows = _updated(_read(page.with_suffix(".json")), found)
     outcomes = [rows[name] for name in ROWS if name in rows]
     head = _head(machine, outcomes, here)
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -153,6 +152,12 @@ def _read(state: Path) -> dict[str, Outcome]:
     except (OSError, ValueError):
         return {}
     return {outcome.row: outcome for outcome in found}
+
+
+def _updated(before: Mapping[str, Outcome], found: Iterable[Outcome]) -> dict[str, Outcome]:
+    """What is known now; a row that failed takes the place of none that was finished."""
+    finished = {row for row, each in before.items() if not each.failed}
+    return {**before, **{each.row: each for each in found if not (each.failed and each.row in finished)}}
 
 
 def _save(path: Path, outcomes: Iterable[Outcome]) -> None:

@@ -262,7 +262,8 @@ class Desk:
             parameters = b"".join(final.parameters for final in held)
             digest = hashlib.sha256(parameters).hexdigest()
             vector, epoch = np.frombuffer(parameters, self.plan.dtype), self._epochs_in(samples)
-            found = await self._measure(vector, epoch, samples, steps)
+            passed = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
+            found = await self._measure(vector, epoch, samples, passed)
             await self._act(self.machine.concluded(epoch, steps, found))
         self.log.point("params_sha256", digest, samples_count=samples, step=steps)
         missed = self.plan.target is not None and not self._best_reached

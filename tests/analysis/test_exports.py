@@ -23,7 +23,7 @@ from analysis.exports.hta import Hta
 from analysis.exports.mlperf import system_name
 from analysis.exports.sound import read_sound
 from analysis.exports.system import describe
-from analysis.folder import RunFolder
+from analysis.folder import RunFolder, read_json
 from analysis.mlperf.folders import read_folder
 from analysis.plan import PlanView
 from analysis.table import RunTable, TrialTable, read_run
@@ -94,6 +94,25 @@ def test_a_description_is_accepted_by_mlcommons_checker(make_run: MakeRun, tmp_p
         valid, name, before, _ = check_system_desc(str(path), "training", "6.1.0")
         assert (valid, name) == (True, path.stem)
         assert before.count(",") == 7  # the checker doesn't quote: a comma in a value is another column
+
+
+def test_exports_say_which_trials_are_not_to_be_believed(make_run: MakeRun, tmp_path: Path) -> None:
+    """An invalid trial would otherwise be a clean result of somebody else's tool."""
+    run = make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False)
+    status = run.trials[1].status
+    status.write_text(json.dumps(read_json(status) | {"exit_codes": {"worker-0": 1}}))
+
+    tables, results = (export(run.path, kind, tmp_path / kind) for kind in ("csv", "mlperf"))
+
+    for done in (tables, results):
+        (doubt,) = done.doubted
+        assert doubt.startswith(f"{run.trials[1].path.name}: invalid: ")
+    trials = pd.read_csv(tables.path / "trials.csv")
+    assert list(trials["verdict"]) == ["valid", "invalid"]
+    assert str(trials["verdict_reasons"][1]) in doubt
+    notes = read_json(results.path / "ensayo" / "systems" / "ring-w2.json")["hw_notes"]
+    assert notes.partition("; result_1: ")[2] == doubt.partition(": ")[2].replace(",", ";")
+    assert "result_0" not in notes
 
 
 def test_a_description_without_a_field_is_refused(make_run: MakeRun, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import compare
 from analysis.comparison.alike import differing
-from analysis.comparison.figures import Overlay, efficiency, loss, speedup, to_target
+from analysis.comparison.figures import Overlay, _lowest, efficiency, loss, speedup, to_target
 from analysis.comparison.lines import Compared, letter, lines, published, read
 from analysis.comparison.page import write
 from analysis.examine import examine_run
@@ -111,6 +111,33 @@ def test_efficiency_is_ranked_on_a_size_that_all_have(runs: list[Compared], wide
     two = drawing.data[drawing.data["workers"] == 2]
     best = two.sort_values("efficiency", ascending=False, kind="stable")["line"].iloc[0]
     assert drawing.title.startswith(f"On 2 times its base's workers {best} keeps most efficiency")
+
+
+def test_of_equals_none_is_the_best(runs: list[Compared]) -> None:
+    """Replicas in lockstep end with the same loss, whoever sums."""
+    names = ("A ring on 2", "A ps_bsp on 2", "B ps_asp on 2")
+    overlay = Overlay(runs, lines(runs))
+
+    assert _lowest(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
+        "Lowest loss at the end: 0.250, of A ring on 2, A ps_bsp on 2 alike"
+    )
+    assert _lowest(overlay, dict(zip(names, (0.25, 0.2, 0.5), strict=True))) == (
+        "A ps_bsp on 2 ends with the lowest loss, 0.200"
+    )
+
+
+def test_what_one_run_alone_has_is_told_with_the_run_and_why(runs: list[Compared]) -> None:
+    """Ring may be among what the other can't read."""
+    whole = runs[0].summary
+    lost = [trial for trial in whole.trials if trial.strategy == "ring"]
+    rest = [trial for trial in whole.trials if trial.strategy != "ring"]
+    damaged = replace(whole, trials=rest, damage=[f"trials/{trial.id}/plan.json: missing" for trial in lost])
+    told = ", ".join(f"ring on {workers}" for workers in ("1 worker", "2 workers"))
+
+    assert compare.text(whole, replace(whole, trials=rest)).endswith(f"\nin the run before alone: {told}")
+    assert compare.text(damaged, whole).endswith(
+        f"\nin the run after alone: {told}; of the other {len(lost)} trials can't be read"
+    )
 
 
 def test_times_and_losses_of_other_tasks_or_clusters_are_not_ranked(runs: list[Compared], other: Compared) -> None:

@@ -124,6 +124,18 @@ def test_the_table_says_which_rows_are_of_other_code(
     assert "Not measured by the code of abcdef0: older;" in printed
 
 
+def test_a_row_that_fails_takes_the_place_of_none_that_was_finished(
+    bench_of: Callable[..., int], tmp_path: Path
+) -> None:
+    """Half an hour was measured for it once."""
+    rows = dict.fromkeys(("done", "failed"), lambda *_: (_ for _ in ()).throw(HostError("slow links")))
+
+    assert bench_of(rows, "--again", known=[outcome("done"), outcome("failed", failed="engine away")]) == 1
+
+    kept = {each["row"]: each["failed"] for each in json.loads((tmp_path / "state.json").read_text())}
+    assert kept == {"done": "", "failed": "HostError: slow links"}
+
+
 def test_a_page_keeps_what_another_host_has_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A new kernel would otherwise empty it, and a row that fails would take the place of one that did not."""
     page = tmp_path / "fidelity.md"

@@ -55,7 +55,7 @@ def test_the_pace_is_samples_by_virtual_time_since_training_began(plans: list[Pl
     course.hear(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
 
     assert course.step == 1
-    assert str(course.pace) == "loss 1.5, accuracy 0.5, 1,438 samples/s"
+    assert str(course.pace) == "loss 2, accuracy 0.5, 1,438 samples/s"
 
 
 def test_time_left_grows_from_what_this_trial_and_the_ended_ones_took(plans: list[Plan]) -> None:

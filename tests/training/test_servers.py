@@ -375,6 +375,23 @@ def test_the_centre_of_elastic_workers_learns_what_they_learn(rehearse: Rehearse
     assert stop["metadata"]["samples_count"] == samples >= 10 * done.plan.train_samples
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_last_evaluation_out_of_lockstep_counts_the_steps_that_its_samples_make(
+    rehearse: Rehearse, workers: int
+) -> None:
+    """Servers count updates, of which several workers make more than the budget has steps."""
+    done = rehearse({"kind": "parameter_server", "synchrony": {"kind": "asp"}}, workers, cluster=LINKS, epochs=4)
+
+    told = [event["metadata"] for event in done.events("coordinator", "eval_metrics")]
+    steps = [each["step"] for each in told]
+    assert steps == sorted(steps)
+    assert steps[-1] == pytest.approx(
+        told[-1]["samples_count"] * done.plan.steps_per_epoch / done.plan.train_samples, abs=1
+    )
+    assert done.plan.steps <= steps[-1] <= done.plan.steps + workers
+    assert (done.events("coordinator", "run_stop")[-1]["metadata"]["step"] > done.plan.steps + workers) == (workers > 1)
+
+
 @pytest.mark.parametrize("cluster", [{}, JITTER, SLOW], ids=["equal", "jitter", "slow"])
 @pytest.mark.parametrize("synchrony", ["bsp", "asp"])
 @pytest.mark.parametrize("period", [16, 64])
