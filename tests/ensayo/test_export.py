@@ -1,5 +1,6 @@
 """`ensayo export`: what it says, and whether MLCommons' checker accepts the logs of every engine."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -91,7 +92,8 @@ def test_mlcommons_checker_accepts_the_quickstart_of_every_engine(
     done = CliRunner().invoke(cli.app, ["export", str(run), "--to", "mlperf", "--out", str(out)])
 
     results = sorted(out.glob("ensayo/results/*/*/result_*.txt"))
-    assert (done.stderr, len(results)) == ("", 3)
+    said = [line for line in done.stderr.splitlines() if not re.search(": (degraded|invalid): ", line)]
+    assert (said, len(results)) == ([], 3)  # of a busy host, the verdicts are told
     for result in results:
         program = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--config", str(out / "rules.yaml")]
         log = ["--log_output", str(tmp_path / "checker.log")]
