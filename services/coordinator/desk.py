@@ -264,7 +264,7 @@ class Desk:
             vector, epoch = np.frombuffer(parameters, self.plan.dtype), self._epochs_in(samples)
             passed = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
             found = await self._measure(vector, epoch, samples, passed)
-            await self._act(self.machine.concluded(epoch, steps, found))
+            await self._act(self.machine.concluded(epoch, passed, found))
         self.log.point("params_sha256", digest, samples_count=samples, step=steps)
         missed = self.plan.target is not None and not self._best_reached
         self.log.end(
