@@ -1,6 +1,6 @@
 """Overlays: speedup, efficiency, time to target, loss against time; a colour per line, a line style per source."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose, isfinite
 
@@ -225,8 +225,9 @@ def _growth(overlay: Overlay) -> str:
     if not own:
         return _largest(public)
     times, at = _shared(own)
-    name = max(at, key=lambda each: at[each].factors.speedup)
-    told = f"{name} grows most: {number(at[name].factors.speedup)} times as fast on {workers(at[name].workers)}"
+    speedups = {name: size.factors.speedup for name, size in at.items()}
+    name, names = _all_of(speedups, max(speedups.values()), "grow")
+    told = f"{names} most: {number(speedups[name])} times as fast on {workers(at[name].workers)}"
     if len(own) > 1:
         told = f"at {times:g} times the workers of its base {told}" if times else f"no size is shared: {_largest(own)}"
     return f"Of the runs, {told}; {_largest(public)}" if public else sentence(told)
@@ -244,11 +245,12 @@ def _kept(overlay: Overlay) -> str:
     lines = overlay.own or list(overlay.lines)
     times, at = _shared(lines)
     if times:
-        name = max(at, key=lambda each: at[each].factors.efficiency)
-        kept = f"{share(at[name].factors.efficiency)} on {at[name].workers}"
+        efficiencies = {name: size.factors.efficiency for name, size in at.items()}
+        name, names = _all_of(efficiencies, max(efficiencies.values()), "keep")
+        kept = f"{share(efficiencies[name])} on {at[name].workers}"
         if len(lines) == 1:
-            return f"{name} keeps an efficiency of {kept}"
-        return f"On {times:g} times its base's workers {name} keeps most efficiency: {kept}"
+            return f"{names} an efficiency of {kept}"
+        return f"At {times:g} times the workers of its base {names} most efficiency: {kept}"
     told = [f"{line.name} {share(line.sizes[-1].factors.efficiency)} on {line.sizes[-1].workers}" for line in lines]
     return f"No size is shared; efficiency at the largest: {', '.join(told)}"
 
@@ -267,7 +269,7 @@ def _first(overlay: Overlay, times: dict[tuple[str, int], float]) -> str:
         overlay,
         {f"{name} on {workers}": seconds for (name, workers), seconds in times.items()},
         lambda name, value: f"{name} reaches the target first, in {value} s",
-        "seconds to the target",
+        "fewest seconds to the target",
     )
 
 
@@ -282,15 +284,26 @@ def _ranked(overlay: Overlay, values: dict[str, float], best: Callable[[str, str
     least = {name.partition(" ")[0]: name for name in sorted(values, key=lambda each: -values[each])}
     differs = differing([run for run in overlay.runs if run.letter in least])
     if not differs:
-        first = min(values, key=lambda each: values[each])
-        alike = [name for name in values if isclose(values[name], values[first], rel_tol=ALIKE)]
-        if len(alike) > 1:
-            return sentence(f"{what}: {number(values[first])}, of {', '.join(alike)} alike")
-        return best(first, number(values[first]))
+        least_of_all = min(values.values())
+        first, *others = _alike(values, least_of_all)
+        if others:
+            return sentence(f"{what}: {number(least_of_all)}, of {', '.join((first, *others))} alike")
+        return best(first, number(least_of_all))
     told = ", ".join(
         f"{each} {number(values[name])} ({name.partition(' ')[2]})" for each, name in sorted(least.items())
     )
     return f"Runs differ in {' and '.join(differs)}, so this is no ranking; {what}: {told}"
+
+
+def _all_of(values: Mapping[str, float], value: float, verb: str) -> tuple[str, str]:
+    """One of those that have this value, and all of them with the verb: equals are not ranked."""
+    names = _alike(values, value)
+    return names[0], f"{' and '.join(names)} {verb}{'s' * (len(names) == 1)}"
+
+
+def _alike(values: Mapping[str, float], value: float) -> list[str]:
+    """The names of what has this value."""
+    return [name for name, each in values.items() if isclose(each, value, rel_tol=ALIKE)]
 
 
 def _bases(overlay: Overlay) -> str:
