@@ -62,7 +62,7 @@ bench: $(ready) ## measure this machine: codec, predicted steps, start-up of eng
 	$(bin)/python -m compose.bench $(ARGS)
 
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
-	$(bin)/python -m compose.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
+	$(bin)/python -m ensayo.bench_fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 # gloo comes with PyTorch, in an environment of its own and only when asked for.
 bench-transport: $(ready) ## compare the data planes with gloo and the links' bound [ROWS=unshaped,pair TORCH=1 ARGS='--write "my machine"']

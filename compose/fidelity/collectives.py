@@ -13,7 +13,7 @@ from compose.engines.docker import DockerEngine
 from compose.fidelity.lab import plan_of, trial_of
 from compose.fidelity.line import Gate, Line
 from compose.fidelity.scenarios import FORM
-from compose.fidelity.training import pace_s, trained
+from compose.fidelity.training import Doubts, pace_s, trained
 from compose.run import admitted
 from services.errors import HostError
 from services.scenario import AUTO
@@ -23,7 +23,7 @@ KINDS = ("ring", "reduce_to_one", "tree", "double_tree", "recursive_doubling", "
 TWO_LEVELS = ("hierarchical", "hierarchical_copy")  # in pairs, from four ranks on
 STEPS, OUTPUTS, APART = 4, 250, 1.10
 AGAIN = 2  # more trials of what is out of its gate
-TRIES, REST_S = 3, 20.0  # of a trial that fails: who else uses a host may do so for a while
+TRIES, REST_S = 3, 20.0  # of a trial that is not valid: who else uses a host may do so for a while
 
 
 class Size(NamedTuple):
@@ -46,7 +46,8 @@ class Stepped(NamedTuple):
     ranks: int
     predicted_s: float  # virtual
     ratios: tuple[float, ...]
-    failed: int = 0  # trials that the host did not carry to their end
+    doubts: str = ""  # why a verdict is not valid
+    again: int = 0  # trials that failed, or whose verdict was not valid, and were measured again
 
     @property
     def ratio(self) -> float:
@@ -61,25 +62,26 @@ class Stepped(NamedTuple):
     def __str__(self) -> str:
         """As a row tells it."""
         of = [f"median of {', '.join(f'{each:.3f}' for each in self.ratios)}"] * (len(self.ratios) > 1)
-        notes = "; ".join([*of, *[f"{self.failed} failed"] * (self.failed > 0)])
+        again = [f"{self.again} measured again"] * (self.again > 0)
+        notes = "; ".join([*of, *again, *[f"not valid: {self.doubts}"] * bool(self.doubts)])
         return f"{self.kind} {self.ratio:.3f}" + (f" ({notes})" if notes else "")
 
 
-def collectives_100mbit(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001 - see `_rows`
+def collectives_100mbit(engine: DockerEngine, rounds: int, doubts: Doubts) -> list[Line]:  # noqa: ARG001 - see `_rows`
     """All members of the family, 1 and 10 MB, on links of 100 Mbit/s."""
-    return list(_rows(engine, "100mbit"))
+    return list(_rows(engine, "100mbit", doubts))
 
 
-def collectives_1gbit(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001
+def collectives_1gbit(engine: DockerEngine, rounds: int, doubts: Doubts) -> list[Line]:  # noqa: ARG001
     """The same on links of 1 Gbit/s."""
-    return list(_rows(engine, "1gbit"))
+    return list(_rows(engine, "1gbit", doubts))
 
 
-def _rows(engine: DockerEngine, rate: str) -> Iterator[Line]:
+def _rows(engine: DockerEngine, rate: str, doubts: Doubts) -> Iterator[Line]:
     """A sample is one member among so many ranks, and each has to be near."""
     for name, size in SIZES.items():
         cases = [(kind, ranks) for ranks in RANKS for kind in _kinds(ranks)]
-        found = [_near(partial(_stepped, engine, kind, ranks, rate, size), size.off) for kind, ranks in cases]
+        found = [_near(partial(_stepped, engine, kind, ranks, rate, size, doubts), size.off) for kind, ranks in cases]
         for ranks in RANKS:
             ratios = tuple(each.ratio for each in found if each.ranks == ranks)
             told = ", ".join(str(each) for each in found if each.ranks == ranks)
@@ -87,6 +89,9 @@ def _rows(engine: DockerEngine, rate: str) -> Iterator[Line]:
             yield Line(what=what, unit="ratio", declared=1.0, samples=ratios, gate=Gate(each_off=size.off))
         what = f"{name} at {rate}: pairs of collectives that the forms rank, a tenth apart, otherwise than containers"
         yield Line(what=what, unit="pairs", declared=0.0, samples=(float(_wrong(found)),), gate=Gate(at_most=0.0))
+        what = f"{name} at {rate}: collectives with a trial whose verdict is not valid"
+        doubted = float(sum(bool(each.doubts) for each in found))
+        yield Line(what=what, unit="of " + str(len(found)), declared=0.0, samples=(doubted,), gate=Gate(at_most=0.0))
 
 
 def _kinds(ranks: int) -> Sequence[str]:
@@ -101,22 +106,30 @@ def _near(measure: Callable[[], Stepped], off: float) -> Stepped:
     """
     first = _tried(measure)
     found = [first] if abs(first.ratio - 1) <= off else [first, *(_tried(measure) for _ in range(AGAIN))]
-    ratios = tuple(each.ratio for each in found)
-    return first._replace(ratios=ratios, failed=sum(each.failed for each in found))
+    return first._replace(
+        ratios=tuple(each.ratio for each in found),
+        doubts="; ".join(filter(None, (each.doubts for each in found))),
+        again=sum(each.again for each in found),
+    )
 
 
 def _tried(measure: Callable[[], Stepped]) -> Stepped:
-    """The first trial that succeeds; mostly it is a probe that finds links slow while others use the host."""
-    for failed in range(TRIES - 1):
+    """The first trial whose verdict is valid, or the last one; mostly links are slow while others use the host."""
+    for again in range(TRIES - 1):
         try:
-            return measure()._replace(failed=failed)
+            found = measure()
         except HostError as error:
-            sys.stderr.write(f"measured again: {error}\n")
-            time.sleep(REST_S)
-    return measure()._replace(failed=TRIES - 1)
+            why = str(error)
+        else:
+            if not found.doubts:
+                return found._replace(again=again)
+            why = found.doubts
+        sys.stderr.write(f"measured again: {why}\n")
+        time.sleep(REST_S)
+    return measure()._replace(again=TRIES - 1)
 
 
-def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size) -> Stepped:
+def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size, doubts: Doubts) -> Stepped:
     """A few steps, as slow as admission decides where messages and updates are dearer than they are."""
     collective: dict[str, Any] = {"kind": kind} | ({"size": 2} if kind in TWO_LEVELS else {})
     trial = trial_of(
@@ -129,7 +142,8 @@ def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size)
     (demand,) = admission.demands  # of the one strategy
     plan = plan_of(trial, engine, _dilation(demand, size.closer), admission.alpha_s)
     with trained(engine, plan) as folder:
-        return Stepped(kind, ranks, plan.predicted.step_s, (pace_s(folder, plan) / plan.predicted.step_s,))
+        ratio = pace_s(folder, plan) / plan.predicted.step_s
+        return Stepped(kind, ranks, plan.predicted.step_s, (ratio,), doubts(folder))
 
 
 def _dilation(demand: Demand, closer: float) -> float:

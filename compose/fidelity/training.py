@@ -3,17 +3,19 @@
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from compose.engines.base import Engine
 from compose.supervise import Tail
 from services.errors import HostError
 from services.plan import Plan
+
+Doubts: TypeAlias = Callable[[Path], str]  # a trial's folder -> why its verdict is not valid; empty where it is
 
 
 class Nobody:
@@ -38,6 +40,7 @@ def trained(engine: Engine, plan: Plan) -> Iterator[Path]:
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(plan.model_dump_json())
         status = engine.run(plan, folder, Nobody())
+        (folder / "status.json").write_text(status.model_dump_json())
         if status.status != "success":
             raise HostError(f"{plan.trial}: {status.reason}")
         yield folder

@@ -70,6 +70,17 @@ def test_no_packet_is_much_larger_than_the_credit(rate_bps: float) -> None:
     assert segments(rate_bps) * 1514 <= max(17_000, burst_bytes(rate_bps))
 
 
+@pytest.mark.parametrize("rate_bps", [10e6, 20e6, 100e6, 1e9, 10e9])
+def test_no_packet_lasts_longer_than_the_host_may_be_late(rate_bps: float) -> None:
+    """At 10 Mbit/s one of 16 KB lasts 13 ms; a message of 128 KB was early by a tenth, and its trial invalid."""
+    assert segments(rate_bps) * 1514 * 8 / rate_bps <= 0.001_35
+
+
+def test_a_slow_link_passes_single_packets() -> None:
+    """None is smaller than an MTU, however long it lasts."""
+    assert segments(1e6) == 1
+
+
 def test_the_slowest_rate_on_any_of_its_ways_decides_how_large_packets_are() -> None:
     """A packet crosses the receiver's link, and what lies between, as its sender has made it."""
     fast = {"uplink": "10gbit", "downlink": "10gbit"}

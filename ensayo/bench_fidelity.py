@@ -2,7 +2,8 @@
 
 ROWS=uplinks,incast names some rows; all when absent. What was measured on this host is kept. A row that raised is
 measured again; one that missed its gate, or that other code has measured, when it is named or with --again. A page that
-is written keeps the rows that another host has measured until this one has.
+is written keeps the rows that another host has measured until this one has. It is here because rows of whole trials ask
+for verdicts, which only analysis knows.
 """
 
 import argparse
@@ -11,8 +12,13 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from analysis import fidelity
+from analysis.checks import Level
+from analysis.folder import TrialFolder
+from analysis.table import read_logs, read_trial
 from compose.capacity import Fingerprint
 from compose.engines.docker import DockerEngine
 from compose.fidelity import collectives, devices, links, paced, runs, scenarios
@@ -21,18 +27,32 @@ from compose.fidelity.origin import Origin, origin
 from compose.interrupt import stoppable
 
 ROUNDS, FEWEST_ROUNDS = 5, 5
-RESULTS = Path(__file__).parents[2] / "docs" / "results" / "fidelity.md"
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "fidelity.md"
 STATE = Path("runs") / "fidelity.json"
+
+
+def _doubts(folder: Path) -> str:
+    """Why a trial may not be believed without care; empty where its verdict is valid."""
+    trial = TrialFolder(folder)
+    verdicts = fidelity.judge(read_trial(trial, read_logs(trial))).values()
+    return "; ".join(verdict.reason for verdict in verdicts if verdict.level != Level.VALID)
+
+
 ROWS: Mapping[str, links.Row] = {
-    each.__name__: each
-    for each in (
-        *(links.uplinks, links.downlinks, links.messages, links.incast, links.racks, links.pairs),
-        *(links.round_trips, links.loss),
-        *(devices.quotas, paced.paced),
-        *(runs.events, runs.start, runs.dilation, runs.staleness),
-        *(scenarios.engines_racks, scenarios.engines_incast, scenarios.engines_wan, scenarios.fast_ring),
-        *(collectives.collectives_100mbit, collectives.collectives_1gbit),
-    )
+    **{
+        each.__name__: each
+        for each in (
+            *(links.uplinks, links.downlinks, links.messages, links.incast, links.racks, links.pairs),
+            *(links.round_trips, links.loss),
+            *(devices.quotas, paced.paced),
+            *(runs.events, runs.start, runs.dilation, runs.staleness),
+            *(scenarios.engines_racks, scenarios.engines_incast, scenarios.engines_wan, scenarios.fast_ring),
+        )
+    },
+    **{
+        each.__name__: partial(each, doubts=_doubts)
+        for each in (collectives.collectives_100mbit, collectives.collectives_1gbit)
+    },
 }
 HEAD = ("", "what", "declared", "achieved, median (range)", "error", "gate", "measured")
 
@@ -166,7 +186,7 @@ def _save(path: Path, outcomes: Iterable[Outcome]) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="compose.fidelity", description=__doc__)
+    parser = argparse.ArgumentParser(prog="ensayo.bench_fidelity", description=__doc__)
     parser.add_argument("--rows", default=os.environ.get("ROWS", ""), help="names, with commas between them")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"at least {FEWEST_ROUNDS}")
     parser.add_argument("--state", type=Path, default=STATE, help="where finished rows are kept")
