@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from analysis import fidelity
-from analysis.checks import Level
+from analysis.exports.believed import Believed
 from analysis.folder import TrialFolder
 from analysis.table import read_logs, read_trial
 from compose.capacity import Fingerprint
@@ -34,8 +33,7 @@ STATE = Path("runs") / "fidelity.json"
 def _doubts(folder: Path) -> str:
     """Why a trial may not be believed without care; empty where its verdict is valid."""
     trial = TrialFolder(folder)
-    verdicts = fidelity.judge(read_trial(trial, read_logs(trial))).values()
-    return "; ".join(verdict.reason for verdict in verdicts if verdict.level != Level.VALID)
+    return "; ".join(Believed.of(read_trial(trial, read_logs(trial))).reasons)
 
 
 ROWS: Mapping[str, links.Row] = {

@@ -4,8 +4,8 @@ MTU_BYTES = 1514
 # A credit that is larger than this lets a short message through unshaped; a smaller one starves a fast link, whose
 # timer is not finer. Measured from 10 Mbit/s to 1 Gbit/s.
 BURST_S, SMALLEST_BURST_BYTES = 0.000_12, 2 * 1024
-# Single packets of a fast link would cost the host its cores. 11 of them last as long as this at 100 Mbit/s; where a
-# link is slower, fewer do, and a message is early by no more than that.
+# Single packets of a fast link would cost the host its cores. 11 of them last as long as this at 100 Mbit/s; where no
+# way is as fast, fewer do, and a message is early by no more than that.
 MOST_SEGMENTS, LONGEST_PACKET_S = 11, 0.001_35
 
 
@@ -14,12 +14,12 @@ def burst_bytes(rate_bps: float) -> int:
     return max(SMALLEST_BURST_BYTES, int(rate_bps * BURST_S / 8))
 
 
-def segments(slowest_bps: float) -> int:
-    """Packets of one MTU that TCP may hand to the kernel as one, given the slowest rate on their ways.
+def segments(slowest_bps: float, fastest_bps: float) -> int:
+    """Packets of one MTU that TCP may hand to the kernel as one, given rates of the sender's ways.
 
     HTB lets a packet pass whole as soon as there is any credit, and the kernel hands it up to 64 KiB as one packet: a
-    short message would pass unshaped after a pause. So no more than the credit may travel as one, or what passes in
-    1.35 ms, up to 16 KB.
+    short message would pass unshaped after a pause. So no more than the slowest link's credit may travel as one, or up
+    to 16 KB that pass the fastest way in 1.35 ms.
     """
-    fit = int(slowest_bps * LONGEST_PACKET_S / 8 / MTU_BYTES)
-    return max(1, min(MOST_SEGMENTS, fit), burst_bytes(slowest_bps) // MTU_BYTES)
+    in_time = int(fastest_bps * LONGEST_PACKET_S / 8 / MTU_BYTES)
+    return max(1, min(MOST_SEGMENTS, in_time), burst_bytes(slowest_bps) // MTU_BYTES)

@@ -6,7 +6,7 @@ from math import inf
 from compose.shaping import delays, filters, reading, tree
 from compose.shaping.credit import burst_bytes, segments
 from compose.shaping.rungs import Rungs
-from compose.shaping.state import LinkState, changes_of, loses, members, slowest_bps, state_of
+from compose.shaping.state import LinkState, changes_of, extremes_of, loses, members, state_of
 from compose.shaping.switch import pipes_between
 from services.network import Path
 from services.plan import NodePlan, Plan
@@ -160,8 +160,8 @@ class NodeLink:
         """Packets that TCP may hand over as one; None leaves it to the kernel."""
         if loses(self._plan, self._node) and self._rungs.loss in ("netem", "nfqueue"):
             return SINGLE
-        slowest = slowest_bps(self._plan, self._node)
-        return None if slowest is None else segments(slowest)
+        found = extremes_of(self._plan, self._node)
+        return None if found is None else segments(*found)
 
     def _find(self) -> str:
         return f"dev=$(ip -o -4 addr show to {self._node.place.data.host} | awk '{{print $2}}')"

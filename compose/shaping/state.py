@@ -1,7 +1,7 @@
 """What is a node's link at a moment? The plan's network with the events that are in force, in units of the wall."""
 
 from collections.abc import Iterator, Sequence
-from math import inf
+from typing import NamedTuple
 
 from services.component import Record
 from services.network import Path
@@ -17,6 +17,13 @@ class LinkState(Record):
     downlink_bps: float | None = None
     paths: tuple[Path, ...] = ()  # that end here and delay or lose packets
     apart: tuple[str, ...] = ()  # nodes whose packets don't arrive
+
+
+class Extremes(NamedTuple):
+    """Of the rates at which packets of a node may travel; wall."""
+
+    slowest_bps: float  # that one may meet
+    fastest_bps: float  # on the way that is the fastest from end to end
 
 
 def members(plan: Plan) -> tuple[NodePlan, ...]:
@@ -39,11 +46,15 @@ def state_of(plan: Plan, node: NodePlan, active: Sequence[AnyHappening] = ()) ->
     )
 
 
-def slowest_bps(plan: Plan, node: NodePlan) -> float | None:
-    """The slowest wall rate that a packet of a node may meet, events included; None when nothing is shaped."""
-    rates = [rate for other in members(plan) if other != node for rate in _on_the_way(plan, node, other)]
-    least = min(rates, default=inf)
-    return None if least == inf else least / plan.dilation
+def extremes_of(plan: Plan, node: NodePlan) -> Extremes | None:
+    """How slow and how fast packets of a node may travel, events included; None when nothing is shaped."""
+    ways = [tuple(_on_the_way(plan, node, other)) for other in members(plan) if other != node]
+    shaped = [way for way in ways if way]
+    if not shaped:
+        return None
+    slowest = min(min(limit) for way in shaped for limit in way)
+    fastest = max(min(map(max, way)) for way in shaped)
+    return Extremes(slowest / plan.dilation, fastest / plan.dilation)
 
 
 def loses(plan: Plan, node: NodePlan) -> bool:
@@ -63,17 +74,15 @@ def delays_change(plan: Plan) -> bool:
     return any(change.delay or change.loss for change in changes_of(plan))
 
 
-def _on_the_way(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[float]:
-    yield from (pipe.rate_bps for pipe in plan.network.through(source.name, target.name))
-    yield from (rate for rate in (source.uplink_bps, target.downlink_bps) if rate)
-    for change in changes_of(plan):
-        yield from (rate for name, rate in _limits(change) if rate and name in (source.name, target.name))
-
-
-def _limits(change: LinkChange) -> Iterator[tuple[str, float | None]]:
-    for name in change.of:
-        yield name, change.uplink
-        yield name, change.downlink
+def _on_the_way(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
+    """Each limit between two nodes, as it is and as events may make it; virtual."""
+    yield from ((pipe.rate_bps,) for pipe in plan.network.through(source.name, target.name))
+    changes = changes_of(plan)
+    up = (source.uplink_bps, *(change.uplink for change in changes if source.name in change.of))
+    down = (target.downlink_bps, *(change.downlink for change in changes if target.name in change.of))
+    for each in (up, down):
+        if limits := tuple(rate for rate in each if rate):
+            yield limits
 
 
 def _path(plan: Plan, source: str, target: str, changes: Sequence[LinkChange]) -> Path:

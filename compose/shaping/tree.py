@@ -61,7 +61,10 @@ def redirect(device: str, ifb: str) -> list[str]:
 def pair(device: str, parent: str, address: str, rate_bps: float, share: float = 1.0) -> list[str]:
     """The class of one peer and its queue."""
     classid = class_of(address)
-    return [limit(device, parent, classid, rate_bps, share), *queue(device, classid, port(segments(rate_bps)))]
+    return [
+        limit(device, parent, classid, rate_bps, share),
+        *queue(device, classid, port(segments(rate_bps, rate_bps))),
+    ]
 
 
 def port(most_segments: int, buffer_bytes: int | None = None) -> str:

@@ -67,18 +67,18 @@ def golden(pytestconfig: pytest.Config) -> Golden:
 @pytest.mark.parametrize("rate_bps", [1e6, 10e6, 100e6, 1e9, 10e9])
 def test_no_packet_is_much_larger_than_the_credit(rate_bps: float) -> None:
     """HTB lets a packet pass whole: one of 64 KiB after a pause would be a message that no link slows down."""
-    assert segments(rate_bps) * 1514 <= max(17_000, burst_bytes(rate_bps))
+    assert segments(rate_bps, rate_bps) * 1514 <= max(17_000, burst_bytes(rate_bps))
 
 
 @pytest.mark.parametrize("rate_bps", [10e6, 20e6, 100e6, 1e9, 10e9])
 def test_no_packet_lasts_longer_than_the_host_may_be_late(rate_bps: float) -> None:
     """At 10 Mbit/s one of 16 KB lasts 13 ms; a message of 128 KB was early by a tenth, and its trial invalid."""
-    assert segments(rate_bps) * 1514 * 8 / rate_bps <= 0.001_35
+    assert segments(rate_bps, rate_bps) * 1514 * 8 / rate_bps <= 0.001_35
 
 
 def test_a_slow_link_passes_single_packets() -> None:
     """None is smaller than an MTU, however long it lasts."""
-    assert segments(1e6) == 1
+    assert segments(1e6, 1e6) == 1
 
 
 def test_the_slowest_rate_on_any_of_its_ways_decides_how_large_packets_are() -> None:
@@ -89,8 +89,26 @@ def test_the_slowest_rate_on_any_of_its_ways_decides_how_large_packets_are() -> 
     apart = link_of(plan_of(worker=fast, cluster=slow_pair))
     others = link_of(plan_of(worker=fast, cluster=slow_pair), "worker-3")
 
-    assert apart.chosen()["packet_segments"] == segments(1e9)
-    assert others.chosen()["packet_segments"] == segments(10e9)
+    assert apart.chosen()["packet_segments"] == segments(1e9, 10e9)
+    assert others.chosen()["packet_segments"] == segments(10e9, 10e9)
+
+
+def test_one_slow_node_does_not_cost_fast_links_single_packets() -> None:
+    """A link of 1 Gbit/s would carry 80 thousand in a second, and the host nothing else."""
+    groups = [{"name": "slow", "ranks": [0], "uplink": "5mbit", "downlink": "5mbit"}]
+    plan = plan_of(worker={"uplink": "1gbit", "downlink": "1gbit"}, cluster={"groups": groups})
+
+    assert {node.name: link_of(plan, node.name).chosen()["packet_segments"] for node in members(plan)} == {
+        "worker-0": 1,
+        **dict.fromkeys(("worker-1", "worker-2", "worker-3"), 11),
+    }
+
+
+def test_an_event_that_slows_a_link_for_a_while_leaves_its_packets_as_they_are() -> None:
+    """Nobody changes them in between."""
+    slowed = {"kind": "link", "at": {"time": "1s"}, "lasts": "1s", "of": ["worker-0"], "uplink": "1mbit"}
+
+    assert link_of(plan_of(worker=LINKED, events=[slowed])).chosen()["packet_segments"] == 11
 
 
 def test_dilation_slows_rates_down_and_stretches_delays() -> None:

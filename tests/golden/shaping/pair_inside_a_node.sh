@@ -1,6 +1,6 @@
 set -e
 dev=$(ip -o -4 addr show to 10.64.0.11 | awk '{print $2}')
-ip link set dev $dev gso_max_segs 2
+ip link set dev $dev gso_max_segs 11
 ip link add ifb0 type ifb
 ip link set ifb0 up txqueuelen 1000
 tc qdisc add dev $dev handle ffff: ingress

@@ -1,6 +1,6 @@
 set -e
 dev=$(ip -o -4 addr show to 10.64.0.11 | awk '{print $2}')
-ip link set dev $dev gso_max_segs 5
+ip link set dev $dev gso_max_segs 11
 ip route add 10.64.0.13/32 via 10.64.0.2 dev $dev
 ip route add 10.64.0.14/32 via 10.64.0.2 dev $dev
 ip link add ifb0 type ifb
