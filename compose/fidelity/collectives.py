@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import median
 from typing import Any, NamedTuple
 
-from compose.admission import LADDER, Demand
+from compose.admission import Demand
 from compose.engines.docker import DockerEngine
 from compose.fidelity.lab import plan_of, trial_of
 from compose.fidelity.line import Gate, Line
@@ -17,12 +17,13 @@ from compose.fidelity.training import Doubts, pace_s, trained
 from compose.run import admitted
 from services.errors import HostError
 from services.scenario import AUTO
+from services.units import Rate
 
 RANKS = (2, 4, 8)
 KINDS = ("ring", "reduce_to_one", "tree", "double_tree", "recursive_doubling", "halving_doubling")
 TWO_LEVELS = ("hierarchical", "hierarchical_copy")  # in pairs, from four ranks on
 STEPS, OUTPUTS, APART = 4, 250, 1.10
-PORT = "4MB"  # forms know nothing of ports that overflow, and a trial is degraded by drops that nobody declared
+PORT = "512KiB"  # what ports hold anyway; declared, since a trial is degraded by drops in ports that nobody chose
 AGAIN = 2  # more trials of what is out of its gate
 TRIES, REST_S = 3, 20.0  # of a trial that is not valid: who else uses a host may do so for a while
 
@@ -35,9 +36,9 @@ class Size(NamedTuple):
     closer: float  # how much dearer messages and updates are to admission, which lets them cost a tenth of a step
 
 
-# A gate can't see what is closer than the host's own part: a fortieth of a step where a tenth may be off, an eightieth
-# where a twentieth may.
-SIZES = {"1 MB": Size(250, 0.10, 4), "10 MB": Size(2500, 0.05, 8)}
+# A gate can't see what is closer than the host's own part: at most a hundredth of a step.
+SIZES = {"1 MB": Size(250, 0.10, 16), "10 MB": Size(2500, 0.05, 8)}
+SLOWEST_BPS = 15e6  # links on the wall: on slower ones messages wait longer than TCP's timers, which nobody dilates
 
 
 class Stepped(NamedTuple):
@@ -141,16 +142,16 @@ def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size,
     )
     admission = admitted(trial.scenario, engine)
     (demand,) = admission.demands  # of the one strategy
-    plan = plan_of(trial, engine, _dilation(demand, size.closer), admission.alpha_s)
+    plan = plan_of(trial, engine, _dilation(demand, size.closer, rate), admission.alpha_s)
     with trained(engine, plan) as folder:
         ratio = pace_s(folder, plan) / plan.predicted.step_s
         return Stepped(kind, ranks, plan.predicted.step_s, (ratio,), doubts(folder))
 
 
-def _dilation(demand: Demand, closer: float) -> float:
-    """Its mathematics and its links as always; at most what `auto` may take."""
+def _dilation(demand: Demand, closer: float, rate: str) -> float:
+    """What it asks for as always; for messages and updates more, as long as links are not too slow for TCP."""
     wishes = {what: closer * wish for what, wish in demand.wishes.items()}
-    return min(demand.model_copy(update={"wishes": wishes}).dilation, LADDER[-1])
+    return max(demand.dilation, min(demand.model_copy(update={"wishes": wishes}).dilation, Rate(rate) / SLOWEST_BPS))
 
 
 def _workload(ranks: int, thousands: int) -> Mapping[str, Any]:
