@@ -2,6 +2,6 @@
 
 `lab` holds real nodes at their gate: started, shaped and probed as for a run. Measuring programs (`services.measure`)
 run in their containers. `training` runs whole trials. A row asks one question and returns lines (`line`): declared,
-achieved, gate; `origin` says which code measured it where. The command is `ensayo.bench_fidelity`, since rows of whole
-trials ask for their verdicts.
+achieved, gate; `origin` says which code measured it where. `bench` runs rows; `ensayo.bench_fidelity`
+starts it, since some ask for verdicts, which only `analysis` knows.
 """

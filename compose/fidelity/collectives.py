@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from compose.admission import Demand
 from compose.engines.docker import DockerEngine
@@ -15,6 +15,7 @@ from compose.fidelity.line import Gate, Line
 from compose.fidelity.scenarios import FORM
 from compose.fidelity.training import Doubts, pace_s, trained
 from compose.run import admitted
+from compose.shaping.tree import PORT_BUFFER_BYTES
 from services.errors import HostError
 from services.scenario import AUTO
 from services.units import Rate
@@ -23,7 +24,8 @@ RANKS = (2, 4, 8)
 KINDS = ("ring", "reduce_to_one", "tree", "double_tree", "recursive_doubling", "halving_doubling")
 TWO_LEVELS = ("hierarchical", "hierarchical_copy")  # in pairs, from four ranks on
 STEPS, OUTPUTS, APART = 4, 250, 1.10
-PORT = "512KiB"  # what ports hold anyway; declared, since a trial is degraded by drops in ports that nobody chose
+# What ports hold anyway. Declared, so that what TCP loses in them degrades no trial; what it costs is in the ratio.
+PORT = f"{PORT_BUFFER_BYTES}B"
 AGAIN = 2  # more trials of what is out of its gate
 TRIES, REST_S = 3, 20.0  # of a trial that is not valid: who else uses a host may do so for a while
 
@@ -36,7 +38,8 @@ class Size(NamedTuple):
     closer: float  # how much dearer messages and updates are to admission, which lets them cost a tenth of a step
 
 
-# A gate can't see what is closer than the host's own part: at most a hundredth of a step.
+# A gate can't see what is closer than the host's own part, some hundredth of a step. Small vectors take a few messages,
+# and fit at dilations at which a root's sockets hold its totals while it begins the next step: sooner than any form.
 SIZES = {"1 MB": Size(250, 0.10, 16), "10 MB": Size(2500, 0.05, 8)}
 SLOWEST_BPS = 15e6  # links on the wall: on slower ones messages wait longer than TCP's timers, which nobody dilates
 
@@ -67,6 +70,9 @@ class Stepped(NamedTuple):
         again = [f"{self.again} measured again"] * (self.again > 0)
         notes = "; ".join([*of, *again, *[f"not valid: {self.doubts}"] * bool(self.doubts)])
         return f"{self.kind} {self.ratio:.3f}" + (f" ({notes})" if notes else "")
+
+
+JudgedRow: TypeAlias = Callable[[DockerEngine, int, Doubts], list[Line]]
 
 
 def collectives_100mbit(engine: DockerEngine, rounds: int, doubts: Doubts) -> list[Line]:  # noqa: ARG001 - see `_rows`
@@ -104,31 +110,40 @@ def _near(measure: Callable[[], Stepped], off: float) -> Stepped:
     """One trial, or three where the first is out: a disturbed host is so once, a slow collective always.
 
     Raises:
-        HostError: the same trial failed again and again.
+        HostError: every try of the same trial failed.
     """
     first = _tried(measure)
     found = [first] if abs(first.ratio - 1) <= off else [first, *(_tried(measure) for _ in range(AGAIN))]
     return first._replace(
         ratios=tuple(each.ratio for each in found),
-        doubts="; ".join(filter(None, (each.doubts for each in found))),
+        doubts="; ".join(dict.fromkeys(each.doubts for each in found if each.doubts)),
         again=sum(each.again for each in found),
     )
 
 
 def _tried(measure: Callable[[], Stepped]) -> Stepped:
-    """The first trial whose verdict is valid, or the last one; mostly links are slow while others use the host."""
-    for again in range(TRIES - 1):
+    """The first trial whose verdict is valid, or the last that succeeds; mostly it is others who have the host's cores.
+
+    Raises:
+        HostError: none succeeds.
+    """
+    doubtful: Stepped | None = None
+    failure = HostError("not tried")
+    for again in range(TRIES):
+        if again:
+            time.sleep(REST_S)
         try:
-            found = measure()
+            found = measure()._replace(again=again)
         except HostError as error:
-            why = str(error)
+            failure, why = error, str(error)
         else:
             if not found.doubts:
-                return found._replace(again=again)
-            why = found.doubts
-        sys.stderr.write(f"measured again: {why}\n")
-        time.sleep(REST_S)
-    return measure()._replace(again=TRIES - 1)
+                return found
+            doubtful, why = found, found.doubts
+        sys.stderr.write(f"try {again + 1} of {TRIES}: {why}\n")
+    if doubtful is None:
+        raise failure
+    return doubtful._replace(again=TRIES - 1)
 
 
 def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size, doubts: Doubts) -> Stepped:

@@ -5,7 +5,7 @@ MTU_BYTES = 1514
 # timer is not finer. Measured from 10 Mbit/s to 1 Gbit/s.
 BURST_S, SMALLEST_BURST_BYTES = 0.000_12, 2 * 1024
 # Single packets of a fast link would cost the host its cores. 11 of them last as long as this at 100 Mbit/s; where no
-# way is as fast, fewer do, and a message is early by no more than that.
+# way is as fast, fewer do. A message is early by the one that passes whole: by about what the host's timers may be off.
 MOST_SEGMENTS, LONGEST_PACKET_S = 11, 0.001_35
 
 
@@ -21,5 +21,5 @@ def segments(slowest_bps: float, fastest_bps: float) -> int:
     short message would pass unshaped after a pause. So no more than the slowest link's credit may travel as one, or up
     to 16 KB that pass the fastest way in 1.35 ms.
     """
-    in_time = int(fastest_bps * LONGEST_PACKET_S / 8 / MTU_BYTES)
-    return max(1, min(MOST_SEGMENTS, in_time), burst_bytes(slowest_bps) // MTU_BYTES)
+    in_time = min(MOST_SEGMENTS, fastest_bps * LONGEST_PACKET_S / 8 / MTU_BYTES)
+    return max(1, int(in_time), burst_bytes(slowest_bps) // MTU_BYTES)

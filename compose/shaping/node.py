@@ -160,8 +160,7 @@ class NodeLink:
         """Packets that TCP may hand over as one; None leaves it to the kernel."""
         if loses(self._plan, self._node) and self._rungs.loss in ("netem", "nfqueue"):
             return SINGLE
-        found = extremes_of(self._plan, self._node)
-        return None if found is None else segments(*found)
+        return _segments(self._plan, self._node)
 
     def _find(self) -> str:
         return f"dev=$(ip -o -4 addr show to {self._node.place.data.host} | awk '{{print $2}}')"
@@ -185,7 +184,9 @@ class NodeLink:
 
     @property
     def _port(self) -> str:
-        return tree.port(self._segments or 1, self._node.buffer_bytes)
+        """Whatever packet arrives has to fit, as its sender has made it."""
+        largest = max(_segments(self._plan, other) or SINGLE for other in members(self._plan) if other != self._node)
+        return tree.port(largest, self._node.buffer_bytes)
 
     def _netem_tree(self, rate_bps: float) -> list[str]:
         """A class per source in the link, netem as its queue.
@@ -222,6 +223,11 @@ class NodeLink:
         routes = ["ip route show"] if self.detours else []
         rules = ["iptables-nft -S"] if self.filters_packets else []
         return ["echo interface $dev", *shown, *routes, *rules, *reading.showing_structure("$dev", *self._devices)]
+
+
+def _segments(plan: Plan, node: NodePlan) -> int | None:
+    found = extremes_of(plan, node)
+    return None if found is None else segments(*found)
 
 
 def _known(device: str) -> list[str]:

@@ -1,6 +1,7 @@
 """What is a node's link at a moment? The plan's network with the events that are in force, in units of the wall."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from services.component import Record
@@ -22,8 +23,8 @@ class LinkState(Record):
 class Extremes(NamedTuple):
     """Of the rates at which packets of a node may travel; wall."""
 
-    slowest_bps: float  # that one may meet
-    fastest_bps: float  # on the way that is the fastest from end to end
+    slowest_bps: float  # that one may meet, events included
+    fastest_bps: float  # from end to end on the fastest way, before any event; infinite where one has no limit
 
 
 def members(plan: Plan) -> tuple[NodePlan, ...]:
@@ -47,13 +48,12 @@ def state_of(plan: Plan, node: NodePlan, active: Sequence[AnyHappening] = ()) ->
 
 
 def extremes_of(plan: Plan, node: NodePlan) -> Extremes | None:
-    """How slow and how fast packets of a node may travel, events included; None when nothing is shaped."""
+    """How slow and how fast packets of a node may travel to its peers; None when nothing is shaped."""
     ways = [tuple(_on_the_way(plan, node, other)) for other in members(plan) if other != node]
-    shaped = [way for way in ways if way]
-    if not shaped:
+    if not any(ways):
         return None
-    slowest = min(min(limit) for way in shaped for limit in way)
-    fastest = max(min(map(max, way)) for way in shaped)
+    slowest = min(min(limit) for way in ways for limit in way)
+    fastest = max(min((before for before, *_ in way), default=inf) for way in ways)
     return Extremes(slowest / plan.dilation, fastest / plan.dilation)
 
 
@@ -75,7 +75,7 @@ def delays_change(plan: Plan) -> bool:
 
 
 def _on_the_way(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
-    """Each limit between two nodes, as it is and as events may make it; virtual."""
+    """Each limit between two nodes, as it is before any event and as events make it; virtual."""
     yield from ((pipe.rate_bps,) for pipe in plan.network.through(source.name, target.name))
     changes = changes_of(plan)
     up = (source.uplink_bps, *(change.uplink for change in changes if source.name in change.of))

@@ -20,7 +20,9 @@ class DoubleTree(Collective):
     kind: Literal["double_tree"] = "double_tree"
     closed_form: ClassVar[str] = "2⌊lg n⌋α + (2S + 4(⌊lg n⌋-2)s)β, s: a piece; n > 3"
 
-    segment: Bytes = Field(Bytes("32KiB"), description="the largest piece; larger ones fill the trees later, and ports")
+    segment: Bytes = Field(
+        Bytes("32KiB"), description="the largest piece; larger ones fill the trees later and may overrun ports"
+    )
     round_trip: Bytes | None = Field(
         None, description="what a link carries while a piece goes and comes back; the network's when absent"
     )

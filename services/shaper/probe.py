@@ -19,7 +19,7 @@ from services.scheduling import wake_soon
 ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
 DATAGRAM_BYTES, FRAME_BYTES = 1472, 1514
 _UDP_SEGMENT, _UDP_GRO, _SOL_UDP, _SO_SNDBUFFORCE = 103, 104, 17, 32
-MOST_SEGMENTS = 11  # as in `compose.shaping`: what TCP hands over at most, on a slow link
+MOST_SEGMENTS = 11  # as in `compose.shaping`: what TCP hands over at most, on links below 1.2 Gbit/s
 HELD_S = 0.02  # of a flood that a socket holds
 ECHO_TIMEOUT_S = 1.0
 RECEIVE_BUFFER_BYTES = 4 << 20

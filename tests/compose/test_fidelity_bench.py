@@ -3,17 +3,21 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from compose.admission import Demand
 from compose.capacity import Fingerprint
-from compose.fidelity import collectives, training
+from compose.engines.simulated import SimulatedEngine
+from compose.fidelity import bench, collectives, training
+from compose.fidelity.lab import plan_of, trial_of
 from compose.fidelity.line import Gate, Line, Outcome
 from compose.fidelity.origin import Origin
-from ensayo import bench_fidelity as bench
+from ensayo.bench_fidelity import doubts
 from services.errors import HostError
 from services.measure import burn, rate
 
@@ -30,10 +34,11 @@ def bench_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., i
         state = tmp_path / "state.json"
         state.write_text(json.dumps([outcome.model_dump(mode="json") for outcome in known]))
         monkeypatch.setattr(bench, "ROWS", rows)
+        monkeypatch.setattr(bench, "JUDGED", {})
         monkeypatch.setattr(bench, "DockerEngine", Prepared)
         monkeypatch.setattr(bench, "origin", lambda _: HERE)
         monkeypatch.setattr("sys.argv", ["fidelity", "--rows", "", "--state", str(state), *words])
-        return bench.main()
+        return bench.main(lambda _: "")
 
     return run
 
@@ -195,27 +200,27 @@ FAILS, DOUBTFUL = None, -1.0
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "told"),
+    ("outcomes", "again", "told"),
     [
-        ([1.04], "ring 1.040"),
-        ([1.2, 1.02, 1.01], "ring 1.020 (median of 1.200, 1.020, 1.010)"),
-        ([0.8, 0.9, 1.3], "ring 0.900 (median of 0.800, 0.900, 1.300)"),
-        ([FAILS, 1.0], "ring 1.000 (1 measured again)"),
-        ([1.2, FAILS, FAILS, 1.2, FAILS, 1.0], "ring 1.200 (median of 1.200, 1.200, 1.000; 3 measured again)"),
-        ([DOUBTFUL, FAILS, 1.0], "ring 1.000 (2 measured again)"),
-        ([FAILS, DOUBTFUL, DOUBTFUL], "ring 1.000 (2 measured again; not valid: busy host)"),
+        ([1.04], 0, "ring 1.040"),
+        ([1.2, 1.02, 1.01], 0, "ring 1.020 (median of 1.200, 1.020, 1.010)"),
+        ([0.8, 0.9, 1.3], 0, "ring 0.900 (median of 0.800, 0.900, 1.300)"),
+        ([FAILS, 1.0], 1, "ring 1.000 (1 measured again)"),
+        ([1.2, FAILS, FAILS, 1.2, FAILS, 1.0], 3, "ring 1.200 (median of 1.200, 1.200, 1.000; 3 measured again)"),
+        ([DOUBTFUL, FAILS, 1.0], 2, "ring 1.000 (2 measured again)"),
+        ([FAILS, DOUBTFUL, DOUBTFUL], 2, "ring 1.000 (2 measured again; not valid: busy host)"),
+        ([DOUBTFUL, DOUBTFUL, FAILS], 2, "ring 1.000 (2 measured again; not valid: busy host)"),
     ],
 )
 def test_a_collective_out_of_its_gate_is_measured_three_times_and_all_of_it_is_told(
-    monkeypatch: pytest.MonkeyPatch, outcomes: list[float | None], told: str
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[float | None], again: int, told: str
 ) -> None:
     rests = _rests(monkeypatch)
     left = iter(outcomes)
 
     assert str(collectives._near(lambda: _trial(next(left)), 0.05)) == told
     assert list(left) == []
-    assert set(rests) <= {collectives.REST_S}
-    assert f"{len(rests)} measured again" in told or not rests
+    assert rests == [collectives.REST_S] * again
 
 
 def test_who_is_early_and_late_in_turns_goes_at_the_pace_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +243,50 @@ def test_a_trial_that_fails_again_and_again_fails_the_row(monkeypatch: pytest.Mo
         collectives._near(lambda: _trial(next(left)), 0.05)
 
     assert len(list(left)) == 4 - collectives.TRIES
+
+
+@pytest.mark.parametrize(
+    ("need", "wish", "closer", "rate", "dilation"),
+    [
+        (1.0, 2.0, 16, "1gbit", 32.0),
+        (1.0, 32.0, 16, "1gbit", 1e9 / 15e6),
+        (1.0, 32.0, 16, "100mbit", 32.0),
+        (8.0, 0.0, 16, "100mbit", 8.0),
+    ],
+    ids=["as it wishes", "no link is too slow for TCP", "what auto takes comes first", "what it needs"],
+)
+def test_rows_of_collectives_dilate_for_messages_as_far_as_links_allow(
+    need: float, wish: float, closer: float, rate: str, dilation: float
+) -> None:
+    demand = Demand(
+        trial="0", declared=None, needs={"a": need}, wishes={"b": wish}, mathematics_s=0.0, cpu_s=0.0, messages=1
+    )
+
+    assert collectives._dilation(demand, closer, rate) == dilation
+
+
+def test_a_row_tells_how_many_collectives_have_a_trial_that_is_not_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stepped(_engine: object, kind: str, ranks: int, *_: object) -> collectives.Stepped:
+        doubtful = (kind, ranks) == ("ring", 2)
+        return collectives.Stepped(kind, ranks, 0.1, (1.0,), doubts="busy host" if doubtful else "")
+
+    _rests(monkeypatch)
+    monkeypatch.setattr(collectives, "_stepped", stepped)
+
+    lines = collectives.collectives_1gbit(None, 5, lambda _: "")  # type: ignore[arg-type]
+
+    told = [line for line in lines if "verdict" in line.what]
+    assert [(line.samples, line.unit, line.ok) for line in told] == [((1.0,), "of 22", False)] * 2
+    assert "ring 1.000 (2 measured again; not valid: busy host)" in lines[0].what
+
+
+def test_a_trial_is_doubted_as_reports_doubt_it() -> None:
+    trial = trial_of({"workers": 2, "worker": {"throughput": "100/s"}})
+
+    with closing(SimulatedEngine()) as engine, training.trained(engine, plan_of(trial, engine)) as folder:
+        assert doubts(folder) == ""
+        (folder / "logs" / "worker-0.log").write_text("")
+        assert "worker-0" in doubts(folder)
 
 
 def _rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -71,7 +71,7 @@ def test_no_packet_is_much_larger_than_the_credit(rate_bps: float) -> None:
 
 
 @pytest.mark.parametrize("rate_bps", [10e6, 20e6, 100e6, 1e9, 10e9])
-def test_no_packet_lasts_longer_than_the_host_may_be_late(rate_bps: float) -> None:
+def test_no_packet_lasts_much_longer_than_the_host_may_be_late(rate_bps: float) -> None:
     """At 10 Mbit/s one of 16 KB lasts 13 ms; a message of 128 KB was early by a tenth, and its trial invalid."""
     assert segments(rate_bps, rate_bps) * 1514 * 8 / rate_bps <= 0.001_35
 
@@ -89,8 +89,8 @@ def test_the_slowest_rate_on_any_of_its_ways_decides_how_large_packets_are() -> 
     apart = link_of(plan_of(worker=fast, cluster=slow_pair))
     others = link_of(plan_of(worker=fast, cluster=slow_pair), "worker-3")
 
-    assert apart.chosen()["packet_segments"] == segments(1e9, 10e9)
-    assert others.chosen()["packet_segments"] == segments(10e9, 10e9)
+    assert apart.chosen()["packet_segments"] == 11
+    assert others.chosen()["packet_segments"] == 99
 
 
 def test_one_slow_node_does_not_cost_fast_links_single_packets() -> None:
@@ -104,11 +104,34 @@ def test_one_slow_node_does_not_cost_fast_links_single_packets() -> None:
     }
 
 
-def test_an_event_that_slows_a_link_for_a_while_leaves_its_packets_as_they_are() -> None:
-    """Nobody changes them in between."""
-    slowed = {"kind": "link", "at": {"time": "1s"}, "lasts": "1s", "of": ["worker-0"], "uplink": "1mbit"}
+def test_a_way_without_a_limit_is_a_fast_one() -> None:
+    """Who sends to one slow peer and to others that nothing limits."""
+    slow = {"groups": [{"name": "slow", "ranks": [0], "uplink": "5mbit", "downlink": "5mbit"}]}
+    plan = plan_of(worker={}, cluster=slow)
 
-    assert link_of(plan_of(worker=LINKED, events=[slowed])).chosen()["packet_segments"] == 11
+    assert link_of(plan, "worker-1").chosen()["packet_segments"] == 11
+
+
+def test_a_port_of_a_slow_node_holds_the_packets_of_fast_ones() -> None:
+    """Otherwise none of them would ever pass."""
+    slow = {"groups": [{"name": "slow", "ranks": [0], "uplink": "5mbit", "downlink": "5mbit", "buffer": "4KiB"}]}
+    fast = {"uplink": "1gbit", "downlink": "1gbit"}
+
+    assert f"bfifo limit {11 * 1514}" in link_of(plan_of(worker=fast, cluster=slow)).setup()
+
+
+def test_dilation_makes_packets_fewer_frames() -> None:
+    """A link of 100 Mbit/s has 10 on the wall."""
+    assert link_of(plan_of(worker=LINKED, dilation=10.0)).chosen()["packet_segments"] == 1
+
+
+@pytest.mark.parametrize(("base", "event", "count"), [("10mbit", "100mbit", 1), ("100mbit", "10mbit", 11)])
+def test_what_is_declared_decides_not_what_events_make_of_it(base: str, event: str, count: int) -> None:
+    """It is what the probe sees, and most of a run."""
+    changed = {"kind": "link", "at": {"time": "1s"}, "lasts": "1s", "of": ["worker-0"], "uplink": event}
+    plan = plan_of(2, worker={"uplink": base, "downlink": "100mbit"}, events=[changed])
+
+    assert link_of(plan).chosen()["packet_segments"] == count
 
 
 def test_dilation_slows_rates_down_and_stretches_delays() -> None:

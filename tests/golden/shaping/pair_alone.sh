@@ -1,6 +1,6 @@
 set -e
 dev=$(ip -o -4 addr show to 10.64.0.11 | awk '{print $2}')
-ip link set dev $dev gso_max_segs 2
+ip link set dev $dev gso_max_segs 11
 tc -batch - <<END
 qdisc add dev $dev root handle 1: htb
 class add dev $dev parent 1: classid 1:10c htb rate 20000000bit ceil 20000000bit burst 2048 cburst 2048 quantum 65536
