@@ -44,7 +44,7 @@ HEAD = ("", "what", "declared", "achieved, median (range)", "error", "gate", "me
 def main(doubts: Doubts) -> int:
     """Measure, print, and write when asked to; 1 when a gate does not hold. `doubts`: of trials whose rows ask."""
     asked = _arguments()
-    rows = {**ROWS, **{name: partial(row, doubts=doubts) for name, row in JUDGED.items()}}
+    rows: dict[str, links.Row] = {**ROWS, **{name: partial(row, doubts) for name, row in JUDGED.items()}}
     named = [name for name in asked.rows.split(",") if name]
     wanted = named or list(rows)
     if unknown := [name for name in wanted if name not in rows]:

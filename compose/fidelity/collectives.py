@@ -72,15 +72,15 @@ class Stepped(NamedTuple):
         return f"{self.kind} {self.ratio:.3f}" + (f" ({notes})" if notes else "")
 
 
-JudgedRow: TypeAlias = Callable[[DockerEngine, int, Doubts], list[Line]]
+JudgedRow: TypeAlias = Callable[[Doubts, DockerEngine, int], list[Line]]
 
 
-def collectives_100mbit(engine: DockerEngine, rounds: int, doubts: Doubts) -> list[Line]:  # noqa: ARG001 - see `_rows`
+def collectives_100mbit(doubts: Doubts, engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001 - see `_rows`
     """All members of the family, 1 and 10 MB, on links of 100 Mbit/s."""
     return list(_rows(engine, "100mbit", doubts))
 
 
-def collectives_1gbit(engine: DockerEngine, rounds: int, doubts: Doubts) -> list[Line]:  # noqa: ARG001
+def collectives_1gbit(doubts: Doubts, engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001
     """The same on links of 1 Gbit/s."""
     return list(_rows(engine, "1gbit", doubts))
 

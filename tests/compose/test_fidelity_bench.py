@@ -273,7 +273,7 @@ def test_a_row_tells_how_many_collectives_have_a_trial_that_is_not_valid(monkeyp
     _rests(monkeypatch)
     monkeypatch.setattr(collectives, "_stepped", stepped)
 
-    lines = collectives.collectives_1gbit(None, 5, lambda _: "")  # type: ignore[arg-type]
+    lines = collectives.collectives_1gbit(lambda _: "", None, 5)  # type: ignore[arg-type]
 
     told = [line for line in lines if "verdict" in line.what]
     assert [(line.samples, line.unit, line.ok) for line in told] == [((1.0,), "of 22", False)] * 2
