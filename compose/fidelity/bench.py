@@ -23,7 +23,7 @@ from compose.fidelity.training import Doubts
 from compose.interrupt import stoppable
 
 ROUNDS, FEWEST_ROUNDS = 5, 5
-RESULTS = Path(__file__).parents[1] / "docs" / "results" / "fidelity.md"
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "fidelity.md"
 STATE = Path("runs") / "fidelity.json"
 ROWS: Mapping[str, links.Row] = {
     each.__name__: each

@@ -165,6 +165,11 @@ def test_a_page_keeps_what_another_host_has_finished(monkeypatch: pytest.MonkeyP
     assert "FAILED" not in text
 
 
+def test_pages_are_written_where_readers_look(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.rootpath / "docs" / "results" / "fidelity.md" == bench.RESULTS
+    assert bench.RESULTS.is_file()
+
+
 def test_a_line_without_a_gate_says_neither_yes_nor_no(
     bench_of: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
