@@ -25,7 +25,6 @@ from compose.transports.cases import (
     BOUND,
     GLOO,
     MB,
-    RIVALS,
     ROWS,
     SMALL_BYTES,
     SMALL_UNSHAPED_BYTES,
@@ -60,7 +59,7 @@ class Row:
         best = {name: median(each.seconds for each in found) for name, found in self.took.items()}
         bound_s = self.case.bound_s(self.size_bytes)
         found = {BOUND: bound_s / best[by]} if bound_s else {}
-        found |= {rival: best[rival] / best[by] for rival in RIVALS[self.case.what] if rival in best and rival != by}
+        found |= {rival: best[rival] / best[by] for rival in self.case.rivals if rival in best and rival != by}
         return Reached(self.case.sizes[self.size_bytes].get(by, {}), found)
 
     def lines(self) -> Iterator[tuple[str, ...]]:
@@ -135,7 +134,7 @@ def _groups(stack: ExitStack, case: Case, torch: str | None) -> list[Group]:
     secrets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-bench-")))
     issue("bench", [f"rank-{rank}" for rank in range(case.ranks)], secrets)
     groups = []
-    for number, name in enumerate((*PLANES, *(each for each in RIVALS[case.what] if each != GLOO or torch))):
+    for number, name in enumerate((*PLANES, *(each for each in case.rivals if each != GLOO or torch))):
         ports = [FIRST_PORT + number * case.ranks + rank for rank in range(case.ranks)]
         groups.append(stack.enter_context(group(name, space, ports, secrets, torch)))
     return groups

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from compose.transports.jobs import What
 from services.transport.planes import PLANES
 
-BOUND, GLOO, RAW, TEXTBOOK = "bound", "gloo", "raw TCP", "textbook gRPC"
-RIVALS: Mapping[What, tuple[str, ...]] = {"sum": (GLOO,), "pair": (RAW, TEXTBOOK), "beside": ()}
+BOUND, GLOO, RAW, TEXTBOOK, BARE = "bound", "gloo", "raw TCP", "textbook gRPC", "bare gRPC"
+RIVALS: Mapping[What, tuple[str, ...]] = {"sum": (GLOO, BARE), "pair": (RAW, TEXTBOOK), "beside": ()}
 KB, MB = 1_000, 1_000_000
 UNSHAPED_BPS = 8e9  # about; decides only how many calls there are
 # Up to here log2(n) exchanges of everything are faster than 2(n - 1) of a part. Where nothing is shaped, messages cost
@@ -38,6 +38,11 @@ class Case:
         if self.rate_bps is None or self.what != "sum":
             return None
         return 8 * 2 * (self.ranks - 1) / self.ranks * size_bytes / self.rate_bps
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Who else does it; what gRPC could reach at most is a question where nothing else is in its way."""
+        return tuple(each for each in RIVALS[self.what] if each != BARE or self.rate_bps is None)
 
     @property
     def small_bytes(self) -> int:

@@ -13,12 +13,12 @@ from statistics import fmean
 from typing import Any
 
 from compose.engines.local import ENVIRONMENT
-from compose.transports.cases import GLOO, RAW, TEXTBOOK
+from compose.transports.cases import BARE, GLOO, RAW, TEXTBOOK
 from compose.transports.jobs import Answer, Job
 from compose.transports.spaces import Space
 from services.errors import HostError
 
-PROGRAMS: Mapping[str, str] = {RAW: "raw", TEXTBOOK: "textbook"}  # all others are planes of ours
+PROGRAMS: Mapping[str, str] = {RAW: "raw", TEXTBOOK: "textbook", BARE: "bare"}  # all others are planes of ours
 ANSWER_S = 5.0  # for the ranks to end once their input has
 
 

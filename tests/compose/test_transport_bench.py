@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from compose.authority import issue
-from compose.transports.__main__ import Row
-from compose.transports.cases import GLOO, RAW, ROWS, TEXTBOOK, Case
+from compose.transports.__main__ import ROUNDS, WORK_S, Row
+from compose.transports.cases import BARE, GLOO, RAW, ROWS, TEXTBOOK, Case
 from compose.transports.jobs import Job, What
 from compose.transports.ranks import Took, group
 from compose.transports.spaces import Space
@@ -29,13 +29,14 @@ def job(what: What, size_bytes: int) -> Job:
     return {"what": what, "size_bytes": size_bytes, "small_bytes": 1_000_000, "calls": 3, "warm_ups": 1}
 
 
-@pytest.mark.parametrize("plane", PLANES)
-def test_ranks_sum_vectors_small_and_large(plane: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("variant", [*PLANES, BARE])
+def test_ranks_sum_vectors_small_and_large(variant: str, count: int, tmp_path: Path) -> None:
     """Ranks look at their sums themselves: one that is wrong ends the rank, and that the bench."""
-    issue("bench", ["rank-0", "rank-1"], tmp_path)
-    space = Space(("127.0.0.1",) * 2, ((), ()), "lo")
+    issue("bench", [f"rank-{rank}" for rank in range(count)], tmp_path)
+    space = Space(("127.0.0.1",) * count, ((),) * count, "lo")
 
-    with group(plane, space, free_ports(2), tmp_path, None) as ranks:
+    with group(variant, space, free_ports(count), tmp_path, None) as ranks:
         took = [ranks.work(job("sum", size_bytes)) for size_bytes in (4096, 3_000_000)]
 
     assert all(0 < each.seconds < 5 for each in took)
@@ -95,6 +96,9 @@ def test_without_gloo_its_gates_are_not_judged() -> None:
 
 def test_the_whole_bench_is_short() -> None:
     """A bench that takes an hour is not run: so long do all variants of all rows take, by what links carry."""
-    cases = [case for row in ROWS.values() for case in row]
 
-    assert sum(21 * max(0.8, 2 * case.expected_s(size)) for case in cases for size in case.sizes) < 15 * 60
+    def seconds(case: Case) -> float:
+        turns = ROUNDS * (len(PLANES) + len(case.rivals))
+        return sum(turns * max(2 * WORK_S, 2 * case.expected_s(size)) for size in case.sizes)
+
+    assert sum(seconds(case) for row in ROWS.values() for case in row) < 15 * 60

@@ -241,11 +241,13 @@ def test_bytes_and_messages_are_those_counted_from_the_schedule(
     """Bytes per node are promised before a run and compared with its network interface afterwards."""
     schedule = collective.schedule(ranks)
 
+    length = schedule.piece_bytes(4 * size, QUANTUM_BYTES, QUANTUM_BYTES) // 4
+
     done = in_virtual_time(exchange(schedule, normal(ranks, size, "float32")))
 
     for rank, traffic in enumerate(done.traffic):
         assert traffic.payload_bytes == sent_by(collective, ranks, rank, size)
-        assert traffic.messages == sum(act.sends for act in part_of(schedule, rank, size, QUANTUM_BYTES // 4, 4).acts)
+        assert traffic.messages == sum(act.sends for act in part_of(schedule, rank, size, length, 4).acts)
         assert traffic.messages == schedule.sends(rank) or not 64 <= size <= 1001, "nothing had to be cut or left out"
         assert {int(name.removeprefix("rank-")) for name in traffic.by_peer} <= schedule.partners(rank)
 
