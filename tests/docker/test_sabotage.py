@@ -102,8 +102,10 @@ def test_a_rate_that_was_changed_during_training_is_invalid(sabotaged: RunSabota
             device = helper.exec_run(["sh", "-c", "ip -o -4 addr show to " + plan.node("worker-0").place.data.host])
             helper.exec_run(["sh", "-c", CHANGE.format(device=device.output.decode().split()[1])])
 
-    found = judge(sabotaged(halve))
+    trial = sabotaged(halve)
+    found = judge(trial)
 
+    assert trial.status["status"] == "success", trial.status["reason"]
     assert found["rates"].level == "invalid"
     assert "worker-0 uplink is -50.0% off its declared rate" in found["rates"].reason
 
@@ -121,8 +123,10 @@ def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, w
             done = _helper(client, plan, name).exec_run(["sh", "-c", found + command.replace("{pair}", pair)])
             assert done.exit_code == 0, done.output
 
-    found = judge(sabotaged(act, cluster=CLUSTER))
+    trial = sabotaged(act, cluster=CLUSTER)
+    found = judge(trial)
 
+    assert trial.status["status"] == "success", trial.status["reason"]
     assert found["unchanged"].level == "invalid"
     assert found["unchanged"].reason.startswith(name)
 
