@@ -157,10 +157,7 @@ class NodeLink:
 
     @property
     def _segments(self) -> int | None:
-        """Packets that TCP may hand over as one; None leaves it to the kernel."""
-        if loses(self._plan, self._node) and self._rungs.loss in ("netem", "nfqueue"):
-            return SINGLE
-        return _segments(self._plan, self._node)
+        return _segments(self._plan, self._node, self._rungs)
 
     def _find(self) -> str:
         return f"dev=$(ip -o -4 addr show to {self._node.place.data.host} | awk '{{print $2}}')"
@@ -185,8 +182,9 @@ class NodeLink:
     @property
     def _port(self) -> str:
         """Whatever packet arrives has to fit, as its sender has made it."""
-        largest = max(_segments(self._plan, other) or SINGLE for other in members(self._plan) if other != self._node)
-        return tree.port(largest, self._node.buffer_bytes)
+        senders = (member for member in members(self._plan) if member != self._node)
+        arriving = (_segments(self._plan, sender, self._rungs) or SINGLE for sender in senders)
+        return tree.port(max(arriving, default=SINGLE), self._node.buffer_bytes)
 
     def _netem_tree(self, rate_bps: float) -> list[str]:
         """A class per source in the link, netem as its queue.
@@ -225,7 +223,10 @@ class NodeLink:
         return ["echo interface $dev", *shown, *routes, *rules, *reading.showing_structure("$dev", *self._devices)]
 
 
-def _segments(plan: Plan, node: NodePlan) -> int | None:
+def _segments(plan: Plan, node: NodePlan, rungs: Rungs) -> int | None:
+    """Packets that TCP may hand over as one; None leaves it to the kernel."""
+    if loses(plan, node) and rungs.loss in ("netem", "nfqueue"):
+        return SINGLE
     found = extremes_of(plan, node)
     return None if found is None else segments(*found)
 

@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
 import grpc
@@ -87,25 +87,26 @@ class _Rank:
         """With partners at the distances 1, 2, 4...; ranks are a power of two."""
         for distance in (1 << k for k in range((len(self._addresses) - 1).bit_length())):
             partner = self._rank ^ distance
-            sending = asyncio.create_task(self._write(partner, [piece.tobytes() for piece in _pieces(vector)]))
-            for piece in _pieces(vector):
+            due: asyncio.Queue[bytes | None] = asyncio.Queue()
+            sending = asyncio.create_task(self._pass_on(partner, due))
+            for piece in _cut(vector, GRPC.largest):
+                due.put_nowait(piece.tobytes())
+            due.put_nowait(None)
+            for piece in _cut(vector, GRPC.largest):
                 np.add(piece, np.frombuffer(await self._came[partner].get(), np.float32), out=piece)
             await sending
-
-    async def _write(self, to: int, parts: list[bytes]) -> None:
-        for part in parts:
-            await self._streams[to].write(part)
 
     async def _ring(self, vector: Vector) -> None:
         """Every piece is passed on as soon as it has been added, or, as a total, as it came."""
         ranks, rank = len(self._addresses), self._rank
         chunks, right, left = np.array_split(vector, ranks), (rank + 1) % ranks, (rank - 1) % ranks
         due: asyncio.Queue[bytes | None] = asyncio.Queue()
-        sending = asyncio.create_task(self._pass_on(right, due.get))
-        for piece in _pieces(chunks[rank]):
+        sending = asyncio.create_task(self._pass_on(right, due))
+        longest = min(GRPC.largest, max(GRPC.finest, -(-vector.nbytes // (2 * ranks))))  # of a chunk two at least
+        for piece in _cut(chunks[rank], longest):
             due.put_nowait(piece.tobytes())
         for turn in range(2 * (ranks - 1)):
-            for piece in _pieces(chunks[(rank - turn - 1) % ranks]):
+            for piece in _cut(chunks[(rank - turn - 1) % ranks], longest):
                 part = await self._came[left].get()
                 if turn < ranks - 1:
                     np.add(piece, np.frombuffer(part, np.float32), out=piece)
@@ -117,15 +118,14 @@ class _Rank:
         due.put_nowait(None)
         await sending
 
-    async def _pass_on(self, to: int, due: Callable[[], Any]) -> None:
-        while (part := await due()) is not None:
+    async def _pass_on(self, to: int, due: "asyncio.Queue[bytes | None]") -> None:
+        while (part := await due.get()) is not None:
             await self._streams[to].write(part)
 
 
-def _pieces(chunk: Vector) -> Iterator[Vector]:
-    """As long as ours: two of a chunk at least, unless they would be too short."""
-    bytes_each = min(GRPC.largest, max(GRPC.finest, -(-chunk.nbytes // 2)))
-    length = -(-bytes_each // chunk.itemsize)
+def _cut(chunk: Vector, longest: int) -> Iterator[Vector]:
+    """Pieces of at most so many bytes."""
+    length = longest // chunk.itemsize
     return (chunk[start : start + length] for start in range(0, chunk.size, length))
 
 

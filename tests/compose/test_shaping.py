@@ -120,6 +120,11 @@ def test_a_port_of_a_slow_node_holds_the_packets_of_fast_ones() -> None:
     assert f"bfifo limit {11 * 1514}" in link_of(plan_of(worker=fast, cluster=slow)).setup()
 
 
+def test_a_worker_alone_has_a_link_like_any_other() -> None:
+    """As every baseline has: nobody sends to it, and its port holds what ports hold."""
+    assert f"bfifo limit {tree.PORT_BUFFER_BYTES}" in link_of(plan_of(1, worker=LINKED)).setup()
+
+
 def test_dilation_makes_packets_fewer_frames() -> None:
     """A link of 100 Mbit/s has 10 on the wall."""
     assert link_of(plan_of(worker=LINKED, dilation=10.0)).chosen()["packet_segments"] == 1
