@@ -109,6 +109,12 @@ class Cluster(Record):
         role, _, rank = node.rpartition("-")
         return (self.rank(int(rank)) if role == "worker" else self.server).resolved
 
+    @property
+    def has_rates(self) -> bool:
+        """Whether anything between workers has a declared rate."""
+        ports = [self.rank(rank).resolved for rank in range(self.workers)]
+        return any(_rates([part.model_dump() for part in (*ports, *self.links, self.network)]))
+
     def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:
         """Which nodes it names that are not there, given how many there are at most."""
         for k, group in enumerate(self.groups):
@@ -136,3 +142,11 @@ class Cluster(Record):
 def names(workers: int, servers: int) -> tuple[str, ...]:
     """Names of the nodes on the data network."""
     return (*(f"worker-{rank}" for rank in range(workers)), *(f"server-{rank}" for rank in range(servers)))
+
+
+def _rates(part: object) -> Iterator[object]:
+    """Everything in a document that is declared as a rate."""
+    if isinstance(part, dict):
+        yield from (part[key] for key in ("uplink", "downlink", "rate") if part.get(key) is not None)
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ():
+        yield from _rates(inner)

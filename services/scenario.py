@@ -4,16 +4,18 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import count
+from math import prod
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
 from services.cluster import Cluster, Worker, names
+from services.collectives import Auto, Collective
 from services.component import Record
 from services.conflict import Conflict, refuse
 from services.published import Published
 from services.published import strangers as published_strangers
-from services.strategies import AnyStrategy, Easgd, LocalSgd, StrategySwitch
+from services.strategies import AnyStrategy, Easgd, LocalSgd, Strategy, StrategySwitch
 from services.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
 from services.timeline import AnyHappening, LinkChange, conflicts, present
 from services.units import Duration
@@ -217,6 +219,8 @@ class Scenario(Record):
                 f"{self.workload.batch} samples do not go round {workers} workers; each needs one",
             )
         yield from self._idle_servers()
+        yield from self._other_arrays()
+        yield from self._nothing_to_weigh()
         yield from self._unshaped()
         yield from self._endless()
         yield from self._never()
@@ -248,6 +252,32 @@ class Scenario(Record):
             if any(not shard.size for shard in strategy.shards(self.cluster.workers, size)):
                 why = f"the model has {size} parameters; each server holds at least one"
                 yield Conflict(("strategies", label, "servers" if strategy.server_count else "placement"), why)
+
+    def _other_arrays(self) -> Iterator[Conflict]:
+        """Collectives that are told of arrays which the model does not have."""
+        layout = self.workload.model.layout(posed(self.workload.dataset).task)
+        arrays = [prod(shape) for _, shape in layout.arrays]
+        for path, collective in self._collectives():
+            if found := collective.conflict(arrays):
+                key, why = found
+                yield Conflict((*path, key), why)
+
+    def _nothing_to_weigh(self) -> Iterator[Conflict]:
+        """Where no byte takes time, the collective that moves the most of them would be taken for the cheapest."""
+        if self.cluster.has_rates:
+            return
+        for path, collective in self._collectives():
+            if isinstance(collective, Auto):
+                why = "auto weighs what links take, and no rate is declared"
+                yield Conflict(path, f"{why}: give cluster.worker an uplink, or name a collective")
+
+    def _collectives(self) -> Iterator[tuple[tuple[str, ...], Collective]]:
+        """Those of all strategies, also before and after a switch, and where they stand."""
+        for label, strategy in self.strategies.items():
+            inner = [((key,), part) for key, part in strategy if isinstance(part, Strategy)]
+            for path, part in (((), strategy), *inner):
+                if isinstance(collective := getattr(part, "collective", None), Collective):
+                    yield ("strategies", label, *path, "collective"), collective
 
     def _unshaped(self) -> Iterator[Conflict]:
         """Events that change a rate where there is none."""

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, isnan
 from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
@@ -35,7 +35,7 @@ class Point:
         if source == "validation" or not told:
             return self.validation if source == "validation" else float("nan")
         if aggregate == "max":
-            return max(mean for mean, _ in told)
+            return max((mean for mean, _ in told), key=lambda mean: (isnan(mean), mean))
         return sum(mean * samples for mean, samples in told) / sum(samples for _, samples in told)
 
 

@@ -56,7 +56,7 @@ class Switch:
     """What became of a switch that was planned."""
 
     outcome: str  # switched, never switched, aborted: …
-    value: float | None  # of the rule, at the evaluation point where it fired or at the last one
+    value: float | None  # of the rule, where it fired, else at the last point; None: too little was known
     threshold: float | None
     points: int  # evaluation points that the rule was told of
     step: int | None = None  # the first of the strategy after
@@ -93,7 +93,7 @@ def switch(trial: TrialTable) -> Switch | None:
     if plan.after is None or record is None:
         return None
     told = [point for point in record.points if point.get("value") is not None]
-    fired = next((point for point in told if point["fires"]), told[-1] if told else {})
+    fired = next((point for point in record.points if point["fires"]), told[-1] if told else {})
     found = Switch(record.outcome, fired.get("value"), fired.get("threshold"), len(record.points))
     if not record.committed:
         return found

@@ -197,6 +197,10 @@ class Collective(Component, ABC):
         """Why it can't run on so many ranks; None when it can."""
         return None
 
+    def conflict(self, arrays: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at no arrays
+        """A key that makes no sense of a model whose arrays have so many entries, and why; None when all do."""
+        return None
+
     def settled(self, site: Site) -> Self:  # noqa: ARG002 - most are the same everywhere
         """The same with all decided that depends on the place."""
         return self

@@ -12,7 +12,7 @@ from services.collectives.part import Act, part_of
 from services.collectives.payloads import PLAIN, Payloads, payloads
 from services.compressors import Compressor
 from services.device import HostArray
-from services.transport.base import Awaited, Buffer, Message, Outcome, Stage, Tag, Transport
+from services.transport.base import Awaited, Buffer, Message, Outcome, Sending, Stage, Tag, Transport
 
 STAGES = {"adds": Stage.SUM, "copies": Stage.SPREAD, "allows": Stage.ALLOW}
 
@@ -149,7 +149,7 @@ class _Walk:
             self._under_way[number] = sending
             sending.add_done_callback(partial(self._left_at_last, number))
 
-    def _left_at_last(self, number: int, sending: "asyncio.Future[None]") -> None:
+    def _left_at_last(self, number: int, sending: Sending) -> None:
         if self._over.done():
             return
         del self._under_way[number]

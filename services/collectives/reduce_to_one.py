@@ -1,6 +1,6 @@
 """TensorFlow's ReductionToOneDevice: rank 0 sums all vectors and sends the total to everybody."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import ClassVar, Literal, Self
 
@@ -28,6 +28,12 @@ class ReduceToOne(Collective):
 
     def settled(self, site: Site) -> Self:
         return self if self.fused or self.tensors else self.model_copy(update={"tensors": site.tensors})
+
+    def conflict(self, arrays: Sequence[int]) -> tuple[str, str] | None:
+        if not self.tensors or sum(self.tensors) == sum(arrays):
+            return None
+        own = ", ".join(map(str, arrays))
+        return "tensors", f"{sum(self.tensors)} entries, and the model has {sum(arrays)}, in arrays of {own}"
 
     def schedule(self, ranks: int) -> Schedule:
         if ranks == 1:

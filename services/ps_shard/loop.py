@@ -84,6 +84,7 @@ class Server:
         return push
 
     def _act(self, actions: Sequence[Action], answers: asyncio.TaskGroup) -> None:
+        self._update_s = 0.0  # whoever is answered without an update has not waited for one
         for action in sorted(actions, key=self._turn):
             self._do(action, answers)
 

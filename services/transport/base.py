@@ -54,6 +54,7 @@ class Message(NamedTuple):
 
 Outcome: TypeAlias = Message | BaseException  # what became of waiting for a message
 Then: TypeAlias = Callable[[Outcome], None]
+Sending: TypeAlias = asyncio.Future[None]
 
 
 class Awaited(Protocol):
@@ -110,7 +111,7 @@ class Transport(ABC):
             Unreachable: the sender is gone.
         """
 
-    def send_soon(self, to: str, message: Message) -> "asyncio.Future[None] | None":
+    def send_soon(self, to: str, message: Message) -> Sending | None:
         """Begin to `send`: for who is no task, since one per message would cost more than the message.
 
         Returns:

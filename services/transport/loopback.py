@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from services.transport.base import Message, Tag, Traffic, Transport
+from services.transport.base import Awaited, Message, Sending, Tag, Then, Traffic, Transport
 from services.transport.mailbox import Mailbox
 
 
@@ -25,7 +25,7 @@ class LoopbackTransport(Transport):
 
     async def send(self, to: str, message: Message) -> None:
         if to == self._node:
-            return self._mailbox.deliver(to, message._replace(data=bytes(message.data)))  # the sender may change it
+            return self._keep(message)
         self.traffic.count(to, message.size, framing_bytes=0)
         return await self._inner.send(to, message)
 
@@ -33,3 +33,18 @@ class LoopbackTransport(Transport):
         if source != self._node:
             return await self._inner.recv(source, *tags, into=into)
         return await self._mailbox.take(source, *tags)
+
+    def send_soon(self, to: str, message: Message) -> Sending | None:
+        if to == self._node:
+            self._keep(message)
+            return None
+        self.traffic.count(to, message.size, framing_bytes=0)
+        return self._inner.send_soon(to, message)
+
+    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> Awaited | None:
+        if source != self._node:
+            return self._inner.recv_then(source, tag, then, into)
+        return self._mailbox.expect(source, (tag,), then)
+
+    def _keep(self, message: Message) -> None:
+        self._mailbox.deliver(self._node, message._replace(data=bytes(message.data)))  # the sender may change it

@@ -109,10 +109,66 @@ def test_replicas_that_do_not_report_are_degraded(make_trial: MakeTrial, line: L
     assert replicas(make_trial(logs, workers=2)).level == Level.DEGRADED
 
 
-def test_staleness_is_reported_beside_its_law_and_never_judged(make_trial: MakeTrial, updates_line: Line) -> None:
-    trial = make_trial({"server-0": [updates_line([3, 3, 9])]}, workers=4, strategy=ASP)
+def updates_in_order(order: str) -> list[list[int]]:
+    """Rows of updates by these workers, one after the other, each as old as the others' since its own last one."""
+    last, steps, rows = dict.fromkeys("012", 0), dict.fromkeys("012", 0), []
+    for version, worker in enumerate(order, start=1):
+        rows.append([version, int(worker), steps[worker], version - 1 - last[worker], 10, version])
+        last[worker], steps[worker] = version, steps[worker] + 1
+    return rows
 
-    assert staleness_law(trial) == valid("mean staleness 5.00 where 3 is expected of equal workers")
+
+@pytest.fixture
+def updated(make_trial: MakeTrial, line: Line) -> Callable[..., TrialTable]:
+    """A trial of three workers whose server made these updates."""
+
+    def make(rows: list[list[int]], synchrony: dict[str, Any]) -> TrialTable:
+        value = {"columns": ["version", "worker", "push_step", "staleness", "samples", "time_s"], "rows": rows}
+        logs = {"server-0": [line("shard_updates", value, 0.0, "server-0")]}
+        return make_trial(logs, workers=3, strategy={"kind": "parameter_server", "synchrony": synchrony})
+
+    return make
+
+
+@pytest.mark.parametrize("order", ["012012012012", "001002001002", "0000"])
+def test_where_nobody_waits_ages_follow_from_the_order_of_updates(
+    updated: Callable[..., TrialTable], order: str
+) -> None:
+    """At any mix of speeds; a push that is lost, doubled or answered late shows."""
+    rows = updates_in_order(order)
+
+    assert staleness_law(updated(rows, {"kind": "asp"})).level == Level.VALID
+    for lost in range(1, len(rows) - 1):
+        if any(row[1] == rows[lost][1] for row in rows[lost + 1 :]):
+            assert staleness_law(updated(rows[:lost] + rows[lost + 1 :], {"kind": "asp"})).level == Level.INVALID
+
+
+def test_an_age_that_the_order_contradicts_is_named(updated: Callable[..., TrialTable]) -> None:
+    rows = updates_in_order("012012")
+    rows[4][3] += 1
+
+    reason = "update 5 is by a gradient of age 3; 2 is what the order of updates makes it"
+    assert staleness_law(updated(rows, {"kind": "asp"})) == invalid(reason)
+
+
+@pytest.mark.parametrize("synchrony", [{"kind": "ssp", "staleness": 2}, {"kind": "dssp", "low": 1, "high": 2}], ids=str)
+@pytest.mark.parametrize(
+    ("order", "ahead", "level"),
+    [
+        ("001201201212", 1, Level.VALID),
+        ("000121212", 2, Level.VALID),
+        ("0000121212", 3, Level.INVALID),
+        ("010101012", 3, Level.INVALID),
+        ("0120101010101", 0, Level.VALID),  # 2 has left
+    ],
+)
+def test_nobody_is_further_ahead_than_its_bound(
+    updated: Callable[..., TrialTable], synchrony: dict[str, Any], order: str, ahead: int, level: Level
+) -> None:
+    found = staleness_law(updated(updates_in_order(order), synchrony))
+
+    assert found.level == level
+    assert f"{ahead} steps ahead of the slowest at most, of 2" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -452,6 +452,19 @@ def test_a_switch_before_the_first_step_has_nothing_to_compare_with(rehearse: Re
     assert (found.outcome, found.gain, found.share) == ("switched", None, 0.0)
 
 
+def test_a_switch_forced_before_its_window_was_full_has_no_value(rehearse: Rehearse) -> None:
+    """What the rule found at later points, when it only goes on looking, is not why it fired."""
+    rule = {"kind": "plateau", "window": 3, "force_at": 1}
+    (trial,) = rehearse({"switch": RING_TO_ASP | {"when": rule}}).trials
+
+    found = switch(trial)
+
+    assert found is not None
+    assert (found.outcome, found.value) == ("switched", None)
+    assert trial.switch is not None
+    assert any(point["value"] is not None for point in trial.switch.points)
+
+
 def test_only_switches_that_can_be_judged_are_counted_as_paying_or_not(rehearse: Rehearse) -> None:
     run = rehearse({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
     _, trial = summary_of(run).trials

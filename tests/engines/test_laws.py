@@ -80,6 +80,7 @@ def test_three_workers_find_what_one_finds_with_the_whole_batch(
     np.testing.assert_allclose(found, expected, rtol=TOLERANCE[precision])
 
 
+@pytest.mark.exact
 def test_asynchronous_gradients_are_as_stale_as_there_are_others(run_trial: RunTrial, laws: Path, engine: str) -> None:
     """Mean staleness n-1: every update counts once in the staleness of every other worker's gradient."""
     trial = run_trial(engine, laws, "asp", workload__batch="40", workload__epochs="150")

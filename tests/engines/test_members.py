@@ -17,7 +17,7 @@ from analysis.folder import TrialFolder
 from analysis.replay import replay_trial
 from services.component import Component
 from services.plan import COORDINATOR
-from services.strategies import AllReduce, ParameterServer, Strategy, StrategySwitch
+from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
 from services.switch_rules import At, Plateau
 
 RunTrial: TypeAlias = Callable[..., Any]
@@ -40,8 +40,8 @@ def examples(family: str) -> list[Any]:
 
 
 def of_each_kind(family: str) -> list[Any]:
-    """The first of each kind in a family's table."""
-    return list({each.kind: each for each in reversed(examples(family))}.values())
+    """The last of each kind in a family's table: the first is often the one that changes nothing."""
+    return list({each.kind: each for each in examples(family)}.values())
 
 
 def collectives() -> Iterator[Strategy]:
@@ -56,17 +56,21 @@ def met(collective: Component) -> Component:
     return collective.model_copy(update={"rendezvous": True}) if hasattr(collective, "rendezvous") else collective
 
 
-def servers() -> Iterator[Strategy]:
-    """One member of each axis to a trial; shorter axes begin again."""
+def servers() -> Iterator[dict[str, Component]]:
+    """One member of each axis to a trial; shorter axes begin again.
+
+    That of weights goes by twos, or those that matter would stand beside those who leave nothing stale.
+    """
     axes = {key: of_each_kind(family) for key, family in FAMILIES.items()}
     for number in range(max(map(len, axes.values()))):
-        parts = {key: members[number % len(members)] for key, members in axes.items()}
-        rate = "as_given" if parts["staleness"].divides_by_workers else "per_sample"
-        yield anywhere(ParameterServer.model_validate({**parts, "rate": rate}))
+        turns = {key: 2 * (number + 1) if key == "staleness" else number for key in axes}
+        yield {key: members[turns[key] % len(members)] for key, members in axes.items()}
 
 
-def anywhere(served: ParameterServer) -> Strategy:
+def served(parts: dict[str, Any]) -> Strategy:
     """By itself, or after a ring where it takes workers that have been something else before."""
+    rate = "as_given" if parts["staleness"].divides_by_workers else "per_sample"
+    served = ParameterServer.model_validate({**parts, "rate": rate})
     if not served.placement.refusal(WORKERS, served.servers):
         return served
     rate = "keep" if served.staleness.divides_by_workers else "keep_per_sample"
@@ -78,7 +82,7 @@ def others() -> Iterator[Strategy]:
     """Every example of a strategy that is neither of these alone."""
     for each in examples("strategy"):
         if not isinstance(each, AllReduce | ParameterServer):
-            yield at_once(each) if isinstance(each, StrategySwitch) else each
+            yield at_once(each) if isinstance(each, StrategySwitch) else seldom(each)
 
 
 def at_once(strategy: StrategySwitch) -> StrategySwitch:
@@ -87,7 +91,13 @@ def at_once(strategy: StrategySwitch) -> StrategySwitch:
     return strategy.model_copy(update={"when": Plateau(force_at=1) if isinstance(rule, Plateau) else rule})
 
 
-MEMBERS = [*collectives(), *servers(), *others()]
+def seldom(strategy: Strategy) -> Strategy:
+    """Whoever may exchange now and then does; where nobody waits, bytes of a budget are known for every step alone."""
+    in_step = isinstance(strategy, LocalSgd) or (isinstance(strategy, Easgd) and strategy.synchrony.lockstep)
+    return strategy.model_copy(update={"period": 2}) if in_step else strategy
+
+
+MEMBERS = [*collectives(), *map(served, servers()), *others()]
 
 
 def inside(component: Component) -> Iterator[str]:
@@ -105,6 +115,28 @@ def test_nobody_is_left_out_of_the_trials(family: str) -> None:
 
     assert {each.kind for each in examples(family)} <= shown
     assert all(strategy.refusal(workers(strategy)) is None for strategy in MEMBERS)
+
+
+@pytest.mark.parametrize("key", [key for key in FAMILIES if key != "placement"])
+def test_every_part_of_a_server_makes_a_difference_in_its_trials(run_trial: RunTrial, tmp_path: Path, key: str) -> None:
+    """One that has nothing to do in any would show nothing: ages of zero, no straggler, numbers that are exact."""
+    plain = examples(FAMILIES[key])[0]
+    idle = {each.kind for each in examples(FAMILIES[key])} - {plain.kind}
+    for number, parts in enumerate(servers()):
+        if parts[key].kind in idle:
+            ends = [
+                trained(run_trial, tmp_path / f"{number}-{part.kind}.yaml", served({**parts, key: part}))
+                for part in (parts[key], plain)
+            ]
+            idle -= {parts[key].kind} if ends[0] != ends[1] else set()
+
+    assert not idle
+
+
+def trained(run_trial: RunTrial, scenario: Path, strategy: Strategy) -> str:
+    """Digest of the parameters at the end, in virtual time."""
+    scenario.write_text(yaml.safe_dump(document(strategy)))
+    return str(run_trial("simulated", scenario, "it").params_sha256)
 
 
 @pytest.mark.parametrize("strategy", MEMBERS, ids=lambda each: " ".join(inside(each)))
@@ -171,7 +203,7 @@ def workers(strategy: Strategy) -> int:
 
 
 def document(strategy: Strategy) -> dict[str, Any]:
-    """A small scenario, long enough for a loss to be looked at before its end."""
+    """A small scenario, long enough for a loss to be looked at before its end; a slow device is late."""
     links = {"uplink": "100mbit", "downlink": "100mbit"}
     return {
         "name": "members",
@@ -183,7 +215,12 @@ def document(strategy: Strategy) -> dict[str, Any]:
             "epochs": 2,
             "stop": "budget",
         },
-        "cluster": {"workers": workers(strategy), "worker": {"throughput": "20000/s", **links}, "server": links},
+        "cluster": {
+            "workers": workers(strategy),
+            "worker": {"throughput": "20000/s", **links},
+            "server": links,
+            "groups": [{"name": "slow", "ranks": [0], "speed": 0.25}],
+        },
         "strategies": {"it": strategy.model_dump(mode="json")},
         "baseline": False,
     }

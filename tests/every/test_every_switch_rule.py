@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from itertools import count, islice
-from math import exp, inf, nan, pi, sqrt
-from typing import get_args
+from math import exp, inf, isnan, nan, pi, sqrt
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
@@ -134,6 +134,14 @@ def test_the_worst_workers_loss_is_no_smaller_than_the_mean_over_all_samples(tol
 
     assert worst == pytest.approx(max(mean for mean, _ in told))
     assert mean <= worst * (1 + 1e-12)
+
+
+@given(means=st.permutations([1.0, 2.0, nan]), aggregate=st.sampled_from(["mean", "max"]))
+def test_a_worker_that_has_diverged_is_seen_whatever_its_rank(
+    means: list[float], aggregate: Literal["mean", "max"]
+) -> None:
+    """Otherwise a rule would go on, and might fire, on a loss that nobody has."""
+    assert isnan(Point(1, 1, train=[(10 * mean, 10) for mean in means]).loss("train", aggregate))
 
 
 @pytest.mark.parametrize("fields", [{}, {"step": 1, "epoch": 1}, {"fraction": 1.5}, {"step": -1}])

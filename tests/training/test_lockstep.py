@@ -18,6 +18,7 @@ SYNCHRONOUS = {
     "two servers": {"kind": "parameter_server", "servers": 2},
     "three servers": {"kind": "parameter_server", "servers": 3},
 }
+LINKED = {"worker": {"uplink": "100mbit", "downlink": "100mbit"}}  # `auto` has to have something to weigh
 TOLERANCE = {"fp32": 1e-4, "fp64": 1e-6}  # relative, after twenty steps
 
 every_synchronous = pytest.mark.parametrize("strategy", SYNCHRONOUS.values(), ids=SYNCHRONOUS)
@@ -36,7 +37,7 @@ def test_n_workers_train_as_one_worker_with_the_whole_batch(
     """A gradient is a mean over samples: whoever computed which part of it must not be seen in the model."""
     work = {"batch": batch, "epochs": 4, "precision": precision}
 
-    alone, together = rehearse(NONE, 1, **work), rehearse(strategy, workers, **work)
+    alone, together = rehearse(NONE, 1, **work), rehearse(strategy, workers, **work, cluster=LINKED)
 
     assert alone.plan.steps >= 20
     np.testing.assert_allclose(
@@ -52,9 +53,9 @@ def test_any_optimiser_trains_n_workers_as_one(
     rehearse: Callable[..., Any], strategy: dict[str, Any], optimiser: dict[str, Any]
 ) -> None:
     """State lives on every worker or in ranges on servers; where it lives must not be seen either."""
-    alone, together = (
-        rehearse(kind, workers, optimiser=optimiser, precision="fp64") for kind, workers in ((NONE, 1), (strategy, 3))
-    )
+    work = {"optimiser": optimiser, "precision": "fp64", "cluster": LINKED}
+
+    alone, together = (rehearse(kind, workers, **work) for kind, workers in ((NONE, 1), (strategy, 3)))
 
     np.testing.assert_allclose(together.params, alone.params, rtol=1e-6, atol=1e-9)
 
@@ -81,7 +82,7 @@ def test_replicas_hold_the_same_bits_after_every_step(
     rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int
 ) -> None:
     """Replicas that differ in one bit drift apart unseen."""
-    done = rehearse(strategy, workers, batch=13, hash_every_step=True)
+    done = rehearse(strategy, workers, batch=13, hash_every_step=True, cluster=LINKED)
 
     hashes = [
         {event["metadata"]["step"]: event["value"] for event in done.events(f"worker-{rank}", "node_hash")}
@@ -95,10 +96,11 @@ def test_replicas_hold_the_same_bits_after_every_step(
 @every_synchronous
 def test_fewer_parameters_than_workers_still_train(rehearse: Callable[..., Any], strategy: dict[str, Any]) -> None:
     """Chunks of a ring may be empty, and a server may hold one number; nobody may wait for what has no entries."""
-    work = {"dataset": {"kind": "synthetic_regression", "samples": 20, "features": 1, "outputs": 1}, "batch": 8}
+    few = {"kind": "synthetic_regression", "samples": 20, "features": 1, "outputs": 1}
+    work = {"dataset": few, "model": {"kind": "linear"}, "batch": 8, "cluster": LINKED}
     many = strategy | {"servers": 2} if "servers" in strategy else strategy
 
-    alone, together = (rehearse(kind, n, model={"kind": "linear"}, **work) for kind, n in ((NONE, 1), (many, 5)))
+    alone, together = (rehearse(kind, n, **work) for kind, n in ((NONE, 1), (many, 5)))
 
     np.testing.assert_allclose(together.params, alone.params, rtol=1e-4)
 
@@ -106,7 +108,7 @@ def test_fewer_parameters_than_workers_still_train(rehearse: Callable[..., Any],
 @every_synchronous
 def test_the_same_scenario_and_seed_write_the_same_logs(rehearse: Callable[..., Any], strategy: dict[str, Any]) -> None:
     """A simulated run is a computation: repeating it repeats every line, so that a surprise can be looked at again."""
-    once, again, other = (rehearse(strategy, 3, seed=seed) for seed in (7, 7, 8))
+    once, again, other = (rehearse(strategy, 3, seed=seed, cluster=LINKED) for seed in (7, 7, 8))
 
     assert without_cost(once) == without_cost(again)
     assert digest(once) == digest(again)
@@ -118,7 +120,7 @@ def test_all_workers_stop_after_the_same_step_at_the_target(
     rehearse: Callable[..., Any], strategy: dict[str, Any]
 ) -> None:
     """A worker that went on alone would wait for ever for the others' gradients."""
-    done = rehearse(strategy, 3, epochs=30, target={"metric": "r2", "at_least": 0.5})
+    done = rehearse(strategy, 3, epochs=30, target={"metric": "r2", "at_least": 0.5}, cluster=LINKED)
 
     (stop,) = done.events("coordinator", "run_stop")
     lengths = {len(done.steps(rank)) for rank in range(3)}
@@ -135,7 +137,7 @@ def test_a_budget_is_used_up_although_the_target_is_reached(
     rehearse: Callable[..., Any], strategy: dict[str, Any]
 ) -> None:
     """Whoever compares curves of equal length says `stop: budget`."""
-    done = rehearse(strategy, 3, epochs=30, target={"metric": "r2", "at_least": 0.5}, stop="budget")
+    done = rehearse(strategy, 3, epochs=30, target={"metric": "r2", "at_least": 0.5}, stop="budget", cluster=LINKED)
 
     (stop,) = done.events("coordinator", "run_stop")
     assert (stop["metadata"]["status"], stop["metadata"]["step"]) == ("success", done.plan.steps)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from services.errors import DeadlineExceeded, Unreachable
 from services.pieces import TCP, Lengths
-from services.transport.base import Buffer, Message, Stage, Tag
+from services.transport.base import Buffer, Message, Sending, Stage, Tag
 from services.transport.tcp import tls
 from services.transport.tcp.inlets import Inlet
 from services.transport.tcp.lines import COUNT, Line, dial
@@ -117,7 +117,7 @@ class TcpTransport(WiredTransport):
         finally:
             stream.turns.give_back()
 
-    def send_soon(self, to: str, message: Message) -> "asyncio.Future[None] | None":
+    def send_soon(self, to: str, message: Message) -> Sending | None:
         """What the kernel takes at once needs no task; of others, each has one."""
         stream = self._streams.get(to)
         if self._shaping or stream is None or not stream.is_open or not stream.turns.take_now():

@@ -1,0 +1,87 @@
+"""What does a server tell workers of its own time?"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from services.clock import WallClock
+from services.compressors import Identity
+from services.device import HostArray
+from services.ps_shard.loop import UPDATE_COLUMNS, Server
+from services.ps_shard.machine import Shard
+from services.runlog import Batch, RunLog
+from services.strategies.update_rules import Contribution, UpdateRule
+from services.synchronisers import Gba
+from services.transport.base import Message, Stage, Tag, Traffic, Transport
+
+UPDATE_S = 0.02
+VECTOR = np.zeros(4, np.float32)
+
+
+class Slow(UpdateRule):
+    """Takes its time and changes nothing."""
+
+    params: HostArray = VECTOR
+
+    def update(self, contributions: Sequence[Contribution]) -> None:
+        time.sleep(UPDATE_S)
+
+    def answer(self, worker: int) -> HostArray:
+        return self.params
+
+
+class Desk(Transport):
+    """A server's transport, of which the test is all the others."""
+
+    piece_bytes = finest_bytes = 1 << 20
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+        self._come: defaultdict[str, asyncio.Queue[Message]] = defaultdict(asyncio.Queue)
+        self._gone: defaultdict[str, asyncio.Queue[Message]] = defaultdict(asyncio.Queue)
+
+    async def connect(self, names: Iterable[str]) -> None:
+        """Everybody is here."""
+
+    async def send(self, to: str, message: Message) -> None:
+        self._gone[to].put_nowait(message)
+
+    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+        return await self._come[source].get()
+
+    def push(self, worker: str, step: int, stage: Stage = Stage.PUSH) -> None:
+        """A worker's gradient, or its last word."""
+        data = VECTOR.data.cast("B") if stage == Stage.PUSH else b""
+        self._come[worker].put_nowait(Message(Tag(step, stage), data, samples=1))
+
+    async def answer(self, worker: str) -> Message:
+        """What it is sent."""
+        return await self._gone[worker].get()
+
+
+def test_only_who_was_answered_after_an_update_is_told_how_long_it_took() -> None:
+    """Others have not waited for one: charged to them, it would be missing in their exchange."""
+
+    async def told() -> list[float]:
+        desk, clock = Desk(), WallClock()
+        log = RunLog("server-0", clock, lambda line: None)
+        batches = Batch(log, "shard_updates", UPDATE_COLUMNS), Batch(log, "shard_drops", UPDATE_COLUMNS)
+        machine = Shard(2, Gba(gather=2))
+        server = Server(("a", "b"), Slow(), Identity(), machine, desk, clock, 0, *batches)
+        serving = asyncio.create_task(server.serve())
+        answers = []
+        for worker, step in (("a", 0), ("b", 0), ("a", 1)):
+            desk.push(worker, step)
+            answers.append(await desk.answer(worker))
+        desk.push("a", 2, Stage.LEAVE)
+        desk.push("b", 1, Stage.LEAVE)
+        await serving
+        return [answer.update_s for answer in answers]
+
+    before, updated, after = asyncio.run(told())
+
+    assert before == after == 0.0
+    assert updated >= UPDATE_S
