@@ -42,7 +42,8 @@ WORK_S, MOST_CALLS = 0.4, 40  # of one variant in one round
 LONG_S = 0.5  # a call that takes longer needs no other before it that is not counted
 FIRST_PORT = 42_000
 TORCH = "torch==2.13.0"
-HEAD = ("", "row", "n", "vector", "by", "ms, median (range)", "CPU ms", "reached", "gate")
+HEAD = ("", "row", "n", "vector", "by", "ms, median (range)", "CPU ms", "reached", "gate", "measured")
+TOP = (HEAD, ("---",) * len(HEAD))
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Row:
         return Reached(self.case.sizes[self.size_bytes].get(by, {}), found)
 
     def lines(self) -> Iterator[tuple[str, ...]]:
-        """A line of the table per variant."""
+        """A line of the table per variant, but for who measured it."""
         for name, found in self.took.items():
             ms = [1e3 * each.seconds for each in found]
             spread = f"{median(ms):.3g} ({min(ms):.3g} - {max(ms):.3g})"
@@ -80,8 +81,8 @@ def main() -> int:
         sys.stderr.write(f"there is no row {unknown[0]}; rows are {', '.join(ROWS)}\n")
         return 2
     torch, here, rounds = with_torch(asked.torch), origin(LocalEngine()), max(asked.rounds, FEWEST_ROUNDS)
-    lines = [*_table([HEAD, ("---",) * len(HEAD)])]
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join(_table(TOP)) + "\n")
+    lines: list[str] = []
     rows, left_out = [], []
     with stoppable():
         for name in names:
@@ -90,15 +91,29 @@ def main() -> int:
                     left_out.append(f"Not measured: {name}; {refusal}.")
                     continue
                 rows += (found := _measured(name, case, rounds, torch))
-                lines += (news := [*_table(line for row in found for line in row.lines())])
+                lines += (news := [*_table((*line, str(here)) for row in found for line in row.lines())])
                 sys.stdout.write("\n".join(news) + "\n")
     remarks = ["", *_remarks(torch), *dict.fromkeys(left_out)]
     sys.stdout.write("\n".join(remarks) + "\n")
     if asked.write:
-        head = f"{_head(asked.write, here.host)} Measured by {here}, {rounds} rounds."
-        text = "\n".join((*lines, *remarks))
-        RESULTS.write_text(f"# What `make bench-transport` printed\n\n{head}\n\n{text}\n", encoding="utf-8")
+        write(RESULTS, _head(asked.write, here.host), lines, remarks)
     return int(any(row.reached(by).mark == "NOT OK" for row in rows for by in row.took))
+
+
+def write(page: Path, machine: str, lines: Sequence[str], remarks: Sequence[str]) -> None:
+    """A page of these lines, and of all other rows that it has held so far of the same machine."""
+    held = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
+    others = ROWS.keys() - {_row(line) for line in lines} if machine in held else frozenset[str]()
+    kept = [line for line in held if _row(line) in others]
+    whole = sorted((*kept, *lines), key=lambda line: [*ROWS].index(_row(line)))
+    text = "\n".join((*_table(TOP), *whole, *remarks))
+    page.write_text(f"# What `make bench-transport` printed\n\n{machine}\n\n{text}\n", encoding="utf-8")
+
+
+def _row(line: str) -> str:
+    """Of which row a line of the table is; empty where it is of none."""
+    cells = [cell.strip() for cell in line.split("|")]
+    return cells[2] if len(cells) == len(HEAD) + 2 else ""
 
 
 def size(count: int) -> str:

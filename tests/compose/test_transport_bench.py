@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compose.authority import issue
-from compose.transports.__main__ import ROUNDS, WORK_S, Row
+from compose.transports.__main__ import ROUNDS, WORK_S, Row, write
 from compose.transports.cases import BARE, GLOO, RAW, ROWS, TEXTBOOK, Case
 from compose.transports.jobs import Job, What
 from compose.transports.ranks import Took, group
@@ -92,6 +92,24 @@ def test_without_gloo_its_gates_are_not_judged() -> None:
     alone = Row("unshaped", Case(2, {4096: {"tcp": {GLOO: 2.5}}}), 4096, {"tcp": [Took(1.0, 1.0)]})
 
     assert [line[0] for line in alone.lines()] == ["not judged"]
+
+
+def test_a_page_keeps_rows_that_were_not_measured_again_on_the_same_machine(tmp_path: Path) -> None:
+    """Whoever measures one row again loses no other; rows stand in their order."""
+    page = tmp_path / "transport.md"
+    pair, unshaped, again = (
+        f"| {' | '.join(('ok', name, *(['-'] * 7), by))} |"
+        for name, by in (("pair", "a, 1"), ("unshaped", "a, 1"), ("pair", "b, 2"))
+    )
+
+    def written(machine: str, *lines: str) -> list[str]:
+        write(page, machine, lines, ["", "Remark."])
+        return [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ok")]
+
+    assert written("Machine: one.", pair, unshaped) == [unshaped, pair]
+    assert written("Machine: one.", again) == [unshaped, again]
+    assert page.read_text(encoding="utf-8").count("Remark.") == 1
+    assert written("Machine: another.", again) == [again]
 
 
 def test_the_whole_bench_is_short() -> None:
