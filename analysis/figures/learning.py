@@ -1,5 +1,8 @@
 """How does the model get better: by the clock, by samples, by steps, by bytes sent?"""
 
+from collections.abc import Collection
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -7,20 +10,25 @@ from matplotlib.ticker import EngFormatter
 
 from analysis.answers import FEW, TIE
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, canvas, colour, frame, from_zero, key_rows, line
+from analysis.figures.style import BASELINE, COLOURS, INK, canvas, colour, frame, from_zero, key_rows, line
 from analysis.plan import Target
 from analysis.result import TrialResult
+from analysis.summary import Summary
 from analysis.table import TrialTable
 from analysis.wording import number, volume
 
 MOST_LINES = 60  # of a panel: more than eyes follow; of many repeats the first are drawn
+FOLLOWED = 8  # strategies that have colours where there are more strategies than colours
+COLOURED: dict[str, Any] = {"linewidth": 1.4, "alpha": 0.9}
+GREY: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.35, "zorder": 1.5}  # behind all others
 AXES = {"time_s": "virtual seconds", "samples": "samples", "steps": "steps", "bytes": "bytes sent, all nodes"}
 
 
 def learning(run: Run) -> Drawing | None:
     """Metric and loss against four axes: the same runs, so what differs between panels is what an axis costs.
 
-    Shown are the baseline and each strategy on its largest number of workers; every repeat is a line.
+    Shown are the baseline and each strategy on its largest number of workers; every repeat is a line. Where there are
+    more strategies than colours, those have one that reach the target first.
     """
     shown = _shown(run)
     curves = (
@@ -32,25 +40,39 @@ def learning(run: Run) -> Drawing | None:
     metric = target.metric if target else str(curves["metric"].iloc[0])
     metrics = [name for name in dict.fromkeys((metric, "loss")) if name in set(curves["metric"])]
     names = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
-    key = {f"{strategy} on {workers}": colour(run.summary, strategy) for strategy, workers in names}
+    followed = _followed(run.summary)
+    named = [(strategy, workers) for strategy, workers in names if strategy in followed]
+    key = {f"{strategy} on {workers}": colour(run.summary, strategy) for strategy, workers in named}
+    key |= {"others": BASELINE} if set(curves["strategy"]) - followed else {}
     height_in = 1.3 + 0.2 * key_rows(key) + 2.0 * len(metrics)
     figure, panels = canvas(len(metrics), len(AXES), height_in, sharey="row", sharex="col")
     title = _title(curves, metric, target)
     frame(figure, run.summary, title, key)
     for place, axes in enumerate(panels):
         name, axis = metrics[place // len(AXES)], list(AXES)[place % len(AXES)]
-        _panel(axes, run, curves[curves["metric"] == name], axis, target if name == metric else None)
+        _panel(axes, run, curves[curves["metric"] == name], axis, target if name == metric else None, followed)
         axes.set_ylabel(name if axis == "time_s" else "")
         axes.set_xlabel(AXES[axis] if name == metrics[-1] else "")
     from_zero(panels, x=True)
     caption = (
         "One line per run, the first repeats where there are many: the baseline and every strategy on its largest "
         "number of workers. "
+        + (f"Grey: all but {FOLLOWED} of the first. " if "others" in key else "")
         + ("Dashed line: the target. " if target else "")
         + _conditions(run)
         + "Bytes are payload of all nodes up to the evaluation."
     )
     return Drawing("learning", title, caption, curves, figure)
+
+
+def _followed(summary: Summary) -> frozenset[str]:
+    """Strategies, and the baseline, that have colours which no other line has."""
+    soonest = sorted(summary.groups, key=lambda group: (not group.reached, group.time_to_target_s))
+    first: dict[str, str] = {}
+    for group in soonest:
+        first.setdefault(colour(summary, group.strategy), group.strategy)
+    most = len(first) if len(summary.strategies) <= len(COLOURS) else FOLLOWED
+    return frozenset(list(first.values())[:most])
 
 
 def _shown(run: Run) -> list[tuple[TrialTable, TrialResult]]:
@@ -122,11 +144,16 @@ def _most_samples(needed: "pd.Series[float]") -> str:
     return f"{needed.idxmax()} needs {needed.max() / needed.min():.1f} times the samples of {needed.idxmin()}"
 
 
-def _panel(axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: Target | None) -> None:
+def _panel(
+    axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: Target | None, followed: Collection[str]
+) -> None:
     for _, trial in curves.groupby("trial", sort=False):
-        first = trial.iloc[0]
-        tint, style = colour(run.summary, str(first["strategy"])), line(run.summary, str(first["condition"]))
-        axes.plot(trial[axis], trial["value"], color=tint, linestyle=style, linewidth=1.4, alpha=0.9)
+        strategy, condition = (str(trial.iloc[0][key]) for key in ("strategy", "condition"))
+        style = line(run.summary, condition)
+        if strategy in followed:
+            axes.plot(trial[axis], trial["value"], color=colour(run.summary, strategy), linestyle=style, **COLOURED)
+        else:
+            axes.plot(trial[axis], trial["value"], color=BASELINE, linestyle=style, **GREY)
     if target is not None:
         axes.axhline(target.bound, color=INK, linestyle="--", linewidth=0.9)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -17,13 +17,14 @@ from analysis.figures import FIGURES, Drawing, Run
 from analysis.figures.balance import SHAPES
 from analysis.figures.efficiency import efficiency
 from analysis.figures.laws import laws
-from analysis.figures.learning import learning
+from analysis.figures.learning import FOLLOWED, learning
 from analysis.figures.predicted import predicted
 from analysis.figures.predicted_speedup import predicted_speedup
 from analysis.figures.quality import quality
 from analysis.figures.save import save
 from analysis.figures.speedup import caption, speedup
 from analysis.figures.step_breakdown import step_breakdown
+from analysis.figures.style import COLOURS
 from analysis.folder import RunFolder, TrialFolder
 from analysis.headline import headline
 from analysis.metrics.speedup import Point
@@ -300,6 +301,26 @@ def test_many_strategies_keep_their_names_inside_the_page(make_run: Callable[...
     assert shown.x1 <= page.x1
     assert shown.y0 >= max(axes.get_window_extent().y1 for axes in drawing.figure.axes)
     assert len({str(patch.get_facecolor()) for patch in key.get_patches()}) == 15
+
+
+def test_of_more_strategies_than_colours_the_first_to_the_target_are_followed(
+    make_run: Callable[..., RunFolder],
+) -> None:
+    """Two of one colour could not be told apart; the others are still there."""
+    labels = tuple(f"way_{number}" for number in range(len(COLOURS) + 1))
+    run = read_run(make_run(strategies=labels, workers=(2,)))
+    summary = summarise(run, judge(run))
+
+    drawing = learning(Run(run, summary))
+
+    assert drawing is not None
+    (key,) = drawing.figure.legends
+    *followed, others = [text.get_text() for text in key.get_texts()]
+    assert len(followed) == FOLLOWED
+    assert others == "others"
+    lines = [line for line in drawing.figure.axes[0].get_lines() if line.get_color() in COLOURS]
+    assert len({line.get_color() for line in lines}) >= FOLLOWED - 1, "one may be the baseline"
+    assert set(drawing.data["strategy"]) >= set(labels)
 
 
 @pytest.mark.parametrize("figure", [speedup, efficiency])
