@@ -220,6 +220,21 @@ def test_an_update_costs_whoever_makes_it_as_often_as_a_step_has_updates(
 
 
 @pytest.mark.parametrize(
+    ("synchrony", "wish"),
+    [({"kind": "bsp"}, None), ({"kind": "asp"}, 2.5), ({"kind": "ssp", "staleness": 2}, 2.5), ({"kind": "gba"}, 2.5)],
+    ids=str,
+)
+def test_phases_of_workers_that_wait_for_nobody_last_40_ms_on_the_wall(
+    synchrony: dict[str, Any], wish: float | None
+) -> None:
+    """Messages of others come while they compute; these last 16 ms. Who is in lockstep computes while nothing comes."""
+    (wanted,) = demanded(scenario(STAR | {"synchrony": synchrony}, dilation="auto", worker={"throughput": "1000/s"}))
+
+    found = [dilation for what, dilation in wanted.wishes.items() if "who waits for nobody" in what]
+    assert found == ([] if wish is None else [pytest.approx(wish)])
+
+
+@pytest.mark.parametrize(
     ("seldom", "often"),
     [({"kind": "local_sgd", "period": 23}, RING), ({"kind": "easgd", "period": 23}, STAR)],
     ids=["local_sgd", "easgd"],
