@@ -2,7 +2,8 @@
 
 Efron's bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993). Intervals of one number are
 bias-corrected and accelerated (BCa, their chapter 14), which a skewed statistic such as a ratio needs. Where BCa has no
-answer, because runs do not differ or one of them missed its target (infinite), they are ranks of resampled statistics.
+answer, because runs do not differ, none of them matters by itself or one of them missed its target (infinite), they are
+ranks of resampled statistics.
 Tests hold BCa to SciPy's.
 """
 
@@ -15,6 +16,7 @@ from analysis.statistics.centre import Floats, olympic_mean
 
 DRAWS = 2000  # enough for the 2.5 % and 97.5 % points to settle to about 2 % of the interval's width
 LEVEL = 95  # percent
+ROUNDING = 1e-12  # of a statistic
 
 Centre = Callable[[Floats], Floats]  # along the last axis
 Interval = tuple[float, float]
@@ -85,6 +87,8 @@ def _bca_shares(samples: Samples, statistic: Statistic, draws: Floats, *, paired
     influences = [_influences(samples, statistic, together) for together in left_out]
     cubes = sum((each**3).sum() / each.size**3 for each in influences)
     squares = sum((each**2).sum() / each.size**2 for each in influences)
+    if squares < (ROUNDING * centre) ** 2:  # no run matters by itself: what is left of them is noise
+        return np.full(2, np.nan)
     skew = 1 / 6 * cubes / squares**1.5  # the acceleration
     tail = ndtri((1 - LEVEL / 100) / 2)
     return np.array([ndtr(bias + (bias + z) / (1 - skew * (bias + z))) for z in (tail, -tail)])

@@ -3,7 +3,8 @@
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,21 @@ def node_steps(rows: list[dict[str, Any]], node: str, time_s: float = 0.0) -> st
     return mllog("node_steps", batch, time_s, node)
 
 
-def shard_updates(staleness: list[int], time_s: float = 0.0) -> str:
-    """One batch of applied updates with these ages."""
+def shard_updates(rows: list[list[float]], time_s: float = 0.0) -> str:
+    """One batch of applied updates."""
     columns = ["version", "worker", "push_step", "staleness", "samples", "time_s"]
-    rows = [[version, 0, version, age, 10, time_s] for version, age in enumerate(staleness)]
     return mllog("shard_updates", {"columns": columns, "rows": rows}, time_s, "server-0")
+
+
+def updates_in_order(workers: Iterable[int], time_s: float = 0.0) -> list[list[float]]:
+    """Updates by these workers, one after the other, each as old as those of others since its own last one."""
+    last: Counter[int] = Counter()
+    steps: Counter[int] = Counter()
+    rows: list[list[float]] = []
+    for version, worker in enumerate(workers, start=1):
+        rows.append([version, worker, steps[worker], version - 1 - last[worker], 10, time_s])
+        last[worker], steps[worker] = version, steps[worker] + 1
+    return rows
 
 
 def node_stop(node: str, **counted: Any) -> str:
@@ -62,6 +73,11 @@ def steps_line() -> Callable[..., str]:
 @pytest.fixture
 def updates_line() -> Callable[..., str]:
     return shard_updates
+
+
+@pytest.fixture
+def in_order() -> Callable[..., list[list[float]]]:
+    return updates_in_order
 
 
 @pytest.fixture
@@ -197,6 +213,7 @@ class Rehearsal:
         self.chance = random.Random(plan["repeat"])
         self.clock_s = 100.0
         self.logs: dict[str, list[str]] = {node["name"]: [] for node in plan["nodes"]}
+        self.pushed: list[int] = []  # ranks, in the order in which a server updates
 
     def run(self) -> dict[str, list[str]]:
         self._open()
@@ -249,10 +266,10 @@ class Rehearsal:
             digest = f"hash-{epoch}" + (f"-{rank}" if self.asynchronous else "")
             self.logs[node].append(mllog("node_hash", digest, self.clock_s, node, step=batch[-1]["step"]))
         if self.asynchronous:
-            ages = [
-                max(0, round(self.random.gauss(self.workers - 1, 0.7))) for _ in range(STEPS_PER_EPOCH * self.workers)
-            ]
-            self.logs["server-0"].append(shard_updates([0] if self.workers == 1 else ages, self.clock_s))
+            for _ in range(STEPS_PER_EPOCH):
+                self.pushed += self.random.sample(range(self.workers), self.workers)
+            rows = updates_in_order(self.pushed, self.clock_s)[-STEPS_PER_EPOCH * self.workers :]
+            self.logs["server-0"].append(shard_updates(rows, self.clock_s))
         self._say("epoch_stop", epoch_num=epoch, samples_count=(epoch + 1) * SAMPLES)
 
     def _step_row(self, step: int, epoch: int) -> dict[str, Any]:

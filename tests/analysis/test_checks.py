@@ -17,6 +17,8 @@ from analysis.table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]
+Rows = list[list[float]]
+InOrder = Callable[..., Rows]
 
 
 ASP = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
@@ -109,33 +111,23 @@ def test_replicas_that_do_not_report_are_degraded(make_trial: MakeTrial, line: L
     assert replicas(make_trial(logs, workers=2)).level == Level.DEGRADED
 
 
-def updates_in_order(order: str) -> list[list[int]]:
-    """Rows of updates by these workers, one after the other, each as old as the others' since its own last one."""
-    last, steps, rows = dict.fromkeys("012", 0), dict.fromkeys("012", 0), []
-    for version, worker in enumerate(order, start=1):
-        rows.append([version, int(worker), steps[worker], version - 1 - last[worker], 10, version])
-        last[worker], steps[worker] = version, steps[worker] + 1
-    return rows
-
-
 @pytest.fixture
-def updated(make_trial: MakeTrial, line: Line) -> Callable[..., TrialTable]:
+def updated(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialTable]:
     """A trial of three workers whose server made these updates."""
 
-    def make(rows: list[list[int]], synchrony: dict[str, Any]) -> TrialTable:
-        value = {"columns": ["version", "worker", "push_step", "staleness", "samples", "time_s"], "rows": rows}
-        logs = {"server-0": [line("shard_updates", value, 0.0, "server-0")]}
-        return make_trial(logs, workers=3, strategy={"kind": "parameter_server", "synchrony": synchrony})
+    def make(rows: Rows, synchrony: dict[str, Any]) -> TrialTable:
+        strategy = {"kind": "parameter_server", "synchrony": synchrony}
+        return make_trial({"server-0": [updates_line(rows)]}, workers=3, strategy=strategy)
 
     return make
 
 
 @pytest.mark.parametrize("order", ["012012012012", "001002001002", "0000"])
 def test_where_nobody_waits_ages_follow_from_the_order_of_updates(
-    updated: Callable[..., TrialTable], order: str
+    updated: Callable[..., TrialTable], in_order: InOrder, order: str
 ) -> None:
     """At any mix of speeds; a push that is lost, doubled or answered late shows."""
-    rows = updates_in_order(order)
+    rows = in_order(map(int, order))
 
     assert staleness_law(updated(rows, {"kind": "asp"})).level == Level.VALID
     for lost in range(1, len(rows) - 1):
@@ -143,8 +135,8 @@ def test_where_nobody_waits_ages_follow_from_the_order_of_updates(
             assert staleness_law(updated(rows[:lost] + rows[lost + 1 :], {"kind": "asp"})).level == Level.INVALID
 
 
-def test_an_age_that_the_order_contradicts_is_named(updated: Callable[..., TrialTable]) -> None:
-    rows = updates_in_order("012012")
+def test_an_age_that_the_order_contradicts_is_named(updated: Callable[..., TrialTable], in_order: InOrder) -> None:
+    rows = in_order((0, 1, 2, 0, 1, 2))
     rows[4][3] += 1
 
     reason = "update 5 is by a gradient of age 3; 2 is what the order of updates makes it"
@@ -163,9 +155,14 @@ def test_an_age_that_the_order_contradicts_is_named(updated: Callable[..., Trial
     ],
 )
 def test_nobody_is_further_ahead_than_its_bound(
-    updated: Callable[..., TrialTable], synchrony: dict[str, Any], order: str, ahead: int, level: Level
+    updated: Callable[..., TrialTable],
+    in_order: InOrder,
+    synchrony: dict[str, Any],
+    order: str,
+    ahead: int,
+    level: Level,
 ) -> None:
-    found = staleness_law(updated(updates_in_order(order), synchrony))
+    found = staleness_law(updated(in_order(map(int, order)), synchrony))
 
     assert found.level == level
     assert f"{ahead} steps ahead of the slowest at most, of 2" in found.reason

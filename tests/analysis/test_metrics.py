@@ -246,7 +246,9 @@ def test_a_server_is_expected_to_answer_the_mean_of_its_workers_steps(make_trial
 
 
 def test_staleness_is_counted_by_age(make_trial: MakeTrial, updates_line: Line) -> None:
-    found = staleness(make_trial({"server-0": [updates_line([0, 1, 1]), updates_line([4])]}))
+    aged = [[version, 0, version, age, 10, 0.0] for version, age in enumerate((0, 1, 1, 4))]
+
+    found = staleness(make_trial({"server-0": [updates_line(aged[:3]), updates_line(aged[3:])]}))
 
     assert found == {"mean": 1.5, "max": 4, "histogram": {"0": 1, "1": 2, "4": 1}}
 

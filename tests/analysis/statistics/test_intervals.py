@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import bootstrap
@@ -16,8 +16,14 @@ from analysis.statistics.centre import median, olympic_mean
 TIMES = arrays(float, st.integers(2, 8), elements=st.floats(0.5, 50))
 
 
+def matters(runs: np.ndarray) -> bool:
+    """Whether any run does by itself: of equal ones but for the lowest, an olympic mean drops it in any case."""
+    return bool(np.ptp([olympic_mean(np.delete(runs, place)) for place in range(runs.size)]) > 1e-9)
+
+
 @settings(max_examples=20, deadline=None)
 @given(values=TIMES, factor=st.floats(0.1, 10))
+@example(values=np.array([1.0, *[1.54184539] * 5]), factor=0.1015625)
 def test_an_interval_lies_within_the_runs_and_knows_no_unit(values: np.ndarray, factor: float) -> None:
     found = centre_interval(values)
     in_other_units = centre_interval(values * factor)
@@ -40,7 +46,7 @@ def test_a_strategy_compared_with_itself_is_exactly_as_fast(values: np.ndarray) 
 def test_intervals_are_those_of_scipy(above: np.ndarray, below: np.ndarray, *, paired: bool) -> None:
     """BCa is ours only because importing theirs takes longer than most reports compute."""
     below = np.resize(below, above.size) if paired else below
-    assume(np.ptp(above) and np.ptp(below))
+    assume(matters(above) and matters(below))
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         theirs = bootstrap(
             (above, below), lambda x, y, axis: olympic_mean(x) / olympic_mean(y), n_resamples=DRAWS, paired=paired,
