@@ -7,6 +7,7 @@ two collectives share a run by a switch from one to the other. A law holds that 
 import hashlib
 import runpy
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -92,9 +93,8 @@ def at_once(strategy: StrategySwitch) -> StrategySwitch:
 
 
 def seldom(strategy: Strategy) -> Strategy:
-    """Whoever may exchange now and then does; where nobody waits, bytes of a budget are known for every step alone."""
-    in_step = isinstance(strategy, LocalSgd) or (isinstance(strategy, Easgd) and strategy.synchrony.lockstep)
-    return strategy.model_copy(update={"period": 2}) if in_step else strategy
+    """Whoever may exchange now and then does."""
+    return strategy.model_copy(update={"period": 2}) if isinstance(strategy, LocalSgd | Easgd) else strategy
 
 
 MEMBERS = [*collectives(), *map(served, servers()), *others()]
@@ -175,12 +175,13 @@ def expected_bits(done: Any, run_trial: RunTrial, scenario: Path) -> Sequence[st
 
 
 def expected_bytes(done: Any, node: str) -> float:
-    """By the plan's routes: before the switch if there is one, in it, and after it."""
+    """By the plan's routes: before the switch if there is one, in it, and after it; who leaves exchanges once more."""
     steps = {
         each.name: [row["step"] for row in done.rows(each.name, "node_steps")] for each in done.plan.of_role("worker")
     }
+    every = done.plan.exchanges_every
     if done.plan.after is None:
-        return in_steps(done.plan, node, {name: len(own) for name, own in steps.items()})
+        return in_steps(done.plan, node, {name: ceil(len(own) / every) * every for name, own in steps.items()})
     switch = done.value(COORDINATOR, "switch_committed")
     before = {name: sum(step < switch["step"] for step in own) for name, own in steps.items()}
     computing = [name for name, share in zip(steps, done.plan.after.shares, strict=True) if share]
