@@ -53,6 +53,6 @@ def _within(bound: int, updates: pd.DataFrame, found: str) -> Verdict:
         own = np.flatnonzero(worker == each)
         done = np.searchsorted(own, np.arange(own[-1] + 1))  # steps of it that updates have come of before
         slowest[: own[-1] + 1] = np.minimum(slowest[: own[-1] + 1], done)
-    ahead = int((step - slowest).max())
+    ahead = int((step - slowest).max(initial=0))
     found = f"{found}; {ahead} steps ahead of the slowest at most, of {bound}"
     return valid(found) if ahead <= bound else invalid(found)
