@@ -148,5 +148,7 @@ def _rates(part: object) -> Iterator[object]:
     """Everything in a document that is declared as a rate."""
     if isinstance(part, dict):
         yield from (part[key] for key in ("uplink", "downlink", "rate") if part.get(key) is not None)
-    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ():
-        yield from _rates(inner)
+        part = tuple(part.values())
+    if isinstance(part, list | tuple):
+        for inner in part:
+            yield from _rates(inner)

@@ -199,5 +199,6 @@ def test_every_shipped_scenario_loads_and_answers_one_question(path: Path) -> No
     assert scenario.name == path.stem
     assert question(path).endswith("?")
     assert path.read_text().startswith("# yaml-language-server: $schema=../docs/scenario.schema.json\n")
-    assert len(path.read_text().splitlines()) <= 50, "a scenario fits one screen"
+    beyond = max(0, len(scenario.strategies) - 18)  # who compares that many needs a line for each
+    assert len(path.read_text().splitlines()) <= 40 + beyond, "a scenario fits one screen"
     assert len({trial.scenario.model_dump_json() for trial in trials}) == len(trials)
