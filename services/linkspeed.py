@@ -76,11 +76,9 @@ async def _measure(task: Task) -> Measured | None:
     link = FluidLink(task.name, ports, Network(), 0, clock) if task.by_transport else None
     identity = Identity.read(task.name, task.secrets)
     transport = PLANES[task.transport](task.addresses, identity, clock, PATIENCE_S, PATIENCE_S, link)
-    await transport.start()
-    await transport.connect([task.peer])
-    found = await (_ask(transport, task) if task.name == ASKS else _answer(transport, task))
-    await transport.stop()
-    return found
+    async with transport:
+        await transport.connect([task.peer])
+        return await (_ask(transport, task) if task.name == ASKS else _answer(transport, task))
 
 
 async def _ask(transport: WiredTransport, task: Task) -> Measured:

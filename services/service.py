@@ -77,12 +77,15 @@ async def _live(plan: Plan, me: NodePlan, identity: Identity, pipes: Path | None
     serving = health.HealthServicer()
     add_HealthServicer_to_server(serving, server)
     listen(server, me.place.control, identity)
-    if me.role == "coordinator":
-        await _coordinate(plan, clock, log, server, serving)
-    else:
-        await server.start()
-        await _take_part(plan, me, identity, clock, log, serving, pipes)
-    await server.stop(GOODBYE_S)
+    try:
+        if me.role == "coordinator":
+            await _coordinate(plan, clock, log, server, serving)
+        else:
+            await server.start()
+            await _take_part(plan, me, identity, clock, log, serving, pipes)
+        await server.stop(GOODBYE_S)
+    finally:
+        await server.stop(None)  # after an error: it would complain when the process ends, later than whoever says why
     if plan.engine == "docker":
         await asyncio.sleep(LEAVES_EVERY_S * plan.nodes.index(me))
 
@@ -135,14 +138,13 @@ async def _take_part(
         shaping=_shaping(plan, me, clock, conditions, pipes),
         encrypt=plan.security.data == "tls",
     )
-    await transport.start()
-    await serving.set("", health_pb2.HealthCheckResponse.SERVING)
     control = GrpcControl(plan, identity)
     interface = interface_of(me.place.data.host)
     seams = Seams(transport, control, clock, log, lambda: bytes_sent(interface), share_of_a_core, conditions)
     life = run_worker if me.role == "worker" else run_server
-    await life(plan, me, seams)
-    await transport.stop()
+    async with transport:
+        await serving.set("", health_pb2.HealthCheckResponse.SERVING)
+        await life(plan, me, seams)
     await control.close()
 
 

@@ -51,11 +51,9 @@ async def _live(task: Task) -> None:
     addresses = {f"rank-{k}": Address(host=host, port=port) for k, (host, port) in enumerate(places)}
     ranks, me = tuple(addresses), f"rank-{task['rank']}"
     identity = Identity.read(me, Path(task["secrets"]) / me)
-    transport = PLANES[task["plane"]](addresses, identity, WallClock(), PATIENCE_S, LIFE_S)
-    await transport.start()
-    await transport.connect(name for name in ranks if name != me)
-    await serve(_Rank(transport, ranks, task["rank"]).call)
-    await transport.stop()
+    async with PLANES[task["plane"]](addresses, identity, WallClock(), PATIENCE_S, LIFE_S) as transport:
+        await transport.connect(name for name in ranks if name != me)
+        await serve(_Rank(transport, ranks, task["rank"]).call)
 
 
 class _Rank:

@@ -3,7 +3,7 @@
 import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from services.clock import Clock
 from services.identity import Identity
@@ -17,7 +17,10 @@ from services.wire.codec import PREFIX_BYTES
 
 
 class WiredTransport(Transport):
-    """One node's end of a data plane: a long-lived stream to every neighbour, opened with a signed identity."""
+    """One node's end of a data plane: a long-lived stream to every neighbour, opened with a signed identity.
+
+    `async with` starts it, and stops it, or aborts it after an error.
+    """
 
     lengths: ClassVar[Lengths]  # of its messages
 
@@ -70,6 +73,21 @@ class WiredTransport(Transport):
         Raises:
             NetworkError: a neighbour has ended its side before, or does not end it.
         """
+
+    @abstractmethod
+    async def abort(self) -> None:
+        """Hang up on everybody at once: nothing is left to wait for. What has stopped stays as it is."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                await self.stop()
+        finally:
+            await self.abort()
 
     @abstractmethod
     async def _write(self, to: str, message: Message) -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +13,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from compose.authority import issue
 from compose.engines.base import Engine, Status
 from compose.engines.local import RUN_VARIABLE, LocalEngine
 from compose.engines.simulated import SimulatedEngine
+from compose.supervise import REPORTED
 from services.plan import Plan, make_plan
 from services.runlog import TOKEN
 from services.scenario import Scenario
@@ -202,6 +206,30 @@ def test_a_node_without_a_plan_fails_the_trial_with_its_complaint(prepare: Prepa
     assert status.reason.endswith("plan.json is not a plan: run: Input should be a valid string")
     assert "ended with exit code 2" in status.reason
     assert not processes(trial.plan.run)
+
+
+@pytest.mark.parametrize("transport", PLANES)
+@pytest.mark.parametrize("node", ["coordinator", "server-0", "worker-0"])
+def test_the_last_word_of_a_node_that_fails_is_why(prepare: Prepare, tmp_path: Path, node: str, transport: str) -> None:
+    """A trial's reason is the last line of its standard error, and nobody else is there."""
+    trial = prepare("local", "asp", transport)
+    plan = json.loads(trial.plan.model_dump_json())
+    plan["timeouts"] |= {"start": "500ms", "run": "1s"}
+    (trial.folder / "plan.json").write_text(json.dumps(plan))
+    issue(trial.plan.run, (each.name for each in trial.plan.nodes), tmp_path)
+    given = ("--plan", trial.folder / "plan.json", "--secrets", tmp_path / node)
+
+    alone = subprocess.run(
+        [sys.executable, "-m", "services", "node", node, *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert alone.returncode == REPORTED
+    (said,) = alone.stderr.splitlines()
+    assert said.startswith(("DeadlineExceeded: ", "Unreachable: "))
 
 
 def test_a_simulation_that_fails_says_why_and_the_next_one_runs(prepare: Prepare) -> None:

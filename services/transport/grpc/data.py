@@ -82,6 +82,10 @@ class GrpcTransport(WiredTransport):
             await self._close(peer, stream)
         await self._server.stop(self._run_wall_s)  # others may have steps to go
 
+    async def abort(self) -> None:
+        """A server that is left running complains when the process ends, later than whoever says why."""
+        await self._server.stop(None)
+
     async def _close(self, peer: str, stream: _Stream) -> None:
         try:
             async with ours(peer), asyncio.timeout(self._timeout_wall_s):

@@ -76,6 +76,10 @@ class TcpTransport(WiredTransport):
         self._server.close()
         if self._inlets:  # others may have steps to go
             await asyncio.wait([inlet.over for inlet in self._inlets], timeout=self._run_wall_s)
+        await self.abort()
+
+    async def abort(self) -> None:
+        self._server.close()
         for inlet in tuple(self._inlets):
             inlet.abort()
 

@@ -92,16 +92,6 @@ def break_off(node: WiredTransport) -> None:
         node._streams["b"].line.result().close()
 
 
-async def die(node: WiredTransport) -> None:
-    """Hang up on everybody, as the end of a process does."""
-    if isinstance(node, GrpcTransport):
-        await node._server.stop(0)
-    if isinstance(node, TcpTransport):
-        node._server.close()
-        for inlet in node._inlets:
-            inlet.abort()
-
-
 @pytest.fixture
 def meet(plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet:
     """Lets `talk` use the transports of nodes a and b (c is never there); what it returns."""
@@ -364,7 +354,7 @@ def test_sending_to_a_node_that_has_ended_is_an_error(meet: Meet) -> None:
 
     async def talk(nodes: Transports) -> None:
         await nodes["a"].send("b", Message(TAG))
-        await die(nodes["b"])
+        await nodes["b"].abort()
         with pytest.raises(NetworkError):  # noqa: PT012 - which message meets the closed door is a matter of time
             for step in range(1, 50):
                 await nodes["a"].send("b", Message(TAG._replace(step=step)))
