@@ -47,7 +47,7 @@ def predicted(run: Run) -> Drawing | None:
     axes.set_xlim(0, 1.12 * max(1000 * max(row.measured_s, row.predicted_s) for row in found))
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
-        "Ring: the closed form's median over all steps of all workers. Dot: the measured one, mean over the repeats; "
+        "Open: the closed form's median over all steps of all workers. Filled: the measured one, mean over repeats; "
         "the mean step where speeds vary; between two exchanges a step counts as their mean. Number: remainder = "
         "measured / predicted - 1. A growing remainder is something that the model does not know."
     )

@@ -20,7 +20,7 @@ THEIRS = {"measured": ("x", "theirs"), "predicted": ("+", "their form")}  # what
 
 
 def predicted_speedup(run: Run) -> Drawing | None:
-    """One panel per curve, log-log: the closed form's speedup as rings, the measured one filled, ideal dashed.
+    """One panel per curve, log-log: the closed form's speedup open, the measured one filled, ideal dashed.
 
     What others have published of a strategy stands in its panels, in grey.
     """
@@ -48,7 +48,7 @@ def predicted_speedup(run: Run) -> Drawing | None:
     for axes, curve in zip(panels, found, strict=False):
         _name_ends(axes, curve, colour(run.summary, curve.strategy), run.summary.published_of(curve.strategy))
     caption = (
-        "Speedup in samples per second over the same base: filled as measured, rings as the closed forms say "
+        "Speedup in samples per second over the same base: filled as measured, open as the closed forms say "
         "(predicted step x steps of the whole budget). Dashed: ideal. What learning costs is in neither."
     )
     caption += _sources(run.summary.published)
