@@ -21,7 +21,7 @@ from analysis.plan import Node, PlanView
 T = TypeVar("T")
 DIVERGED = ": training diverged"
 DOCUMENTS = ("scenario.yaml", "resolved.yaml")  # as it was given, and with every default
-TIMES = ("start_s", "step_s", "data_s", "compute_s", "exchange_s", "update_s")
+TIMES = ("start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s")
 
 
 @dataclass(frozen=True)

@@ -163,12 +163,13 @@ def _steps(
     codes = np.repeat(np.arange(len(names)), counts)
     steps.insert(0, "node", pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(names))))
     steps.insert(1, "rank", np.repeat([ranks.get(node) for node in names], counts))
-    steps = steps.assign(start_s=steps["start_s"].astype(float) - zero_s, wait_s=0.0)
+    wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log it
+    steps = steps.assign(start_s=steps["start_s"].astype(float) - zero_s, wait_s=wait_s)
     return (_part_waiting(planned, switched, steps) if len(steps) else steps), odd
 
 
 def _part_waiting(planned: PlanView, switched: Switched | None, steps: pd.DataFrame) -> pd.DataFrame:
-    """Waiting is told from exchanging where workers do the same step together: in lockstep."""
+    """In lockstep, where workers do the same step together, waiting is seen by the clock."""
     after = steps["start_s"] >= switched.begins_s if switched else pd.Series(data=False, index=steps.index)
     halves = [(steps[~after], planned.synchrony == "synchronous")]
     if planned.after:

@@ -55,6 +55,11 @@ class Synchroniser(Component):
         """The same as `gathers` while so many of the workers are stragglers."""
         return self.gathers(workers)
 
+    @property
+    def comes_apart(self) -> bool:
+        """Whether every gradient is an update of its own as long as somebody is a straggler."""
+        return False
+
     def waits_for(self, workers: Collection[int], stragglers: Collection[int]) -> frozenset[int]:  # noqa: ARG002
         """Workers without whose gradients there is no update, however many others have come; most choose nobody."""
         return frozenset()
@@ -298,13 +303,16 @@ class Greedy(Sparing):
     """Lockstep that waits for nobody as long as there is a straggler: then every gradient is an update of its own.
 
     S. Li et al., "Sync-Switch", ICDCS 2021, greedy policy. The first update in lockstep again takes gradients of
-    different age.
+    different age. Where there are several servers, the first one decides for all, with its answers: were each to judge
+    for itself, one would keep back a worker for the next push of another, whom a second one keeps back for the first.
+    Lockstep ends with an update of all, and not in the middle of it.
     """
 
     kind: Literal["greedy"] = "greedy"
 
-    def gathers_without(self, workers: int, stragglers: int) -> int:
-        return 1 if stragglers else workers
+    @property
+    def comes_apart(self) -> bool:
+        return True
 
 
 AnySynchroniser: TypeAlias = Annotated[

@@ -24,7 +24,7 @@ class Half:
     samples: int
     seconds: float
     batch_s: float  # measured
-    computing_s: float  # of it: the mathematics, and in lockstep waiting for the slowest worker's
+    computing_s: float  # of it: the mathematics, and waiting for other workers'
     exchanging_s: float  # the rest of its steps
     finishing_s: float  # between steps, and at the end while others are not done yet
     predicted_step_s: float | None
@@ -136,13 +136,15 @@ def stale_s(found: Switch, needed: int, needed_before: int) -> float | None:
 def _half(phase: Phase, plan: PlanView) -> Half:
     """Steps are what they took by themselves; what they leave of the phase is nobody's exchange.
 
-    Who is still at a step when the first stops for the switch is so within the hand-over, not within the phase.
+    Who is still at a step when the first stops for the switch is so within the hand-over, not within the phase. In
+    lockstep mathematics and waiting are what steps take until their last worker exchanges.
     """
-    steps, computing = phase.steps, phase.steps["data_s"] + phase.steps["compute_s"]
+    steps = phase.steps
+    reached = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
     per_batch = plan.batch / phase.samples if phase.samples else 0.0
     stepping_s = _together_s(steps, steps["step_s"], plan.batch)
-    reached_s = _lockstep_s(steps) * per_batch
-    computing_s = reached_s if phase.synchrony == "synchronous" else _together_s(steps, computing, plan.batch)
+    in_lockstep_s = float(reached.groupby(steps["step"]).max().sum()) * per_batch
+    computing_s = in_lockstep_s if phase.synchrony == "synchronous" else _together_s(steps, reached, plan.batch)
     finishing_s = max(0.0, phase.seconds * per_batch - stepping_s)
     return Half(
         samples=phase.samples,
@@ -154,12 +156,6 @@ def _half(phase: Phase, plan: PlanView) -> Half:
         predicted_step_s=phase.predicted.median_step_s,
         step_s=centre_s(steps, plan),
     )
-
-
-def _lockstep_s(steps: pd.DataFrame) -> float:
-    """Mathematics and waiting for the slowest: what all steps take until their last worker exchanges."""
-    reached = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
-    return float(reached.groupby(steps["step"]).max().sum())
 
 
 def _together_s(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch: int) -> float:

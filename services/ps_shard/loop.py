@@ -77,7 +77,7 @@ class Server:
         size, dtype = self.rule.params.size, self.rule.params.dtype.name
         data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
         await recv_rest(self.transport, worker, first, data)
-        push = Push(rank, step, first.version, first.samples, first.update_s)
+        push = Push(rank, step, first.version, first.samples, first.update_s, first.alone)
         self._vectors[push] = from_wire(self.compressor, data, size, dtype)
         if rank in self._read:
             self._reads[push] = self._read[rank]
@@ -125,6 +125,8 @@ class Server:
             samples=machine.samples,
             underway=reply.underway,
             update_s=self._update_s,
+            waited_s=reply.waited_s,
+            alone=reply.alone,
         )
         return send_vector(self.transport, self.workers[reply.worker], message, vector)
 

@@ -18,6 +18,7 @@ class Push:
     version: int  # of the parameters that it was computed from
     samples: int
     seconds: float = field(default=0.0, compare=False, repr=False)  # that the worker took to compute it; 0: not told
+    alone: bool = field(default=False, repr=False)  # it waits for no other, as the first server has told its worker
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,15 @@ class Reply:
     worker: int
     step: int
     underway: int  # samples that wait for an update, or that others are computing, as far as can be known
+    waited_s: float  # since the push came: for others to push
+    alone: bool  # whether the worker's next push waits for nobody; what the first server says counts for all
 
 
 Action: TypeAlias = Update | Drop | Reply
 
 
 class Rhythm(NamedTuple):
-    """What a worker's last step took, without waiting, and when it began the next one."""
+    """What a worker's last step took, without waiting, and since when it waits or does the next one."""
 
     step_s: float
     began_s: float
@@ -85,6 +88,7 @@ class Shard:
     _recent: dict[int, tuple[Push, ...]] = field(default_factory=dict)  # a window of each worker's, if anybody watches
     _slow: dict[int, int] = field(default_factory=dict)  # windows in a row in which a worker was too slow
     _granted: dict[int, int] = field(default_factory=dict)  # the last step that a worker may start without asking
+    _apart: bool = False  # what workers are told: their next pushes wait for nobody
 
     def __post_init__(self) -> None:
         self._clocks = dict.fromkeys(range(self.workers), 0)
@@ -103,6 +107,7 @@ class Shard:
         self._rhythms = {worker: self._rhythms[worker]._replace(began_s=now) for worker in steps}
         self._stopping.clear()
         self._granted.clear()
+        self._apart = False
 
     def pushed(self, push: Push, now: float = 0.0) -> list[Action]:
         """Take a gradient in at the moment `now`; what to do, in order.
@@ -118,7 +123,7 @@ class Shard:
         self.shares[push.worker] = push.samples
         self._rhythms[push.worker] = Rhythm(now - self._rhythms[push.worker].began_s, now)
         self._watch(push)
-        return [*self._taken(push), *self._updates(), *self._replies(now)]
+        return [*self._taken(push), *self._updates(push if push.alone else None), *self._replies(now)]
 
     def left(self, worker: int, now: float = 0.0) -> list[Action]:
         """A worker will push no more: nobody waits for it.
@@ -144,17 +149,27 @@ class Shard:
         self.dropped += push.samples
         yield Drop(push, self.version)
 
-    def _updates(self) -> Iterator[Update]:
-        """The update that is due, if enough gradients are there; when nobody is left, of what there is."""
-        if not self._gathered or (self._clocks and not self._is_complete):
-            return
-        pushes = tuple(sorted(self._gathered, key=lambda push: (push.worker, push.step)))
-        self._gathered.clear()
+    def _updates(self, alone: Push | None = None) -> Iterator[Update]:
+        """Updates that are due: of a gradient that waits for nobody, and of enough others; at the end of what there is.
+
+        What workers are told to do next must fit together: once they are told to wait, all wait for all.
+        """
+        self._apart = self._apart and bool(self.stragglers)
+        if alone in self._gathered:
+            self._gathered.remove(alone)
+            yield self._update(alone)
+        if self._gathered and (not self._clocks or self._is_complete):
+            pushes = sorted(self._gathered, key=lambda push: (push.worker, push.step))
+            self._gathered.clear()
+            self._apart = self.synchrony.comes_apart and bool(self.stragglers)
+            yield self._update(*pushes)
+
+    def _update(self, *pushes: Push) -> Update:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
         if self.synchrony.answers_after_update:
             self._unanswered.update({push.worker: push for push in pushes})
-        yield Update(pushes, self.version)
+        return Update(pushes, self.version)
 
     @property
     def _is_complete(self) -> bool:
@@ -195,8 +210,9 @@ class Shard:
                 self._computing.add(worker)
                 if self.budget is not None and self.samples + underway >= self.budget:
                     self._stopping.add(worker)
+                waited_s = now - self._rhythms[worker].began_s
                 self._rhythms[worker] = self._rhythms[worker]._replace(began_s=now)
-                yield Reply(worker, push.step, underway)
+                yield Reply(worker, push.step, underway, waited_s, self._apart)
 
     def _may_start(self, worker: int, step: int, now: float) -> bool:
         slowest = min(self._clocks.values())

@@ -60,8 +60,8 @@ class ParameterServer(ServedStrategy):
     def _divides(self, workers: int) -> bool:
         """Whether an update may use a part of the rate: it has one worker's gradient, or others than stragglers'."""
         computing = self.computing(workers)
-        fewest = self.synchrony.gathers_without(computing, 1) if self.synchrony.takes(1) else self.gathers(workers)
-        return self.rate == "per_sample" and min(fewest, self.gathers(workers)) < computing
+        fewest = 1 if self.synchrony.comes_apart else self.gathers(workers)
+        return self.rate == "per_sample" and fewest < computing
 
     def optimiser(self, given: AnyOptimiser, workers: int) -> AnyOptimiser:
         if self.rate == "as_given":

@@ -28,6 +28,7 @@ class Held(NamedTuple):
 
     version: int  # of the parameters that it holds
     memory: Any  # the compressor's
+    alone: bool = False  # it has said that the next push waits for nobody; of the first shard that counts for all
 
 
 class Answered(NamedTuple):
@@ -183,10 +184,12 @@ class ServedStrategy(Strategy, ABC):
     ) -> Answered:
         """Push `vector`, the `number`-th one from 0, to all shards at once and wait for all answers.
 
-        What servers needed to update is counted as `update`, the rest as `exchange`.
+        Of the answer that took longest to decide, its update counts as `update` and what it was kept back before, for
+        others to push, as `wait`; the rest is `exchange`.
         """
         fresh = np.empty(vector.shape, vector.dtype)
-        about = Message(Tag(number, Stage.PUSH), samples=samples, update_s=phases.seconds.get("compute", 0.0))
+        took_s, alone = phases.seconds.get("compute", 0.0), held[0].alone
+        about = Message(Tag(number, Stage.PUSH), samples=samples, update_s=took_s, alone=alone)
         with phases.span("exchange"):
             async with asyncio.TaskGroup() as group:  # one failure ends the others
                 exchanges = {
@@ -194,9 +197,10 @@ class ServedStrategy(Strategy, ABC):
                     for shard in self._in_turn(peer.rank, len(held))
                 }
             answers = [exchanges[shard].result() for shard in range(len(held))]
-        updating_s = max(reply.update_s for reply, _ in answers)
-        phases.add("exchange", -updating_s)
-        phases.add("update", updating_s)
+        last = max((reply for reply, _ in answers), key=lambda reply: reply.waited_s + reply.update_s)
+        phases.add("exchange", -last.waited_s - last.update_s)
+        phases.add("wait", last.waited_s)
+        phases.add("update", last.update_s)
         after = tuple(known for _, known in answers)
         stale = [new.version - old.version - 1 for new, old in zip(after, held, strict=True)]
         first, _ = answers[0]
@@ -216,7 +220,7 @@ class ServedStrategy(Strategy, ABC):
         await send_vector(peer.transport, server, push, to_wire(payload, peer.device.to_host))
         reply = await peer.transport.recv(server, Tag(about.tag.step, Stage.REPLY))
         await recv_rest(peer.transport, server, reply, kept.of(fresh))
-        return reply, Held(reply.version, memory)
+        return reply, Held(reply.version, memory, reply.alone)
 
 
 def _once_promoted(cost: Cost, computing: int) -> Cost:

@@ -45,6 +45,8 @@ class Message(NamedTuple):
     passed_at: float = 0.0  # when the sender's link had passed it on
     update_s: float = 0.0  # how long the sender took for this: a server to update, a worker to compute
     underway: int = 0  # samples that are in nobody's parameters yet, but will be
+    waited_s: float = 0.0  # how long a server kept this back, for other workers
+    alone: bool = False  # the worker waits for nobody: with an answer for its next push, and then with that push
 
     @property
     def size(self) -> int:

@@ -21,13 +21,13 @@ Values: TypeAlias = tuple[Any, ...]  # what a prefix says, to be handed on
 PREFIX_BYTES = 96
 _SIZE_BITS = 35  # of a payload's length: five bytes of a varint
 
-# Key and value of the header as a whole, of its ten fields, of the pad; then the key of the payload and its length.
-_PREFIX = struct.Struct("<BB BQ BIBIBI BQBQ BdBdBd BQ BB8x B5s")
-_FIXED = struct.Struct("<BB B8x B4xB4xB4x B8xB8x B8xB8xB8x B8x BB8x B5x")  # of the same bytes what never changes,
-_VALUES = struct.Struct("<xx xQ xIxIxI xQxQ xdxdxd xQ xx8x x5s")  # and what does
-_KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x72, 0x7A)
-_HEADER_BYTES, _PAD_BYTES = 78, 8
-_AS_OURS = (_KEYS[0], _HEADER_BYTES, *_KEYS[1:12], _PAD_BYTES, _KEYS[12])
+# Key and value of the header as a whole, of its twelve fields, of the pad; then the key of the payload and its length.
+_PREFIX = struct.Struct("<BB BQ BIBIBI BQBQ BdBdBd BQBfB? BBx B5s")
+_FIXED = struct.Struct("<BB B8x B4xB4xB4x B8xB8x B8xB8xB8x B8xB4xBx BBx B5x")  # of the same bytes what never changes,
+_VALUES = struct.Struct("<xx xQ xIxIxI xQxQ xdxdxd xQxfx? xxx x5s")  # and what does
+_KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x5D, 0x60, 0x72, 0x7A)
+_HEADER_BYTES, _PAD_BYTES = 85, 1
+_AS_OURS = (_KEYS[0], _HEADER_BYTES, *_KEYS[1:14], _PAD_BYTES, _KEYS[14])
 
 
 def encode(message: Message) -> bytes:
@@ -46,13 +46,13 @@ def _as_it_came(begin: bytes, data: Buffer) -> bytes | None:
 
 def prefix(message: Message) -> bytes:
     """Everything of the serialised `Part` that comes before the payload, `PREFIX_BYTES` long."""
-    whole, step, stage, chunk, piece, version, samples, sent, passed, update, underway, pad, data = _KEYS
+    whole, step, stage, chunk, piece, version, samples, sent, passed, update, underway, waited, alone, pad, data = _KEYS
     return _PREFIX.pack(
         *(whole, _HEADER_BYTES),
         *(step, message.tag.step, stage, message.tag.stage, chunk, message.tag.chunk, piece, message.tag.piece),
         *(version, message.version, samples, message.samples),
         *(sent, message.sent_at, passed, message.passed_at, update, message.update_s),
-        *(underway, message.underway),
+        *(underway, message.underway, waited, message.waited_s, alone, message.alone),
         *(pad, _PAD_BYTES, data, _length(message.size)),
     )
 
@@ -94,7 +94,7 @@ def tag_of(values: Values) -> Tag:
 
 def message_of(values: Values, payload: Buffer) -> Message:
     """The message of a prefix and of the payload behind it."""
-    return Message(Tag(*values[:4]), payload, *values[4:10])
+    return Message(Tag(*values[:4]), payload, *values[4:12])
 
 
 def _values(part: Buffer | bytearray) -> Values | None:
@@ -114,8 +114,8 @@ def _by_protobuf(part: bytes) -> Message:
         raise ProtocolError("a part has no header")
     header = found.header
     tag = Tag(header.step, header.stage, header.chunk, header.piece)
-    rest = header.sent_at, header.passed_at, header.update_s, header.underway
-    return Message(tag, found.data, header.version, header.samples, *rest)
+    told = header.update_s, header.underway, header.waited_s, header.alone
+    return Message(tag, found.data, header.version, header.samples, header.sent_at, header.passed_at, *told)
 
 
 @lru_cache(maxsize=1024)

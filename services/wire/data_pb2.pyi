@@ -16,7 +16,7 @@ class Part(_message.Message):
     def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., pad: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("step", "stage", "chunk", "piece", "version", "samples", "sent_at", "passed_at", "update_s", "underway")
+    __slots__ = ("step", "stage", "chunk", "piece", "version", "samples", "sent_at", "passed_at", "update_s", "underway", "waited_s", "alone")
     STEP_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,8 @@ class Header(_message.Message):
     PASSED_AT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_S_FIELD_NUMBER: _ClassVar[int]
     UNDERWAY_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    ALONE_FIELD_NUMBER: _ClassVar[int]
     step: int
     stage: int
     chunk: int
@@ -37,7 +39,9 @@ class Header(_message.Message):
     passed_at: float
     update_s: float
     underway: int
-    def __init__(self, step: _Optional[int] = ..., stage: _Optional[int] = ..., chunk: _Optional[int] = ..., piece: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., sent_at: _Optional[float] = ..., passed_at: _Optional[float] = ..., update_s: _Optional[float] = ..., underway: _Optional[int] = ...) -> None: ...
+    waited_s: float
+    alone: bool
+    def __init__(self, step: _Optional[int] = ..., stage: _Optional[int] = ..., chunk: _Optional[int] = ..., piece: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., sent_at: _Optional[float] = ..., passed_at: _Optional[float] = ..., update_s: _Optional[float] = ..., underway: _Optional[int] = ..., waited_s: _Optional[float] = ..., alone: _Optional[bool] = ...) -> None: ...
 
 class Identity(_message.Message):
     __slots__ = ("certificate", "issued_at", "signature")

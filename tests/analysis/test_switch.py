@@ -224,6 +224,22 @@ def test_workers_that_are_done_while_others_are_not_do_not_queue(rehearse: Rehea
     assert any("did not pay" in told and "workers finish apart at the end (-" in told for told in headline(summary))
 
 
+def test_waiting_at_a_bound_is_waiting_and_no_queue(rehearse: Rehearse) -> None:
+    """After a switch to bounded staleness workers still wait for the slowest, only less."""
+    ssp = {"kind": "parameter_server", "synchrony": {"kind": "ssp", "staleness": 1}}
+    (trial,) = rehearse({"switch": RING_TO_ASP | {"after": ssp}}, **STALLING).trials
+    assert trial.switch is not None
+    later = trial.steps[trial.steps["start_s"] >= trial.switch.begins_s]
+
+    found = switch(trial)
+
+    assert found is not None
+    assert found.gain is not None
+    assert found.gain.straggler_s > 0
+    assert later["wait_s"].mean() > 0.1 * later["step_s"].mean()
+    assert abs(found.gain.queueing_s) < 0.05 * later["wait_s"].mean()
+
+
 @pytest.mark.parametrize("idle_s", [0.1, 10.0])
 def test_seconds_in_which_nobody_steps_are_nobodys_exchange(rehearse: Rehearse, idle_s: float) -> None:
     """The same steps in a longer trial: only the finish is another."""

@@ -20,7 +20,7 @@ from services.ps_shard.machine import Push, Shard
 from services.staleness import CutOff, Unweighted
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
 from services.switch_rules import Never
-from services.synchronisers import Asp, Backup, Bsp, Dssp, Gba, Ssp
+from services.synchronisers import Asp, Backup, Bsp, Dssp, Gba, Greedy, Ssp, Watch
 from services.target import Target
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
@@ -31,6 +31,7 @@ SYNCHRONY = {
     "dssp_0_to_2": Dssp(low=0, high=2),
     "backup_1": Backup(backups=1),
     "gba_of_2": Gba(gather=2, oldest=1),
+    "greedy": Greedy(stragglers=Watch(window=1, windows=1)),
 }
 
 
@@ -44,7 +45,7 @@ def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None
     return Run(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
 
 
-def push(shard: Shard, now: float = 0.0, **fields: int) -> list[Any]:
+def push(shard: Shard, now: float = 0.0, **fields: Any) -> list[Any]:
     return shard.pushed(Push(**fields), now)
 
 

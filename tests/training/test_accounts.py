@@ -115,7 +115,7 @@ def test_the_phases_of_a_step_fill_it(rehearse: Callable[..., Any], strategy: di
 
     for rank in range(workers):
         for row in done.steps(rank):
-            parts = sum(row[f"{phase}_s"] for phase in ("data", "compute", "exchange", "update"))
+            parts = sum(row[f"{phase}_s"] for phase in ("data", "compute", "exchange", "wait", "update"))
             assert parts == pytest.approx(row["step_s"], abs=1e-5)
 
 

@@ -171,6 +171,21 @@ def test_a_worker_that_stays_slow_sets_the_pace_under_any_bound(rehearse: Rehear
     assert paces[1] == pytest.approx(paces[0], rel=0.1)
 
 
+@pytest.mark.parametrize("servers", [1, 2])
+def test_what_a_bound_makes_workers_wait_is_no_exchange(rehearse: Rehearse, servers: int) -> None:
+    """It is told by the server that waits: without a bound nobody does, and the rest of the exchange is as long."""
+    away = SLOW | {"worker": {"throughput": "1000/s", "delay": "1ms"}}
+    free, bound = (
+        rehearse(server(synchrony, servers), 4, cluster=away, epochs=20) for synchrony in ("asp", "ssp staleness=2")
+    )
+    alone, held = ([row for rank in (1, 2, 3) for row in done.steps(rank)[5:-5]] for done in (free, bound))
+    slow_s, fast_s = (np.median([row["step_s"] for row in done.steps(rank)]) for done, rank in ((bound, 0), (free, 1)))
+
+    assert {row["wait_s"] for row in [*alone, *bound.steps(0)]} == {0.0}
+    assert np.mean([row["wait_s"] for row in held]) == pytest.approx(slow_s - fast_s, rel=0.05)
+    assert [row["exchange_s"] for row in [*alone, *held]] == pytest.approx([0.002] * len([*alone, *held]), rel=0.01)
+
+
 def test_ssp_absorbs_what_passes(rehearse: Rehearse) -> None:
     """Where every worker is slow now and then, nobody waits for all of them at every step."""
     seconds = [

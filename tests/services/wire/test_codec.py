@@ -23,6 +23,8 @@ headers = st.builds(
     passed_at=seconds,
     update_s=seconds,
     underway=fixed64,
+    waited_s=st.floats(allow_nan=False, width=32),
+    alone=st.booleans(),
 )
 # Lengths are written seven bits per byte: both sides of every step.
 payloads = st.one_of(
@@ -40,6 +42,8 @@ def message(header: Header, data: bytes) -> Message:
         header.passed_at,
         header.update_s,
         header.underway,
+        header.waited_s,
+        header.alone,
     )
 
 
