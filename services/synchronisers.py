@@ -56,8 +56,13 @@ class Synchroniser(Component):
         return self.gathers(workers)
 
     @property
+    def needs_one_server(self) -> bool:
+        """Whether several, each with an order of arrival of its own, could keep workers back for each other."""
+        return False
+
+    @property
     def comes_apart(self) -> bool:
-        """Whether every gradient is an update of its own as long as somebody is a straggler."""
+        """Whether gradients are updates of their own from the next update of all on, until nobody is a straggler."""
         return False
 
     def waits_for(self, workers: Collection[int], stragglers: Collection[int]) -> frozenset[int]:  # noqa: ARG002
@@ -283,10 +288,15 @@ class Elastic(Sparing):
     """Lockstep that does not wait for stragglers: a step ends when those of all others are there.
 
     S. Li et al., "Sync-Switch", ICDCS 2021, elastic policy. We differ: who is left out goes on computing, its gradient
-    counts where it comes in time and is dropped otherwise, and it is waited for again once it is as fast as others.
+    counts where it comes in time and is dropped otherwise, and it is waited for again once it is as fast as others. One
+    server alone can do that: of several, each would judge for itself whom it does not wait for.
     """
 
     kind: Literal["elastic"] = "elastic"
+
+    @property
+    def needs_one_server(self) -> bool:
+        return True
 
     def gathers_without(self, workers: int, stragglers: int) -> int:
         return max(1, workers - stragglers)

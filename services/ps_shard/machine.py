@@ -67,8 +67,9 @@ class Shard:
     """The state of one server's protocol.
 
     A worker's clock counts the steps that it has pushed. Invariant: every push is part of exactly one update or is
-    dropped, and is answered once. Time is told, in seconds since any moment; only dynamic synchronisers look at it.
-    A server can begin where another left off: with a version and the samples that went into it.
+    dropped, and is answered once. Time is told, in seconds since any moment; only dynamic synchronisers decide by it,
+    and answers tell how long they were kept back. A server can begin where another left off: with a version and the
+    samples that went into it.
     """
 
     workers: int

@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC
 from collections.abc import Iterator, Sequence
 from math import inf
+from sys import maxsize
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,7 +65,19 @@ class ServedStrategy(Strategy, ABC):
         return self.placement.computing(workers)
 
     def refusal(self, workers: int) -> str | None:
-        return self.synchrony.refusal(workers) or self.placement.refusal(workers, self.servers)
+        refusals = (self.synchrony.refusal(workers), self.placement.refusal(workers, self.servers))
+        return next((reason for reason in refusals if reason), self.refusal_of_servers(workers))
+
+    def refusal_of_servers(self, workers: int) -> str | None:
+        """Why it takes one server where there are several, each with an order of arrival of its own."""
+        count, what = len(self.shards(workers, entries=1)), f"synchrony {self.synchrony.kind}"
+        drops = self.synchrony.comes_apart and not self.gradients_worth.takes(maxsize)
+        if count == 1 or not (drops or self.synchrony.needs_one_server):
+            return None
+        return (
+            f"{what}{f' with staleness {self.gradients_worth.kind}' if drops else ''} takes one server: of {count}, "
+            "each would leave out other gradients, and two could keep workers back for each other for ever"
+        )
 
     def holders(self, workers: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:
         return self.placement.holders(workers, servers)
@@ -184,20 +197,23 @@ class ServedStrategy(Strategy, ABC):
     ) -> Answered:
         """Push `vector`, the `number`-th one from 0, to all shards at once and wait for all answers.
 
-        Of the answer that took longest to decide, its update counts as `update` and what it was kept back before, for
-        others to push, as `wait`; the rest is `exchange`.
+        Of the answer that came last, its update counts as `update` and what it was kept back before, for others to
+        push, as `wait`; the rest is `exchange`.
         """
         fresh = np.empty(vector.shape, vector.dtype)
         took_s, alone = phases.seconds.get("compute", 0.0), held[0].alone
         about = Message(Tag(number, Stage.PUSH), samples=samples, update_s=took_s, alone=alone)
+        answered: dict[int, tuple[Message, Held]] = {}  # in the order in which they come
+
+        async def exchange(shard: int) -> None:
+            answered[shard] = await self._exchange(peer, about, shard, held[shard], vector, fresh)
+
         with phases.span("exchange"):
             async with asyncio.TaskGroup() as group:  # one failure ends the others
-                exchanges = {
-                    shard: group.create_task(self._exchange(peer, about, shard, held[shard], vector, fresh))
-                    for shard in self._in_turn(peer.rank, len(held))
-                }
-            answers = [exchanges[shard].result() for shard in range(len(held))]
-        last = max((reply for reply, _ in answers), key=lambda reply: reply.waited_s + reply.update_s)
+                for shard in self._in_turn(peer.rank, len(held)):
+                    group.create_task(exchange(shard))
+        *_, (last, _) = answered.values()
+        answers = [answered[shard] for shard in range(len(held))]
         phases.add("exchange", -last.waited_s - last.update_s)
         phases.add("wait", last.waited_s)
         phases.add("update", last.update_s)

@@ -126,7 +126,7 @@ class Switching(Strategy, ABC):
             return self.second.refusal(workers)
         whole = self.second.model_copy(update={"rate": "as_given", "placement": Dedicated()})
         placed = self.second.placement.refusal_after(workers, self.second.servers)
-        return placed or whole.refusal(self.second.computing(workers))
+        return placed or self.second.refusal_of_servers(workers) or whole.refusal(self.second.computing(workers))
 
     def _moves_shards(self, workers: int) -> str | None:
         """Why two strategies with servers are not of the same ones."""

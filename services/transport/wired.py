@@ -76,7 +76,7 @@ class WiredTransport(Transport):
 
     @abstractmethod
     async def abort(self) -> None:
-        """Hang up on everybody at once: nothing is left to wait for. What has stopped stays as it is."""
+        """Hang up on everybody who sends here: nothing is left to wait for. What has stopped stays as it is."""
 
     async def __aenter__(self) -> Self:
         await self.start()

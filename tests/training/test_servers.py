@@ -186,6 +186,16 @@ def test_what_a_bound_makes_workers_wait_is_no_exchange(rehearse: Rehearse, serv
     assert [row["exchange_s"] for row in [*alone, *held]] == pytest.approx([0.002] * len([*alone, *held]), rel=0.01)
 
 
+@pytest.mark.parametrize("synchrony", ["asp", "backup backups=1"])
+def test_pushing_to_the_last_server_is_no_wait_at_the_first(rehearse: Rehearse, synchrony: str) -> None:
+    """Nobody is slow: all that a worker is kept back for is its own link, over which pushes leave in turn."""
+    done = rehearse(server(synchrony, 4), 4, cluster={"worker": LINKS["worker"]}, epochs=10)
+
+    rows = [row for rank in range(4) for row in done.steps(rank)[2:-2]]
+    exchange_s, wait_s = (np.mean([row[f"{phase}_s"] for row in rows]) for phase in ("exchange", "wait"))
+    assert wait_s < 0.1 * exchange_s
+
+
 def test_ssp_absorbs_what_passes(rehearse: Rehearse) -> None:
     """Where every worker is slow now and then, nobody waits for all of them at every step."""
     seconds = [

@@ -69,6 +69,20 @@ def test_elastic_lockstep_drops_nothing_of_workers_that_are_no_stragglers(rehear
     assert {row["worker"] for row in done.rows("server-0", "shard_drops")} == {0}
 
 
+def test_greedy_lockstep_comes_apart_on_all_servers_alike(rehearse: Rehearse) -> None:
+    """The first decides: by what it answers, another knows which gradients wait for others."""
+    greedy = {"kind": "parameter_server", "servers": 2, "synchrony": {"kind": "greedy"}}
+    cluster = {"worker": PACED["worker"] | {"uplink": "1mbit", "downlink": "1mbit"}}
+    done = rehearse(greedy, WORKERS, cluster=cluster, events=[SLOW], epochs=20)
+
+    sizes = [
+        list(Counter(row["version"] for row in done.rows(server, "shard_updates")).values())
+        for server in ("server-0", "server-1")
+    ]
+    assert sizes[0].count(1) >= 10
+    assert sizes[0] == sizes[1]
+
+
 def test_greedy_lockstep_waits_for_nobody_while_there_is_a_straggler(rehearse: Rehearse) -> None:
     """And nothing is lost: every gradient is in one update."""
     done = run(rehearse, sync_switch("greedy"), SLOW)
