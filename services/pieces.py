@@ -10,10 +10,10 @@ class Lengths(NamedTuple):
     finest: int  # pipelines are cut no finer: more messages would cost more than they hide
 
 
-# Larger messages leave the cache, smaller ones cost more per byte: gRPC is fastest at 1-2 MiB. Behind 1 Gbit/s, 2 MB
-# over four ranks reach 0.94 of the bound in pieces of 256 KiB and 0.84 in pieces twice as large, for a quarter more CPU
-# time. In pieces of 128 KiB, 1 MB costs a fifth more and is there 8 % sooner at best.
-GRPC = Lengths(1 << 20, 256 << 10)
+# Larger messages leave the cache, smaller ones cost more per byte: gRPC is fastest at 1-2 MiB. 1 MB over four ranks
+# behind 1 Gbit/s reaches 0.91 of the bound in pieces of 128 KiB and 0.86 in pieces twice as large, for a third more CPU
+# time; 2 MB reach 0.94 and 0.93 for as much.
+GRPC = Lengths(1 << 20, 128 << 10)
 
 # The largest stays in the cache between the kernel and the sum. 1 MB over four ranks behind 1 Gbit/s reaches 0.91 of
 # the bound in pieces of 128 KiB, 0.80 in pieces twice as large.
