@@ -267,14 +267,15 @@ def _there_and_back_s(up: Sequence[Load], down: Sequence[Load], cost: Cost) -> f
 def _alone_s(worker: str, up: Sequence[Load], down: Sequence[Load], cost: Cost) -> float:
     """The same for one worker, whose messages to several shards go out in turn: the first are answered before the last.
 
-    Until its last pushes are through, whose last pieces alone are behind that of the first, shards answer already.
+    Until its last pushes are through, whose last pieces alone are behind that of the first, shards answer already. Not
+    so those of workers, whose uplinks have pushes of their own to pass on first.
     """
     if len(up) < 2:  # noqa: PLR2004 - there is no other
         return _there_and_back_s(up, down, cost)
     busy_s = cost.busy_s(up)
     in_turn = busy_s["up", worker] == max(busy_s.values())
-    last = [(flow, last_piece_bytes(size_bytes, cost.vector_bytes)) for flow, size_bytes in up[1:]]
-    early_s = cost.busy_s(last)["up", worker] if in_turn else 0.0
+    last = [(flow, last_piece_bytes(size, cost.vector_bytes)) for flow, size in up[1:] if flow[1] not in cost.workers]
+    early_s = cost.busy_s(last).get(("up", worker), 0.0) if in_turn else 0.0
     slowest_s = max(cost.moving_s([load]) for load in down)
     return _there_and_back_s(up, down, cost) - min(early_s, cost.moving_s(down) - slowest_s)
 

@@ -5,12 +5,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pytest
 
 from services.errors import UserError
+from services.links import goodput
 from services.replay import Arrivals, replay
 from services.strategies.update_rules import Contribution
 
@@ -279,6 +281,22 @@ def test_where_shards_live_changes_no_bit_of_a_synchronous_result(rehearse: Rehe
     assert moved.params.tobytes() == dedicated.params.tobytes()
     hashes = [[each["value"] for each in moved.events(f"worker-{rank}", "node_hash")] for rank in range(workers)]
     assert all(others == hashes[0] for others in hashes)
+
+
+@pytest.mark.parametrize("workers", [4, 8, 12])
+def test_workers_that_serve_answer_behind_their_own_pushes(rehearse: Rehearse, workers: int) -> None:
+    """Out of lockstep, too, a step with shards of one message moves a ring's bytes, and none of them meanwhile."""
+    links = {"uplink": "100mbit", "downlink": "100mbit"}
+    cluster = {"worker": {"throughput": "800/s", **links}}
+    work = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [256]}, "epochs": 2}
+    strategy = server("asp", placement={"kind": "colocated"})
+
+    done = rehearse(strategy, workers, cluster=cluster, batch=16 * workers, **work)
+
+    moved_s = 2 * (workers - 1) / workers * done.plan.vector_bytes / goodput(100e6)
+    assert done.plan.predicted.step_s == pytest.approx(16 / 800 + moved_s, rel=1e-4)
+    settled = [row["step_s"] for rank in range(workers) for row in done.steps(rank)[1:-1]]
+    assert median(settled) == pytest.approx(done.plan.predicted.step_s, rel=0.07)
 
 
 @pytest.mark.parametrize(("workers", "spare"), [(4, 1), (8, 2), (4, 4)])
