@@ -41,7 +41,10 @@ class Size(NamedTuple):
 # A gate can't see what is closer than the host's own part, some hundredth of a step. Small vectors take a few messages,
 # and fit at dilations at which a root's sockets hold its totals while it begins the next step: sooner than any form.
 SIZES = {"1 MB": Size(250, 0.10, 16), "10 MB": Size(2500, 0.05, 8)}
-SLOWEST_BPS = 15e6  # links on the wall: on slower ones messages wait longer than TCP's timers, which nobody dilates
+# Links on the wall. On slower ones messages wait longer than TCP's timers, which nobody dilates. On faster ones the
+# streams of one uplink share it unequally, since who is faster may have larger segments in its queue: a root's first
+# total is there a tenth of a step before its last, and who has it pushes the next vector on an idle downlink.
+SLOWEST_BPS, FASTEST_BPS = 15e6, 80e6
 
 
 class Stepped(NamedTuple):
@@ -164,9 +167,10 @@ def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size,
 
 
 def _dilation(demand: Demand, closer: float, rate: str) -> float:
-    """What it asks for as always; for messages and updates more, as long as links are not too slow for TCP."""
+    """What it asks for as always; for messages and updates more, as long as links are neither too slow nor too fast."""
     wishes = {what: closer * wish for what, wish in demand.wishes.items()}
-    return max(demand.dilation, min(demand.model_copy(update={"wishes": wishes}).dilation, Rate(rate) / SLOWEST_BPS))
+    closest = demand.model_copy(update={"wishes": wishes}).dilation
+    return max(demand.dilation, min(max(closest, Rate(rate) / FASTEST_BPS), Rate(rate) / SLOWEST_BPS))
 
 
 def _workload(ranks: int, thousands: int) -> Mapping[str, Any]:

@@ -257,8 +257,15 @@ def test_a_trial_that_fails_again_and_again_fails_the_row(monkeypatch: pytest.Mo
         (1.0, 32.0, 16, "1gbit", 1e9 / 15e6),
         (1.0, 32.0, 16, "100mbit", 32.0),
         (8.0, 0.0, 16, "100mbit", 8.0),
+        (1.0, 0.5, 16, "1gbit", 1e9 / 80e6),
     ],
-    ids=["as it wishes", "no link is too slow for TCP", "what auto takes comes first", "what it needs"],
+    ids=[
+        "as it wishes",
+        "no link is too slow for TCP",
+        "what auto takes comes first",
+        "what it needs",
+        "no link is so fast that streams share it unequally",
+    ],
 )
 def test_rows_of_collectives_dilate_for_messages_as_far_as_links_allow(
     need: float, wish: float, closer: float, rate: str, dilation: float
