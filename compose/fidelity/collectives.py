@@ -42,8 +42,8 @@ class Size(NamedTuple):
 # and fit at dilations at which a root's sockets hold its totals while it begins the next step: sooner than any form.
 SIZES = {"1 MB": Size(250, 0.10, 16), "10 MB": Size(2500, 0.05, 8)}
 # Links on the wall. On slower ones messages wait longer than TCP's timers, which nobody dilates. On faster ones the
-# streams of one uplink share it unequally, since who is faster may have larger segments in its queue: a root's first
-# total is there a tenth of a step before its last, and who has it pushes the next vector on an idle downlink.
+# streams of a root's uplink share it unequally: its first total is there a tenth of a step before its last, and who has
+# it pushes the next vector on an idle downlink.
 SLOWEST_BPS, FASTEST_BPS = 15e6, 80e6
 
 

@@ -285,7 +285,7 @@ def test_where_shards_live_changes_no_bit_of_a_synchronous_result(rehearse: Rehe
 
 @pytest.mark.parametrize("workers", [4, 8, 12])
 def test_workers_that_serve_answer_behind_their_own_pushes(rehearse: Rehearse, workers: int) -> None:
-    """Out of lockstep, too, a step with shards of one message moves a ring's bytes, and none of them meanwhile."""
+    """Out of lockstep, too, a step moves a ring's bytes; no answer comes while pushes are under way."""
     links = {"uplink": "100mbit", "downlink": "100mbit"}
     cluster = {"worker": {"throughput": "800/s", **links}}
     work = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [256]}, "epochs": 2}
