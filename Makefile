@@ -59,21 +59,21 @@ check: $(ready) ## lint, format, types, imports, generated code
 	PYTHON=$(bin)/python .ci/check-proto
 
 bench: $(ready) ## measure this machine: codec, predicted steps, start-up of engines [ARGS='--write "my machine"']
-	$(bin)/python -m compose.bench $(ARGS)
+	$(bin)/python -m benchmarks.machinery $(ARGS)
 
 bench-fidelity: $(ready) ## compare what is declared with what containers get [ROWS=incast,loss ARGS='--write "my machine"']
-	$(bin)/python -m ensayo.bench_fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
+	$(bin)/python -m benchmarks.fidelity $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 # gloo comes with PyTorch, in an environment of its own and only when asked for.
 bench-transport: $(ready) ## compare the data planes with gloo and the links' bound [ROWS=unshaped,pair TORCH=1 ARGS='--write "my machine"']
 	$(if $(TORCH),$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet 'torch==2.13.0' numpy)
-	$(bin)/python -m compose.transports $(if $(ROWS),--rows $(ROWS)) $(ARGS)
+	$(bin)/python -m benchmarks.transport $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 bench-repeats: $(ready) ## run one short trial in containers again and again, of which no verdict may flag any [COUNT=20]
 	PYTHON=$(bin)/python .ci/none-flagged $(or $(COUNT),20)
 
 bench-report: $(ready) ## report a run of 3.2 million steps, as large as a study gets here [ARGS='--trials 20 --write "my machine"']
-	$(bin)/python -m analysis.bench $(ARGS)
+	$(bin)/python -m benchmarks.report $(ARGS)
 
 proto: $(ready) ## generate services/wire from proto/
 	$(bin)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. --grpc_python_out=. proto/services/wire/*.proto

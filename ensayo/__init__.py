@@ -2,7 +2,7 @@
 
     import ensayo
 
-    rehearsal = ensayo.rehearse(ensayo.find("quickstart"), engine="simulated")
+    rehearsal = ensayo.rehearsal(ensayo.find("quickstart"), engine="simulated")
     print(rehearsal.verdict, rehearsal.folder / "report.html")
 
 Names are imported when they are first used: `ensayo --help` needs none of them.
@@ -12,16 +12,16 @@ from importlib import import_module
 from typing import Any
 
 NAMES = {  # name here -> where it lives
-    "Scenario": "services.scenario:Scenario",
-    "Trial": "services.scenario:Trial",
-    "Plan": "services.plan:Plan",
-    "find": "compose.load:find",
-    "load": "compose.load:load",
-    "schema": "compose.schema:schema",
-    "plan": "services.plan:make_plan",
-    "rehearse": "ensayo.rehearse:rehearse",
-    "report": "analysis.report:write",
-    "compare": "analysis.compare:compare",
+    "Scenario": "services.scenario.scenario:Scenario",
+    "Trial": "services.scenario.scenario:Trial",
+    "Plan": "services.plan.plan:Plan",
+    "find": "compose.scenario_files.load:find",
+    "load": "compose.scenario_files.load:load",
+    "schema": "compose.scenario_files.json_schema:schema",
+    "plan": "services.plan.plan:make_plan",
+    "rehearse": "ensayo.rehearsal:rehearse",
+    "report": "analysis.report.report:write",
+    "compare": "analysis.comparison.changes:compare",
 }
 
 __all__ = list(NAMES)

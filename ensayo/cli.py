@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from ensayo.exits import exit_code
-from services.errors import EnsayoError, UserError
+from ensayo.exit_codes import exit_code
+from services.schema.errors import EnsayoError, UserError
 
 app = typer.Typer(
     help="Rehearse distributed deep-learning training on one machine.",
@@ -39,17 +39,17 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="show nothing but the verdict")] = False,
 ) -> None:
     """Run every trial of a scenario and report on them."""
-    from compose.load import find
-    from ensayo.progress import display
-    from ensayo.rehearse import rehearse
+    from compose.scenario_files.load import find
+    from ensayo.progress_display import display
+    from ensayo.rehearsal import rehearse
 
     watch = display(quiet=quiet)
     try:
         done = rehearse(find(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]]))
     finally:
         watch.finish()
-    from analysis.fidelity import advice  # only now: pandas takes a second, which the nodes could use
-    from analysis.folder import RunFolder
+    from analysis.checks.fidelity import advice  # only now: pandas takes a second, which the nodes could use
+    from analysis.reading.run_folder import RunFolder
 
     _tell_damage(done.folder / "summary.json")
     for doubt in done.doubts:
@@ -64,11 +64,12 @@ def run(
 def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     """Show what would run, what each step should cost and how long it would take; starts nothing."""
     from compose.engines import choose
-    from compose.load import find, load
-    from compose.run import admitted
+    from compose.runs.run import admitted
+    from compose.scenario_files.load import find, load
     from ensayo.tables import console, plan_table
-    from ensayo.wording import admission, choices
-    from services.plan import Nowhere, make_plan
+    from ensayo.terminal_text import admission, choices
+    from services.cluster.addresses import Nowhere
+    from services.plan.plan import make_plan
 
     loaded = load(find(scenario), settings(sets), engine)
     chosen, _ = choose(engine or loaded.engine)
@@ -89,7 +90,7 @@ def validate(
     ] = None,
 ) -> None:
     """Check scenarios and say everything that is wrong with any of them at once."""
-    from compose.load import find, load, shipped
+    from compose.scenario_files.load import find, load, shipped
 
     wrong = []
     for path in [find(name) for name in scenarios or ()] or shipped():
@@ -106,7 +107,7 @@ def validate(
 @app.command("list")
 def list_scenarios() -> None:
     """Show the shipped scenarios and the question that each of them answers."""
-    from compose.load import shipped
+    from compose.scenario_files.load import shipped
     from ensayo.tables import console, scenario_table
 
     console().print(scenario_table(shipped()))
@@ -123,9 +124,9 @@ def search_switch(
     tries: Annotated[int, typer.Option(min=1, help="how often the interval of fractions is halved")] = 4,
 ) -> None:
     """Find how early a strategy may stop working in lockstep without losing quality (Sync-Switch's timing policy)."""
-    from compose.load import find, load
-    from ensayo.search import answer, search, searched
-    from ensayo.trying import Trying
+    from compose.scenario_files.load import find, load
+    from ensayo.fraction_search import Trying
+    from ensayo.switch_search import answer, search, searched
 
     path = find(scenario)
     loaded = load(path, settings(sets), engine)
@@ -141,12 +142,12 @@ def search_switch(
 @app.command()
 def report(run: Folder) -> None:
     """Write the report of a run, finished or not, from its logs."""
-    from analysis.cores import team_for
-    from analysis.folder import RunFolder
+    from analysis.reading.parallel import team_for
+    from analysis.reading.run_folder import RunFolder
 
     with team_for(RunFolder(run).log_bytes) as team:
-        team.load("analysis.trial")  # that takes seconds, as does the next line
-        from analysis.report import write
+        team.load("analysis.results.trial")  # that takes seconds, as does the next line
+        from analysis.report.report import write
 
         page = write(run, team)
     _tell_damage(page.with_name("summary.json"))
@@ -164,7 +165,7 @@ def compare(
     ] = None,
 ) -> None:
     """Lay runs over each other, and over public results: what changed, as a table and as a page."""
-    from analysis.compare import text
+    from analysis.comparison.changes import text
     from analysis.comparison.lines import published, read
     from analysis.comparison.page import write
 
@@ -186,7 +187,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="a new folder; RUN/exports/<format> when absent")] = None,
 ) -> None:
     """Write a run for another tool: MLCommons' checkers, Perfetto, HTA, Chakra, TensorBoard, or as tables."""
-    from analysis.export import export as export_run
+    from analysis.exports.export import export as export_run
 
     done = export_run(run, to, out)
     for doubt in (*done.damage, *done.doubted, *done.left_out):
@@ -203,11 +204,11 @@ def mlperf(
     out: Annotated[Path, typer.Option(help="where page, tables and figures go", file_okay=False)] = Path("runs/mlperf"),
 ) -> None:
     """Study public results of MLPerf Training: speedup, efficiency and clusters of systems; starts nothing."""
-    from analysis.cores import Team
+    from analysis.reading.parallel import Team
 
     with Team() as team:
-        team.load("analysis.report")  # it takes seconds, as does the next line
-        from ensayo.chapters import tell
+        team.load("analysis.report.report")  # it takes seconds, as does the next line
+        from ensayo.study_tables import tell
 
         typer.echo(tell(data, out, team))
 
@@ -217,7 +218,7 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="for programs: a list of objects")] = False,
 ) -> None:
     """Show what this host has for each engine, and what it lacks."""
-    from compose.doctor import as_json, findings
+    from compose.host.doctor import as_json, findings
 
     if json:
         typer.echo(as_json())
@@ -229,10 +230,10 @@ def doctor(
 @app.command()
 def calibrate(engine: Engine = None) -> None:
     """Measure what messages cost on this host and which rates it carries; predictions and admission use it."""
-    from compose.calibrate import calibrate as measure
-    from compose.capacity import keep
+    from compose.calibration.calibrate import calibrate as measure
+    from compose.calibration.capacity import keep
     from compose.engines import choose
-    from ensayo.progress import display
+    from ensayo.progress_display import display
     from services.transport.planes import PLANES
 
     chosen, _ = choose(engine)
@@ -250,7 +251,7 @@ def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     import json
 
-    from compose.schema import schema as scenario_schema
+    from compose.scenario_files.json_schema import schema as scenario_schema
 
     typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
 
@@ -258,7 +259,7 @@ def schema() -> None:
 @app.command()
 def clean() -> None:
     """Remove containers, networks and processes of all runs, those that still go on included; run folders stay."""
-    from compose.clean import clean as remove_leftovers
+    from compose.runs.clean import clean as remove_leftovers
 
     for removed in remove_leftovers():
         typer.echo(f"removed {removed}")

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from compose.load import load, question
-from ensayo.wording import duration, size, title
-from services.plan import AfterSwitch, Plan
+from compose.scenario_files.load import load, question
+from ensayo.terminal_text import duration, size, title
+from services.plan.plan import AfterSwitch, Plan
 
 PIPED = 1000  # columns of what is no terminal: wider than any row, so that none breaks inside a word
 

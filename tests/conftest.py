@@ -13,14 +13,14 @@ from hypothesis import settings
 
 from compose.engines import named
 from compose.engines.base import Status
-from compose.engines.docker import DockerEngine
-from compose.interrupt import stoppable
-from compose.load import load
-from compose.supervise import Tail, TrialFailed
-from services.clock import VirtualLoop
-from services.device import Device, Want, select
-from services.errors import HostError
-from services.plan import COORDINATOR, Plan, make_plan
+from compose.engines.containers.engine import DockerEngine
+from compose.runs.interrupt import stoppable
+from compose.runs.supervisor import Tail, TrialFailed
+from compose.scenario_files.load import load
+from services.plan.plan import COORDINATOR, Plan, make_plan
+from services.runtime.clock import VirtualLoop
+from services.runtime.device import Device, Want, select
+from services.schema.errors import HostError
 
 settings.register_profile("any host", deadline=None)  # a busy host is slow, not wrong
 settings.load_profile("any host")

@@ -2,31 +2,31 @@
 
 from collections.abc import Callable
 
-from analysis.checks.achieved_rates import achieved_rates
-from analysis.checks.admission import admission
-from analysis.checks.bytes_on_wire import bytes_on_wire
-from analysis.checks.canary import canary
-from analysis.checks.drops import drops
-from analysis.checks.event_horizon import event_horizon
-from analysis.checks.event_lateness import event_lateness
-from analysis.checks.exit_codes import exit_codes
-from analysis.checks.host_cpu import host_cpu
-from analysis.checks.host_pressure import host_pressure
-from analysis.checks.host_share import host_share
-from analysis.checks.message_times import message_times
-from analysis.checks.missed_deadlines import missed_deadlines
-from analysis.checks.pipes import pipes
-from analysis.checks.rates import rates
-from analysis.checks.record import record
-from analysis.checks.replicas import replicas
-from analysis.checks.round_trips import round_trips
-from analysis.checks.rungs import rungs
-from analysis.checks.speed_ratio import speed_ratio
-from analysis.checks.staleness_law import staleness_law
-from analysis.checks.throttled import throttled
-from analysis.checks.unchanged import unchanged
+from analysis.checks.host.admission import admission
+from analysis.checks.host.canary import canary
+from analysis.checks.host.host_cpu import host_cpu
+from analysis.checks.host.host_pressure import host_pressure
+from analysis.checks.host.host_share import host_share
+from analysis.checks.host.missed_deadlines import missed_deadlines
+from analysis.checks.host.speed_ratio import speed_ratio
+from analysis.checks.host.throttled import throttled
+from analysis.checks.network.achieved_rates import achieved_rates
+from analysis.checks.network.bytes_on_wire import bytes_on_wire
+from analysis.checks.network.drops import drops
+from analysis.checks.network.mechanisms import rungs
+from analysis.checks.network.message_times import message_times
+from analysis.checks.network.rates import rates
+from analysis.checks.network.round_trips import round_trips
+from analysis.checks.network.shared_links import pipes
+from analysis.checks.network.unchanged import unchanged
+from analysis.checks.training.event_horizon import event_horizon
+from analysis.checks.training.event_lateness import event_lateness
+from analysis.checks.training.exit_codes import exit_codes
+from analysis.checks.training.record import record
+from analysis.checks.training.replicas import replicas
+from analysis.checks.training.staleness_law import staleness_law
 from analysis.checks.verdict import Level, Verdict, worst
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 Check = Callable[[TrialTable], Verdict]
 

@@ -1,7 +1,7 @@
 """What may the record of a trial hold? The only place that asks which kind of engine it was."""
 
-from analysis.checks.rates import SHAPED_IN_CODE
-from analysis.table import TrialTable
+from analysis.checks.network.rates import SHAPED_IN_CODE
+from analysis.reading.run_table import TrialTable
 
 
 def in_containers(trial: TrialTable) -> bool:

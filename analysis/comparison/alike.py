@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 
 from analysis.comparison.lines import Compared
-from analysis.plan import PlanView
+from analysis.reading.plan_view import PlanView
 
 
 def differing(runs: Sequence[Compared]) -> list[str]:

@@ -12,10 +12,20 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 from analysis.comparison.alike import differing
 from analysis.comparison.lines import Compared, Line, Size
 from analysis.figures.base import Drawing
-from analysis.figures.style import BASELINE, COLOURS, LINES, MARKERS, canvas, entitle, from_zero, key_rows, styled
-from analysis.result import TIMES, TrialResult
-from analysis.table import TrialTable
-from analysis.wording import number, sentence, share, workers
+from analysis.figures.drawing.style import (
+    BASELINE,
+    COLOURS,
+    LINES,
+    MARKERS,
+    canvas,
+    entitle,
+    from_zero,
+    key_rows,
+    styled,
+)
+from analysis.reading.run_table import TrialTable
+from analysis.report.wording import number, sentence, share, workers
+from analysis.results.result import TIMES, TrialResult
 
 LINE_WORDS = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
 MOST_POINTS = 400  # of a loss curve: more than a page has pixels for is thinned out

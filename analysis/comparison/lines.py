@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
 
-from analysis.examine import examine_run
-from analysis.folder import RunFolder
 from analysis.metrics.speedup import Curve, Point
 from analysis.mlperf.series import Series, shipped
+from analysis.reading.run_folder import RunFolder
+from analysis.reading.run_table import RunTable
+from analysis.results.examine import examine_run
+from analysis.results.summary import Summary
 from analysis.statistics.bootstrap import Interval, interval
 from analysis.statistics.efficiency import Factors
-from analysis.summary import Summary
-from analysis.table import RunTable
-from services.errors import UserError
+from services.schema.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import compare
+from analysis.comparison import changes as compare
 from analysis.comparison.figures import Overlay, draw
 from analysis.comparison.lines import Compared, lines
 from analysis.mlperf.series import Series
-from analysis.report import panel, template
+from analysis.report.report import panel, template
 
 
 def write(runs: Sequence[Compared], series: Sequence[Series], folder: Path) -> Path:
@@ -18,7 +18,7 @@ def write(runs: Sequence[Compared], series: Sequence[Series], folder: Path) -> P
     changes = [(run.letter, compare.rows(runs[0].summary, run.summary)) for run in runs[1:]]
     damage = [f"{run.letter} {told}" for run in runs for told in run.summary.damage]
     page = folder / "report.html"
-    told = template("compare.html.j2").render(
+    told = template("comparison/compare.html.j2").render(
         runs=runs,
         panels=panels,
         changes=changes,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from analysis.table import RunTable
-from services.component import Component
+from analysis.reading.run_table import RunTable
+from services.schema.component import Component
 
 
 class Exporter(Component):

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Self
 
-from analysis import fidelity
-from analysis.checks import Level, worst
-from analysis.table import TrialTable
+from analysis.checks import Level, fidelity, worst
+from analysis.reading.run_table import TrialTable
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import pandas as pd
 
 from analysis.exports.activities import activities, by_step
 from analysis.exports.base import Exporter
-from analysis.plan import PlanView
-from analysis.table import RunTable, TrialTable
+from analysis.reading.plan_view import PlanView
+from analysis.reading.run_table import RunTable, TrialTable
 
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node

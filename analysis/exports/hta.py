@@ -15,7 +15,7 @@ import pandas as pd
 
 from analysis.exports.activities import activities, by_step
 from analysis.exports.base import Exporter
-from analysis.table import RunTable, TrialTable
+from analysis.reading.run_table import RunTable, TrialTable
 
 US_NS = 1000
 HOST_PROCESS, HOST_THREAD, DEVICE = 1000, 1, 0  # as profilers number them: a process and its thread, a GPU

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from analysis import record
 from analysis.exports.base import Exporter
 from analysis.exports.believed import Believed
 from analysis.exports.system import describe
-from analysis.mllog import Log
 from analysis.mlperf import RULES
-from analysis.table import RunTable, TrialTable, read_logs
+from analysis.reading import trial_record as record
+from analysis.reading.mllog import Log
+from analysis.reading.run_table import RunTable, TrialTable, read_logs
 
 ORG = "ensayo"
 UNSAFE = re.compile(r"[^A-Za-z0-9_.=-]+")

@@ -15,7 +15,7 @@ import pandas as pd
 from analysis.exports.activities import NS, ORDER, activities, overfull
 from analysis.exports.base import Exporter
 from analysis.metrics.happened import happened
-from analysis.table import RunTable, TrialTable
+from analysis.reading.run_table import RunTable, TrialTable
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analysis.damage import Damage, understood
-from analysis.folder import RunFolder, TrialFolder
-from analysis.table import RunTable, TrialTable, read_logs, read_trial
+from analysis.reading.damage import Damage, understood
+from analysis.reading.run_folder import RunFolder, TrialFolder
+from analysis.reading.run_table import RunTable, TrialTable, read_logs, read_trial
 
 TIMES = ("start_s", "step_s")
 

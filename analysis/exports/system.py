@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.exports.believed import Believed
-from analysis.plan import Node, PlanView
-from analysis.wording import quantity
+from analysis.reading.plan_view import Node, PlanView
+from analysis.report.wording import quantity
 
 STATUS = "Research, Development, or Internal (RDI)"  # one of the four phrases that the checker allows
 UNRECORDED, NONE = "not recorded", "N/A"

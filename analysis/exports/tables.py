@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.exports.base import Exporter
 from analysis.exports.believed import Believed
 from analysis.metrics.happened import happened
-from analysis.table import RunTable, TrialTable
+from analysis.reading.run_table import RunTable, TrialTable
 
 FRAMES = ("steps", "evals", "updates")
 

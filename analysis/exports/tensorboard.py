@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.exports.activities import by_step
 from analysis.exports.base import Exporter
-from analysis.table import PHASES, RunTable, TrialTable
+from analysis.reading.run_table import PHASES, RunTable, TrialTable
 
 VERSION = "brain.Event:2"  # what every event file begins with
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.summary import Summary
-from analysis.table import RunTable
+from analysis.reading.run_table import RunTable
+from analysis.results.summary import Summary
 
 
 @dataclass(frozen=True)

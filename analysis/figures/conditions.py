@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.conditions import cost_s, finding, ladders
 from analysis.figures.base import Drawing, Run
-from analysis.figures.labels import at_right
-from analysis.figures.style import canvas, colour, frame, from_zero, marker
-from analysis.result import Group
-from analysis.wording import sentence
+from analysis.figures.drawing.labels import at_right
+from analysis.figures.drawing.style import canvas, colour, frame, from_zero, marker
+from analysis.report.wording import sentence
+from analysis.results.result import Group
+from analysis.results.swept_conditions import cost_s, finding, ladders
 
 
 def conditions(run: Run) -> Drawing | None:

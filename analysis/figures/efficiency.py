@@ -6,13 +6,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from analysis.answers import lost
-from analysis.figures.balance import LEGEND, mark, rules_at
 from analysis.figures.base import Drawing, Run
-from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, INK, canvas, colour, frame, from_zero, lay_out, marker
+from analysis.figures.drawing.balance import LEGEND, mark, rules_at
+from analysis.figures.drawing.labels import at_right
+from analysis.figures.drawing.style import BASELINE, INK, canvas, colour, frame, from_zero, lay_out, marker
 from analysis.metrics.balance import THRESHOLD, Balance
 from analysis.metrics.speedup import Curve
+from analysis.report.answers import lost
 
 COLUMNS = 3
 MORE_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")

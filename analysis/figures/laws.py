@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import BASELINE, FAINT, INK, canvas, colour, frame, marker
+from analysis.figures.drawing.style import BASELINE, FAINT, INK, canvas, colour, frame, marker
 from analysis.laws import Amdahl, Compute, CriticalBatch, Exchange, Fit, Gustafson, Law, Usl
 from analysis.laws.base import UNSURE
 from analysis.metrics.speedup import Curve
-from analysis.result import TIMES, Group
+from analysis.report.wording import listed, number, sentence, share
+from analysis.results.result import TIMES, Group
 from analysis.statistics.centre import Floats
-from analysis.wording import listed, number, sentence, share
 
 LEAST = 4  # sizes: three parameters and one more to judge by
 DISTINCT = 3  # batches from which on a law of two parameters can be wrong

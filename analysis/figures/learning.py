@@ -8,14 +8,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from analysis.answers import FEW, TIE
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import BASELINE, COLOURS, INK, canvas, colour, frame, from_zero, key_rows, line
-from analysis.plan import Target
-from analysis.result import TrialResult
-from analysis.summary import Summary
-from analysis.table import TrialTable
-from analysis.wording import number, volume
+from analysis.figures.drawing.style import BASELINE, COLOURS, INK, canvas, colour, frame, from_zero, key_rows, line
+from analysis.reading.plan_view import Target
+from analysis.reading.run_table import TrialTable
+from analysis.report.answers import FEW, TIE
+from analysis.report.wording import number, volume
+from analysis.results.result import TrialResult
+from analysis.results.summary import Summary
 
 MOST_LINES = 60  # of a panel: more than eyes follow; of many repeats the first are drawn
 FOLLOWED = 8  # strategies that have colours where there are more strategies than colours

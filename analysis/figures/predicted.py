@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import FAINT, INK, PAPER, canvas, colour, frame
-from analysis.result import Group, by_step
-from analysis.wording import difference
+from analysis.figures.drawing.style import FAINT, INK, PAPER, canvas, colour, frame
+from analysis.report.wording import difference
+from analysis.results.result import Group, by_step
 
 ROW_IN = 0.27
 EXACT = 0.001  # a remainder that nobody needs to hear of

@@ -6,14 +6,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.answers import foretold
 from analysis.figures.base import Drawing, Run
-from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, INK, PAPER, canvas, colour, frame, lay_out, marker
+from analysis.figures.drawing.labels import at_right
+from analysis.figures.drawing.style import BASELINE, INK, PAPER, canvas, colour, frame, lay_out, marker
 from analysis.metrics.speedup import Curve
-from analysis.result import TIMES
-from analysis.wording import number, sentence
-from services.published import Published
+from analysis.report.answers import foretold
+from analysis.report.wording import number, sentence
+from analysis.results.result import TIMES
+from services.scenario.published import Published
 
 COLUMNS = 3
 THEIRS = {"measured": ("x", "theirs"), "predicted": ("+", "their form")}  # what others found -> marker, name

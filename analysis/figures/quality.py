@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.conditions import ladders
 from analysis.figures.base import Drawing, Run
-from analysis.figures.labels import at_right
-from analysis.figures.style import canvas, colour, frame, marker
-from analysis.result import Group
+from analysis.figures.drawing.labels import at_right
+from analysis.figures.drawing.style import canvas, colour, frame, marker
+from analysis.report.wording import number, sentence
+from analysis.results.result import Group
+from analysis.results.swept_conditions import ladders
 from analysis.statistics.centre import Floats
-from analysis.wording import number, sentence
 
 LOSS = "loss"  # every run has it; where something else is measured, readers care for that
 

@@ -6,15 +6,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.balance import LEGEND, mark, rules_at
 from analysis.figures.base import Drawing, Run
-from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, canvas, colour, frame, lay_out, marker
+from analysis.figures.drawing.balance import LEGEND, mark, rules_at
+from analysis.figures.drawing.labels import at_right
+from analysis.figures.drawing.style import BASELINE, canvas, colour, frame, lay_out, marker
 from analysis.metrics.balance import Balance
 from analysis.metrics.speedup import ONE, Curve, Point
-from analysis.result import TIMES, Of
-from analysis.summary import Summary
-from analysis.wording import number
+from analysis.report.wording import number
+from analysis.results.result import TIMES, Of
+from analysis.results.summary import Summary
 
 MOST_BASES = 6  # that a caption names
 COLUMNS = 2  # panels in a row: more leaves no room for names at the lines

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, canvas, colour, frame
-from analysis.result import Group
+from analysis.figures.drawing.style import INK, canvas, colour, frame
+from analysis.results.result import Group
 
 COLUMNS = 4
 

@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, PHASE_COLOURS, canvas, frame
-from analysis.result import Group, by_step
-from analysis.wording import number
+from analysis.figures.drawing.style import INK, PHASE_COLOURS, canvas, frame
+from analysis.report.wording import number
+from analysis.results.result import Group, by_step
 
 ROW_IN = 0.29
 

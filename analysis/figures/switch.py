@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, canvas, frame
+from analysis.figures.drawing.style import INK, canvas, frame
 from analysis.metrics.switch import Switch, how_often, plain, told, typical
-from analysis.result import TrialResult
+from analysis.results.result import TrialResult
 
 ROW_IN = 0.34
 PARTS = {  # field of a gain -> what it is called, its colour

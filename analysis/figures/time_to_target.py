@@ -5,10 +5,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, PAPER, canvas, colour, frame
-from analysis.headline import Contest, contest
-from analysis.result import Group
-from analysis.wording import number
+from analysis.figures.drawing.style import INK, PAPER, canvas, colour, frame
+from analysis.report.headline import Contest, contest
+from analysis.report.wording import number
+from analysis.results.result import Group
 
 ROW_IN = 0.27  # height of one bar
 

@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
-from analysis.figures.style import INK, canvas, colour, frame, from_zero
+from analysis.figures.drawing.style import INK, canvas, colour, frame, from_zero
 from analysis.metrics.happened import Happened
-from analysis.result import TIMES, TrialResult
-from analysis.wording import number
+from analysis.report.wording import number
+from analysis.results.result import TIMES, TrialResult
 
 PANEL_IN = 1.75
 MOST_PANELS = 6

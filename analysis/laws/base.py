@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis.laws.solver import solve
 from analysis.statistics.centre import Floats
-from services.component import Component
+from services.schema.component import Component
 
 Columns = Mapping[str, Floats]  # columns of a series, shape (n,) each: workers, seconds, samples, batch, ...
 

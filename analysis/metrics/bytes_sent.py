@@ -2,8 +2,8 @@
 
 from math import ceil
 
-from analysis.phases import Phase, phases
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
+from analysis.reading.training_phases import Phase, phases
 
 
 def bytes_sent(trial: TrialTable) -> dict[str, int]:

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.result import Group, Of, baseline_of, basis, on_shared_seeds, same_seeds
+from analysis.results.result import Group, Of, baseline_of, basis, on_shared_seeds, same_seeds
 from analysis.statistics.guard import Convergence, convergence
 from analysis.statistics.holm import holm
 from analysis.statistics.paired import Comparison, compare

@@ -1,6 +1,6 @@
 """How good was the model in the end?"""
 
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 
 def final_metrics(trial: TrialTable) -> dict[str, float]:

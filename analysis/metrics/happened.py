@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 
 @dataclass(frozen=True)

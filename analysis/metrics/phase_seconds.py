@@ -1,7 +1,7 @@
 """What is the time of a step spent on?"""
 
 from analysis.metrics.step_seconds import whole_rounds
-from analysis.table import PHASES, TrialTable
+from analysis.reading.run_table import PHASES, TrialTable
 
 
 def phase_seconds(trial: TrialTable) -> dict[str, float] | None:

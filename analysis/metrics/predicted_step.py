@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from analysis.metrics.step_seconds import whole_rounds
-from analysis.phases import phases
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
+from analysis.reading.training_phases import phases
 
 
 def predicted_step_s(trial: TrialTable) -> float | None:

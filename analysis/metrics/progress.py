@@ -1,6 +1,6 @@
 """How far did training get?"""
 
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 
 def steps_done(trial: TrialTable) -> int:

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from analysis.checks.achieved_rates import DIRECTIONS, is_filled
-from analysis.checks.achieved_rates import error as flow_error
-from analysis.checks.pipes import pipe_rates
-from analysis.checks.rates import SHAPED_IN_CODE
-from analysis.checks.round_trips import measured
-from analysis.checks.rungs import rung_of
-from analysis.plan import Node
+from analysis.checks.network.achieved_rates import DIRECTIONS, is_filled
+from analysis.checks.network.achieved_rates import error as flow_error
+from analysis.checks.network.mechanisms import rung_of
+from analysis.checks.network.rates import SHAPED_IN_CODE
+from analysis.checks.network.round_trips import measured
+from analysis.checks.network.shared_links import pipe_rates
+from analysis.reading.plan_view import Node
+from analysis.reading.run_table import TrialTable
 from analysis.statistics.centre import Floats
-from analysis.table import TrialTable
 
 BY_CONSTRUCTION = "by construction"
 ROLES = {"worker": "workers", "ps_shard": "servers"}

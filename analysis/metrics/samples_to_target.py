@@ -3,7 +3,7 @@
 from pandas import isna
 
 from analysis.metrics.target import first_hit
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 
 def samples_to_target(trial: TrialTable) -> int | None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analysis.result import Group, Labels, Of, baseline_of, basis, same_seeds
+from analysis.report.wording import workers
+from analysis.results.result import Group, Labels, Of, baseline_of, basis, same_seeds
 from analysis.statistics.bootstrap import centre_interval, joint, ratio_interval
 from analysis.statistics.centre import Floats, median, olympic_mean
 from analysis.statistics.efficiency import factors, speedup
-from analysis.wording import workers
 
 ONE = "one worker alone"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 
 def staleness(trial: TrialTable) -> dict[str, Any] | None:

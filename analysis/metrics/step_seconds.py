@@ -4,8 +4,8 @@ from typing import Literal
 
 import pandas as pd
 
-from analysis.plan import PlanView
-from analysis.table import TrialTable
+from analysis.reading.plan_view import PlanView
+from analysis.reading.run_table import TrialTable
 
 Typical = Literal["median", "median round", "mean"]
 

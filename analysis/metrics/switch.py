@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from analysis.metrics.step_seconds import centre_s
-from analysis.phases import Phase, phases
-from analysis.plan import PlanView
-from analysis.table import TrialTable
-from analysis.wording import number
+from analysis.reading.plan_view import PlanView
+from analysis.reading.run_table import TrialTable
+from analysis.reading.training_phases import Phase, phases
+from analysis.report.wording import number
 
 
 @dataclass(frozen=True)

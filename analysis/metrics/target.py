@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 if TYPE_CHECKING:
     import pandas as pd  # only the type: Series is generic for type checkers alone

@@ -1,7 +1,7 @@
 """How long until the target?"""
 
 from analysis.metrics.target import first_hit
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 
 def time_to_target_s(trial: TrialTable) -> float | None:

@@ -6,9 +6,9 @@ from math import isfinite, sqrt
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from analysis.result import TrialResult
-from analysis.wording import number
-from services.target import MEANINGS, Metric
+from analysis.report.wording import number
+from analysis.results.result import TrialResult
+from services.scenario.target import MEANINGS, Metric
 
 Verdict: TypeAlias = Literal["paid", "did not pay", "quality was lost", "unknown"]
 SAME = 0.01  # share by which a quality may be worse and still be the same, as in Sync-Switch (Li et al., ICDCS 2021)

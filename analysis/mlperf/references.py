@@ -8,7 +8,7 @@ Inteligencia Artificial" (arXiv:2509.03263). Neither is an MLPerf metric.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.mlperf.results import Result
+from analysis.mlperf.reading.results import Result
 from analysis.statistics.efficiency import factors, speedup
 
 

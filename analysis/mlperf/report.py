@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from analysis.cores import Team
 from analysis.figures.base import Drawing
-from analysis.figures.style import styled
+from analysis.figures.drawing.style import styled
 from analysis.mlperf.chapters import CHAPTERS, NEEDS, Chapter, absent
-from analysis.mlperf.results import write_csv
+from analysis.mlperf.reading.results import write_csv
 from analysis.mlperf.study import Study
-from analysis.report import panel, template
+from analysis.reading.parallel import Team
+from analysis.report.report import panel, template
 
 
 def chapters(study: Study) -> Iterator[Chapter]:
@@ -40,7 +40,7 @@ def write(study: Study, written: Iterable[Chapter], folder: Path, team: Team | N
     _write_tables(study, told, folder)
     page = folder / "report.html"
     by_name = {each.name: each for each in panels}
-    filled = template("study.html.j2").render(chapters=told, panels=by_name, source=study.results.name)
+    filled = template("mlperf/study.html.j2").render(chapters=told, panels=by_name, source=study.results.name)
     page.write_text(filled, encoding="utf-8")
     return page
 

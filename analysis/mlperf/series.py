@@ -13,12 +13,12 @@ import numpy as np
 
 from analysis.laws import Columns
 from analysis.laws.parts import steps
-from analysis.mlperf.results import Count, Positive, Text
+from analysis.mlperf.reading.results import Count, Positive, Text
 from analysis.mlperf.study import NAMES, Study
 from analysis.statistics.bootstrap import DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.efficiency import Factors, factors
-from services.component import Record
+from services.schema.component import Record
 
 DATA = Path(__file__).resolve().parent / "data"
 SHIPPED = DATA / "series_v4.1.csv"  # from all logs of the round whose results ship

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from analysis.mlperf.reading.results import Result, Results
 from analysis.mlperf.references import Scaled, scaled, slowest_of_the_smallest
-from analysis.mlperf.results import Result, Results
 
 # What workloads are called in tables and figures; others keep the name of their folder.
 NAMES = {

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import NamedTuple
 
 from compose.engines.base import Engine, Status
-from services.errors import UserError
+from services.schema.errors import UserError
 
 ENGINES = {
-    "docker": "compose.engines.docker:DockerEngine",
+    "docker": "compose.engines.containers.engine:DockerEngine",
     "local": "compose.engines.local:LocalEngine",
     "simulated": "compose.engines.simulated:SimulatedEngine",
 }

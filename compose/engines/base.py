@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
 
-from services.component import Record
-from services.plan import Addressing, Plan
-from services.scenario import EngineName
+from services.cluster.addresses import Addressing
+from services.plan.plan import Plan
+from services.scenario.scenario import EngineName
+from services.schema.component import Record
 
 
 class Watcher(Protocol):
@@ -70,7 +71,7 @@ class Status(Record):
     shaping: dict[str, Shaped] = Field(default={})
     throttling: dict[str, Throttling] = Field(default={})  # nodes in containers
     kept: tuple[str, ...] = ()  # networks that the engine does not let go of, though nothing is in them
-    host: dict[str, Any] = Field(default={})  # what compose.evidence has seen
+    host: dict[str, Any] = Field(default={})  # what compose.host.host_metrics has seen
 
 
 class Engine(ABC):

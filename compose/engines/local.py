@@ -10,16 +10,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, ClassVar
 
-from compose.authority import issue
 from compose.engines.base import Engine, Shaped, Status, Watcher
-from compose.engines.fluid import refusal, shaped
-from compose.marks import RUN_VARIABLE, secrets_prefix
-from compose.supervise import Nodes, Supervisor, Tail
-from services.component import Record
-from services.control import OPEN_GATE
-from services.links import SharedCells
-from services.plan import COORDINATOR, Address, Addressing, Place, Plan
-from services.scenario import EngineName
+from compose.engines.transport_shaping import refusal, shaped
+from compose.runs.certificates import issue
+from compose.runs.labels import RUN_VARIABLE, secrets_prefix
+from compose.runs.supervisor import Nodes, Supervisor, Tail
+from services.cluster.addresses import Address, Addressing, Place
+from services.cluster.fluid_link import SharedCells
+from services.plan.plan import COORDINATOR, Plan
+from services.runtime.control import OPEN_GATE
+from services.scenario.scenario import EngineName
+from services.schema.component import Record
 
 KILL_S = 2.0
 PIPES = "pipes"  # what nodes know together of the pipes that they share, beside their secrets
@@ -124,7 +125,7 @@ class Processes(Nodes):
         plan, secrets = self._folder / "plan.json", self._secrets / name
         files = {"--plan": plan, "--secrets": secrets, "--pipes": self._secrets / PIPES}
         options = [word for option, path in files.items() for word in (option, str(path))]
-        command = [sys.executable, "-m", "services", "node", name, *options]
+        command = [sys.executable, "-m", "services.node", "node", name, *options]
         marks = {RUN_VARIABLE: self._plan.run}
         # A session of its own: Ctrl-C reaches the runner alone, which then stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from compose.engines.base import Engine, Preparing, Status, Watcher
-from compose.engines.fluid import refusal, shaped
 from compose.engines.local import ENVIRONMENT
-from compose.marks import RUN_VARIABLE
-from compose.supervise import Tail
-from services.plan import COORDINATOR, Addressing, Nowhere, Plan
-from services.scenario import EngineName
+from compose.engines.transport_shaping import refusal, shaped
+from compose.runs.labels import RUN_VARIABLE
+from compose.runs.supervisor import Tail
+from services.cluster.addresses import Addressing, Nowhere
+from services.plan.plan import COORDINATOR, Plan
+from services.scenario.scenario import EngineName
 
 POLL_S = 0.02
 RUNG = "fluid"
@@ -83,7 +84,7 @@ class SimulatedEngine(Engine):
 
 def _simulator() -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "services", "simulate"],
+        [sys.executable, "-m", "services.node", "simulate"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from compose.shaping.credit import MTU_BYTES
-from compose.shaping.state import LinkState
-from compose.shaping.tree import PORT_BUFFER_BYTES
-from services.network import Path
-from services.network.impairments import GilbertElliottLoss, IndependentLoss
+from compose.shaping.bursts import MTU_BYTES
+from compose.shaping.htb_tree import PORT_BUFFER_BYTES
+from compose.shaping.link_state import LinkState
+from services.cluster.impairments import GilbertElliottLoss, IndependentLoss
+from services.cluster.network import Path
 
 APART, DELAY = "ensayo-apart", "ensayo-delay"  # chains of a node's packet filter
 NETEM_PACKETS = 100_000  # under way where no rate says how many that can be; netem's own 1000 are 12 ms at 1 Gbit/s

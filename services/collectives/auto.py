@@ -11,7 +11,7 @@ from services.collectives.recursive_doubling import RecursiveDoubling
 from services.collectives.reduce_to_one import ReduceToOne
 from services.collectives.ring import Ring
 from services.collectives.tree import Tree
-from services.errors import ProtocolError
+from services.schema.errors import ProtocolError
 
 CANDIDATES: tuple[Collective, ...] = (  # of equals the first is taken
     Ring(order="racks"),

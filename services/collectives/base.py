@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from services.component import Component, Record
-from services.errors import ProtocolError
-from services.layout import Range, ranges
+from services.learning.layout import Range, ranges
+from services.schema.component import Component, Record
+from services.schema.errors import ProtocolError
 
 Edge: TypeAlias = tuple[int, int]  # (from rank, to rank)
 Does: TypeAlias = Literal["adds", "copies", "allows"]

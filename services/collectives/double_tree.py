@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self, TypeAlias
 from pydantic import Field
 
 from services.collectives.base import Collective, Does, Round, Schedule, Site, Transfer
-from services.units import Bytes
+from services.schema.units import Bytes
 
 Level: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
 

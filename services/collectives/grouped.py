@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.collectives.base import Site
 from services.collectives.rendezvous import Rendezvous
-from services.conflict import Conflict, refuse
+from services.schema.conflicts import Conflict, refuse
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 

@@ -7,8 +7,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.collectives.base import Collective, Does, Round, Schedule, Site, Transfer
 from services.collectives.recursive_doubling import RecursiveDoubling
-from services.conflict import Conflict, refuse
-from services.units import Bytes
+from services.schema.conflicts import Conflict, refuse
+from services.schema.units import Bytes
 
 
 class Ring(Collective):

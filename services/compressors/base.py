@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from services.component import Component
-from services.device import Array, HostArray, Vector
+from services.schema.arrays import Array, HostArray, Vector
+from services.schema.component import Component
 
 State: TypeAlias = Any  # what a compressor keeps between two vectors; None if nothing
 Format: TypeAlias = tuple[str, int]  # NumPy's name of a type, number of entries

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from services.compressors.base import Compressor, Format, Payload
-from services.device import Vector
+from services.schema.arrays import Vector
 
 LARGEST = 65504.0  # the largest finite binary16; beyond it a cast gives infinity, which would poison every sum
 

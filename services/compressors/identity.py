@@ -3,7 +3,7 @@
 from typing import Literal
 
 from services.compressors.base import Compressor, Format, Payload
-from services.device import Vector
+from services.schema.arrays import Vector
 
 
 class Identity(Compressor):

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from math import inf, nan
 from typing import TypeAlias
 
-from services.control import Epoch, Held
 from services.coordinator import switchover
 from services.coordinator.switchover import Judged, Summon, Switchover
-from services.errors import ProtocolError, Refused
-from services.switch_rules import Point, Source
-from services.target import Target
+from services.runtime.control import Epoch, Held
+from services.scenario.target import Target
+from services.schema.errors import ProtocolError, Refused
+from services.strategies.switch_rules import Point, Source
 
 GO_ON = ""  # a verdict without a reason to stop
 

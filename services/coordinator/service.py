@@ -7,9 +7,9 @@ import grpc
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from services.control import Epoch, Final, Held, Round
-from services.coordinator.desk import Desk
-from services.errors import ProtocolError, Refused
+from services.coordinator.runtime import Desk
+from services.runtime.control import Epoch, Final, Held, Round
+from services.schema.errors import ProtocolError, Refused
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
 

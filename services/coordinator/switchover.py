@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from services.control import Held, Round, Ruling
-from services.errors import ProtocolError
+from services.runtime.control import Held, Round, Ruling
+from services.schema.errors import ProtocolError
 from services.strategies import ServedStrategy, Switching
-from services.switch_rules import Judgement, Past, Point
+from services.strategies.switch_rules import Judgement, Past, Point
 
 Stage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
 Digests: TypeAlias = tuple[str, ...]

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from services.clock import Clock
 from services.compressors import Compressor, from_wire
-from services.control import Final
-from services.device import HostArray
+from services.parameter_server.update_rules import Contribution, UpdateRule
 from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
-from services.runlog import Batch
-from services.strategies.update_rules import Contribution, UpdateRule
-from services.transport.base import Message, Stage, Tag, Transport
-from services.transport.vectors import recv_rest, send_vector
+from services.runtime.clock import Clock
+from services.runtime.control import Final
+from services.runtime.run_log import Batch
+from services.runtime.transport import Message, Stage, Tag, Transport
+from services.runtime.vector_messages import recv_rest, send_vector
+from services.schema.arrays import HostArray
 
 UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "time_s")
 

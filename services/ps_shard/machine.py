@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from services.errors import ProtocolError
-from services.staleness import UNWEIGHTED, AnyStaleness
-from services.synchronisers import AnySynchroniser
+from services.parameter_server.staleness import UNWEIGHTED, AnyStaleness
+from services.parameter_server.synchronisers import AnySynchroniser
+from services.schema.errors import ProtocolError
 
 
 @dataclass(frozen=True)

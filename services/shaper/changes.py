@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from services.scheduling import wake_soon
+from services.runtime.scheduling import wake_soon
 
 SPIN_S = 0.001  # before a moment: a sleep may end late, an empty loop does not
 Program = tuple[list[str], str]  # a command and its input

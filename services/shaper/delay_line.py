@@ -17,7 +17,7 @@ from itertools import repeat
 from random import Random
 from typing import Any
 
-from services.scheduling import wake_soon
+from services.runtime.scheduling import wake_soon
 from services.shaper import nfqueue
 
 RECEIVED_AT_ONCE = 256
@@ -63,10 +63,10 @@ class Queue:
 
 
 def queue_of(number: int, spec: dict[str, Any], early_s: float) -> Queue:
-    """A queue from its description: a path (`services.network.Path`) and a seed."""
+    """A queue from its description: a path (`services.cluster.network.Path`) and a seed."""
     if not spec["path"]["jitters"] and not spec["path"]["losses"]:
         return Queue(number, repeat(float(spec["path"]["delay_s"])), early_s=early_s, told=spec)
-    from services.network import Path  # noqa: PLC0415 - a third of a second, which most delay lines need not spend
+    from services.cluster.network import Path  # noqa: PLC0415 - a third of a second, which most delay lines need not spend
 
     path = Path.model_validate(spec["path"])
     losses = tuple(law.losses(Random(f"{spec['seed']} loss {k}")) for k, law in enumerate(path.losses))

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from services.scheduling import wake_soon
+from services.runtime.scheduling import wake_soon
 
 ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
 DATAGRAM_BYTES, FRAME_BYTES = 1472, 1514

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from services.collectives import AnyCollective, Ring, Schedule, Site
 from services.collectives.base import Edge
-from services.collectives.executor import all_reduce
+from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, Identity
-from services.device import Vector
-from services.optimisers import State as Kept
-from services.runlog import Phases
+from services.learning.optimisers import State as Kept
+from services.runtime.run_log import Phases
+from services.schema.arrays import Vector
 from services.strategies.base import Cost, Flow, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
 
 

@@ -12,22 +12,23 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
+from services.cluster.device_profiles import AnyVariation
+from services.cluster.fluid_link import goodput
+from services.cluster.message_lengths import Lengths
+from services.cluster.network import Network
 from services.collectives.base import Schedule, Site
-from services.component import Component, Record
 from services.compressors import Compressor, Identity
-from services.device import Device, HostArray, Vector
-from services.devices import AnyVariation
-from services.errors import ProtocolError
-from services.layout import Range
-from services.links import goodput
-from services.network import Network
-from services.optimisers import AnyOptimiser
-from services.optimisers import State as Kept
-from services.order_statistics import Cdf, expected_round
-from services.pieces import Lengths
-from services.runlog import Phases
-from services.strategies.update_rules import UpdateRule
-from services.transport.base import Transport
+from services.learning.layout import Range
+from services.learning.optimisers import AnyOptimiser
+from services.learning.optimisers import State as Kept
+from services.parameter_server.order_statistics import Cdf, expected_round
+from services.parameter_server.update_rules import UpdateRule
+from services.runtime.device import Device
+from services.runtime.run_log import Phases
+from services.runtime.transport import Transport
+from services.schema.arrays import HostArray, Vector
+from services.schema.component import Component, Record
+from services.schema.errors import ProtocolError
 
 State: TypeAlias = Any  # what a strategy keeps between steps; it belongs to the worker
 

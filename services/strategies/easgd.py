@@ -10,14 +10,14 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from services.device import HostArray, Vector
-from services.optimisers import AnyOptimiser
-from services.optimisers import State as Moments
-from services.runlog import Phases
+from services.learning.optimisers import AnyOptimiser
+from services.learning.optimisers import State as Moments
+from services.parameter_server.synchronisers import Asp, Bsp
+from services.parameter_server.update_rules import ElasticRule, pull
+from services.runtime.run_log import Phases
+from services.schema.arrays import HostArray, Vector
 from services.strategies.base import Gradient, Outcome, Peer
 from services.strategies.servers import Held, ServedStrategy
-from services.strategies.update_rules import ElasticRule, pull
-from services.synchronisers import Asp, Bsp
 
 BETA = 0.9  # α = β/n, the paper's choice
 

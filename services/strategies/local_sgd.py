@@ -10,11 +10,11 @@ from typing import Literal, Self
 from pydantic import Field, PositiveInt
 
 from services.collectives import AnyCollective, Ring, Schedule, Site
-from services.collectives.executor import all_reduce
+from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, Identity
-from services.device import Vector
-from services.optimisers import State as Moments
-from services.runlog import Phases
+from services.learning.optimisers import State as Moments
+from services.runtime.run_log import Phases
+from services.schema.arrays import Vector
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, Strategy, spread
 

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from services.device import Vector
-from services.runlog import Phases
+from services.runtime.run_log import Phases
+from services.schema.arrays import Vector
 from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
 
 

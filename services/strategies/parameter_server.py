@@ -8,16 +8,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compensation import AnyCompensation, Uncompensated
 from services.compressors import AnyCompressor, Compressor, Identity
-from services.device import HostArray, Vector
-from services.optimisers import AnyOptimiser
-from services.optimisers import State as Kept
-from services.runlog import Phases
-from services.staleness import AnyStaleness, Unweighted
+from services.learning.optimisers import AnyOptimiser
+from services.learning.optimisers import State as Kept
+from services.parameter_server.compensation import AnyCompensation, Uncompensated
+from services.parameter_server.staleness import AnyStaleness, Unweighted
+from services.parameter_server.update_rules import GradientRule
+from services.runtime.run_log import Phases
+from services.schema.arrays import HostArray, Vector
 from services.strategies.base import Gradient, Outcome, Peer
 from services.strategies.servers import Held, ServedStrategy
-from services.strategies.update_rules import GradientRule
 
 
 class ParameterServer(ServedStrategy):

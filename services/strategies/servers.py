@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from services.cluster.fluid_link import last_piece_bytes
 from services.compressors import to_wire
-from services.device import HostArray, Vector
-from services.layout import Range
-from services.links import last_piece_bytes
-from services.placement import AnyPlacement, Dedicated
-from services.runlog import Phases
-from services.staleness import UNWEIGHTED, AnyStaleness
+from services.learning.layout import Range
+from services.parameter_server.placement import AnyPlacement, Dedicated
+from services.parameter_server.staleness import UNWEIGHTED, AnyStaleness
+from services.parameter_server.synchronisers import AnySynchroniser, Bsp
+from services.runtime.run_log import Phases
+from services.runtime.transport import Message, Stage, Tag
+from services.runtime.vector_messages import recv_rest, send_vector
+from services.schema.arrays import HostArray, Vector
 from services.strategies import saturation
 from services.strategies.base import Cost, Load, Peer, Predicted, Sent, Strategy, spread
-from services.synchronisers import AnySynchroniser, Bsp
-from services.transport.base import Message, Stage, Tag
-from services.transport.vectors import recv_rest, send_vector
 
 
 class Held(NamedTuple):

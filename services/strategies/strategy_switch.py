@@ -11,12 +11,12 @@ from typing import Literal, Self
 from pydantic import Field, PositiveFloat
 
 from services.collectives import Site
+from services.parameter_server.synchronisers import Asp
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Cost
 from services.strategies.parameter_server import ParameterServer
+from services.strategies.switch_rules import AnySwitchRule, Plateau
 from services.strategies.switching import Part, StatePolicy, Switching
-from services.switch_rules import AnySwitchRule, Plateau
-from services.synchronisers import Asp
 
 DEFAULT_AFTER = ParameterServer(synchrony=Asp())
 

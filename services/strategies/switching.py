@@ -16,18 +16,18 @@ from pydantic import Field
 
 from services.collectives import Schedule, Site
 from services.compressors import Compressor
-from services.device import HostArray, Vector, namespace
-from services.errors import ProtocolError
-from services.layout import Range
-from services.optimisers import AnyOptimiser
-from services.optimisers import State as Kept
-from services.placement import Dedicated
-from services.runlog import Phases
+from services.learning.layout import Range
+from services.learning.optimisers import AnyOptimiser
+from services.learning.optimisers import State as Kept
+from services.parameter_server.placement import Dedicated
+from services.parameter_server.update_rules import GradientRule
+from services.runtime.run_log import Phases
+from services.schema.arrays import HostArray, Vector, namespace
+from services.schema.errors import ProtocolError
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
 from services.strategies.parameter_server import ParameterServer
-from services.strategies.update_rules import GradientRule
-from services.switch_rules import SwitchRule
+from services.strategies.switch_rules import SwitchRule
 
 Part: TypeAlias = Annotated[AllReduce | ParameterServer, Field(discriminator="kind")]
 StatePolicy: TypeAlias = Literal["carry", "zero", "reset"]

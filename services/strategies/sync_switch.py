@@ -3,7 +3,7 @@
 S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch: Hybrid parameter synchronization for distributed deep learning",
 ICDCS 2021. Timing policy: a fraction of the workload, found by `ensayo search-switch`. Configuration policy: n·B
 samples at n·η in lockstep become B samples at η per push; momentum stays. A scenario's rate is the lockstep one, n·η.
-Straggler policies, before the switch: `services.synchronisers.Elastic` and `Greedy`; with rate per_sample,
+Straggler policies, before the switch: `services.parameter_server.synchronisers.Elastic` and `Greedy`; with rate per_sample,
 as here, updates of k of n gradients use k/n of the rate. The fraction is of the samples used then, since workers are in
 no common step.
 """
@@ -13,10 +13,10 @@ from typing import Literal
 from pydantic import Field
 
 from services.compressors import AnyCompressor, Identity
+from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, Elastic, Greedy
 from services.strategies.parameter_server import ParameterServer
+from services.strategies.switch_rules import At
 from services.strategies.switching import Part, StatePolicy, Switching
-from services.switch_rules import At
-from services.synchronisers import AnySynchroniser, Asp, Bsp, Elastic, Greedy
 
 LOCKSTEP: dict[str, AnySynchroniser] = {"keep": Bsp(), "elastic": Elastic(), "greedy": Greedy()}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from services.transport.base import Awaited, Message, Sending, Tag, Then, Traffic, Transport
+from services.runtime.transport import Awaited, Message, Sending, Tag, Then, Traffic, Transport
 from services.transport.mailbox import Mailbox
 
 

@@ -4,8 +4,8 @@ import asyncio
 from collections import defaultdict
 from functools import partial
 
-from services.errors import DeadlineExceeded, NetworkError
-from services.transport.base import Message, Outcome, Tag, Then
+from services.runtime.transport import Message, Outcome, Tag, Then
+from services.schema.errors import DeadlineExceeded, NetworkError
 
 
 class _Wanted:

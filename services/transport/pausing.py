@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from services.clock import Clock
-from services.hindrances import Hindrances
-from services.transport.base import Message, Tag, Transport
+from services.runtime.clock import Clock
+from services.runtime.slowdowns import Hindrances
+from services.runtime.transport import Message, Tag, Transport
 
 
 class PausingTransport(Transport):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from services.scenario import TransportName
+from services.scenario.scenario import TransportName
 from services.transport.grpc.data import GrpcTransport
 from services.transport.tcp.data import TcpTransport
 from services.transport.wired import WiredTransport

@@ -12,10 +12,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from services.clock import Clock
-from services.conditions import Conditions, Direction
-from services.links import QUANTUM_BYTES, Passage, Port, goodput
-from services.network import Network
+from services.cluster.fluid_link import QUANTUM_BYTES, Passage, Port, goodput
+from services.cluster.link_conditions import Conditions, Direction
+from services.cluster.network import Network
+from services.runtime.clock import Clock
 
 
 class Delays:

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from services.clock import VirtualClock
-from services.conditions import Conditions
-from services.links import FINE_QUANTUM_BYTES, QUANTUM_BYTES, Passage, Port, goodput
-from services.network import Network
-from services.transport.base import Awaited, Message, Tag, Then, Traffic, Transport
+from services.cluster.fluid_link import FINE_QUANTUM_BYTES, QUANTUM_BYTES, Passage, Port, goodput
+from services.cluster.link_conditions import Conditions
+from services.cluster.network import Network
+from services.runtime.clock import VirtualClock
+from services.runtime.transport import Awaited, Message, Tag, Then, Traffic, Transport
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import FluidLink, Ports
 

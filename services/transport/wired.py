@@ -5,15 +5,15 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
-from services.clock import Clock
-from services.identity import Identity
-from services.links import Passage
-from services.pieces import Lengths
-from services.plan import Address
-from services.transport.base import Awaited, Message, Tag, Then, Traffic, Transport
+from services.cluster.addresses import Address
+from services.cluster.fluid_link import Passage
+from services.cluster.message_lengths import Lengths
+from services.runtime.clock import Clock
+from services.runtime.identity import Identity
+from services.runtime.transport import Awaited, Message, Tag, Then, Traffic, Transport
+from services.transport.codec import PREFIX_BYTES
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import Shaping
-from services.wire.codec import PREFIX_BYTES
 
 
 class WiredTransport(Transport):

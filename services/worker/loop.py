@@ -7,17 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 
-from services.clock import Clock
-from services.control import Control, Epoch, Verdict
-from services.data import Weights
-from services.datasets import Data
-from services.device import HostArray, Vector
-from services.pacing import Computed, Pace, is_missed
-from services.plan import NodePlan, Plan
-from services.runlog import Batch, Phases, RunLog
+from services.learning.data_order import Weights
+from services.learning.datasets import Data
+from services.plan.plan import NodePlan, Plan
+from services.runtime.clock import Clock
+from services.runtime.control import Control, Epoch, Verdict
+from services.runtime.pacing import Computed, Pace, is_missed
+from services.runtime.run_log import Batch, Phases, RunLog
+from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, Outcome, Peer, Strategy
 from services.strategies.base import State
-from services.worker.handover import HandOver
+from services.worker.hand_over import HandOver
 
 STEP_COLUMNS = (
     "step",

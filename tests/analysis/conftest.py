@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from analysis.folder import RunFolder, TrialFolder
-from analysis.table import RunTable, TrialTable, read_run, read_trial
-from services.plan import Nowhere, make_plan
-from services.scenario import Scenario
-from services.simulate import simulate_into
+from analysis.reading.run_folder import RunFolder, TrialFolder
+from analysis.reading.run_table import RunTable, TrialTable, read_run, read_trial
+from services.cluster.addresses import Nowhere
+from services.node.simulate import simulate_into
+from services.plan.plan import make_plan
+from services.scenario.scenario import Scenario
 
 STEP = {
     "step": 0, "epoch": 0, "start_s": 0.0, "step_s": 1.0, "data_s": 0.0, "compute_s": 0.6, "exchange_s": 0.4,

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from analysis.answers import KINDS, answer
 from analysis.checks.verdict import Level
-from analysis.headline import headline
 from analysis.metrics.speedup import curves
 from analysis.metrics.switch import Switch
-from analysis.result import TrialResult, groups, measure
-from analysis.summary import SCHEMA, Summary
-from analysis.table import TrialTable
-from services.published import Published
+from analysis.reading.run_table import TrialTable
+from analysis.report.answers import KINDS, answer
+from analysis.report.headline import headline
+from analysis.results.result import TrialResult, groups, measure
+from analysis.results.summary import SCHEMA, Summary
+from services.scenario.published import Published
 
 Trials = Callable[..., TrialResult]
 REACHED = {"target": "loss ≤ 0.2", "samples_to_target": 1000}

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from analysis import mllog
-from analysis.batches import frame, read_batches
-from analysis.record import _rows
+from analysis.reading import mllog
+from analysis.reading.batches import frame, read_batches
+from analysis.reading.trial_record import _rows
 
 NAMES = ("step", "start_s", "loss", "staleness")
 CELL = st.none() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False, width=32)

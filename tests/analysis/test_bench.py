@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from analysis.bench import Memory
+from benchmarks.report import Memory
 
 HELD = 200_000_000
 CHILD = f"import time; held = b'x' * {HELD}; time.sleep(0.5)"

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.brief import brief, wins
 from analysis.checks.verdict import Level
 from analysis.metrics.balance import balance
 from analysis.metrics.speedup import curves
-from analysis.result import TrialResult, groups, measure
-from analysis.summary import SCHEMA, Summary
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
+from analysis.report.summary_text import brief, wins
+from analysis.results.result import TrialResult, groups, measure
+from analysis.results.summary import SCHEMA, Summary
 
 Trials = Callable[..., TrialResult]
 

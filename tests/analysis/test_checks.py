@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from analysis.checks.bytes_on_wire import bytes_on_wire
-from analysis.checks.exit_codes import exit_codes
-from analysis.checks.host_cpu import host_cpu
-from analysis.checks.missed_deadlines import missed_deadlines
-from analysis.checks.rates import rates
-from analysis.checks.replicas import replicas
-from analysis.checks.staleness_law import staleness_law
+from analysis.checks.host.host_cpu import host_cpu
+from analysis.checks.host.missed_deadlines import missed_deadlines
+from analysis.checks.network.bytes_on_wire import bytes_on_wire
+from analysis.checks.network.rates import rates
+from analysis.checks.training.exit_codes import exit_codes
+from analysis.checks.training.replicas import replicas
+from analysis.checks.training.staleness_law import staleness_law
 from analysis.checks.verdict import Level, degraded, invalid, valid, worst
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from analysis.metrics.comparison import differences, guards, unguarded
-from analysis.result import TrialResult, groups, measure
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
+from analysis.results.result import TrialResult, groups, measure
 
 LUCK = (0.8, 1.0, 1.3, 0.9, 1.1)
 

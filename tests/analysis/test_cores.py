@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import cores
-from services.errors import HostError
+from analysis.reading import parallel as cores
+from services.schema.errors import HostError
 
 
 def test_items_keep_their_order_whoever_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def take(path):
 PROGRAM = """
 import pathlib, sys, time
 import helping
-from analysis import cores
+from analysis.reading import parallel as cores
 
 with open({ran!r}, "a") as ran:
     ran.write("once")

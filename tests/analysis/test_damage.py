@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from analysis import report
-from analysis.damage import Damage, damage_of_run, understood
-from analysis.examine import examine_run
-from analysis.folder import RunFolder, TrialFolder
-from analysis.table import TrialTable
-from analysis.wording import number
+from analysis.reading.damage import Damage, damage_of_run, understood
+from analysis.reading.run_folder import RunFolder, TrialFolder
+from analysis.reading.run_table import TrialTable
+from analysis.report.report import report
+from analysis.report.wording import number
+from analysis.results.examine import examine_run
 from ensayo.cli import app
 
 MakeRun = Callable[..., RunFolder]
@@ -355,7 +355,7 @@ def test_a_mistake_of_ours_is_no_damage(run: RunFolder, monkeypatch: pytest.Monk
     def mistaken(trial: TrialTable) -> None:
         raise ValueError(trial.plan.label)
 
-    monkeypatch.setattr("analysis.fidelity.judge", mistaken)
+    monkeypatch.setattr("analysis.checks.fidelity.judge", mistaken)
 
     with pytest.raises(ValueError, match="ring") as raised:
         read(run)

@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis import report
 from analysis.figures.base import Run
 from analysis.figures.timeline import timeline
-from analysis.folder import RunFolder
-from analysis.summary import judge, summarise
-from analysis.table import read_run
+from analysis.reading.run_folder import RunFolder
+from analysis.reading.run_table import read_run
+from analysis.report.report import report
+from analysis.results.summary import judge, summarise
 
 MakeRun = Callable[..., RunFolder]
 AT_S, LASTS_S = 0.2, 0.3

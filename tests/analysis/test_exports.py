@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
-from analysis.export import export
 from analysis.exports.activities import ORDER, activities, overfull
 from analysis.exports.chakra import refusal
+from analysis.exports.export import export
 from analysis.exports.hta import Hta
 from analysis.exports.mlperf import system_name
 from analysis.exports.sound import read_sound
 from analysis.exports.system import describe
-from analysis.folder import RunFolder, read_json
-from analysis.mlperf.folders import read_folder
-from analysis.plan import PlanView
-from analysis.table import RunTable, TrialTable, read_run
-from services.errors import UserError
+from analysis.mlperf.reading.folders import read_folder
+from analysis.reading.plan_view import PlanView
+from analysis.reading.run_folder import RunFolder, read_json
+from analysis.reading.run_table import RunTable, TrialTable, read_run
+from services.schema.errors import UserError
 
 MakeRun = Callable[..., RunFolder]
 MakeTrial = Callable[..., TrialTable]

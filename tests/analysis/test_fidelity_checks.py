@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from analysis.checks import Check
-from analysis.checks.achieved_rates import achieved_rates
-from analysis.checks.admission import admission
-from analysis.checks.canary import canary
-from analysis.checks.drops import drops
-from analysis.checks.event_horizon import event_horizon
-from analysis.checks.event_lateness import event_lateness
-from analysis.checks.host_pressure import host_pressure
-from analysis.checks.host_share import host_share
-from analysis.checks.message_times import message_times
-from analysis.checks.pipes import pipes
-from analysis.checks.round_trips import round_trips
-from analysis.checks.rungs import rungs
-from analysis.checks.speed_ratio import speed_ratio
-from analysis.checks.throttled import throttled
+from analysis.checks.host.admission import admission
+from analysis.checks.host.canary import canary
+from analysis.checks.host.host_pressure import host_pressure
+from analysis.checks.host.host_share import host_share
+from analysis.checks.host.speed_ratio import speed_ratio
+from analysis.checks.host.throttled import throttled
+from analysis.checks.network.achieved_rates import achieved_rates
+from analysis.checks.network.drops import drops
+from analysis.checks.network.mechanisms import rungs
+from analysis.checks.network.message_times import message_times
+from analysis.checks.network.round_trips import round_trips
+from analysis.checks.network.shared_links import pipes
+from analysis.checks.training.event_horizon import event_horizon
+from analysis.checks.training.event_lateness import event_lateness
 from analysis.checks.verdict import Level
 from analysis.metrics.proof import proofs
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]

@@ -11,27 +11,27 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from analysis import report
 from analysis.checks.verdict import Level
 from analysis.figures import FIGURES, Drawing, Run
-from analysis.figures.balance import SHAPES
+from analysis.figures.drawing.balance import SHAPES
+from analysis.figures.drawing.save import save
+from analysis.figures.drawing.style import COLOURS
 from analysis.figures.efficiency import efficiency
 from analysis.figures.laws import laws
 from analysis.figures.learning import FOLLOWED, learning
 from analysis.figures.predicted import predicted
 from analysis.figures.predicted_speedup import predicted_speedup
 from analysis.figures.quality import quality
-from analysis.figures.save import save
 from analysis.figures.speedup import caption, speedup
 from analysis.figures.step_breakdown import step_breakdown
-from analysis.figures.style import COLOURS
-from analysis.folder import RunFolder, TrialFolder
-from analysis.headline import headline
 from analysis.metrics.speedup import Point
-from analysis.plan import PlanView
-from analysis.summary import judge, summarise
-from analysis.table import RunTable, read_run
-from analysis.wording import number
+from analysis.reading.plan_view import PlanView
+from analysis.reading.run_folder import RunFolder, TrialFolder
+from analysis.reading.run_table import RunTable, read_run
+from analysis.report.headline import headline
+from analysis.report.report import report
+from analysis.report.wording import number
+from analysis.results.summary import judge, summarise
 
 RunWriter = Callable[..., RunFolder]
 PIXEL = 1.0  # about half a line's width

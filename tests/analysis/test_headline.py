@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from analysis.brief import brief
 from analysis.checks.verdict import Level
-from analysis.headline import headline
 from analysis.metrics.balance import balance
 from analysis.metrics.speedup import curves
-from analysis.result import TrialResult, groups, measure
-from analysis.summary import SCHEMA, Summary
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
+from analysis.report.headline import headline
+from analysis.report.summary_text import brief
+from analysis.results.result import TrialResult, groups, measure
+from analysis.results.summary import SCHEMA, Summary
 
 Trials = Callable[..., TrialResult]
 ONCE = "Each trial ran once: differences of a few percent mean nothing yet."

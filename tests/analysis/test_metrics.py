@@ -16,9 +16,9 @@ from analysis.metrics.samples_to_target import evaluation_samples, samples_to_ta
 from analysis.metrics.staleness import staleness
 from analysis.metrics.step_seconds import step_seconds, typical_step_s
 from analysis.metrics.time_to_target import time_to_target_s
+from analysis.reading.run_table import RunTable, TrialTable
 from analysis.statistics.bootstrap import interval, joint
 from analysis.statistics.centre import olympic_mean
-from analysis.table import RunTable, TrialTable
 
 MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from analysis import compare
+from analysis.comparison import changes as compare
 from analysis.comparison.alike import differing
 from analysis.comparison.figures import Overlay, _lowest, efficiency, loss, speedup, to_target
 from analysis.comparison.lines import Compared, letter, lines, published, read
 from analysis.comparison.page import write
-from analysis.examine import examine_run
-from analysis.folder import RunFolder
+from analysis.reading.run_folder import RunFolder
+from analysis.results.examine import examine_run
 from ensayo import cli
-from services.errors import UserError
+from services.schema.errors import UserError
 
 RunWriter = Callable[..., RunFolder]
 

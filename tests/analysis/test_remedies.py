@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from analysis import fidelity
+from analysis.checks import fidelity
+from analysis.checks.fidelity import advice, judge, remedies
 from analysis.checks.verdict import ENFORCER, LINKS, SLOWER
-from analysis.fidelity import advice, judge, remedies
-from analysis.folder import RunFolder
 from analysis.metrics.proof import rows
-from analysis.table import TrialTable
+from analysis.reading.run_folder import RunFolder
+from analysis.reading.run_table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]
 LATE = {"worker-0": {"deadlines": 10, "missed_deadlines": 9, "steps": 0}}

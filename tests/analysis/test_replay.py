@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from replay.trial import PUSH_COLUMNS, _arrivals
 
-from analysis.replay import PUSH_COLUMNS, _arrivals
-from services.errors import ProtocolError
+from services.schema.errors import ProtocolError
 
 ROW = [1, 0, 0, 0, 32]
 

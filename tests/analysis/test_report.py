@@ -11,12 +11,15 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from analysis import compare, headline, mllog, report, summary
 from analysis.checks import CHECKS
-from analysis.folder import RunFolder
+from analysis.comparison import changes as compare
 from analysis.mlperf import RULES
-from analysis.table import read_run
-from services.errors import UserError
+from analysis.reading import mllog
+from analysis.reading.run_folder import RunFolder
+from analysis.reading.run_table import read_run
+from analysis.report.report import headline, report
+from analysis.results import summary
+from services.schema.errors import UserError
 
 MakeRun = Callable[..., RunFolder]
 
@@ -41,7 +44,7 @@ def numbers() -> Callable[[RunFolder], summary.Summary]:
 
 
 def test_summary_follows_its_schema(written: RunFolder, pytestconfig: pytest.Config) -> None:
-    schema = json.loads((pytestconfig.rootpath / "analysis" / "summary.schema.json").read_text())
+    schema = json.loads((pytestconfig.rootpath / "analysis" / "results" / "summary.schema.json").read_text())
 
     content = json.loads(written.summary.read_text())
 

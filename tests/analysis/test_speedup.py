@@ -9,8 +9,8 @@ import pytest
 
 from analysis.metrics.balance import cheapest, efficient, knee
 from analysis.metrics.speedup import curves
-from analysis.result import TrialResult, groups, measure
-from analysis.table import TrialTable
+from analysis.reading.run_table import TrialTable
+from analysis.results.result import TrialResult, groups, measure
 
 MakeTrial = Callable[..., TrialTable]
 

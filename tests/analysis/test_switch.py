@@ -9,26 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.checks.bytes_on_wire import bytes_on_wire
-from analysis.checks.host_share import host_share
-from analysis.checks.replicas import replicas
+from analysis.checks.host.host_share import host_share
+from analysis.checks.network.bytes_on_wire import bytes_on_wire
+from analysis.checks.training.replicas import replicas
 from analysis.checks.verdict import Level
-from analysis.damage import Damage
 from analysis.figures import Run
 from analysis.figures.predicted import predicted
 from analysis.figures.switch import switch as draw_switch
-from analysis.folder import RunFolder
-from analysis.headline import headline
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.switch import Switch, how_often, switch, told
 from analysis.metrics.worth import Ends, ends, worth
-from analysis.phases import phases
-from analysis.report import page
-from analysis.summary import Summary, judge, summarise
-from analysis.table import RunTable, TrialTable, read_run
-from analysis.trial import examine
-from analysis.wording import milliseconds, number
-from services.links import goodput
+from analysis.reading.damage import Damage
+from analysis.reading.run_folder import RunFolder
+from analysis.reading.run_table import RunTable, TrialTable, read_run
+from analysis.reading.training_phases import phases
+from analysis.report.headline import headline
+from analysis.report.report import page
+from analysis.report.wording import milliseconds, number
+from analysis.results.summary import Summary, judge, summarise
+from analysis.results.trial import examine
+from services.cluster.fluid_link import goodput
 
 STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 5, "slow_steps": 4, "fast_steps": 12}}
 ACCURATE = {"metric": "accuracy", "at_least": 0.8}
@@ -333,7 +333,7 @@ def test_a_switch_whose_record_lacks_a_number_is_damage_and_no_end_of_the_report
     found = examine(trial)
 
     assert isinstance(found, Damage)
-    assert "logs: not understood (KeyError at analysis/switched.py:" in str(found)
+    assert "logs: not understood (KeyError at analysis/reading/switch_record.py:" in str(found)
     assert f"'{key}'" in str(found)
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from analysis.wording import number
+from analysis.report.wording import number
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from compose.engines import choose
-from compose.load import find, load
-from compose.run import Source, run
-from services.plan import Plan
-from services.scenario import Scenario
+from compose.runs.run import Source, run
+from compose.scenario_files.load import find, load
+from services.plan.plan import Plan
+from services.scenario.scenario import Scenario
 
 
 class Teller:

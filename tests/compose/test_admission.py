@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from compose.admission import LADDER, Admission, Demand, admit
-from compose.capacity import Capacity, Fingerprint, assumed, capacity, keep
+from compose.calibration.capacity import Capacity, Fingerprint, assumed, capacity, keep
 from compose.engines import named
-from compose.load import find, load
-from compose.mathematics import Mathematics, gradient_s, update_s
-from compose.run import admitted
+from compose.host.admission import LADDER, Admission, Demand, admit
+from compose.host.compute_speed import Mathematics, gradient_s, update_s
+from compose.runs.run import admitted
+from compose.scenario_files.load import find, load
 from ensayo import cli
-from services.datasets import AnyDataset
-from services.errors import UserError
-from services.models import AnyModel
-from services.plan import Nowhere, Plan, make_plan
-from services.scenario import Scenario
+from services.cluster.addresses import Nowhere
+from services.learning.datasets import AnyDataset
+from services.learning.models import AnyModel
+from services.plan.plan import Plan, make_plan
+from services.scenario.scenario import Scenario
+from services.schema.errors import UserError
 
 HERE = Fingerprint(cpu="made up", cores=2, kernel="6", engine="1")
 RING, STAR = {"kind": "all_reduce"}, {"kind": "parameter_server"}

@@ -6,8 +6,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.x509.oid import ExtensionOID
 
-from compose.authority import issue
-from services.identity import AUTHORITY, CERTIFICATE, KEY
+from compose.runs.certificates import issue
+from services.runtime.identity import AUTHORITY, CERTIFICATE, KEY
 
 
 def test_every_node_gets_a_certificate_under_its_own_name(tmp_path: Path) -> None:

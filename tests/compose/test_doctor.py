@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from compose import doctor
-from compose.capacity import ASSUMED, Capacity, Fingerprint
-from compose.features import FEATURES
-from compose.shaping.rungs import TRIALS
+from compose.calibration.capacity import ASSUMED, Capacity, Fingerprint
+from compose.host.host_facts import doctor
+from compose.host.kernel_features import FEATURES
+from compose.shaping.mechanisms import TRIALS
 
 
 def test_every_missing_thing_says_what_it_costs_and_how_to_get_it() -> None:
@@ -67,7 +67,7 @@ def test_the_doctor_has_words_for_exactly_what_runs_try() -> None:
 
 def test_without_an_engine_nothing_of_the_kernel_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the host's own tools can do is not what helpers can."""
-    monkeypatch.setattr("compose.engines.docker.docker.from_env", _absent)
+    monkeypatch.setattr("compose.engines.containers.engine.docker.from_env", _absent)
 
     (finding,) = doctor.rungs()
 

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from compose import host
-from compose.engines import throttled
 from compose.engines.base import Throttling
-from compose.evidence import Canary, Evidence
-from compose.host import CpuTimes
+from compose.engines.containers.containers import throttling as throttled
+from compose.host.host_facts import CpuTimes
+from compose.host.host_facts import host_facts as host
+from compose.host.host_metrics import Canary, Evidence
 
 
 def counted(periods: int, throttled_periods: int) -> dict[str, Throttling]:

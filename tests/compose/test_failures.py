@@ -13,13 +13,14 @@ import pytest
 from compose.engines import Choice
 from compose.engines.base import Engine, Shaped, Status, Watcher
 from compose.engines.simulated import SimulatedEngine
-from compose.load import find, load
-from compose.run import Run, Source, run
-from compose.supervise import Nodes, Supervisor, Tail, TrialFailed
-from services.errors import HostError
-from services.plan import COORDINATOR, Addressing, Nowhere, Plan
-from services.runlog import TOKEN
-from services.scenario import EngineName, Scenario
+from compose.runs.run import Run, Source, run
+from compose.runs.supervisor import Nodes, Supervisor, Tail, TrialFailed
+from compose.scenario_files.load import find, load
+from services.cluster.addresses import Addressing, Nowhere
+from services.plan.plan import COORDINATOR, Plan
+from services.runtime.run_log import TOKEN
+from services.scenario.scenario import EngineName, Scenario
+from services.schema.errors import HostError
 
 
 @dataclass

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from compose.admission import Demand
-from compose.capacity import Fingerprint
+from benchmarks.fidelity import bench, collectives, training
+from benchmarks.fidelity.__main__ import doubts
+from benchmarks.fidelity.idle_trial import plan_of, trial_of
+from benchmarks.fidelity.node_program import burn, rate
+from benchmarks.fidelity.provenance import Origin
+from benchmarks.fidelity.row import Gate, Line, Outcome
+from compose.calibration.capacity import Fingerprint
 from compose.engines.simulated import SimulatedEngine
-from compose.fidelity import bench, collectives, training
-from compose.fidelity.lab import plan_of, trial_of
-from compose.fidelity.line import Gate, Line, Outcome
-from compose.fidelity.origin import Origin
-from ensayo.bench_fidelity import doubts
-from services.errors import HostError
-from services.measure import burn, rate
+from compose.host.admission import Demand
+from services.schema.errors import HostError
 
 HERE = Origin(
     commit="abcdef0", date="2026-01-01T00:00+00:00", host=Fingerprint(cpu="a", cores=2, kernel="b", engine="c")

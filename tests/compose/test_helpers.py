@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from docker.errors import APIError
 
-from compose.engines.containers import DOWN_TRIES, Containers, EngineHangs
-from compose.engines.enforcement import Enforcement
-from compose.engines.helpers import Helper, capabilities
-from compose.supervise import TrialFailed
-from services.errors import HostError
+from compose.engines.containers.containers import DOWN_TRIES, Containers, EngineHangs
+from compose.engines.containers.helper_containers import Helper, capabilities
+from compose.engines.containers.link_enforcement import Enforcement
+from compose.runs.supervisor import TrialFailed
+from services.schema.errors import HostError
 
 Answers = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
@@ -105,7 +105,7 @@ def test_a_helper_that_comes_up_after_the_end_is_ended_too(monkeypatch: pytest.M
         links.close()  # while the engine still starts it
         return SimpleNamespace(close=lambda: closed.append("helper"))
 
-    monkeypatch.setattr("compose.engines.enforcement.Helper", slow)
+    monkeypatch.setattr("compose.engines.containers.link_enforcement.Helper", slow)
 
     with pytest.raises(TrialFailed, match="being stopped"):
         links._helper("worker-0")
@@ -151,7 +151,7 @@ def test_an_engine_that_refuses_is_asked_again_and_one_that_hangs_is_not(
         asks.append(arguments[0])
         raise error
 
-    monkeypatch.setattr("compose.engines.containers.DOWN_AGAIN_S", 0.0)
+    monkeypatch.setattr("compose.engines.containers.containers.DOWN_AGAIN_S", 0.0)
     nobody = SimpleNamespace(list=lambda **_: [])
     nodes = Containers.__new__(Containers)
     nodes.__dict__.update(_compose=compose, _client=SimpleNamespace(containers=nobody, networks=nobody))

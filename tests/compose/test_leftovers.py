@@ -15,8 +15,8 @@ import docker
 import pytest
 from docker.errors import DockerException
 
-from compose.clean import clean
-from compose.marks import RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX
+from compose.runs.clean import clean
+from compose.runs.labels import RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX
 
 ENGINES = ["local", "simulated", pytest.param("docker", marks=pytest.mark.docker)]
 LONG = "workload.epochs=2000"
@@ -243,7 +243,7 @@ def test_clean_leaves_other_runs_and_their_runner_alone() -> None:
 
 def test_clean_never_ends_its_own_process_or_a_parent() -> None:
     """`ensayo clean` may be typed in a shell that carries the mark of a run."""
-    code = "from compose.clean import clean; print(clean('mine'))"
+    code = "from compose.runs.clean import clean; print(clean('mine'))"
     shell = f'{sys.executable} -c "{code}"; echo survived'
 
     said = subprocess.run(
@@ -256,7 +256,7 @@ def test_clean_never_ends_its_own_process_or_a_parent() -> None:
 def test_clean_works_without_docker() -> None:
     """The local engine is what hosts without Docker use."""
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    code = "from compose.clean import clean; print(*clean('lost'), sep=chr(10))"
+    code = "from compose.runs.clean import clean; print(*clean('lost'), sep=chr(10))"
     with subprocess.Popen(sleep, env=os.environ | {RUN_VARIABLE: "lost"}) as node:
         nowhere = os.environ | {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 

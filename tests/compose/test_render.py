@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.engines.docker import Subnets
-from compose.load import load, shipped
-from compose.render import Host, project, render
-from services.network import Network, Pipe
-from services.plan import Plan, make_plan
-from services.scenario import Scenario
+from compose.engines.containers.compose_file import Host, project, render
+from compose.engines.containers.engine import Subnets
+from compose.scenario_files.load import load, shipped
+from services.cluster.network import Network, Pipe
+from services.plan.plan import Plan, make_plan
+from services.scenario.scenario import Scenario
 
 ADDRESSES = Subnets(data="10.64.0", control="10.64.1")
 HOST = Host(

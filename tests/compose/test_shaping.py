@@ -5,16 +5,19 @@ from typing import Any
 
 import pytest
 
-from compose.engines.docker import Subnets
-from compose.shaping import delays, filters, reading, switch, tree
-from compose.shaping.credit import burst_bytes, segments
-from compose.shaping.node import NodeLink
-from compose.shaping.rungs import Rungs, choose
-from compose.shaping.state import members, state_of
-from services.errors import HostError
-from services.network import Path
-from services.plan import Plan, make_plan
-from services.scenario import Scenario
+from compose.engines.containers.engine import Subnets
+from compose.shaping import delays, filters
+from compose.shaping import htb_tree as tree
+from compose.shaping import shared_link as switch
+from compose.shaping import tc_output as reading
+from compose.shaping.bursts import burst_bytes, segments
+from compose.shaping.link_state import members, state_of
+from compose.shaping.mechanisms import Rungs, choose
+from compose.shaping.node_link import NodeLink
+from services.cluster.network import Path
+from services.plan.plan import Plan, make_plan
+from services.scenario.scenario import Scenario
+from services.schema.errors import HostError
 
 ADDRESSES = Subnets(data="10.64.0", control="10.64.1")
 KERNEL = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from compose.engines.docker import Subnets
-from compose.engines.timeline import Timeline
-from compose.shaping.node import NodeLink
-from compose.shaping.rungs import Rungs
-from compose.shaping.state import members
-from compose.supervise import TrialFailed
-from services.plan import Plan, make_plan
-from services.scenario import Scenario
+from compose.engines.containers.engine import Subnets
+from compose.engines.containers.link_events import Timeline
+from compose.runs.supervisor import TrialFailed
+from compose.shaping.link_state import members
+from compose.shaping.mechanisms import Rungs
+from compose.shaping.node_link import NodeLink
+from services.plan.plan import Plan, make_plan
+from services.scenario.scenario import Scenario
 
 
 class Helpers:

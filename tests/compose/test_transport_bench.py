@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from compose.authority import issue
-from compose.transports.__main__ import ROUNDS, WORK_S, Row, write
-from compose.transports.cases import BARE, GLOO, RAW, ROWS, TEXTBOOK, Case
-from compose.transports.jobs import Job, What
-from compose.transports.ranks import Took, group
-from compose.transports.spaces import Space
-from services.errors import HostError
+from benchmarks.transport.__main__ import ROUNDS, WORK_S, Row, write
+from benchmarks.transport.cases import BARE, GLOO, RAW, ROWS, TEXTBOOK, Case
+from benchmarks.transport.jobs import Job, What
+from benchmarks.transport.network_namespaces import Space
+from benchmarks.transport.rank_processes import Took, group
+from compose.runs.certificates import issue
+from services.schema.errors import HostError
 from services.transport.planes import PLANES
 
 

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from compose.engines.tries import REST_S, tried
+from compose.engines.containers.repeated_measurement import REST_S, tried
 
 
 def near_one(found: float) -> bool:
@@ -33,7 +33,7 @@ def test_one_good_try_of_many_is_not_enough(
 ) -> None:
     """A link that is right once in five times is wrong; a host that is busy for a moment, or for seconds, is not."""
     rests: list[float] = []
-    monkeypatch.setattr("compose.engines.tries.time.sleep", rests.append)
+    monkeypatch.setattr("compose.engines.containers.repeated_measurement.time.sleep", rests.append)
     first, *rest = measured
 
     found = tried(first, following(rest), near_one)

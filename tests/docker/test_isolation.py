@@ -14,17 +14,17 @@ from typing import Any
 import docker
 import pytest
 
-from compose.authority import issue
 from compose.engines.base import Shaped
-from compose.engines.docker import Containers, DockerEngine, hand_over, host_for
-from compose.engines.helpers import HELPER
-from compose.load import load
-from compose.marks import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, labels, secrets_prefix
-from compose.render import project
-from services import identity
-from services.identity import AUTHORITY, Identity
-from services.plan import Plan, make_plan
-from services.runlog import TOKEN
+from compose.engines.containers.compose_file import project
+from compose.engines.containers.engine import Containers, DockerEngine, hand_over, host_for
+from compose.engines.containers.helper_containers import HELPER
+from compose.runs.certificates import issue
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, labels, secrets_prefix
+from compose.scenario_files.load import load
+from services.plan.plan import Plan, make_plan
+from services.runtime import identity
+from services.runtime.identity import AUTHORITY, Identity
+from services.runtime.run_log import TOKEN
 
 pytestmark = pytest.mark.docker
 
@@ -234,7 +234,7 @@ def test_a_stream_with_an_old_identity_is_refused(waiting: Waiting, monkeypatch:
 def test_every_node_answers_that_it_serves(waiting: Waiting) -> None:
     """The health check of the container, over mutual TLS."""
     for node in waiting.containers:
-        assert waiting.inside(node, "python", "-m", "services", "health", node) == (0, "")
+        assert waiting.inside(node, "python", "-m", "services.node", "health", node) == (0, "")
 
 
 def test_a_node_is_up_soon_after_its_container(waiting: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,7 +279,7 @@ def _imports_s(waiting: Waiting) -> float:
     began = time.monotonic()
     with ThreadPoolExecutor(len(waiting.containers)) as pool:
         done = pool.map(
-            lambda node: waiting.inside(node, "python", "-c", "import services.service"), waiting.containers
+            lambda node: waiting.inside(node, "python", "-c", "import services.node.service"), waiting.containers
         )
         assert set(done) == {(0, "")}
     return time.monotonic() - began

@@ -16,17 +16,17 @@ import docker
 import pytest
 import yaml
 
-from compose.authority import issue
-from compose.clean import clean
 from compose.engines.base import Shaped
-from compose.engines.docker import Containers, DockerEngine, hand_over, host_for
-from compose.engines.helpers import HELPER
-from compose.load import load
-from compose.marks import NODE_LABEL, ROLE_LABEL, RUN_LABEL, secrets_prefix
-from compose.shaping.reading import ceilings
-from compose.supervise import TrialFailed
-from services.links import PAYLOAD_SHARE
-from services.plan import COORDINATOR, Plan, make_plan
+from compose.engines.containers.engine import Containers, DockerEngine, hand_over, host_for
+from compose.engines.containers.helper_containers import HELPER
+from compose.runs.certificates import issue
+from compose.runs.clean import clean
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, secrets_prefix
+from compose.runs.supervisor import TrialFailed
+from compose.scenario_files.load import load
+from compose.shaping.tc_output import ceilings
+from services.cluster.fluid_link import PAYLOAD_SHARE
+from services.plan.plan import COORDINATOR, Plan, make_plan
 
 pytestmark = pytest.mark.docker
 

@@ -13,17 +13,17 @@ import docker
 import pytest
 import yaml
 
-from analysis.fidelity import judge
-from analysis.folder import TrialFolder
-from analysis.table import TrialTable, read_trial
-from compose.engines.docker import DockerEngine
-from compose.engines.helpers import HELPER
-from compose.host import cores
-from compose.load import load
-from compose.marks import NODE_LABEL, RUN_LABEL
-from compose.shaping.switch import address
-from compose.shaping.tree import class_of
-from services.plan import Plan, make_plan
+from analysis.checks.fidelity import judge
+from analysis.reading.run_folder import TrialFolder
+from analysis.reading.run_table import TrialTable, read_trial
+from compose.engines.containers.engine import DockerEngine
+from compose.engines.containers.helper_containers import HELPER
+from compose.host.host_facts import cores
+from compose.runs.labels import NODE_LABEL, RUN_LABEL
+from compose.scenario_files.load import load
+from compose.shaping.htb_tree import class_of
+from compose.shaping.shared_link import address
+from services.plan.plan import Plan, make_plan
 
 pytestmark = pytest.mark.docker
 

@@ -13,14 +13,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from compose.authority import issue
 from compose.engines.base import Engine, Status
 from compose.engines.local import RUN_VARIABLE, LocalEngine
 from compose.engines.simulated import SimulatedEngine
-from compose.supervise import REPORTED
-from services.plan import Plan, make_plan
-from services.runlog import TOKEN
-from services.scenario import Scenario
+from compose.runs.certificates import issue
+from compose.runs.supervisor import REPORTED
+from services.plan.plan import Plan, make_plan
+from services.runtime.run_log import TOKEN
+from services.scenario.scenario import Scenario
 from services.transport.planes import PLANES
 
 Document: TypeAlias = dict[str, Any]
@@ -220,7 +220,7 @@ def test_the_last_word_of_a_node_that_fails_is_why(prepare: Prepare, tmp_path: P
     given = ("--plan", trial.folder / "plan.json", "--secrets", tmp_path / node)
 
     alone = subprocess.run(
-        [sys.executable, "-m", "services", "node", node, *given],
+        [sys.executable, "-m", "services.node", "node", node, *given],
         capture_output=True,
         text=True,
         check=False,

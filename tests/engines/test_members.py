@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 
 import pytest
 import yaml
+from replay.trial import replay_trial
 
-from analysis.folder import TrialFolder
-from analysis.replay import replay_trial
-from services.component import Component
-from services.plan import COORDINATOR
+from analysis.reading.run_folder import TrialFolder
+from services.plan.plan import COORDINATOR
+from services.schema.component import Component
 from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
-from services.switch_rules import At, Plateau
+from services.strategies.switch_rules import At, Plateau
 
 RunTrial: TypeAlias = Callable[..., Any]
 

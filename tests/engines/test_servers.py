@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from replay.trial import replay_trial
 
-from analysis.folder import TrialFolder
-from analysis.replay import replay_trial
+from analysis.reading.run_folder import TrialFolder
 
 RunTrial: TypeAlias = Callable[..., Any]
 

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.mlperf.chapters import Chapter, Column, Table
-from compose.schema import schema
+from compose.scenario_files.json_schema import schema
 from ensayo import cli
-from ensayo.chapters import shown
-from ensayo.exits import Exit, exit_code
+from ensayo.exit_codes import Exit, exit_code
+from ensayo.study_tables import shown
 from ensayo.tables import console
-from services.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
+from services.schema.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
 
 
 def said(*arguments: str) -> str:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from ensayo.course import Course
-from ensayo.wording import duration, size, title
-from services.plan import Nowhere, Plan, make_plan
-from services.scenario import Scenario
+from ensayo.run_progress import Course
+from ensayo.terminal_text import duration, size, title
+from services.cluster.addresses import Nowhere
+from services.plan.plan import Plan, make_plan
+from services.scenario.scenario import Scenario
 
 SCENARIO = Scenario.decode(
     {

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from analysis.exports import EXPORTERS
 from compose.engines import Choice, named
-from compose.load import load, question
-from compose.run import Source
-from compose.run import run as run_scenario
+from compose.runs.run import Source
+from compose.runs.run import run as run_scenario
+from compose.scenario_files.load import load, question
 from ensayo import cli
-from ensayo.exits import Exit
-from ensayo.progress import Silent
+from ensayo.exit_codes import Exit
+from ensayo.progress_display import Silent
 
 SHORT = {"sweep.workers": "[2]", "workload.epochs": "1", "baseline": "false"}
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compose.load import find, load
-from ensayo.progress import Bars, Display, Lines, Silent
-from services.plan import Nowhere, make_plan
+from compose.scenario_files.load import find, load
+from ensayo.progress_display import Bars, Display, Lines, Silent
+from services.cluster.addresses import Nowhere
+from services.plan.plan import make_plan
 
 
 def shown(kind: type[Display]) -> str:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ensayo.cli import app
-from ensayo.search import answer, search, searched
-from services.errors import UserError
-from services.scenario import Scenario
+from ensayo.switch_search import answer, search, searched
+from services.scenario.scenario import Scenario
+from services.schema.errors import UserError
 
 SCENARIO = """\
 # How early?

@@ -13,14 +13,14 @@ import pytest
 from rich.console import Console
 from scipy.stats import ttest_1samp, ttest_rel
 
-from analysis.folder import RunFolder
-from analysis.headline import headline
-from analysis.summary import Summary, judge, summarise
-from analysis.table import RunTable, TrialTable, read_run
+from analysis.reading.run_folder import RunFolder
+from analysis.reading.run_table import RunTable, TrialTable, read_run
+from analysis.report.headline import headline
+from analysis.results.summary import Summary, judge, summarise
 from compose.engines import choose
-from compose.load import find, load, question
-from compose.run import Source, run
-from ensayo.progress import Silent
+from compose.runs.run import Source, run
+from compose.scenario_files.load import find, load, question
+from ensayo.progress_display import Silent
 
 BETA = 0.01  # of quality, as Sync-Switch has it
 AT_ONCE, KNEE, LOCKSTEP = 0.0, 0.125, 1.0  # fractions before the switch

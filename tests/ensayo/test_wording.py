@@ -1,8 +1,9 @@
 """How a trial reads on a terminal."""
 
-from compose.load import find, load
-from ensayo.wording import choices, labels
-from services.plan import Nowhere, make_plan
+from compose.scenario_files.load import find, load
+from ensayo.terminal_text import choices, labels
+from services.cluster.addresses import Nowhere
+from services.plan.plan import make_plan
 
 
 def test_swept_keys_are_named_by_their_last_word() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from analysis.figures.base import Drawing
-from analysis.figures.style import styled
+from analysis.figures.drawing.style import styled
 from analysis.mlperf.chapters import CHAPTERS, Chapter, Write
-from analysis.mlperf.results import Result, Results, read_csv
+from analysis.mlperf.reading.results import Result, Results, read_csv
 from analysis.mlperf.study import Study, study
 
 every_chapter = pytest.mark.parametrize("write", CHAPTERS, ids=lambda write: write.__name__)

@@ -16,6 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from services.cluster.fluid_link import QUANTUM_BYTES, Port, goodput
+from services.cluster.message_lengths import Lengths
+from services.cluster.network import Network, Path
 from services.collectives import (
     AnyCollective,
     Auto,
@@ -31,23 +34,20 @@ from services.collectives import (
     Site,
     Tree,
 )
-from services.collectives.executor import PLAIN, all_reduce
+from services.collectives.execution.executor import PLAIN, all_reduce
+from services.collectives.execution.rank_schedule import Act, part_of
 from services.collectives.folding import core
 from services.collectives.grouped import Grouped, Groups
-from services.collectives.part import Act, part_of
 from services.collectives.rendezvous import Rendezvous
 from services.collectives.swapping import Swapping
 from services.compressors import Compressor, Fp16
-from services.device import HostArray
-from services.links import QUANTUM_BYTES, Port, goodput
-from services.network import Network, Path
-from services.pieces import Lengths
+from services.runtime.transport import Message, Traffic
+from services.schema.arrays import HostArray
+from services.schema.units import Bytes, Rate
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Cost
-from services.transport.base import Message, Traffic
 from services.transport.mailbox import Mailbox
 from services.transport.virtual import NO_NETWORK, Fabric
-from services.units import Bytes, Rate
 
 EXAMPLES: list[Collective] = [
     Ring(),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from services.compensation import AdaptiveDcAsgd, AnyCompensation, Compensation, DcAsgd, Uncompensated
-from services.device import Device
-from services.layout import ranges
+from services.learning.layout import ranges
+from services.parameter_server.compensation import AdaptiveDcAsgd, AnyCompensation, Compensation, DcAsgd, Uncompensated
+from services.runtime.device import Device
 
 EXAMPLES: list[Compensation] = [Uncompensated(), DcAsgd(), AdaptiveDcAsgd(), AdaptiveDcAsgd(momentum=0.0)]
 WEAK: list[Compensation] = [Uncompensated(), DcAsgd(strength=0.0), AdaptiveDcAsgd(strength=0.0)]  # λ = 0

@@ -10,7 +10,8 @@ from hypothesis.extra.numpy import arrays
 from pydantic import TypeAdapter
 
 from services.compressors import AnyCompressor, Compressor, Fp16, Identity
-from services.device import Device, HostArray
+from services.runtime.device import Device
+from services.schema.arrays import HostArray
 
 EXAMPLES: list[tuple[Compressor, float, float]] = [  # member, largest relative error, bytes per entry
     (Identity(), 0.0, 4.0),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from services.datasets import AnyDataset, Dataset, Diabetes, Digits, Linnerud, SyntheticRegression
+from services.learning.datasets import AnyDataset, Dataset, Diabetes, Digits, Linnerud, SyntheticRegression
 
 EXAMPLES: list[Dataset] = [Digits(), Linnerud(), Diabetes(), SyntheticRegression(samples=100)]
 

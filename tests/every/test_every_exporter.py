@@ -14,17 +14,17 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from analysis.export import export
 from analysis.exports import EXPORTERS
-from analysis.folder import RunFolder
+from analysis.exports.export import export
 from analysis.mlperf import RULES
-from analysis.table import read_run
+from analysis.reading.run_folder import RunFolder
+from analysis.reading.run_table import read_run
 from compose.engines import choose
-from compose.load import load, question
-from compose.run import Source
-from compose.run import run as run_scenario
-from ensayo.progress import Silent
-from services.errors import UserError
+from compose.runs.run import Source
+from compose.runs.run import run as run_scenario
+from compose.scenario_files.load import load, question
+from ensayo.progress_display import Silent
+from services.schema.errors import UserError
 
 SETTINGS = {
     "sweep.workers": "[2]",

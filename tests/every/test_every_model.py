@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from services.datasets import Task
-from services.device import Device, HostArray
-from services.models import AnyModel, LeNet5, Linear, Mlp, Model
-from services.optimisers import Sgd
+from services.learning.datasets import Task
+from services.learning.models import AnyModel, LeNet5, Linear, Mlp, Model
+from services.learning.optimisers import Sgd
+from services.runtime.device import Device
+from services.schema.arrays import HostArray
 
 PICTURES = Task(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 NUMBERS = Task(inputs=(5,), outputs=3, loss="mse")

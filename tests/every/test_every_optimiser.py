@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.device import Device, Vector
-from services.layout import ranges
-from services.optimisers import Adam, AnyOptimiser, Momentum, Optimiser, Sgd, State
+from services.learning.layout import ranges
+from services.learning.optimisers import Adam, AnyOptimiser, Momentum, Optimiser, Sgd, State
+from services.runtime.device import Device
+from services.schema.arrays import Vector
 
 EXAMPLES: list[Optimiser] = [
     Sgd(rate=0.1),

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.placement import AnyPlacement, Colocated, Dedicated, Placement, Promoted, Spare
+from services.parameter_server.placement import AnyPlacement, Colocated, Dedicated, Placement, Promoted, Spare
 from services.strategies import ParameterServer
 
 EXAMPLES: list[Placement] = [Dedicated(), Colocated(), Spare(), Promoted(), Promoted(workers=2)]

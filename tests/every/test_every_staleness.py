@@ -9,10 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.compensation import Uncompensated
-from services.optimisers import Adam, Optimiser, Sgd
-from services.staleness import AnyStaleness, CutOff, DynSgd, Exponential, Inverse, Staleness, Unweighted
-from services.strategies.update_rules import Contribution, GradientRule
+from services.learning.optimisers import Adam, Optimiser, Sgd
+from services.parameter_server.compensation import Uncompensated
+from services.parameter_server.staleness import (
+    AnyStaleness,
+    CutOff,
+    DynSgd,
+    Exponential,
+    Inverse,
+    Staleness,
+    Unweighted,
+)
+from services.parameter_server.update_rules import Contribution, GradientRule
 
 # A member, and what it makes of a gradient that is four updates old; None: drops it.
 EXAMPLES: list[tuple[Staleness, float | None]] = [

@@ -15,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.optimisers import Momentum
-from services.placement import Colocated, Promoted, Spare
-from services.plan import COORDINATOR, Nowhere, Plan, make_plan
-from services.runlog import TOKEN
-from services.scenario import Scenario
-from services.simulate import simulate
+from services.cluster.addresses import Nowhere
+from services.learning.optimisers import Momentum
+from services.node.simulate import simulate
+from services.parameter_server.placement import Colocated, Promoted, Spare
+from services.parameter_server.synchronisers import Asp, Backup, Bsp, Gba, Ssp
+from services.parameter_server.update_rules import Contribution, ElasticRule, pull
+from services.plan.plan import COORDINATOR, Plan, make_plan
+from services.runtime.run_log import TOKEN
+from services.scenario.scenario import Scenario
 from services.strategies import (
     AllReduce,
     Alone,
@@ -34,9 +37,7 @@ from services.strategies import (
     SyncSwitch,
 )
 from services.strategies.base import Cost
-from services.strategies.update_rules import Contribution, ElasticRule, pull
-from services.switch_rules import At
-from services.synchronisers import Asp, Backup, Bsp, Gba, Ssp
+from services.strategies.switch_rules import At
 
 EXAMPLES: list[Strategy] = [
     Alone(),

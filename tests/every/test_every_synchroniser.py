@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
-from services.synchronisers import (
+from services.parameter_server.synchronisers import (
     AnySynchroniser,
     Asp,
     Backup,
@@ -23,6 +22,7 @@ from services.synchronisers import (
     Synchroniser,
     Watch,
 )
+from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
 
 EXAMPLES: list[Synchroniser] = [
     Bsp(),

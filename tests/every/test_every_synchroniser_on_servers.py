@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from services.ps_shard.machine import Push, Reply, Shard, Update
-from services.synchronisers import (
+from services.parameter_server.synchronisers import (
     AnySynchroniser,
     Asp,
     Backup,
@@ -22,6 +21,7 @@ from services.synchronisers import (
     Synchroniser,
     Watch,
 )
+from services.ps_shard.machine import Push, Reply, Shard, Update
 
 HASTY = Watch(window=2, windows=2, margin=0.0)  # stragglers come and go
 MEMBERS: list[Synchroniser] = [

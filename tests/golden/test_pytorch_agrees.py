@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from services.datasets import Task
-from services.device import Device, HostArray
-from services.models import LeNet5, Mlp, Model
-from services.optimisers import Adam, Momentum, Optimiser, Sgd
+from services.learning.datasets import Task
+from services.learning.models import LeNet5, Mlp, Model
+from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
+from services.runtime.device import Device
+from services.schema.arrays import HostArray
 
 STRIDE = 31
 UPDATES = 7

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from services.control import Epoch, Held
 from services.coordinator.machine import Run
 from services.coordinator.switchover import Switchover
-from services.errors import EnsayoError
-from services.placement import Colocated
+from services.parameter_server.placement import Colocated
+from services.parameter_server.staleness import CutOff, Unweighted
+from services.parameter_server.synchronisers import Asp, Backup, Bsp, Dssp, Gba, Greedy, Ssp, Watch
 from services.ps_shard.machine import Push, Shard
-from services.staleness import CutOff, Unweighted
+from services.runtime.control import Epoch, Held
+from services.scenario.target import Target
+from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
-from services.switch_rules import Never
-from services.synchronisers import Asp, Backup, Bsp, Dssp, Gba, Greedy, Ssp, Watch
-from services.target import Target
+from services.strategies.switch_rules import Never
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 SYNCHRONY = {

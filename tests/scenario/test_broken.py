@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from compose.load import load
-from services.errors import UserError
+from compose.scenario_files.load import load
+from services.schema.errors import UserError
 
 BROKEN = sorted(Path(__file__).parents[1].joinpath("broken").glob("*.yaml"))
 

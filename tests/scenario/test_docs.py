@@ -7,13 +7,14 @@ from typing import get_args
 import pytest
 import yaml
 
-from compose.document import parse
-from compose.load import load
+from compose.scenario_files.load import load
+from compose.scenario_files.yaml_document import parse
+from services.cluster.addresses import Nowhere
+from services.cluster.device_profiles import SPEEDS
+from services.cluster.port import PROFILES
+from services.cluster.spans import SPANS
 from services.collectives import AnyCollective, Auto
-from services.devices import SPEEDS
-from services.network.port import PROFILES
-from services.network.spans import SPANS
-from services.plan import Nowhere, make_plan
+from services.plan.plan import make_plan
 
 BASE = """
 name: documented

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic import ValidationError
 
-from compose.explain import explain
-from compose.schema import Schema, schema
-from services.scenario import Scenario
+from compose.scenario_files.json_schema import Schema, schema
+from compose.scenario_files.validation_messages import explain
+from services.scenario.scenario import Scenario
 
 Step: TypeAlias = tuple[str | int, str | None]  # a key, and the kind of the section in which it stands
 

@@ -7,10 +7,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.load import load, question, shipped
-from services.errors import UserError
-from services.scenario import Scenario, Trial
-from services.sweep import Document
+from compose.scenario_files.load import load, question, shipped
+from services.scenario.scenario import Scenario, Trial
+from services.scenario.sweep import Document
+from services.schema.errors import UserError
 
 SMALL: Document = {
     "name": "small",

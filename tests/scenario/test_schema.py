@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import yaml
 
-from compose.document import parse
-from compose.load import shipped
-from compose.schema import schema
+from compose.scenario_files.json_schema import schema
+from compose.scenario_files.load import shipped
+from compose.scenario_files.yaml_document import parse
 
 
 def test_the_committed_schema_is_the_one_of_the_code(pytestconfig: pytest.Config) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from services.units import Bytes, Duration, Quantity, Rate, Throughput
+from services.schema.units import Bytes, Duration, Quantity, Rate, Throughput
 
 UNITS = (Rate, Duration, Bytes, Throughput)
 positive = st.floats(min_value=1e-12, max_value=1e30)

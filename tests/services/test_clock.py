@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.clock import Clock, VirtualClock, VirtualLoop, WallClock, precise_loop
+from services.runtime.clock import Clock, VirtualClock, VirtualLoop, WallClock, precise_loop
 
 Run = Callable[[Any], Any]
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.cluster.addresses import Nowhere
+from services.cluster.fluid_link import Port
 from services.collectives import (
     Auto,
     Collective,
@@ -23,15 +25,14 @@ from services.collectives import (
     Transfer,
 )
 from services.collectives.double_tree import _tree
-from services.collectives.executor import all_reduce
+from services.collectives.execution.executor import all_reduce
 from services.collectives.folding import core
-from services.errors import DeadlineExceeded, ProtocolError, Unreachable
-from services.links import Port
-from services.plan import Nowhere, Plan, make_plan
-from services.scenario import Scenario
-from services.transport.base import Message, Stage, Tag, Then, Traffic, Transport
+from services.plan.plan import Plan, make_plan
+from services.runtime.transport import Message, Stage, Tag, Then, Traffic, Transport
+from services.scenario.scenario import Scenario
+from services.schema.errors import DeadlineExceeded, ProtocolError, Unreachable
+from services.schema.units import Bytes
 from services.transport.virtual import Fabric
-from services.units import Bytes
 
 SITE = Site(racks=((0, 3, 5), (1, 2, 4)), tensors=(600, 40, 1))
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, mean_absolute_error, mean_squared_error, r2_score
 
-from services.data import Order, Weights, apportion, metrics
-from services.datasets import Task
-from services.device import Device
+from services.learning.data_order import Order, Weights, apportion, metrics
+from services.learning.datasets import Task
+from services.runtime.device import Device
 
 CLASSES = Task(inputs=(4,), outputs=10, loss="cross_entropy")
 NUMBERS = Task(inputs=(4,), outputs=3, loss="mse")

@@ -6,8 +6,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from services.device import Cpu, Cuda, Device, namespace, select
-from services.errors import HostError
+from services.runtime.device import Cpu, Cuda, Device, select
+from services.schema.arrays import namespace
+from services.schema.errors import HostError
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster import Group, Worker
-from services.devices import SPEEDS, Lognormal, OnOff, Variation
-from services.units import Duration, Rate, Throughput
+from services.cluster.cluster import Group, Worker
+from services.cluster.device_profiles import SPEEDS, Lognormal, OnOff, Variation
+from services.schema.units import Duration, Rate, Throughput
 
 
 @given(seed=st.integers(0, 9), rank=st.integers(0, 31), step=st.integers(0, 10**6))

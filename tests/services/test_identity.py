@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from compose.authority import issue
-from services import identity as module
-from services.errors import Refused
-from services.identity import FRESH_S, Identity
+from compose.runs.certificates import issue
+from services.runtime import identity as module
+from services.runtime.identity import FRESH_S, Identity
+from services.schema.errors import Refused
 from services.wire.data_pb2 import Identity as Proof
 
 

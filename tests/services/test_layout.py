@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.device import Device
-from services.layout import Layout, Range, ranges
+from services.learning.layout import Layout, Range, ranges
+from services.runtime.device import Device
 
 sizes = st.integers(0, 10_000)
 counts = st.integers(1, 64)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.links import Own, Passage, Port, SharedCells, goodput
+from services.cluster.fluid_link import Own, Passage, Port, SharedCells, goodput
 
 sizes = st.lists(st.integers(1, 10**6), min_size=1, max_size=12)
 rates = st.floats(1e3, 1e9)

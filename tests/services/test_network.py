@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.network import Network, PairLink, Path, Port, Switch, resolve
-from services.network.impairments import (
+from services.cluster.impairments import (
     AnyLoss,
     GilbertElliottLoss,
     IndependentLoss,
@@ -19,8 +18,9 @@ from services.network.impairments import (
     LognormalJitter,
     NormalJitter,
 )
-from services.network.topologies import Between, Racks, Region, Regions, Topology
-from services.units import Duration, Rate
+from services.cluster.network import Network, PairLink, Path, Port, Switch, resolve
+from services.cluster.topologies import Between, Racks, Region, Regions, Topology
+from services.schema.units import Duration, Rate
 
 MS = 1e-3
 

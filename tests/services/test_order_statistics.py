@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.devices import Factors, Lognormal
-from services.order_statistics import expected, expected_round
+from services.cluster.device_profiles import Factors, Lognormal
+from services.parameter_server.order_statistics import expected, expected_round
 
 
 def lognormal(mean_s: float, sigma: float) -> Callable[[Factors], Factors]:

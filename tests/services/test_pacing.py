@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.clock import VirtualClock, WallClock
-from services.pacing import Computed, HostSpeed, Paced, is_missed
+from services.runtime.clock import VirtualClock, WallClock
+from services.runtime.pacing import Computed, HostSpeed, Paced, is_missed
 
 Run = Callable[[Any], Any]
 

@@ -10,7 +10,7 @@ def test_workers_meet_after_every_step_and_tell_what_it_took() -> None:
 
     A step makes up for the lateness of the one before, and for nothing else.
     """
-    words = [sys.executable, "-m", "services", "pace"]
+    words = [sys.executable, "-m", "benchmarks.fidelity.pacing_program"]
     started = [
         subprocess.Popen([*words, str(rank), "2", "20", "0.0005", "0.01"], stdout=subprocess.PIPE) for rank in (0, 1)
     ]

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.cluster.addresses import Nowhere
 from services.collectives import Ring
-from services.plan import Nowhere, Plan, make_plan
-from services.scenario import Scenario
+from services.parameter_server.synchronisers import Asp, Bsp
+from services.plan.plan import Plan, make_plan
+from services.scenario.scenario import Scenario
 from services.strategies import AllReduce, Alone, ParameterServer, Strategy
 from services.strategies.base import Cost
-from services.synchronisers import Asp, Bsp
 
 STRATEGIES: list[dict[str, Any]] = [
     {"kind": "none"},

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from services.clock import WallClock
 from services.compressors import Identity
-from services.device import HostArray
+from services.parameter_server.synchronisers import Gba
+from services.parameter_server.update_rules import Contribution, UpdateRule
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
-from services.runlog import Batch, RunLog
-from services.strategies.update_rules import Contribution, UpdateRule
-from services.synchronisers import Gba
-from services.transport.base import Message, Stage, Tag, Traffic, Transport
+from services.runtime.clock import WallClock
+from services.runtime.run_log import Batch, RunLog
+from services.runtime.transport import Message, Stage, Tag, Traffic, Transport
+from services.schema.arrays import HostArray
 
 UPDATE_S = 0.02
 VECTOR = np.zeros(4, np.float32)

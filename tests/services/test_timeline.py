@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.timeline import LinkChange, Partition, Pause, Slowdown, When, crowded, decide, present
-from services.units import Duration, Rate
+from services.cluster.events import LinkChange, Partition, Pause, Slowdown, When, crowded, decide, present
+from services.schema.units import Duration, Rate
 
 NODES = ("worker-0", "worker-1", "server-0")
 

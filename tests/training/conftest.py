@@ -8,15 +8,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from replay import Arrivals, Course
 
-from services.control import Epoch, Final
-from services.coordinator.desk import Desk
-from services.device import HostArray
-from services.plan import COORDINATOR, Nowhere, Plan, make_plan
-from services.replay import Arrivals, Course
-from services.runlog import TOKEN
-from services.scenario import Scenario
-from services.simulate import simulate
+from services.cluster.addresses import Nowhere
+from services.coordinator.runtime import Desk
+from services.node.simulate import simulate
+from services.plan.plan import COORDINATOR, Plan, make_plan
+from services.runtime.control import Epoch, Final
+from services.runtime.run_log import TOKEN
+from services.scenario.scenario import Scenario
+from services.schema.arrays import HostArray
 
 Row: TypeAlias = dict[str, Any]
 Document: TypeAlias = dict[str, Any]

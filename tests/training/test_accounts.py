@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.links import FINE_QUANTUM_BYTES, goodput
-from services.transport.base import Message
+from services.cluster.fluid_link import FINE_QUANTUM_BYTES, goodput
+from services.runtime.transport import Message
 from services.transport.mailbox import Mailbox
 
 STRATEGIES: dict[str, tuple[dict[str, Any], int]] = {

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from services.replay import replay
+from replay import replay
 
 ASP = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
 SLOW = {"groups": [{"name": "slow", "ranks": [0], "throughput": "250/s"}]}  # four times slower than the others

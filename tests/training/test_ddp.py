@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.data import Order
-from services.device import HostArray
-from services.plan import DTYPES
-from services.workload import Workload
+from services.learning.data_order import Order
+from services.plan.plan import DTYPES
+from services.scenario.workload import Workload
+from services.schema.arrays import HostArray
 
 STEPS = 100
 SEED = 1

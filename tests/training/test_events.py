@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.hindrances import Hindrances
-from services.links import goodput
+from services.cluster.fluid_link import goodput
+from services.runtime.slowdowns import Hindrances
 
 Rehearse = Callable[..., Any]
 

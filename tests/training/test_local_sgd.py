@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.links import goodput
+from services.cluster.fluid_link import goodput
 
 Rehearse = Callable[..., Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.links import FINE_QUANTUM_BYTES, goodput
+from services.cluster.fluid_link import FINE_QUANTUM_BYTES, goodput
 
 Rehearse = Callable[..., Any]
 

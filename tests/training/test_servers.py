@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from replay import Arrivals, replay
 
-from services.errors import UserError
-from services.links import goodput
-from services.replay import Arrivals, replay
-from services.strategies.update_rules import Contribution
+from services.cluster.fluid_link import goodput
+from services.parameter_server.update_rules import Contribution
+from services.schema.errors import UserError
 
 Row = dict[str, Any]
 Rehearse = Callable[..., Any]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from replay import replay
 
-from services.optimisers import Sgd
-from services.replay import replay
-from services.strategies.update_rules import Contribution
+from services.learning.optimisers import Sgd
+from services.parameter_server.update_rules import Contribution
 
 Rehearse = Callable[..., Any]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from replay import replay
 
-from services.control import Held
-from services.coordinator.desk import Desk
-from services.errors import ProtocolError
-from services.handover import take as really_take
-from services.links import goodput
-from services.replay import replay
+from services.cluster.fluid_link import goodput
+from services.coordinator.runtime import Desk
+from services.runtime.control import Held
+from services.schema.errors import ProtocolError
+from services.strategies.hand_over import take as really_take
 
 RING = {"kind": "all_reduce"}
 BSP = {"kind": "parameter_server", "servers": 2}
@@ -405,7 +405,7 @@ def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
         await really_take(transport, source, step, into)
         into[0][0] += 1
 
-    for module in ("services.worker.handover", "services.ps_shard.handover"):
+    for module in ("services.worker.hand_over", "services.ps_shard.hand_over"):
         monkeypatch.setattr(f"{module}.take", badly)
 
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW)

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from compose.load import find, load
-from services.plan import Nowhere, Plan, make_plan
-from services.runlog import TOKEN
-from services.simulate import simulate
+from compose.scenario_files.load import find, load
+from services.cluster.addresses import Nowhere
+from services.node.simulate import simulate
+from services.plan.plan import Plan, make_plan
+from services.runtime.run_log import TOKEN
 
 
 def test_the_ring_gains_on_sixteen_workers_what_its_closed_form_says() -> None:

@@ -6,11 +6,11 @@ import pandas as pd
 from analysis.laws import BestBatch, Fit
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.forecasts import described
-from analysis.mlperf.learning import series_of
+from analysis.mlperf.reading.learning import series_of
 from analysis.mlperf.series import Series
 from analysis.mlperf.study import Study
+from analysis.report.wording import NONE, share
 from analysis.statistics.balance import ALPHA, RULES, THRESHOLD, Pick, picks
-from analysis.wording import NONE, share
 
 GRID = 49  # sizes between the smallest and the largest: steps of a fifth where one is a thousand times the other
 COLUMNS = (

@@ -13,7 +13,7 @@ from pandas.api.types import is_numeric_dtype
 
 from analysis.figures.base import Drawing
 from analysis.mlperf.study import Study
-from analysis.wording import number
+from analysis.report.wording import number
 
 
 def plain(value: Any) -> str:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.mlperf.accelerators import family
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.clusters import SEEDS, STABLE, Clustering, cluster
 from analysis.mlperf.figures.cluster_map import cluster_map, span
+from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.study import Study, Workload
-from analysis.wording import number
+from analysis.report.wording import number
 
 CHOSEN = (
     Column("workload", "workload"),

@@ -20,10 +20,10 @@ from analysis.mlperf.forecasts import (
     counts,
     tried,
 )
-from analysis.mlperf.learning import series_of
+from analysis.mlperf.reading.learning import series_of
 from analysis.mlperf.series import APPENDIX, MINUTE, NEXT_ROUND, SHIPPED, Series, series_from, shipped_with
 from analysis.mlperf.study import Study
-from analysis.wording import difference, number, share
+from analysis.report.wording import difference, number, share
 
 SCORES = (
     Column("law", "law"),

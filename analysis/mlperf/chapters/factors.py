@@ -4,11 +4,11 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.figures.factors import factors as drawn
-from analysis.mlperf.learning import series_of
+from analysis.mlperf.reading.learning import series_of
 from analysis.mlperf.series import Series
 from analysis.mlperf.study import Study
+from analysis.report.wording import number
 from analysis.statistics.bootstrap import interval
-from analysis.wording import number
 
 COLUMNS = (
     Column("workload", "workload"),

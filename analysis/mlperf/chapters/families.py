@@ -5,12 +5,12 @@ Against the slowest of the smallest systems of all, E' tells kinds of accelerato
 
 import pandas as pd
 
-from analysis.mlperf.accelerators import family
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.figures.families import families as drawn
+from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.references import Scaled, scaled, slowest_of_the_smallest
 from analysis.mlperf.study import Study, Workload
-from analysis.wording import minutes
+from analysis.report.wording import minutes
 
 COLUMNS = (
     Column("workload", "workload"),

@@ -10,10 +10,10 @@ from analysis.laws import Compute, CriticalBatch, Fit
 from analysis.laws.backtest import Miss
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.forecasts import LAWS, SHOWN, Trial, described, tried
-from analysis.mlperf.learning import series_of
+from analysis.mlperf.reading.learning import series_of
 from analysis.mlperf.series import Series
 from analysis.mlperf.study import Study
-from analysis.wording import NONE, number, share
+from analysis.report.wording import NONE, number, share
 
 FITS = (
     Column("workload", "workload"),

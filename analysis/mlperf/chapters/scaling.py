@@ -6,7 +6,7 @@ from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.figures.cluster_map import span
 from analysis.mlperf.figures.comparison import comparison, table
 from analysis.mlperf.study import Study, Workload
-from analysis.wording import minutes, number
+from analysis.report.wording import minutes, number
 
 FASTEST = (
     Column("workload", "workload"),

@@ -4,9 +4,9 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.figures.frame import TRADEMARK
-from analysis.mlperf.results import Result
+from analysis.mlperf.reading.results import Result
 from analysis.mlperf.study import NAMES, Study
-from analysis.wording import counted
+from analysis.report.wording import counted
 
 SHIPPED_ORIGIN = (
     "The minutes of training_v4.1.csv were computed from the run logs of the closed division that MLCommons published "

@@ -4,7 +4,7 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.study import Study, Workload
-from analysis.wording import counted, minutes
+from analysis.report.wording import counted, minutes
 
 COLUMNS = (
     Column("workload", "workload"),

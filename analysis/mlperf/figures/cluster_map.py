@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures.base import Drawing
-from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, COLOURS, INK, PAPER, WIDTH_IN, lay_out
-from analysis.mlperf.accelerators import family
+from analysis.figures.drawing.labels import at_right
+from analysis.figures.drawing.style import BASELINE, COLOURS, INK, PAPER, WIDTH_IN, lay_out
 from analysis.mlperf.clusters import STABLE, Clustering
 from analysis.mlperf.figures.frame import counts_axis, families, frame
+from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.study import Study, Workload
-from analysis.wording import number
+from analysis.report.wording import number
 
 AREA = 90.0  # of a mark for one system, in square points
 SHAPES = ("o", "s", "D", "h", "p", "8")  # with room for a number, one for each cluster that k-means may find

@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.style import BASELINE, INK, canvas
-from analysis.mlperf.accelerators import family
+from analysis.figures.drawing.style import BASELINE, INK, canvas
 from analysis.mlperf.figures.frame import colours, counts_axis, frame, markers
+from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.references import Scaled
 from analysis.mlperf.study import Study, Workload
-from analysis.result import TIMES
-from analysis.wording import number
+from analysis.report.wording import number
+from analysis.results.result import TIMES
 
 HEIGHT_IN = 4.4
 CAPTION = (

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.labels import at_right
-from analysis.figures.style import BASELINE, COLOURS, INK, canvas, entitle, lay_out
+from analysis.figures.drawing.labels import at_right
+from analysis.figures.drawing.style import BASELINE, COLOURS, INK, canvas, entitle, lay_out
 from analysis.mlperf.figures.frame import NOT_OFFICIAL, counts_axis
 from analysis.mlperf.series import Series
 

@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.style import BASELINE, INK, canvas, entitle
-from analysis.mlperf.accelerators import family
+from analysis.figures.drawing.style import BASELINE, INK, canvas, entitle
 from analysis.mlperf.figures.frame import NOT_OFFICIAL, colours, counts_axis, markers
+from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.references import Scaled
 from analysis.mlperf.study import Study, Workload
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.style import COLOURS, FAINT, INK, PAPER, canvas, entitle
+from analysis.figures.drawing.style import COLOURS, FAINT, INK, PAPER, canvas, entitle
 from analysis.laws import Fit
 from analysis.mlperf.figures.frame import NOT_OFFICIAL, counts_axis
 from analysis.mlperf.forecasts import OURS_KNOWN, OURS_UNKNOWN, Trial

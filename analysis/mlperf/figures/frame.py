@@ -6,10 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.style import COLOURS, MARKERS, entitle
-from analysis.mlperf.accelerators import family
+from analysis.figures.drawing.style import COLOURS, MARKERS, entitle
+from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.study import Study, Workload
-from analysis.wording import minutes
+from analysis.report.wording import minutes
 
 TRADEMARK = (
     "The MLPerf name and logo are registered and unregistered trademarks of MLCommons Association in the United States "

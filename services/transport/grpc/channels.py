@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from services.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
-from services.identity import Identity
-from services.plan import Address
+from services.cluster.addresses import Address
+from services.runtime.identity import Identity
+from services.schema.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
 
 MIB = 1 << 20
 # Measured on loopback: lifted size limits are needed; large frames and write buffers are worth some 15 %.

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
-from services.control import Control, Epoch, Final, Held, Ruling, Verdict
-from services.identity import Identity
-from services.plan import COORDINATOR, Plan
+from services.plan.plan import COORDINATOR, Plan
+from services.runtime.control import Control, Epoch, Final, Held, Ruling, Verdict
+from services.runtime.identity import Identity
 from services.transport.grpc.channels import channel, ours
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlStub

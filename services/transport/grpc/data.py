@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 
 import grpc
 
-from services.clock import Clock
-from services.errors import DeadlineExceeded, Refused, Unreachable
-from services.identity import Identity
-from services.pieces import GRPC, Lengths
-from services.plan import Address
-from services.transport.base import Message, Stage, Tag
+from services.cluster.addresses import Address
+from services.cluster.message_lengths import GRPC, Lengths
+from services.runtime.clock import Clock
+from services.runtime.identity import Identity
+from services.runtime.transport import Message, Stage, Tag
+from services.schema.errors import DeadlineExceeded, Refused, Unreachable
+from services.transport.codec import decode, encode
+from services.transport.deadlines import Patience
 from services.transport.grpc.channels import OPTIONS, channel, listen, ours, translated
-from services.transport.patience import Patience
 from services.transport.shaping import Shaping
 from services.transport.turns import Turns
 from services.transport.wired import WiredTransport
-from services.wire.codec import decode, encode
 from services.wire.data_pb2 import Delivered
 
 METHOD = "/ensayo.wire.Data/Push"

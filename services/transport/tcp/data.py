@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from services.errors import DeadlineExceeded, Unreachable
-from services.pieces import TCP, Lengths
-from services.transport.base import Buffer, Message, Sending, Stage, Tag
+from services.cluster.message_lengths import TCP, Lengths
+from services.runtime.transport import Buffer, Message, Sending, Stage, Tag
+from services.schema.errors import DeadlineExceeded, Unreachable
+from services.transport.codec import PREFIX_BYTES, prefix
 from services.transport.tcp import tls
-from services.transport.tcp.inlets import Inlet
-from services.transport.tcp.lines import COUNT, Line, dial
+from services.transport.tcp.receiver import Inlet
+from services.transport.tcp.sender import COUNT, Line, dial
 from services.transport.turns import Turns
 from services.transport.wired import WiredTransport
-from services.wire.codec import PREFIX_BYTES, prefix
 
 
 @dataclass

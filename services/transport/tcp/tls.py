@@ -3,7 +3,7 @@
 import os
 import ssl
 
-from services.identity import Identity
+from services.runtime.identity import Identity
 
 
 def client(identity: Identity) -> ssl.SSLContext:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from analysis.mlperf.clusters import cluster, features, stability
+from analysis.mlperf.reading.results import Result, read_csv
 from analysis.mlperf.references import Scaled, scaled
-from analysis.mlperf.results import Result, read_csv
 from analysis.mlperf.study import study
 
 

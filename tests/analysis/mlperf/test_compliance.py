@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from mlperf_logging.compliance_checker import mlp_compliance
 from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
-from analysis import mllog
-from analysis.mlperf.compliance import WORKLOADS, Allowed
-from analysis.mlperf.folders import read_folder
-from analysis.mlperf.scoring import judge
+from analysis.mlperf.reading.compliance import WORKLOADS, Allowed
+from analysis.mlperf.reading.folders import read_folder
+from analysis.mlperf.reading.scoring import judge
+from analysis.reading import mllog
 
 Line = dict[str, Any]
 

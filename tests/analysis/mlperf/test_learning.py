@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from analysis import mllog
-from analysis.figures.style import styled
+from analysis.figures.drawing.style import styled
 from analysis.mlperf.chapters.balance import balance
 from analysis.mlperf.chapters.extrapolation import extrapolation
 from analysis.mlperf.chapters.factors import factors
 from analysis.mlperf.chapters.laws import laws
-from analysis.mlperf.folders import read_folder
-from analysis.mlperf.learning import learned, series_of
+from analysis.mlperf.reading.folders import read_folder
+from analysis.mlperf.reading.learning import learned, series_of
 from analysis.mlperf.study import study
+from analysis.reading import mllog
 
 # What the four published logs say: position at the last evaluation, its unit, global batch.
 LOGS = {

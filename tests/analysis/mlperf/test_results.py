@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.mlperf.accelerators import family
 from analysis.mlperf.chapters.systems import in_all
 from analysis.mlperf.figures.frame import colours, families, markers
+from analysis.mlperf.reading.accelerators import family
+from analysis.mlperf.reading.results import COLUMNS, Result, Results, read_csv, write_csv
 from analysis.mlperf.references import scaled, slowest_of_the_smallest
-from analysis.mlperf.results import COLUMNS, Result, Results, read_csv, write_csv
 from analysis.mlperf.study import study
-from services.errors import UserError
+from services.schema.errors import UserError
 
 HEADER = "benchmark,submitter,system,accelerator,accelerator_count,minutes"
 

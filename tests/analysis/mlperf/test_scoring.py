@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
-from analysis import mllog
-from analysis.mlperf.folders import read_folder
-from analysis.mlperf.results import Results
-from analysis.mlperf.scoring import Run, Unscored, judge, score
-from services.errors import UserError
+from analysis.mlperf.reading.folders import read_folder
+from analysis.mlperf.reading.results import Results
+from analysis.mlperf.reading.scoring import Run, Unscored, judge, score
+from analysis.reading import mllog
+from services.schema.errors import UserError
 
 RULESET = "4.1.0"
 MINUTES_APART = 1e-9

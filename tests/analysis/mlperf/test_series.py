@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.figures.style import styled
+from analysis.figures.drawing.style import styled
 from analysis.laws import CriticalBatch, Parts
 from analysis.laws.backtest import PILOT, Contest
 from analysis.laws.parts import Prior
@@ -29,12 +29,12 @@ from analysis.mlperf.forecasts import (
     enough,
     tried,
 )
-from analysis.mlperf.results import SHIPPED as SHIPPED_RESULTS
-from analysis.mlperf.results import Results, read_csv
+from analysis.mlperf.reading.results import SHIPPED as SHIPPED_RESULTS
+from analysis.mlperf.reading.results import Results, read_csv
 from analysis.mlperf.series import APPENDIX, NEXT_ROUND, series_from, shipped, shipped_with
 from analysis.mlperf.study import Study, study
+from analysis.report.wording import NONE, difference, number, share
 from analysis.statistics.balance import Pick, picks
-from analysis.wording import NONE, difference, number, share
 
 SERIES = {series.benchmark: series for series in series_from(APPENDIX)}
 

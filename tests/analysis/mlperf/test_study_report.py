@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis import cores
-from analysis.cores import Team
 from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN, sources
+from analysis.mlperf.reading.results import SHIPPED, Results, read_csv
 from analysis.mlperf.report import chapters, write
-from analysis.mlperf.results import SHIPPED, Results, read_csv
 from analysis.mlperf.study import study
-from analysis.wording import number
+from analysis.reading import parallel as cores
+from analysis.reading.parallel import Team
+from analysis.report.wording import number
 from ensayo import cli
-from services.errors import UserError
+from services.schema.errors import UserError
 
 CPU_LIMIT_S = 30.0
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes, load_digits, load_linnerud
 
-from services.datasets import Dataset, Diabetes, Digits, Linnerud, SyntheticRegression
-from services.datasets.base import stored
+from services.learning.datasets import Dataset, Diabetes, Digits, Linnerud, SyntheticRegression
+from services.learning.datasets.base import stored
 
 
 def test_digits_are_scikit_learns() -> None:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from services.datasets import Task
-from services.device import Device
-from services.models import LeNet5, Linear, Mlp
-from services.models.layers import Conv2d, Dense, enlarged, from_patches, he, patches
-from services.models.losses import cross_entropy, mse
+from services.learning.datasets import Task
+from services.learning.models import LeNet5, Linear, Mlp
+from services.learning.models.layers import Conv2d, Dense, enlarged, from_patches, he, patches
+from services.learning.models.losses import cross_entropy, mse
+from services.runtime.device import Device
 
 MNIST = Task(inputs=(1, 28, 28), outputs=10, loss="cross_entropy")
 DIGITS = Task(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from services.data import Order, metrics
-from services.datasets import Data, Dataset, Diabetes, Digits, SyntheticRegression
-from services.device import Vector
-from services.models import LeNet5, Linear, Mlp, Model
-from services.optimisers import Adam, Momentum, Optimiser, Sgd
+from services.learning.data_order import Order, metrics
+from services.learning.datasets import Data, Dataset, Diabetes, Digits, SyntheticRegression
+from services.learning.models import LeNet5, Linear, Mlp, Model
+from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
+from services.schema.arrays import Vector
 
 
 def trained(model: Model, optimiser: Optimiser, data: Data, epochs: int, batch: int = 128) -> Vector:

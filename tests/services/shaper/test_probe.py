@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services import measure
+from benchmarks.fidelity import node_program as measure
 from services.shaper import probe
 
 HERE = f"127.{1 + os.getpid() % 250}.0.1"  # of this process: tests run side by side, and ports are fixed

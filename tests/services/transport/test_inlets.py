@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compose.authority import issue
-from services.errors import Unreachable
-from services.identity import Identity
-from services.transport.base import Message, Stage, Tag
+from compose.runs.certificates import issue
+from services.runtime.identity import Identity
+from services.runtime.transport import Message, Stage, Tag
+from services.schema.errors import Unreachable
+from services.transport.codec import prefix
 from services.transport.mailbox import Mailbox
-from services.transport.tcp.inlets import AHEAD_BYTES, ALIGNED, Inlet
-from services.transport.tcp.lines import COUNT, LENGTH
-from services.wire.codec import prefix
+from services.transport.tcp.receiver import AHEAD_BYTES, ALIGNED, Inlet
+from services.transport.tcp.sender import COUNT, LENGTH
 
 Run = Callable[[Any], Any]
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
-from services.transport.base import Awaited, Message, Outcome, Sending, Stage, Tag, Then, Traffic, Transport
+from services.runtime.transport import Awaited, Message, Outcome, Sending, Stage, Tag, Then, Traffic, Transport
 from services.transport.loopback import LoopbackTransport
 from services.transport.mailbox import Mailbox
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.errors import DeadlineExceeded, Unreachable
-from services.transport.base import Message, Stage, Tag
+from services.runtime.transport import Message, Stage, Tag
+from services.schema.errors import DeadlineExceeded, Unreachable
 from services.transport.mailbox import Mailbox
 
 Run = Callable[[Any], Any]

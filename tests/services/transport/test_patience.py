@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from services.transport.patience import Patience
+from services.transport.deadlines import Patience
 
 Run = Callable[[Any], Any]
 

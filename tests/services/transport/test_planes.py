@@ -8,23 +8,23 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from compose.authority import issue
-from services.clock import WallClock, precise_loop
-from services.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
-from services.handover import HandOverLimit, give
-from services.identity import Identity
-from services.links import Port, goodput
-from services.network import Network, Path
-from services.plan import Address
-from services.transport.base import Message, Stage, Tag
+from compose.runs.certificates import issue
+from services.cluster.addresses import Address
+from services.cluster.fluid_link import Port, goodput
+from services.cluster.network import Network, Path
+from services.runtime.clock import WallClock, precise_loop
+from services.runtime.identity import Identity
+from services.runtime.transport import Message, Stage, Tag
+from services.runtime.vector_messages import recv_rest, send_vector
+from services.schema.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
+from services.strategies.hand_over import HandOverLimit, give
 from services.transport.grpc.channels import channel, ours
 from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport
 from services.transport.planes import PLANES
 from services.transport.shaping import DelayLine, FluidLink, Ports
 from services.transport.tcp import tls
 from services.transport.tcp.data import TcpTransport
-from services.transport.tcp.lines import dial
-from services.transport.vectors import recv_rest, send_vector
+from services.transport.tcp.sender import dial
 from services.transport.wired import WiredTransport
 from services.wire.data_pb2 import Delivered
 
@@ -288,7 +288,7 @@ def test_an_old_proof_is_refused(identities: dict[str, Identity], monkeypatch: p
     proof = identities["a"].prove("b")
     assert identities["b"].check(proof) == "a"
 
-    monkeypatch.setattr("services.identity.time", lambda: 4e9)
+    monkeypatch.setattr("services.runtime.identity.time", lambda: 4e9)
 
     with pytest.raises(Refused, match="too old"):
         identities["b"].check(proof)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.links import QUANTUM_BYTES, Port
-from services.network import Network, Path, Pipe
-from services.network.impairments import LognormalJitter
-from services.transport.base import Message, Stage, Tag
+from services.cluster.fluid_link import QUANTUM_BYTES, Port
+from services.cluster.impairments import LognormalJitter
+from services.cluster.network import Network, Path, Pipe
+from services.runtime.transport import Message, Stage, Tag
 from services.transport.virtual import Fabric
 
 Run = Callable[[Any], Any]

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.errors import ProtocolError
-from services.transport.base import Message, Tag
-from services.wire.codec import PREFIX_BYTES, decode, encode, message_of, parse, prefix, size_of
+from services.runtime.transport import Message, Tag
+from services.schema.errors import ProtocolError
+from services.transport.codec import PREFIX_BYTES, decode, encode, message_of, parse, prefix, size_of
 from services.wire.data_pb2 import Header, Part
 
 fixed32, fixed64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)

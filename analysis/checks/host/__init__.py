@@ -1,0 +1,1 @@
+"""Checks of the host: admission, load, lateness, deadlines."""

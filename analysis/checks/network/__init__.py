@@ -1,0 +1,1 @@
+"""Checks of the emulated network: rates, delays, drops, bytes."""

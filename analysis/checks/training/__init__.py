@@ -1,0 +1,1 @@
+"""Checks of the training itself: replicas, staleness, events, exit codes, logs."""

@@ -1,0 +1,1 @@
+"""Shared parts of figures: style, labels, marks, files."""

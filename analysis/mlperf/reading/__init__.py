@@ -1,0 +1,1 @@
+"""Reading of public MLPerf results: tables, result folders, logs, compliance, scores."""

@@ -1,0 +1,1 @@
+"""Reading of a run folder: logs, plans, statuses, tidy tables, damage."""

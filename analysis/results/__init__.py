@@ -1,0 +1,1 @@
+"""Results of a run in numbers: trials, groups of trials, summary.json."""

@@ -1,0 +1,1 @@
+"""Benchmarks and measuring programs behind `make bench-*`; not part of the wheel."""

@@ -1,0 +1,1 @@
+"""Calibration of this host: message time, shaped rates, capacity."""

@@ -1,0 +1,1 @@
+"""The `docker` engine: containers of a trial, their links, probes and events."""

@@ -1,0 +1,1 @@
+"""Scenario files: find, parse, validate, and report problems with file, line and key."""

@@ -1,0 +1,1 @@
+"""The emulated cluster: machines, device profiles, links, topologies, events."""

@@ -1,0 +1,311 @@
+"""What is a node made of? Puts the parts of each role together, from the plan and the seams that an engine gives."""
+
+import asyncio
+import platform
+import resource
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from services.cluster.events import Pause
+from services.cluster.link_conditions import Conditions
+from services.coordinator.machine import Run
+from services.coordinator.runtime import Desk
+from services.coordinator.switchover import Switchover
+from services.learning.data_order import apportion
+from services.node.event_runner import Timeline
+from services.parameter_server.update_rules import UpdateRule
+from services.plan.plan import COORDINATOR, NodePlan, Plan
+from services.ps_shard.hand_over import Switched
+from services.ps_shard.loop import UPDATE_COLUMNS, Server
+from services.ps_shard.machine import Shard
+from services.runtime.clock import Clock
+from services.runtime.control import Control, Final
+from services.runtime.core_share import Share
+from services.runtime.device import Device, select
+from services.runtime.host_facts import allocator
+from services.runtime.pacing import HostSpeed, Pace, Paced, as_declared
+from services.runtime.run_log import Batch, RunLog
+from services.runtime.scheduling import slice_ns
+from services.runtime.slowdowns import Hindrances
+from services.runtime.transport import Transport
+from services.schema.errors import ProtocolError
+from services.strategies import Peer, ServedStrategy, Strategy, Switching
+from services.strategies.hand_over import HandOverLimit
+from services.transport.loopback import LoopbackTransport
+from services.transport.mailbox import Mailbox
+from services.transport.pausing import PausingTransport
+from services.worker.hand_over import HandOver
+from services.worker.loop import Phase, Worker
+
+
+@dataclass(frozen=True)
+class Seams:
+    """What an engine gives a node: the outside world."""
+
+    transport: Transport
+    control: Control
+    clock: Clock
+    log: RunLog
+    interface_bytes: Callable[[], int | None]  # that the shaped network's interface has sent; None: can't be known
+    core_share: Callable[[], Share | None]  # of the host that this process gets; None: it shares everything
+    conditions: Conditions | None = None  # of links, where the transport enforces them
+
+
+async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
+    """A worker's life."""
+    device = select(me.device)
+    timeline = _timeline(plan, me, seams)
+    transport = _transport(plan, me, seams, timeline.hindrances)
+    worker = _worker(plan, me, device, seams, timeline, transport())
+    server = _server(plan, me, transport(), seams) if me.name in plan.holders else None
+    facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
+    _log_start(seams.log, **facts, **_core(seams.core_share()))
+    await worker.warm_up()
+    await seams.transport.connect(sorted({*_partners(worker), *(server.workers if server else ())} - {me.name}))
+    zero = await seams.control.join()
+    before = seams.interface_bytes()
+    async with timeline.since(zero):
+        async with asyncio.TaskGroup() as group:
+            training = group.create_task(worker.train())
+            served = group.create_task(_serve(plan, me, server, seams, training)) if server else None
+        await seams.control.leave(served.result() if served else Final())
+    tally = worker.tally
+    _log_stop(seams, before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed)
+
+
+def _partners(worker: Worker) -> tuple[str, ...]:
+    """Whom a worker sends to, before and after a switch."""
+    phases = [(worker.strategy, worker.peer)]
+    if worker.switch:
+        phases.append((worker.switch.strategy.second, worker.switch.after))
+    return tuple(dict.fromkeys(name for strategy, peer in phases for name in strategy.partners(peer)))
+
+
+async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
+    """A server's life."""
+    server = _server(plan, me, seams.transport, seams)
+    _log_start(seams.log, device="cpu", device_reason="servers sum in host memory")
+    await seams.transport.connect(server.workers)
+    zero = await seams.control.join()
+    before = seams.interface_bytes()
+    async with _timeline(plan, me, seams).since(zero):
+        final = await _serve(plan, me, server, seams)
+    _log_stop(seams, before, deadlines=0, missed_deadlines=0)
+    await seams.control.leave(final)
+
+
+async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside: asyncio.Task[None]) -> Final:
+    """A server's work, under one strategy or two; `beside` is that of the worker in its process."""
+    if not isinstance(plan.strategy, Switching) or plan.after is None:
+        await server.serve()
+        return server.final
+    begin = partial(serving, plan, me, server.transport, seams)
+    limit = HandOverLimit(seams.clock, plan.timeouts.step)
+    switched = Switched(
+        me.name, plan.strategy, plan.after.optimiser, server, plan.holders, begin, seams.control, limit, beside
+    )
+    await switched.live()
+    return switched.server.final
+
+
+def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
+    """The coordinator's desk; it has logged what is known before a run starts."""
+    _log_init(plan, log)
+    machine = Run(
+        nodes=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
+        workers=tuple(node.name for node in plan.of_role("worker")),
+        epochs=plan.epochs,
+        lockstep=plan.strategy.synchronous,
+        target=plan.target if plan.stop_at_target else None,
+        plan_sha256=plan.sha256,
+        switch=_switchover(plan),
+    )
+    return Desk(plan, machine, plan.dataset.load(plan.dtype), clock, log)
+
+
+def _switchover(plan: Plan) -> Switchover | None:
+    if not isinstance(plan.strategy, Switching):
+        return None
+    return Switchover(plan.strategy, tuple(node.name for node in plan.of_role("worker")), plan.holders)
+
+
+def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
+    return Timeline(plan, me, seams.control, seams.clock, seams.log, seams.conditions)
+
+
+def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Timeline, transport: Transport) -> Worker:
+    peer = Peer(
+        rank=me.rank,
+        workers=tuple(node.name for node in plan.of_role("worker")),
+        servers=plan.holders,
+        shards=plan.shards,
+        schedule=plan.schedule,
+        optimiser=plan.optimiser,
+        device=device,
+        transport=transport,
+        batch_size=lambda step: len(plan.order.indices(step)),
+    )
+    data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
+    strategy: Strategy = plan.strategy
+    switch = None
+    if isinstance(plan.strategy, Switching) and plan.after:
+        after = replace(peer, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
+        limit = HandOverLimit(seams.clock, plan.timeouts.step)
+        strategy, switch = (
+            plan.strategy.first,
+            HandOver(me.name, plan.strategy, peer, after, plan.after.shares, seams.control, limit),
+        )
+    phase, begins = Phase(strategy, peer, (1,) * plan.workers), timeline.step_begins
+    return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, switch)
+
+
+def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Callable[[], Transport]:
+    """What each part of a worker's process gets: the network sees its pauses, nobody what it sends to itself."""
+    pauses = any(isinstance(event.what, Pause) and me.name in event.what.nodes for event in plan.events)
+    transport = PausingTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
+    if me.name not in plan.holders:
+        return lambda: transport
+    mailbox = Mailbox(plan.patience_s, seams.clock.wall(1.0))
+    return lambda: LoopbackTransport(transport, me.name, mailbox)
+
+
+def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pace:
+    if me.throughput is None:
+        return HostSpeed(clock, hindrances)
+    factor = partial(me.variation.factor, plan.seed, me.rank) if me.variation else as_declared
+    return Paced(clock, me.throughput, me.slot, factor, hindrances)
+
+
+def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Server:
+    """The server of the shard that lives on this node, in a process of its own or beside a worker."""
+    strategy = plan.strategy.served if isinstance(plan.strategy, Switching) else plan.strategy
+    if not isinstance(strategy, ServedStrategy) or me.name not in plan.holders:
+        raise ProtocolError(f"{plan.strategy.kind} has no shard for {me.name}")
+    task = plan.dataset.load(plan.dtype).task
+    shard = plan.shards[plan.holders.index(me.name)]
+    params = shard.of(plan.model.init(task, plan.seed, plan.dtype))
+    rule = strategy.update_rule(plan.optimiser, params, plan.workers)
+    return serving(plan, me, transport, seams, strategy, rule)
+
+
+def serving(
+    plan: Plan,
+    me: NodePlan,
+    transport: Transport,
+    seams: Seams,
+    strategy: ServedStrategy,
+    rule: UpdateRule,
+    version: int = 0,
+    samples: int = 0,
+) -> Server:
+    """The server on this node under `strategy`, of the parameters (and the optimiser's state) in `rule`.
+
+    It may begin where another strategy has left off: at `version`, when `samples` samples have gone into them.
+    """
+    return Server(
+        workers=tuple(node.name for node in plan.of_role("worker")),
+        rule=rule,
+        compressor=strategy.number_format,
+        machine=Shard(
+            plan.workers,
+            strategy.synchrony,
+            strategy.gradients_worth,
+            version,
+            samples,
+            budget=None if strategy.synchronous else plan.epochs * plan.train_samples,
+            shares=_first_shares(plan, strategy),
+        ),
+        transport=transport,
+        clock=seams.clock,
+        number=plan.holders.index(me.name),
+        updates=Batch(seams.log, "shard_updates", UPDATE_COLUMNS),
+        drops=Batch(seams.log, "shard_drops", UPDATE_COLUMNS),
+    )
+
+
+def _first_shares(plan: Plan, strategy: ServedStrategy) -> dict[int, int]:
+    """Samples in the first push of every rank that computes; batches that end an epoch may be small."""
+    order, ranks = plan.order, strategy.computing(plan.workers)
+    sizes = Counter(order.before(step + 1) - order.before(step) for step in range(strategy.exchanges_every))
+    shares = {size: apportion(size, (1,) * ranks) for size in sizes}
+    return {rank: sum(shares[size][rank] * steps for size, steps in sizes.items()) for rank in range(ranks)}
+
+
+def _core(share: Share | None) -> dict[str, float | None]:
+    """What a node says of its share of a core; a quota is judged by it."""
+    return share._asdict() if share else dict.fromkeys(Share._fields)
+
+
+def _log_start(log: RunLog, **facts: object) -> None:
+    process = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "slice_ns": slice_ns(),
+        "allocator": allocator(),
+    }
+    log.point("node_start", process | facts)
+
+
+def _log_stop(seams: Seams, interface_before: int | None, **facts: object) -> None:
+    """What the node has sent and used; interface bytes include headers, acknowledgements and retransmissions."""
+    traffic, after = seams.transport.traffic, seams.interface_bytes()
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    sent = None if after is None or interface_before is None else after - interface_before
+    value = {
+        "payload_bytes_sent": traffic.payload_bytes,
+        "framing_bytes_sent": traffic.framing_bytes,
+        "messages_sent": traffic.messages,
+        "interface_bytes_sent": sent,
+        "peers": traffic.by_peer,
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+        **facts,
+    }
+    seams.log.point("node_stop", value)
+
+
+def _log_init(plan: Plan, log: RunLog) -> None:
+    """The keys that MLCommons' checker wants of a run before it starts."""
+    log.point("cache_clear", value=True)
+    log.start("init_start")
+    for key, value in _description(plan).items():
+        log.point(key, value)
+
+
+def _description(plan: Plan) -> dict[str, object]:
+    """What is trained and how, in MLPerf's keys."""
+    return {
+        "submission_org": "ensayo",
+        "submission_platform": f"{plan.engine} engine, emulated",
+        "submission_division": "open",
+        "submission_status": "research",
+        "submission_benchmark": plan.dataset.kind,
+        "submission_poc_name": plan.trial,
+        "config_filename": "plan.json",
+        "seed": plan.seed,
+        "global_batch_size": plan.batch,
+        "micro_batch_size": plan.batch // plan.workers,
+        "gradient_accumulation_steps": 1,
+        "train_samples": plan.train_samples,
+        "eval_samples": plan.eval_samples,
+        "number_of_nodes": len(plan.nodes) - 1,
+        "accelerators_per_node": 1,
+        "opt_name": plan.optimiser.kind,
+        "opt_base_learning_rate": plan.optimiser.rate,
+        "lowest_numerical_precision_in_linear": plan.precision,
+        "lowest_numerical_precision_in_attn": plan.precision,
+        "lowest_numerical_precision_in_comm": _precision_in_comm(plan),
+        "tensor_parallelism": 1,
+        "pipeline_parallelism": 1,
+        "context_parallelism": 1,
+        "expert_parallelism": 1,
+    }
+
+
+def _precision_in_comm(plan: Plan) -> str:
+    """What gradients look like on the wire, in MLPerf's words."""
+    kind = plan.strategy.number_format.kind
+    return plan.precision if kind == "identity" else kind

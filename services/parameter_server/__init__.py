@@ -1,0 +1,1 @@
+"""Policies of parameter servers: synchronisers, update rules, staleness, compensation, placement."""

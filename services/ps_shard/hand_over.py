@@ -1,0 +1,129 @@
+"""A server's life where strategies switch: it serves, or rests, hands over, and serves or rests again."""
+
+import asyncio
+from asyncio import FIRST_COMPLETED
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.learning.optimisers import AnyOptimiser, State
+from services.parameter_server.update_rules import GradientRule
+from services.ps_shard.loop import Server
+from services.runtime.control import Control, Held, Round, Ruling
+from services.schema.arrays import HostArray
+from services.schema.errors import NetworkError, ProtocolError
+from services.strategies import ParameterServer, Switching
+from services.strategies.hand_over import HandOverLimit, digest, give, take
+from services.strategies.switching import loader
+
+
+@dataclass
+class Switched:
+    """One server and the two strategies that it is part of."""
+
+    node: str
+    strategy: Switching
+    optimiser: AnyOptimiser  # of an update after the switch
+    server: Server
+    holders: tuple[str, ...]  # names of the nodes that hold a shard, by shard
+    begin: Callable[[ParameterServer, GradientRule, int, int], Server]  # from a version, when samples are in it
+    control: Control
+    limit: HandOverLimit
+    beside: Collection[asyncio.Task[None]] = ()  # the life of the worker in the same process, if there is one
+
+    async def live(self) -> None:
+        """Until every worker has left."""
+        committed = False
+        while await self._comes_to_hand_over(committed=committed):
+            committed |= await self._hand_over()
+
+    async def _comes_to_hand_over(self, *, committed: bool) -> bool:
+        """Serve; where this strategy has no servers, rest."""
+        if isinstance(self.strategy.parts[committed], ParameterServer):
+            return await self.server.serve()
+        return await self._rest()
+
+    async def _rest(self) -> bool:
+        """Until somebody calls: true. False when nobody will any more, as a worker knows of its own process."""
+        called = asyncio.create_task(self.control.await_hand_over())
+        try:
+            await asyncio.wait({called, *self.beside}, return_when=FIRST_COMPLETED)
+            return called.done() and called.result()
+        finally:
+            called.cancel()
+
+    @property
+    def _rule(self) -> GradientRule:
+        """What is handed over is its parameters and its optimiser's state.
+
+        Raises:
+            ProtocolError: it is one that has none.
+        """
+        rule = self.server.rule
+        if not isinstance(rule, GradientRule):
+            raise ProtocolError(f"{type(rule).__name__} has no optimiser's state to hand over")
+        return rule
+
+    async def _hand_over(self) -> bool:
+        """Whether the strategy after has taken over."""
+        params, state, ends = self._rule.params, self._rule.state, self.limit.ends
+        ruling = await self.control.hand_over(self._held("stopped", params, state))
+        if ruling.verb == "load":
+            ruling, params, state = await self._load(ruling, params, state, ends)
+        if ruling.verb == "abort":
+            return False
+        self._begin(ruling, params, state)
+        return True
+
+    def _held(self, told: Round, params: HostArray, state: State) -> Held:
+        machine = self.server.machine
+        return Held(
+            self.node,
+            told,
+            version=machine.version,
+            samples=machine.samples,
+            updates=state.count,
+            params=(digest([params]),),
+            state=(digest(state.slots, state.count),),
+            serves=True,
+        )
+
+    async def _load(
+        self, ruling: Ruling, params: HostArray, state: State, ends: float
+    ) -> tuple[Ruling, HostArray, State]:
+        try:
+            async with self.limit.until(ends):
+                if self.strategy.moves.to == "servers":
+                    params, state = await self._take(ruling)
+                else:
+                    await self._give(params, state)
+        except NetworkError as error:
+            failed = Held(self.node, "loaded", failure=str(error), serves=True)
+            return await self.control.hand_over(failed), params, state
+        return await self.control.hand_over(self._held("loaded", params, state)), params, state
+
+    async def _take(self, ruling: Ruling) -> tuple[HostArray, State]:
+        slots = len(self._rule.state.slots) if self.strategy.moves.slots else 0
+        into = [np.empty_like(self._rule.params) for _ in range(1 + slots)]
+        workers = self.server.workers
+        await take(self.server.transport, loader(self.server.number, self.holders, workers), ruling.step, into)
+        return into[0], State(ruling.updates, tuple(into[1:]))
+
+    async def _give(self, params: HostArray, state: State) -> None:
+        """To every worker under its own next step: after an abort a later one would make its messages look old."""
+        moves = self.strategy.moves
+        vectors = [*([params] if moves.params else ()), *(state.slots if moves.slots else ())]
+        for rank, step in self.server.steps.items():
+            await give(self.server.transport, self.server.workers[rank], step, vectors)
+
+    def _begin(self, ruling: Ruling, params: HostArray, state: State) -> None:
+        """Be a server of the strategy after, where it has any; else rest with what is held."""
+        after = self.strategy.second
+        if not isinstance(after, ParameterServer):
+            return
+        workers = len(self.server.workers)
+        rule = after.update_rule(self.optimiser, params, workers)
+        rule.state = self.strategy.kept(self.optimiser, params, state)
+        self.server = self.begin(after, rule, ruling.version, ruling.samples)
+        self.server.steps = dict.fromkeys(range(after.computing(workers)), ruling.step)

@@ -1,0 +1,1 @@
+"""What the user declares: scenario, workload, sweep, target, published results."""

@@ -1,0 +1,75 @@
+"""Replays gradients that workers add up among themselves: every step again, by the collective's own executor."""
+
+import asyncio
+from math import inf
+
+from replay.base import Model, gradient
+from services.cluster.fluid_link import Port
+from services.collectives import Schedule
+from services.collectives.execution.executor import all_reduce
+from services.learning.datasets import Data
+from services.learning.optimisers import AnyOptimiser
+from services.plan.plan import Plan
+from services.runtime.clock import VirtualLoop
+from services.schema.arrays import HostArray
+from services.strategies import AllReduce
+from services.transport.virtual import Fabric
+
+
+def replay(
+    plan: Plan,
+    strategy: AllReduce,
+    optimiser: AnyOptimiser,
+    schedule: Schedule,
+    data: Data,
+    steps: tuple[int, int],
+    begins: Model,
+) -> Model:
+    """Where replicas are that begin with `begins` and do the steps from the first one to before the second."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(_steps(plan, strategy, optimiser, schedule, data, steps, begins))
+
+
+async def _steps(
+    plan: Plan,
+    strategy: AllReduce,
+    optimiser: AnyOptimiser,
+    schedule: Schedule,
+    data: Data,
+    steps: tuple[int, int],
+    begins: Model,
+) -> Model:
+    params, state, version = begins
+    fabric = _fabric(plan)
+    for step in range(*steps):
+        summands = [_summand(plan, data, params, rank, step) for rank in range(plan.workers)]
+        mean = await _sum(fabric, schedule, step, summands, strategy)
+        params, state = optimiser.step(params, mean, state)
+        version += 1
+    return Model(params, state, version)
+
+
+def _fabric(plan: Plan) -> Fabric:
+    """Links that take no time: bits do not depend on them."""
+    names = [node.name for node in plan.of_role("worker")]
+    uplinks, downlinks = ({name: Port(inf) for name in names} for _ in range(2))
+    return Fabric(uplinks, downlinks, plan.timeouts.step)
+
+
+def _summand(plan: Plan, data: Data, params: HostArray, rank: int, step: int) -> HostArray:
+    """A worker's part of the mean over the batch."""
+    mean, samples = gradient(plan, data, params, rank, step)
+    summand: HostArray = mean * mean.dtype.type(samples / len(plan.order.indices(step)))
+    return summand
+
+
+async def _sum(
+    fabric: Fabric, schedule: Schedule, step: int, summands: list[HostArray], strategy: AllReduce
+) -> HostArray:
+    """What every rank ends with."""
+    names = list(fabric.mailboxes)
+    async with asyncio.TaskGroup() as group:
+        for rank, summand in enumerate(summands):
+            transport = fabric.transport(names[rank])
+            group.create_task(all_reduce(transport, names, rank, schedule, step, summand, strategy.compress))
+    return summands[0]
