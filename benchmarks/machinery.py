@@ -21,7 +21,7 @@ from compose.engines import Choice, named
 from compose.engines.local import ENVIRONMENT
 from compose.runs.run import Source, run
 from compose.runs.supervisor import Tail
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.runtime.transport import Message, Tag
 from services.scenario.scenario import Scenario
 from services.transport.codec import decode, encode

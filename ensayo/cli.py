@@ -69,7 +69,7 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     from ensayo.tables import console, plan_table
     from ensayo.terminal_text import admission, choices
     from services.cluster.addresses import Nowhere
-    from services.plan.plan import make_plan
+    from services.plan import make_plan
 
     loaded = load(find(scenario), settings(sets), engine)
     chosen, _ = choose(engine or loaded.engine)

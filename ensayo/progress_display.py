@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ensayo.run_progress import Course
 from ensayo.terminal_text import duration, title
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.scenario.scenario import Scenario
 
 

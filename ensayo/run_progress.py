@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from services.plan.plan import Plan
+from services.plan import Plan
 
 
 @dataclass(frozen=True)

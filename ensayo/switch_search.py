@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
-from services.strategies import StrategySwitch, SyncSwitch
 
 ALL_IN_LOCKSTEP = 1.0
 
@@ -55,18 +54,18 @@ def searched(scenario: Scenario) -> tuple[str, str]:
     Raises:
         UserError: it has none, or several, or its moment is no fraction.
     """
-    switching = {
-        label: each for label, each in scenario.strategies.items() if isinstance(each, StrategySwitch | SyncSwitch)
-    }
+    switches = {label: strategy.phases().switch for label, strategy in scenario.strategies.items()}
+    switching = {label: switch for label, switch in switches.items() if switch}
     if len(switching) != 1:
         raise UserError(
             f"search-switch takes a scenario with one strategy_switch or sync_switch; {scenario.name} has "
             f"{len(switching)}: {', '.join(switching) or 'none'}"
         )
-    ((label, strategy),) = switching.items()
-    path = f"strategies.{label}." + ("fraction" if isinstance(strategy, SyncSwitch) else "when.fraction")
-    if isinstance(strategy, StrategySwitch) and getattr(strategy.when, "fraction", None) is None:
-        raise UserError(f"search-switch varies {path}; write when: {{kind: at, fraction: 0.5}} there")
+    ((label, switch),) = switching.items()
+    if switch.fraction_key is None:
+        key = f"strategies.{label}.when"
+        raise UserError(f"search-switch varies {key}.fraction; write for example {key}: {{kind: at, fraction: 0.5}}")
+    path = ".".join(("strategies", label, *switch.fraction_key))
     if swept := [name for name in scenario.sweep if name != path]:
         raise UserError(f"search-switch runs one scenario; {scenario.name} sweeps {', '.join(swept)}")
     return label, path

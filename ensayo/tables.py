@@ -10,7 +10,7 @@ from rich.table import Table
 
 from compose.scenario_files.load import load, question
 from ensayo.terminal_text import duration, size, title
-from services.plan.plan import AfterSwitch, Plan
+from services.plan import AfterSwitch, Plan
 
 PIPED = 1000  # columns of what is no terminal: wider than any row, so that none breaks inside a word
 

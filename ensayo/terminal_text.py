@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from compose.host.admission import Admission
-from services.plan.plan import Plan
+from services.plan import Plan
 
 MINUTE, HOUR = 60, 3600
 

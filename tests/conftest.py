@@ -17,7 +17,7 @@ from compose.engines.containers.engine import DockerEngine
 from compose.runs.interrupt import stoppable
 from compose.runs.supervisor import Tail, TrialFailed
 from compose.scenario_files.load import load
-from services.plan.plan import COORDINATOR, Plan, make_plan
+from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.clock import VirtualLoop
 from services.runtime.device import Device, Want, select
 from services.schema.errors import HostError
@@ -147,7 +147,7 @@ def run_trial(tmp_path: Path) -> RunTrial:
         trials = load(scenario, {key.replace("__", "."): value for key, value in settings.items()}).trials()
         trial = next(trial for trial in trials if f"-{strategy}-" in trial.id)
         chosen, name = named(engine), f"test-{time.time_ns():x}"
-        nodes = 1 + trial.strategy.server_count + trial.scenario.cluster.workers
+        nodes = 1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers
         plan = make_plan(trial, name, chosen.name, chosen.addressing(name, nodes))
         plan = plan.model_copy(update={"hash_every_step": hash_every_step})
         folder = tmp_path / name

@@ -21,7 +21,7 @@ from compose.engines.containers.engine import DockerEngine, hand_over, host_for
 from compose.runs.certificates import issue
 from compose.runs.labels import NODE_LABEL, RUN_LABEL, secrets_prefix
 from compose.runs.supervisor import Tail
-from services.plan.plan import COORDINATOR, Plan, make_plan
+from services.plan import COORDINATOR, Plan, make_plan
 from services.scenario.scenario import Scenario, Trial
 from services.schema.errors import HostError
 
@@ -54,7 +54,7 @@ def trial_of(cluster: Mapping[str, Any], **keys: Any) -> Trial:
 def plan_of(trial: Trial, engine: Engine, dilation: float = 1.0, alpha_s: float = 0.0) -> Plan:
     """Its plan, under a run's name that nobody else has; `make_plan` tells the rest."""
     name = f"fidelity-{time.time_ns():x}"
-    nodes = 1 + trial.strategy.server_count + trial.scenario.cluster.workers
+    nodes = 1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers
     addressing = engine.addressing(name, nodes)
     return make_plan(trial, name, engine.name, addressing, dilation=dilation, alpha_s=alpha_s)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from compose.engines.base import Engine
 from compose.runs.supervisor import Tail
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.schema.errors import HostError
 
 Doubts: TypeAlias = Callable[[Path], str]  # a trial's folder -> why its verdict is not valid; empty where it is

@@ -18,7 +18,11 @@ from benchmarks.transport.network_namespaces import Space
 from compose.engines.local import ENVIRONMENT
 from services.schema.errors import HostError
 
-PROGRAMS: Mapping[str, str] = {RAW: "raw", TEXTBOOK: "textbook", BARE: "bare"}  # all others are planes of ours
+PROGRAMS: Mapping[str, str] = {
+    RAW: "raw_tcp",
+    TEXTBOOK: "textbook_grpc",
+    BARE: "bare_grpc",
+}  # all others are planes of ours
 ANSWER_S = 5.0  # for the ranks to end once their input has
 
 

@@ -27,7 +27,7 @@ from compose.shaping.mechanisms import Rungs
 from compose.shaping.node_link import NodeLink
 from services.cluster.addresses import Address, Place
 from services.node.message_probe import ANSWERS, ASKS, Measured
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.runtime.control import OPEN_GATE
 from services.scenario.scenario import Scenario, TransportName
 from services.schema.component import Record

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import Field
 
 from services.cluster.addresses import Addressing
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.scenario.scenario import EngineName
 from services.schema.component import Record
 

@@ -17,7 +17,7 @@ from compose.runs.labels import RUN_VARIABLE, secrets_prefix
 from compose.runs.supervisor import Nodes, Supervisor, Tail
 from services.cluster.addresses import Address, Addressing, Place
 from services.cluster.fluid_link import SharedCells
-from services.plan.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan
 from services.runtime.control import OPEN_GATE
 from services.scenario.scenario import EngineName
 from services.schema.component import Record

@@ -16,7 +16,7 @@ from compose.engines.transport_shaping import refusal, shaped
 from compose.runs.labels import RUN_VARIABLE
 from compose.runs.supervisor import Tail
 from services.cluster.addresses import Addressing, Nowhere
-from services.plan.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan
 from services.scenario.scenario import EngineName
 
 POLL_S = 0.02

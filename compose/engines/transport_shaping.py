@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from compose.engines.base import Shaped
 from services.cluster.events import LinkChange
-from services.plan.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, NodePlan, Plan
 
 NOT_EMULATED = "none"  # the rung of what is declared and does not happen
 

@@ -23,13 +23,12 @@ from compose.host.compute_speed import Mathematics
 from services.cluster.events import LinkChange
 from services.collectives import Schedule
 from services.learning.data_order import apportion
-from services.plan.plan import AfterSwitch, NodePlan, Plan
+from services.plan import AfterSwitch, NodePlan, Plan
 from services.runtime.pacing import LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.component import Record
 from services.schema.errors import UserError
-from services.strategies import ParameterServer, Switching
-from services.strategies.base import Flow
+from services.strategies.cost_model import Flow
 
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CPU_SHARE, HOST_SHARE = 0.4, 0.1
@@ -233,7 +232,7 @@ def _strategies(plan: Plan) -> tuple[Plan | AfterSwitch, ...]:
 
 def _total_bps(plan: Plan) -> float:
     """Virtual bit/s of all links together while the network is the bottleneck; 0 when nothing is shaped."""
-    seconds = ((phase, plan.cost.together_s(phase, 1.0)) for phase in _phases(plan))
+    seconds = ((phase, plan.cost.concurrent_transfer_s(phase, 1.0)) for phase in _phases(plan))
     return max((8 * len(phase) / taken for phase, taken in seconds if taken), default=0.0)
 
 
@@ -251,11 +250,14 @@ def _load(plan: Plan, part: Plan | AfterSwitch, capacity: Capacity, mathematics:
 
 def _updates(plan: Plan, part: Plan | AfterSwitch, replicas: int) -> float:
     """How often a step of all workers updates the parameters on a CPU: every replica, or the servers together."""
-    parts = plan.strategy.parts if isinstance(plan.strategy, Switching) else (plan.strategy,)
-    strategy = parts[isinstance(part, AfterSwitch)]
-    if not isinstance(strategy, ParameterServer):
+    first, *second = plan.strategy.phases()
+    phase = second[0] if isinstance(part, AfterSwitch) else first
+    algorithm = phase.server_algorithm()
+    if algorithm is None or phase.traits().workers_update:
         return replicas
-    return 1 if strategy.synchrony.in_rounds else strategy.computing(plan.workers) / strategy.gathers(plan.workers)
+    if algorithm.synchroniser.in_rounds:
+        return 1
+    return algorithm.computing_workers(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
 def _computed(plan: Plan, part: Plan | AfterSwitch, mathematics: Mathematics) -> Iterator[Phase]:

@@ -1,6 +1,6 @@
 """What everything of a run carries, so that leftovers can be found: labels, an environment variable, a name."""
 
-from services.plan.plan import Plan
+from services.plan import Plan
 
 RUN_LABEL, ROLE_LABEL, NODE_LABEL, TRIAL_LABEL = "ensayo.run", "ensayo.role", "ensayo.node", "ensayo.trial"
 RUN_VARIABLE = "ENSAYO_RUN"  # of processes

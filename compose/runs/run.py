@@ -24,7 +24,7 @@ from compose.runs.interrupt import stoppable
 from compose.host.compute_speed import MEASURED
 from compose.runs.supervisor import why
 from services.cluster.addresses import Nowhere
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
 LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
@@ -118,7 +118,7 @@ def _run(source: Source, choice: Choice, admission: Admission, runs: Path, obser
 def plan_all(source: Source, engine: Engine, admission: Admission, name: str) -> tuple[Plan, ...]:
     """The plans of all trials; one set of addresses serves them all, since they run one after the other."""
     trials = source.scenario.trials()
-    largest = max(1 + trial.strategy.server_count + trial.scenario.cluster.workers for trial in trials)
+    largest = max(1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers for trial in trials)
     addressing = engine.addressing(name, largest)
     dilation, alpha_s = admission.dilation, admission.alpha_s
     return tuple(

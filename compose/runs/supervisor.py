@@ -13,7 +13,7 @@ from compose.engines.base import Shaped, Status, Throttling, Watcher
 from compose.host.host_metrics import Evidence
 from compose.runs.interrupt import held_back
 from services.schema.errors import EnsayoError
-from services.plan.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan
 from services.runtime.run_log import TOKEN
 
 POLL_S = 0.02

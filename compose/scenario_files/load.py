@@ -13,7 +13,7 @@ from compose.scenario_files.validation_messages import explain
 from compose.scenario_files.yaml_document import Document, parse
 from services.cluster.cluster import names
 from services.cluster.events import crowded
-from services.plan.plan import horizon_s
+from services.plan import horizon_s
 from services.scenario.scenario import Choice, Scenario, Trial
 from services.scenario.sweep import Setting
 from services.schema.conflicts import Conflict
@@ -125,7 +125,7 @@ def _crowds(scenario: Scenario, document: Document) -> list[Problem]:
         events, trial = Scenario.decode(scenario.document(choice)).events, scenario.trial(choice)
         if not any(what.at.random for what in events):
             continue
-        drawn_s, nodes = horizon_s(trial), names(trial.scenario.cluster.workers, trial.strategy.server_count)
+        drawn_s, nodes = horizon_s(trial), names(trial.scenario.cluster.workers, trial.strategy.phases().server_count)
         for conflict in crowded(events, drawn_s, nodes):
             found[conflict.path] = max(found.get(conflict.path, (0.0, conflict)), (drawn_s, conflict))
     conflicts = (Conflict(("events", *path), why) for _, (path, why) in found.values())

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from services.cluster.events import AnyHappening, LinkChange, Partition
 from services.cluster.network import Path
-from services.plan.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, NodePlan, Plan
 from services.schema.component import Record
 
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from compose.shaping.delays import netem_can
 from compose.shaping.link_state import changes_of, delays_change, members
 from services.cluster.events import Partition
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.schema.component import Record
 from services.schema.errors import HostError
 

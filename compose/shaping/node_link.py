@@ -11,7 +11,7 @@ from compose.shaping.link_state import LinkState, changes_of, extremes_of, loses
 from compose.shaping.mechanisms import Rungs
 from compose.shaping.shared_link import pipes_between
 from services.cluster.network import Path
-from services.plan.plan import NodePlan, Plan
+from services.plan import NodePlan, Plan
 
 IFB = "ifb0"
 RESTORE = ("iptables-nft-restore", "--noflush")

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from compose.shaping.link_state import members, state_of
 from services.cluster.fluid_link import PAYLOAD_SHARE
 from services.cluster.network import Path, Pipe, RoundTrip, round_trip
-from services.plan.plan import NodePlan, Plan
+from services.plan import NodePlan, Plan
 from services.schema.component import Record
 
 FRAME_BITS = 1514 * 8

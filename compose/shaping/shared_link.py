@@ -12,7 +12,7 @@ from compose.shaping import htb_tree as tree
 from compose.shaping import tc_output as reading
 from compose.shaping.link_state import members
 from services.cluster.network import Pipe
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.schema.errors import HostError
 
 SWITCH = "switch"

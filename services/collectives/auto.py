@@ -29,6 +29,7 @@ class Auto(Collective):
 
     kind: Literal["auto"] = "auto"
     closed_form: ClassVar[str] = "that of the member in its place"
+    needs_link_rates: ClassVar[bool] = True
 
     def candidates(self, site: Site) -> tuple[Collective, ...]:
         levels = TWO_LEVELS if len([rack for rack in site.racks if rack]) > 1 else ()

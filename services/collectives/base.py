@@ -172,6 +172,7 @@ class Collective(Component, ABC):
     """
 
     closed_form: ClassVar[str]  # `seconds` as a reader of a report should see it
+    needs_link_rates: ClassVar[bool] = False  # whether it chooses by predicted times, which are 0 without rates
 
     @property
     def formula(self) -> str:

@@ -10,7 +10,7 @@ from services.coordinator.switchover import Judged, Summon, Switchover
 from services.runtime.control import Epoch, Held
 from services.scenario.target import Target
 from services.schema.errors import ProtocolError, Refused
-from services.strategies.switch_rules import Point, Source
+from services.strategies.switching.rules import Point, Source
 
 GO_ON = ""  # a verdict without a reason to stop
 
@@ -187,7 +187,8 @@ class Run:
         """The workers that are left: who has been promoted at a switch reports no more epochs."""
         if self.switch is None or not self.switch.committed:
             return self.workers
-        return self.workers[: self.switch.strategy.second.computing(len(self.workers))]
+        weights = self.switch.switch.worker_weights(len(self.workers))
+        return tuple(worker for worker, weight in zip(self.workers, weights, strict=True) if weight)
 
     def _all_of(self, reports: Collection[str]) -> bool:
         """Whether everybody who computes has reported an epoch."""
@@ -195,7 +196,7 @@ class Run:
 
     def _watches(self, source: Source) -> bool:
         """Whether a rule looks at this loss."""
-        return self.switch is not None and self.switch.strategy.switch_rule.source == source
+        return self.switch is not None and self.switch.switch.rule.source == source
 
     def _answer(self, node: str, number: int) -> Answer | Prepare:
         return Prepare(node, number) if number == self._prepares else Answer(node, number, self.reason)
@@ -234,7 +235,7 @@ class Run:
             raise ProtocolError(f"{held.node} hands over in a run that switches nothing")
         actions = self.switch.told(held)
         if self.switch.committed:
-            self.lockstep = self.switch.strategy.second.synchronous
+            self.lockstep = self.switch.switch.second.traits().is_synchronous
             self._passes = max(self._passes, self._evaluated)  # epochs count on, whoever counts them
         return [*actions]
 

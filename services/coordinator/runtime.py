@@ -22,12 +22,12 @@ from services.coordinator.switchover import Judged, Ruled, Summon
 from services.learning.data_order import metrics
 from services.learning.datasets import Data
 from services.learning.models.losses import LOSSES
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.runtime.clock import Clock
 from services.runtime.control import Epoch, Final, Held, Round, Ruling, Verdict
 from services.runtime.run_log import RunLog
 from services.schema.arrays import HostArray
-from services.strategies.switch_rules import Judgement, Point
+from services.strategies.switching.rules import Judgement, Point
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 from services.runtime.control import Held, Round, Ruling
 from services.schema.errors import ProtocolError
-from services.strategies import ServedStrategy, Switching
-from services.strategies.switch_rules import Judgement, Past, Point
+from services.strategies.switching.rules import Judgement, Past, Point
+from services.strategies.switching.switch import Switch
 
 Stage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
 Digests: TypeAlias = tuple[str, ...]
@@ -49,7 +49,7 @@ Action: TypeAlias = Judged | Summon | Ruled
 class Switchover:
     """The state of one switch; it happens once, or is given up once."""
 
-    strategy: Switching
+    switch: Switch
     workers: tuple[str, ...]  # node names by rank
     servers: tuple[str, ...]  # names of the nodes that hold a shard, by shard; workers may be among them
     stage: Stage = "waiting"
@@ -59,7 +59,7 @@ class Switchover:
 
     def observe(self, point: Point, *, may_switch: bool) -> list[Action]:
         """An evaluation point has been reached; the rule is asked whether or not there is anything left to switch."""
-        found, self._past = self.strategy.switch_rule.observe(point, self._past)
+        found, self._past = self.switch.rule.observe(point, self._past)
         judged = Judged(point, found)
         return [judged, *self._summons()] if found.fires and may_switch else [judged]
 
@@ -122,16 +122,19 @@ class Switchover:
     @property
     def _from_servers(self) -> bool:
         """Whether servers hold the model before the switch."""
-        return isinstance(self.strategy.first, ServedStrategy)
+        return self.switch.first.server_algorithm() is not None
 
     def _disagreements(self, held: Mapping[Teller, Held]) -> Iterator[str]:
         """Why replicas or servers can't be one model."""
         workers, servers = self._told_by_workers(held), self._told_by_servers(held)
-        if self.strategy.first.synchronous and len({(each.step, each.params, each.state) for each in workers}) > 1:
+        if (
+            self.switch.first.traits().is_synchronous
+            and len({(each.step, each.params, each.state) for each in workers}) > 1
+        ):
             yield "replicas differ: " + ", ".join(f"{each.node} at step {each.step}" for each in workers)
         if self._from_servers and len({(each.version, each.samples) for each in servers}) > 1:
             yield "servers differ: " + ", ".join(f"{each.node} at version {each.version}" for each in servers)
-        in_lockstep = self._from_servers and self.strategy.first.synchronous
+        in_lockstep = self._from_servers and self.switch.first.traits().is_synchronous
         if in_lockstep and workers[0].params != self._truth(self._held["stopped"])[0]:
             yield "workers and servers hold different parameters"
 
@@ -145,10 +148,10 @@ class Switchover:
 
     def _lacking(self, held: Mapping[Teller, Held], params: Digests, state: Digests) -> Iterator[str]:
         """Who must have something and does not."""
-        moves = self.strategy.moves
-        takers = {"servers": self._told_by_servers(held), "workers": self._told_by_workers(held), "nobody": []}
-        for number, each in enumerate(takers[moves.to]):
-            own = slice(number, number + 1) if moves.to == "servers" else slice(None)
+        moves = self.switch.transfer
+        takers = {"servers": self._told_by_servers(held), "workers": self._told_by_workers(held), "none": []}
+        for number, each in enumerate(takers[moves.receivers]):
+            own = slice(number, number + 1) if moves.receivers == "servers" else slice(None)
             if (moves.params and each.params != params[own]) or (moves.slots and each.state != state[own]):
                 yield each.node
 

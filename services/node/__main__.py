@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from services.cluster.addresses import Address
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.schema.errors import UserError, first
 
 PLAN, SECRETS = Path("/run/ensayo/plan.json"), Path("/run/secrets")

@@ -18,7 +18,7 @@ from services.coordinator.switchover import Switchover
 from services.learning.data_order import apportion
 from services.node.event_runner import Timeline
 from services.parameter_server.update_rules import UpdateRule
-from services.plan.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, NodePlan, Plan
 from services.ps_shard.hand_over import Switched
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
@@ -33,8 +33,8 @@ from services.runtime.scheduling import slice_ns
 from services.runtime.slowdowns import Hindrances
 from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
-from services.strategies import Peer, ServedStrategy, Strategy, Switching
-from services.strategies.hand_over import HandOverLimit
+from services.strategies import PhaseStrategy, WorkerContext
+from services.strategies.switching.hand_over import HandOverLimit
 from services.transport.loopback import LoopbackTransport
 from services.transport.mailbox import Mailbox
 from services.transport.pausing import PausingTransport
@@ -79,10 +79,8 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
 
 def _partners(worker: Worker) -> tuple[str, ...]:
     """Whom a worker sends to, before and after a switch."""
-    phases = [(worker.strategy, worker.peer)]
-    if worker.switch:
-        phases.append((worker.switch.strategy.second, worker.switch.after))
-    return tuple(dict.fromkeys(name for strategy, peer in phases for name in strategy.partners(peer)))
+    algorithms = [worker.algorithm, *([worker.switch.after] if worker.switch else ())]
+    return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.send_targets))
 
 
 async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
@@ -100,13 +98,14 @@ async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
 
 async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside: asyncio.Task[None]) -> Final:
     """A server's work, under one strategy or two; `beside` is that of the worker in its process."""
-    if not isinstance(plan.strategy, Switching) or plan.after is None:
+    switch = plan.strategy.phases().switch
+    if switch is None or plan.after is None:
         await server.serve()
         return server.final
     begin = partial(serving, plan, me, server.transport, seams)
     limit = HandOverLimit(seams.clock, plan.timeouts.step)
     switched = Switched(
-        me.name, plan.strategy, plan.after.optimiser, server, plan.holders, begin, seams.control, limit, beside
+        me.name, switch, plan.after.optimiser, server, plan.holders, begin, seams.control, limit, beside
     )
     await switched.live()
     return switched.server.final
@@ -119,7 +118,7 @@ def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
         nodes=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
         workers=tuple(node.name for node in plan.of_role("worker")),
         epochs=plan.epochs,
-        lockstep=plan.strategy.synchronous,
+        lockstep=plan.synchronous,
         target=plan.target if plan.stop_at_target else None,
         plan_sha256=plan.sha256,
         switch=_switchover(plan),
@@ -128,9 +127,10 @@ def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
 
 
 def _switchover(plan: Plan) -> Switchover | None:
-    if not isinstance(plan.strategy, Switching):
+    switch = plan.strategy.phases().switch
+    if switch is None:
         return None
-    return Switchover(plan.strategy, tuple(node.name for node in plan.of_role("worker")), plan.holders)
+    return Switchover(switch, tuple(node.name for node in plan.of_role("worker")), plan.holders)
 
 
 def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
@@ -138,10 +138,10 @@ def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
 
 
 def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Timeline, transport: Transport) -> Worker:
-    peer = Peer(
+    context = WorkerContext(
         rank=me.rank,
         workers=tuple(node.name for node in plan.of_role("worker")),
-        servers=plan.holders,
+        shard_owners=plan.holders,
         shards=plan.shards,
         schedule=plan.schedule,
         optimiser=plan.optimiser,
@@ -150,17 +150,15 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
         batch_size=lambda step: len(plan.order.indices(step)),
     )
     data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
-    strategy: Strategy = plan.strategy
-    switch = None
-    if isinstance(plan.strategy, Switching) and plan.after:
-        after = replace(peer, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
+    phases, hand_over = plan.strategy.phases(), None
+    algorithm = phases.first.worker_algorithm(context)
+    if phases.switch and plan.after:
+        after = replace(context, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
+        second = phases.switch.second.worker_algorithm(after)
         limit = HandOverLimit(seams.clock, plan.timeouts.step)
-        strategy, switch = (
-            plan.strategy.first,
-            HandOver(me.name, plan.strategy, peer, after, plan.after.shares, seams.control, limit),
-        )
-    phase, begins = Phase(strategy, peer, (1,) * plan.workers), timeline.step_begins
-    return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, switch)
+        hand_over = HandOver(me.name, phases.switch, algorithm, second, plan.after.shares, seams.control, limit)
+    phase, begins = Phase(algorithm, plan.synchronous, (1,) * plan.workers), timeline.step_begins
+    return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, hand_over)
 
 
 def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Callable[[], Transport]:
@@ -182,14 +180,15 @@ def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pac
 
 def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Server:
     """The server of the shard that lives on this node, in a process of its own or beside a worker."""
-    strategy = plan.strategy.served if isinstance(plan.strategy, Switching) else plan.strategy
-    if not isinstance(strategy, ServedStrategy) or me.name not in plan.holders:
+    phase = plan.strategy.phases().served
+    algorithm = phase.server_algorithm() if phase else None
+    if phase is None or algorithm is None or me.name not in plan.holders:
         raise ProtocolError(f"{plan.strategy.kind} has no shard for {me.name}")
     task = plan.dataset.load(plan.dtype).task
     shard = plan.shards[plan.holders.index(me.name)]
     params = shard.of(plan.model.init(task, plan.seed, plan.dtype))
-    rule = strategy.update_rule(plan.optimiser, params, plan.workers)
-    return serving(plan, me, transport, seams, strategy, rule)
+    rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
+    return serving(plan, me, transport, seams, phase, rule)
 
 
 def serving(
@@ -197,27 +196,30 @@ def serving(
     me: NodePlan,
     transport: Transport,
     seams: Seams,
-    strategy: ServedStrategy,
+    phase: PhaseStrategy,
     rule: UpdateRule,
     version: int = 0,
     samples: int = 0,
 ) -> Server:
-    """The server on this node under `strategy`, of the parameters (and the optimiser's state) in `rule`.
+    """The server on this node in `phase`, of the parameters (and the optimiser's state) in `rule`.
 
     It may begin where another strategy has left off: at `version`, when `samples` samples have gone into them.
     """
+    algorithm = phase.server_algorithm()
+    if algorithm is None:
+        raise ProtocolError(f"{phase.kind} has no servers")
     return Server(
         workers=tuple(node.name for node in plan.of_role("worker")),
         rule=rule,
-        compressor=strategy.number_format,
+        compressor=algorithm.compressor,
         machine=Shard(
             plan.workers,
-            strategy.synchrony,
-            strategy.gradients_worth,
+            algorithm.synchroniser,
+            algorithm.staleness,
             version,
             samples,
-            budget=None if strategy.synchronous else plan.epochs * plan.train_samples,
-            shares=_first_shares(plan, strategy),
+            budget=None if phase.traits().is_synchronous else plan.epochs * plan.train_samples,
+            shares=_first_shares(plan, algorithm.computing_workers(plan.workers), phase.traits().exchange_period),
         ),
         transport=transport,
         clock=seams.clock,
@@ -227,10 +229,10 @@ def serving(
     )
 
 
-def _first_shares(plan: Plan, strategy: ServedStrategy) -> dict[int, int]:
+def _first_shares(plan: Plan, ranks: int, exchange_period: int) -> dict[int, int]:
     """Samples in the first push of every rank that computes; batches that end an epoch may be small."""
-    order, ranks = plan.order, strategy.computing(plan.workers)
-    sizes = Counter(order.before(step + 1) - order.before(step) for step in range(strategy.exchanges_every))
+    order = plan.order
+    sizes = Counter(order.before(step + 1) - order.before(step) for step in range(exchange_period))
     shares = {size: apportion(size, (1,) * ranks) for size in sizes}
     return {rank: sum(shares[size][rank] * steps for size, steps in sizes.items()) for rank in range(ranks)}
 
@@ -307,5 +309,5 @@ def _description(plan: Plan) -> dict[str, object]:
 
 def _precision_in_comm(plan: Plan) -> str:
     """What gradients look like on the wire, in MLPerf's words."""
-    kind = plan.strategy.number_format.kind
+    kind = plan.strategy.phases().first.traits().compressor.kind
     return plan.precision if kind == "identity" else kind

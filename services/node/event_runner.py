@@ -14,7 +14,7 @@ from math import inf
 
 from services.cluster.events import Event, Slowdown
 from services.cluster.link_conditions import Conditions
-from services.plan.plan import NodePlan, Plan
+from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import Control
 from services.runtime.run_log import RunLog

@@ -14,7 +14,7 @@ from services.cluster.fluid_link import Own, Port, SharedCells, goodput
 from services.cluster.link_conditions import Conditions
 from services.coordinator.service import ControlService
 from services.node.assembly import Seams, coordinator, run_server, run_worker
-from services.plan.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import WallClock, precise_loop
 from services.runtime.control import OPEN_GATE
 from services.runtime.core_share import share_of_a_core

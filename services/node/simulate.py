@@ -8,7 +8,7 @@ from pathlib import Path
 from services.cluster.fluid_link import Port, goodput
 from services.coordinator.runtime import Desk
 from services.node.assembly import Seams, coordinator, run_server, run_worker
-from services.plan.plan import COORDINATOR, NodePlan, Plan
+from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import Clock, VirtualClock, VirtualLoop
 from services.runtime.control import Control, Epoch, Final, Held, Ruling, Verdict
 from services.runtime.run_log import RunLog

@@ -29,6 +29,7 @@ class UpdateRule(ABC):
     """Parameters, and what makes new ones of them; replaced and never changed in place: answers may be on their way."""
 
     params: HostArray
+    state: State | None  # of the optimiser; None where the rule has none
 
     @property
     def needs_what_was_read(self) -> bool:
@@ -99,6 +100,7 @@ class ElasticRule(UpdateRule):
 
     params: HostArray
     moving_rate: float  # α
+    state: State | None = None
     _before: dict[int, HostArray] = field(default_factory=dict)  # by worker
 
     def update(self, contributions: Sequence[Contribution]) -> None:

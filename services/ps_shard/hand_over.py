@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.learning.optimisers import AnyOptimiser, State
-from services.parameter_server.update_rules import GradientRule
+from services.parameter_server.update_rules import UpdateRule
 from services.ps_shard.loop import Server
 from services.runtime.control import Control, Held, Round, Ruling
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError
-from services.strategies import ParameterServer, Switching
-from services.strategies.hand_over import HandOverLimit, digest, give, take
-from services.strategies.switching import loader
+from services.strategies import PhaseStrategy
+from services.strategies.switching.hand_over import HandOverLimit, digest, give, take
+from services.strategies.switching.switch import Switch, shard_sender
 
 
 @dataclass
@@ -23,11 +23,11 @@ class Switched:
     """One server and the two strategies that it is part of."""
 
     node: str
-    strategy: Switching
+    switch: Switch
     optimiser: AnyOptimiser  # of an update after the switch
     server: Server
     holders: tuple[str, ...]  # names of the nodes that hold a shard, by shard
-    begin: Callable[[ParameterServer, GradientRule, int, int], Server]  # from a version, when samples are in it
+    begin: Callable[[PhaseStrategy, UpdateRule, int, int], Server]  # from a version, when samples are in it
     control: Control
     limit: HandOverLimit
     beside: Collection[asyncio.Task[None]] = ()  # the life of the worker in the same process, if there is one
@@ -40,7 +40,7 @@ class Switched:
 
     async def _comes_to_hand_over(self, *, committed: bool) -> bool:
         """Serve; where this strategy has no servers, rest."""
-        if isinstance(self.strategy.parts[committed], ParameterServer):
+        if (self.switch.second if committed else self.switch.first).server_algorithm():
             return await self.server.serve()
         return await self._rest()
 
@@ -54,20 +54,16 @@ class Switched:
             called.cancel()
 
     @property
-    def _rule(self) -> GradientRule:
-        """What is handed over is its parameters and its optimiser's state.
-
-        Raises:
-            ProtocolError: it is one that has none.
-        """
+    def _optimiser_state(self) -> State:
+        """The optimiser's state of the update rule; raises ProtocolError when the rule has none."""
         rule = self.server.rule
-        if not isinstance(rule, GradientRule):
+        if rule.state is None:
             raise ProtocolError(f"{type(rule).__name__} has no optimiser's state to hand over")
-        return rule
+        return rule.state
 
     async def _hand_over(self) -> bool:
         """Whether the strategy after has taken over."""
-        params, state, ends = self._rule.params, self._rule.state, self.limit.ends
+        params, state, ends = self.server.rule.params, self._optimiser_state, self.limit.ends
         ruling = await self.control.hand_over(self._held("stopped", params, state))
         if ruling.verb == "load":
             ruling, params, state = await self._load(ruling, params, state, ends)
@@ -94,7 +90,7 @@ class Switched:
     ) -> tuple[Ruling, HostArray, State]:
         try:
             async with self.limit.until(ends):
-                if self.strategy.moves.to == "servers":
+                if self.switch.transfer.receivers == "servers":
                     params, state = await self._take(ruling)
                 else:
                     await self._give(params, state)
@@ -104,26 +100,25 @@ class Switched:
         return await self.control.hand_over(self._held("loaded", params, state)), params, state
 
     async def _take(self, ruling: Ruling) -> tuple[HostArray, State]:
-        slots = len(self._rule.state.slots) if self.strategy.moves.slots else 0
-        into = [np.empty_like(self._rule.params) for _ in range(1 + slots)]
+        slots = len(self._optimiser_state.slots) if self.switch.transfer.slots else 0
+        into = [np.empty_like(self.server.rule.params) for _ in range(1 + slots)]
         workers = self.server.workers
-        await take(self.server.transport, loader(self.server.number, self.holders, workers), ruling.step, into)
+        await take(self.server.transport, shard_sender(self.server.number, self.holders, workers), ruling.step, into)
         return into[0], State(ruling.updates, tuple(into[1:]))
 
     async def _give(self, params: HostArray, state: State) -> None:
         """To every worker under its own next step: after an abort a later one would make its messages look old."""
-        moves = self.strategy.moves
+        moves = self.switch.transfer
         vectors = [*([params] if moves.params else ()), *(state.slots if moves.slots else ())]
         for rank, step in self.server.steps.items():
             await give(self.server.transport, self.server.workers[rank], step, vectors)
 
     def _begin(self, ruling: Ruling, params: HostArray, state: State) -> None:
         """Be a server of the strategy after, where it has any; else rest with what is held."""
-        after = self.strategy.second
-        if not isinstance(after, ParameterServer):
+        algorithm, workers = self.switch.second.server_algorithm(), len(self.server.workers)
+        if algorithm is None:
             return
-        workers = len(self.server.workers)
-        rule = after.update_rule(self.optimiser, params, workers)
-        rule.state = self.strategy.kept(self.optimiser, params, state)
-        self.server = self.begin(after, rule, ruling.version, ruling.samples)
-        self.server.steps = dict.fromkeys(range(after.computing(workers)), ruling.step)
+        rule = algorithm.make_update_rule(self.optimiser, params, workers)
+        rule.state = self.switch.optimiser_state(self.optimiser, params, state)
+        self.server = self.begin(self.switch.second, rule, ruling.version, ruling.samples)
+        self.server.steps = dict.fromkeys(range(algorithm.computing_workers(workers)), ruling.step)

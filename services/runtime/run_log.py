@@ -77,7 +77,7 @@ class Batch:
 
 
 @dataclass
-class Phases:
+class StepTimes:
     """Where the time of one step went, in virtual seconds by phase."""
 
     clock: Clock

@@ -11,7 +11,6 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 
 from services.cluster.cluster import Cluster, Worker, names
 from services.cluster.events import AnyHappening, LinkChange, conflicts, present
-from services.collectives import Auto, Collective
 from services.scenario.published import Published
 from services.scenario.published import strangers as published_strangers
 from services.scenario.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
@@ -19,7 +18,7 @@ from services.scenario.workload import Workload, posed
 from services.schema.component import Record
 from services.schema.conflicts import Conflict, refuse
 from services.schema.units import Duration
-from services.strategies import AnyStrategy, Easgd, LocalSgd, Strategy, StrategySwitch
+from services.strategies import AnyStrategy, StrategyContext
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -156,7 +155,7 @@ class Scenario(Record):
         document = self.encode()
         chosen = BASELINE if choice.label is None else {choice.label: document["strategies"].get(choice.label)}
         workers = 1 if choice.label is None else self.cluster.workers
-        servers = 0 if choice.label is None else self.strategies[choice.label].server_count
+        servers = 0 if choice.label is None else self.strategies[choice.label].phases().server_count
         cluster = self.cluster.among(workers, servers)
         events = present(self.events, names(workers, servers))
         return document | {
@@ -191,7 +190,9 @@ class Scenario(Record):
     def _strangers(self) -> Iterator[Conflict]:
         """Nodes that are named and are not there, however many the sweep makes of them."""
         workers = max(self._swept(WORKERS), default=self.cluster.workers)
-        servers = max((*self._swept_servers(), *(strategy.server_count for strategy in self.strategies.values())))
+        servers = max(
+            (*self._swept_servers(), *(strategy.phases().server_count for strategy in self.strategies.values()))
+        )
         yield from (Conflict(("cluster", *path), why) for path, why in self.cluster.strangers(workers, servers))
         found = conflicts(self.events, names(workers, servers))
         yield from (Conflict(("events", *path), why) for path, why in found)
@@ -211,73 +212,24 @@ class Scenario(Record):
         """What can be judged only when nothing is left to sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
-            if reason := strategy.refusal(workers):
-                yield Conflict(("strategies", label), reason)
+            for path, why in strategy.conflicts(self._strategy_context()):
+                yield Conflict(("strategies", label, *path), why)
         if self.workload.global_batch(workers) < workers:
-            yield Conflict(
-                ("workload", "batch"),
-                f"{self.workload.batch} samples do not go round {workers} workers; each needs one",
-            )
-        yield from self._idle_servers()
-        yield from self._other_arrays()
-        yield from self._nothing_to_weigh()
+            why = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
+            yield Conflict(("workload", "batch"), why)
         yield from self._unshaped()
         yield from self._endless()
         yield from self._never()
-        yield from self._never_switched()
-        yield from self._apart()
-        yield from self._never_met()
 
-    def _apart(self) -> Iterator[Conflict]:
-        """Workers that hold different models when quality is measured."""
-        steps = self.workload.steps_per_epoch(self.cluster.workers)
-        for label, strategy in self.strategies.items():
-            if isinstance(strategy, LocalSgd) and steps % strategy.period:
-                divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
-                why = f"{strategy.period} does not divide the {steps} steps of an epoch; one of {divisors} does"
-                yield Conflict(("strategies", label, "period"), why)
-
-    def _never_met(self) -> Iterator[Conflict]:
-        """Workers that would meet their centre when all is over, and train alone until then."""
-        steps = self.workload.steps(self.cluster.workers)
-        for label, strategy in self.strategies.items():
-            if isinstance(strategy, Easgd) and strategy.period > steps:
-                why = f"{strategy.period} steps never pass; the budget has {steps}"
-                yield Conflict(("strategies", label, "period"), why)
-
-    def _idle_servers(self) -> Iterator[Conflict]:
-        """Servers that would hold no parameter."""
-        size = self.workload.model.layout(posed(self.workload.dataset).task).size
-        for label, strategy in self.strategies.items():
-            if any(not shard.size for shard in strategy.shards(self.cluster.workers, size)):
-                why = f"the model has {size} parameters; each server holds at least one"
-                yield Conflict(("strategies", label, "servers" if strategy.server_count else "placement"), why)
-
-    def _other_arrays(self) -> Iterator[Conflict]:
-        """Collectives that are told of arrays which the model does not have."""
-        layout = self.workload.model.layout(posed(self.workload.dataset).task)
-        arrays = [prod(shape) for _, shape in layout.arrays]
-        for path, collective in self._collectives():
-            if found := collective.conflict(arrays):
-                key, why = found
-                yield Conflict((*path, key), why)
-
-    def _nothing_to_weigh(self) -> Iterator[Conflict]:
-        """Where no byte takes time, the collective that moves the most of them would be taken for the cheapest."""
-        if self.cluster.has_rates:
-            return
-        for path, collective in self._collectives():
-            if isinstance(collective, Auto):
-                why = "auto weighs what links take, and no rate is declared"
-                yield Conflict(path, f"{why}: give cluster.worker an uplink, or name a collective")
-
-    def _collectives(self) -> Iterator[tuple[tuple[str, ...], Collective]]:
-        """Those of all strategies, also before and after a switch, and where they stand."""
-        for label, strategy in self.strategies.items():
-            inner = [((key,), part) for key, part in strategy if isinstance(part, Strategy)]
-            for path, part in (((), strategy), *inner):
-                if isinstance(collective := getattr(part, "collective", None), Collective):
-                    yield ("strategies", label, *path, "collective"), collective
+    def _strategy_context(self) -> StrategyContext:
+        workers, layout = self.cluster.workers, self.workload.model.layout(posed(self.workload.dataset).task)
+        return StrategyContext(
+            workers=workers,
+            steps=self.workload.steps(workers),
+            steps_per_epoch=self.workload.steps_per_epoch(workers),
+            array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
+            has_link_rates=self.cluster.has_rates,
+        )
 
     def _unshaped(self) -> Iterator[Conflict]:
         """Events that change a rate where there is none."""
@@ -307,15 +259,6 @@ class Scenario(Record):
             if what.at.step is not None and what.at.step >= steps:
                 why = f"never begins; the budget's steps are 0 to {steps - 1}"
                 yield Conflict(("events", k, "at", "step"), why)
-
-    def _never_switched(self) -> Iterator[Conflict]:
-        """Switches at moments that the budget does not have."""
-        workers = self.cluster.workers
-        steps, per_epoch = self.workload.steps(workers), self.workload.steps_per_epoch(workers)
-        for label, strategy in self.strategies.items():
-            if isinstance(strategy, StrategySwitch) and (found := strategy.when.conflict(steps, per_epoch)):
-                key, why = found
-                yield Conflict(("strategies", label, "when", key), why)
 
 
 class Choice(Record):

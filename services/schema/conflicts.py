@@ -1,6 +1,6 @@
 """How do fields that contradict each other say so, each at its own key?"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 Path = tuple[str | int, ...]  # keys and list positions, outermost first
@@ -25,3 +25,8 @@ def refuse(conflicts: Iterable[Conflict]) -> None:
     """Raise what there is to raise; a validator's last word."""
     if found := tuple(conflicts):
         raise Conflicts(found)
+
+
+def nested(key: str | int, conflicts: Iterable[Conflict]) -> Iterator[Conflict]:
+    """Yield the conflicts of the record at `key`, seen from the record that holds it."""
+    return (Conflict((key, *path), message) for path, message in conflicts)

@@ -1,7 +1,8 @@
-"""All-reduce: every worker ends the exchange with the sum of all gradients and updates its own replica."""
+"""All-reduce: every worker receives the sum of all gradients and updates its own replica."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field
@@ -10,107 +11,137 @@ from services.collectives import AnyCollective, Ring, Schedule, Site
 from services.collectives.base import Edge
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, Identity
-from services.learning.optimisers import State as Kept
-from services.runtime.run_log import Phases
+from services.learning.optimisers import State as OptimiserState
+from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
-from services.strategies.base import Cost, Flow, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
+from services.schema.conflicts import Conflict
+from services.strategies.base import (
+    BytesPerStep,
+    Gradient,
+    PhaseStrategy,
+    PhaseTraits,
+    State,
+    StepResult,
+    StrategyContext,
+    WorkerAlgorithm,
+    WorkerContext,
+)
+from services.strategies.cost_model import CostModel, Flow, StepPrediction
 
 
-class AllReduce(Strategy):
+class AllReduce(PhaseStrategy):
     """Synchronous data parallelism: every gradient is weighted by its share of the samples, and all are summed.
 
     Sums are formed in a fixed order, so all replicas hold the same bits and a run repeats with its seed.
     """
 
     kind: Literal["all_reduce"] = "all_reduce"
-    collective: AnyCollective = Field(default=Ring(), description="who sums what with whom")
+    collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
     compress: AnyCompressor = Field(default=Identity(), description="number format on the wire, at every hop")
 
-    @property
-    def number_format(self) -> Compressor:
-        return self.compress
+    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
+        if self.compress.init(1) is not None:
+            why = f"all_reduce adds on the way, so it takes compressors without state; {self.compress.kind} has state"
+            yield Conflict((), why)
+        elif reason := self.collective.refusal(context.workers):
+            yield Conflict((), reason)
+        if conflict := self.collective.conflict(context.array_sizes):
+            key, why = conflict
+            yield Conflict(("collective", key), why)
+        if self.collective.needs_link_rates and not context.has_link_rates:
+            why = "auto compares predicted transfer times, and no rate is declared"
+            yield Conflict(("collective",), f"{why}: give cluster.worker an uplink, or name a collective")
 
-    def refusal(self, workers: int) -> str | None:
-        if self.compress.init(1) is None:
-            return self.collective.refusal(workers)
-        return f"all_reduce adds on the way, so it takes compressors without memory; {self.compress.kind} has one"
+    def resolve(self, site: Site, cost: CostModel) -> tuple[Self, dict[str, float]]:
+        candidates = [self.model_copy(update={"collective": each}) for each in self.collective.candidates(site)]
+        if len(candidates) == 1:
+            return candidates[0], {}
+        exchange_s = [candidate.predict(cost).exchange_s for candidate in candidates]
+        fastest = candidates[exchange_s.index(min(exchange_s))]
+        kinds = [str(candidate.collective.kind) for candidate in candidates]
+        return fastest, dict(zip(kinds, exchange_s, strict=True))
 
-    def settled(self, site: Site, cost: Cost) -> Self:
-        first, *others = self._candidates(site)
-        return min(first, *others, key=lambda each: each.predict(cost).exchange_s) if others else first
-
-    def choices(self, site: Site, cost: Cost) -> dict[str, float]:
-        first, *others = self._candidates(site)
-        return {str(each.collective.kind): each.predict(cost).exchange_s for each in (first, *others) if others}
-
-    def _candidates(self, site: Site) -> list[Self]:
-        return [self.model_copy(update={"collective": each}) for each in self.collective.candidates(site)]
+    def traits(self) -> PhaseTraits:
+        return PhaseTraits(compressor=self.compress)
 
     def schedule(self, workers: int) -> Schedule:
         return self.collective.schedule(workers)
 
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
         sent = self.schedule(workers).sent(workers, entries, lambda size: self.compress.nbytes(size, dtype))
-        return Sent(workers=sent)
+        return BytesPerStep(workers=sent)
 
-    def predict(self, cost: Cost) -> Predicted:
-        """The closed form in seconds per byte of this network, and the waits of the longest chain of transfers.
+    def predict(self, cost: CostModel) -> StepPrediction:
+        """Return the closed form with this network's seconds per byte, and the waits of the longest transfer chain.
 
-        A step begins to exchange when the slowest has computed: E[X_(n:n)] where speeds vary.
+        An exchange begins when the slowest worker has computed its gradient: E[X_(n:n)] where speeds vary.
         """
         ranks, schedule = len(cost.workers), self.schedule(len(cost.workers))
         size_bytes = self.compress.nbytes(cost.entries, cost.dtype)
         flows = {edge: (cost.workers[edge[0]], cost.workers[edge[1]]) for edge in schedule.edges}
-        moving_s = self.collective.seconds(ranks, size_bytes, 0.0, _beta_s(schedule, cost))
+        transfer_s = self.collective.seconds(ranks, size_bytes, 0.0, _beta_s(schedule, cost))
         waits_s = schedule.latency_s({edge: cost.latency_s([flow]) for edge, flow in flows.items()})
-        hidden_s = self._hidden_s(schedule, cost, moving_s, waits_s)
-        return Predicted(
-            compute_s=cost.computed_s(ranks),
-            exchange_s=moving_s + waits_s - hidden_s,
-            formula=f"t_c + {self.collective.formula}" + (", less what pieces hide of α" if hidden_s else ""),
+        hidden_s = self._hidden_s(schedule, cost, transfer_s, waits_s)
+        return StepPrediction(
+            compute_s=cost.kth_compute_s(ranks),
+            exchange_s=transfer_s + waits_s - hidden_s,
+            formula=f"t_c + {self.collective.formula}" + (", less the part of α that pieces hide" if hidden_s else ""),
         )
 
-    def _hidden_s(self, schedule: Schedule, cost: Cost, moving_s: float, waits_s: float) -> float:
+    def _hidden_s(self, schedule: Schedule, cost: CostModel, transfer_s: float, waits_s: float) -> float:
         if cost.lengths is None:
             return 0.0
         piece_bytes = schedule.piece_bytes(cost.vector_bytes, *cost.lengths)
-        return self.collective.hidden_s(len(cost.workers), cost.vector_bytes, piece_bytes, moving_s, waits_s)
+        return self.collective.hidden_s(len(cost.workers), cost.vector_bytes, piece_bytes, transfer_s, waits_s)
 
-    def init(self, peer: Peer, params: Vector) -> State:
-        return peer.optimiser.init(params)
-
-    def resume(self, peer: Peer, params: Vector, version: int, kept: Kept) -> State:  # noqa: ARG002 - replicas have it all
-        return kept
-
-    def replicated(self, state: State) -> Kept:
-        kept: Kept = state
-        return kept
-
-    async def step(
-        self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: State, phases: Phases
-    ) -> Outcome:
-        with phases.span("exchange"):
-            own = peer.device.to_host(gradient.mean)
-            mean = own * own.dtype.type(gradient.samples / peer.batch_size(step))
-            await all_reduce(peer.transport, peer.workers, peer.rank, peer.schedule, step, mean, self.compress)
-        with phases.span("update"):
-            return Outcome(*peer.optimiser.step(params, peer.device.to_device(mean), state))
+    def worker_algorithm(self, context: WorkerContext) -> "AllReduceWorker":
+        return AllReduceWorker(context, self.compress)
 
 
-def _beta_s(schedule: Schedule, cost: Cost) -> float:
-    """Seconds per byte: what the rounds take on this network, over what they take where each port moves one a second.
+@dataclass(frozen=True)
+class AllReduceWorker(WorkerAlgorithm):
+    """Sums gradients with all other workers and updates the worker's own replica."""
+
+    compressor: Compressor
+
+    def init(self, params: Vector) -> State:
+        return self.context.optimiser.init(params)
+
+    def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> State:  # noqa: ARG002
+        """Every replica holds the whole state of the optimiser."""
+        return optimiser_state
+
+    def optimiser_state(self, state: State) -> OptimiserState:
+        replicated: OptimiserState = state
+        return replicated
+
+    async def step(self, step: int, params: Vector, gradient: Gradient, state: State, times: StepTimes) -> StepResult:
+        context = self.context
+        with times.span("exchange"):
+            own = context.device.to_host(gradient.mean)
+            mean = own * own.dtype.type(gradient.samples / context.batch_size(step))
+            schedule, compressor = context.schedule, self.compressor
+            await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
+        with times.span("update"):
+            return StepResult(*context.optimiser.step(params, context.device.to_device(mean), state))
+
+
+def _beta_s(schedule: Schedule, cost: CostModel) -> float:
+    """Return the seconds per byte: time of the rounds on this network over their time at one byte per second and port.
 
     On equal links behind a switch it is their seconds per byte, whatever the schedule.
     """
     links = dict.fromkeys(cost.workers, 1.0)
-    equal = Cost(workers=cost.workers, entries=1, dtype=cost.dtype, uplinks_s=links, downlinks_s=links, compute_s=0.0)
-    taken = seconds = 0.0
+    equal = CostModel(
+        workers=cost.workers, entries=1, dtype=cost.dtype, uplinks_s=links, downlinks_s=links, compute_s=0.0
+    )
+    transfer_s = equal_transfer_s = 0.0
     for load, rounds in Counter(_by_name(load, cost.workers) for load in schedule.loads).items():
-        taken += rounds * cost.moving_s(load)
-        seconds += rounds * equal.moving_s(load)
-    return taken / seconds if seconds else 0.0
+        transfer_s += rounds * cost.transfer_s(load)
+        equal_transfer_s += rounds * equal.transfer_s(load)
+    return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
 
 
 def _by_name(load: Mapping[Edge, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
-    """What each flow carries in a round; equal for rounds in which the same happens."""
+    """Return what each flow carries in a round; equal for rounds with the same transfers."""
     return tuple(sorted(((names[source], names[target]), weight) for (source, target), weight in load.items()))

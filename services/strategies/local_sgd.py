@@ -1,9 +1,10 @@
-"""Local SGD: every worker trains parameters of its own, and every so many steps all take the mean of all.
+"""Local SGD: every worker trains its own parameters, and every few steps all workers average their parameters.
 
 S. U. Stich, "Local SGD converges fast and communicates little", ICLR 2019; weighted by samples as in H. B. McMahan et
 al., "Communication-efficient learning of deep networks from decentralized data" (FedAvg), AISTATS 2017.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -12,83 +13,110 @@ from pydantic import Field, PositiveInt
 from services.collectives import AnyCollective, Ring, Schedule, Site
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, Identity
-from services.learning.optimisers import State as Moments
-from services.runtime.run_log import Phases
+from services.learning.optimisers import State as OptimiserState
+from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
+from services.schema.conflicts import Conflict
 from services.strategies.all_reduce import AllReduce
-from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, Strategy, spread
+from services.strategies.base import (
+    BytesPerStep,
+    Gradient,
+    PhaseStrategy,
+    PhaseTraits,
+    StepResult,
+    StrategyContext,
+    WorkerAlgorithm,
+    WorkerContext,
+    per_step,
+)
+from services.strategies.cost_model import CostModel, StepPrediction
 
 
-@dataclass(frozen=True)
-class Apart:
-    """What a worker keeps between steps."""
+class LocalSgd(PhaseStrategy):
+    """One all-reduce of the parameters every `period` steps.
 
-    moments: Moments  # of its own optimiser
-    own: int = 0  # samples since the last exchange
-    all: int = 0  # of all workers
-
-
-class LocalSgd(Strategy):
-    """One all-reduce of parameters per `period` steps, which divides an epoch: where quality is measured all agree.
-
-    With a period of one it is all_reduce, rounding apart, as long as updates are linear in the gradient and shares are
-    equal. Moments of optimisers stay where they are: they are not averaged.
+    The period divides the steps of an epoch, so all workers hold the same parameters whenever quality is measured. With
+    a period of 1 it equals all_reduce, apart from rounding, as long as updates are linear in the gradient and shares
+    are equal. The optimisers' moments stay on their workers: they are not averaged.
     """
 
     kind: Literal["local_sgd"] = "local_sgd"
     period: PositiveInt = Field(description="local steps between exchanges; it divides those of an epoch")
-    collective: AnyCollective = Field(default=Ring(), description="who sums what with whom")
+    collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
     compress: AnyCompressor = Field(default=Identity(), description="number format on the wire, at every hop")
 
     @property
-    def _sum(self) -> AllReduce:
-        """What happens in an exchange."""
+    def _all_reduce(self) -> AllReduce:
+        """The all-reduce that an exchange is."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
-    @property
-    def number_format(self) -> Compressor:
-        return self.compress
+    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
+        yield from self._all_reduce.conflicts(context)
+        steps = context.steps_per_epoch
+        if steps % self.period:
+            divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
+            why = f"{self.period} does not divide the {steps} steps of an epoch; one of {divisors} does"
+            yield Conflict(("period",), why)
 
-    @property
-    def exchanges_every(self) -> int:
-        return self.period
+    def resolve(self, site: Site, cost: CostModel) -> tuple[Self, dict[str, float]]:
+        resolved, exchange_s = self._all_reduce.resolve(site, cost)
+        strategy = self.model_copy(update={"collective": resolved.collective})
+        return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
-    def refusal(self, workers: int) -> str | None:
-        return self._sum.refusal(workers)
-
-    def settled(self, site: Site, cost: Cost) -> Self:
-        return self.model_copy(update={"collective": self._sum.settled(site, cost).collective})
-
-    def choices(self, site: Site, cost: Cost) -> dict[str, float]:
-        return {name: taken / self.period for name, taken in self._sum.choices(site, cost).items()}
+    def traits(self) -> PhaseTraits:
+        return PhaseTraits(exchange_period=self.period, compressor=self.compress)
 
     def schedule(self, workers: int) -> Schedule:
-        return self._sum.schedule(workers)
+        return self._all_reduce.schedule(workers)
 
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:
-        whole = self._sum.bytes_per_step(workers, entries, dtype)
-        return Sent(workers=tuple(spread(int(count), self.period) for count in whole.workers))
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
+        exchange = self._all_reduce.bytes_per_step(workers, entries, dtype)
+        return BytesPerStep(workers=tuple(per_step(int(count), self.period) for count in exchange.workers))
 
-    def predict(self, cost: Cost) -> Predicted:
-        """An exchange for `period` steps; a bound from above where speeds vary, since slow steps meet fast ones."""
-        every = self._sum.predict(cost)
-        exchange_s, form = every.exchange_s / self.period, every.formula.removeprefix("t_c + ")
-        return Predicted(compute_s=every.compute_s, exchange_s=exchange_s, formula=f"t_c + ({form})/τ")
+    def predict(self, cost: CostModel) -> StepPrediction:
+        """Return one exchange per `period` steps; an upper bound where speeds vary, since slow steps average out."""
+        exchange = self._all_reduce.predict(cost)
+        formula = exchange.formula.removeprefix("t_c + ")
+        return StepPrediction(
+            compute_s=exchange.compute_s, exchange_s=exchange.exchange_s / self.period, formula=f"t_c + ({formula})/τ"
+        )
 
-    def init(self, peer: Peer, params: Vector) -> Apart:
-        return Apart(peer.optimiser.init(params))
+    def worker_algorithm(self, context: WorkerContext) -> "LocalSgdWorker":
+        return LocalSgdWorker(context, self.period, self.compress)
+
+
+@dataclass(frozen=True)
+class LocalSgdState:
+    """What a worker keeps between steps."""
+
+    optimiser_state: OptimiserState  # of its own optimiser
+    own_samples: int = 0  # since the last exchange
+    all_samples: int = 0  # of all workers since then
+
+
+@dataclass(frozen=True)
+class LocalSgdWorker(WorkerAlgorithm):
+    """Updates the worker's own parameters and averages them every `period` steps."""
+
+    period: int
+    compressor: Compressor
+
+    def init(self, params: Vector) -> LocalSgdState:
+        return LocalSgdState(self.context.optimiser.init(params))
 
     async def step(
-        self, peer: Peer, step: int, params: Vector, gradient: Gradient, state: Apart, phases: Phases
-    ) -> Outcome:
-        with phases.span("update"):
-            params, moments = peer.optimiser.step(params, gradient.mean, state.moments)
-        kept = Apart(moments, state.own + gradient.samples, state.all + peer.batch_size(step))
+        self, step: int, params: Vector, gradient: Gradient, state: LocalSgdState, times: StepTimes
+    ) -> StepResult:
+        context = self.context
+        with times.span("update"):
+            params, optimiser_state = context.optimiser.step(params, gradient.mean, state.optimiser_state)
+        own_samples = state.own_samples + gradient.samples
+        all_samples = state.all_samples + context.batch_size(step)
         if (step + 1) % self.period:
-            return Outcome(params, kept)
-        with phases.span("exchange"):
-            host = peer.device.to_host(params)
-            mean = host * host.dtype.type(kept.own / kept.all)
-            number = step // self.period
-            await all_reduce(peer.transport, peer.workers, peer.rank, peer.schedule, number, mean, self.compress)
-            return Outcome(peer.device.to_device(mean), Apart(moments))
+            return StepResult(params, LocalSgdState(optimiser_state, own_samples, all_samples))
+        with times.span("exchange"):
+            host = context.device.to_host(params)
+            mean = host * host.dtype.type(own_samples / all_samples)
+            number, schedule, compressor = step // self.period, context.schedule, self.compressor
+            await all_reduce(context.transport, context.workers, context.rank, schedule, number, mean, compressor)
+            return StepResult(context.device.to_device(mean), LocalSgdState(optimiser_state))

@@ -1,37 +1,56 @@
-"""The zero of the family: one worker, nothing to exchange. Every speed-up is measured against it."""
+"""No exchange: training on one worker, the baseline of every speedup."""
 
+from collections.abc import Iterator
 from typing import Literal
 
-from services.runtime.run_log import Phases
+from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
-from services.strategies.base import Cost, Gradient, Outcome, Peer, Predicted, Sent, State, Strategy
+from services.schema.conflicts import Conflict
+from services.strategies.base import (
+    BytesPerStep,
+    Gradient,
+    PhaseStrategy,
+    State,
+    StepResult,
+    StrategyContext,
+    WorkerAlgorithm,
+    WorkerContext,
+)
+from services.strategies.cost_model import CostModel, StepPrediction
 
 
-class Alone(Strategy):
-    """Plain training on one worker."""
+class SingleWorker(PhaseStrategy):
+    """Training on one worker without any exchange."""
 
     kind: Literal["none"] = "none"
 
-    def refusal(self, workers: int) -> str | None:
-        return None if workers == 1 else f"strategy none trains on one worker, not on {workers}"
+    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
+        if context.workers != 1:
+            yield Conflict((), f"strategy none trains on one worker, not on {context.workers}")
 
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> Sent:  # noqa: ARG002 - nothing is sent
-        return Sent(workers=(0,))
+    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
+        return BytesPerStep(workers=(0,))
 
-    def predict(self, cost: Cost) -> Predicted:
-        return Predicted(compute_s=cost.compute_s, exchange_s=0.0, formula="t_c")
+    def predict(self, cost: CostModel) -> StepPrediction:
+        return StepPrediction(compute_s=cost.compute_s, exchange_s=0.0, formula="t_c")
 
-    def init(self, peer: Peer, params: Vector) -> State:
-        return peer.optimiser.init(params)
+    def worker_algorithm(self, context: WorkerContext) -> "SingleWorkerAlgorithm":
+        return SingleWorkerAlgorithm(context)
+
+
+class SingleWorkerAlgorithm(WorkerAlgorithm):
+    """Updates the parameters with the worker's own gradient."""
+
+    def init(self, params: Vector) -> State:
+        return self.context.optimiser.init(params)
 
     async def step(
         self,
-        peer: Peer,
         step: int,  # noqa: ARG002 - every step is the same
         params: Vector,
         gradient: Gradient,
         state: State,
-        phases: Phases,
-    ) -> Outcome:
-        with phases.span("update"):
-            return Outcome(*peer.optimiser.step(params, gradient.mean, state))
+        times: StepTimes,
+    ) -> StepResult:
+        with times.span("update"):
+            return StepResult(*self.context.optimiser.step(params, gradient.mean, state))

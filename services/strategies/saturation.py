@@ -6,10 +6,10 @@ left, everybody goes at their own pace; a full link serves in turns, so that no 
 
 from collections.abc import Mapping, Sequence
 
-from services.strategies.base import Port
+from services.strategies.cost_model import LinkId
 
 
-def steps_s(own_s: Sequence[float], busy_s: Sequence[Mapping[Port, float]]) -> tuple[float, ...]:
+def steps_s(own_s: Sequence[float], busy_s: Sequence[Mapping[LinkId, float]]) -> tuple[float, ...]:
     """Seconds of a step by worker: its own pace, or that of the slowest of the full links that it uses.
 
     It is exact where one link is full of equal workers, too short by up to a fifth where their speeds differ, and too

@@ -12,9 +12,9 @@ from services.runtime.control import Control, Held, Round, Ruling
 from services.runtime.transport import Message, Stage, Tag
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, first
-from services.strategies import Outcome, Peer, ServedStrategy, Switching
-from services.strategies.hand_over import HandOverLimit, digests, give, take
-from services.strategies.switching import loader
+from services.strategies import StepResult, WorkerAlgorithm
+from services.strategies.switching.hand_over import HandOverLimit, digests, give, take
+from services.strategies.switching.switch import Switch, shard_sender
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class HandOver:
     """From one strategy to the next, between two steps of a worker."""
 
     node: str
-    strategy: Switching
-    before: Peer
-    after: Peer
+    switch: Switch
+    before: WorkerAlgorithm
+    after: WorkerAlgorithm
     shares: Weights  # of a batch after the switch, by rank
     control: Control
     limit: HandOverLimit
 
-    async def run(self, step: int, outcome: Outcome, samples: int) -> tuple[Ruling, Outcome]:
+    async def run(self, step: int, outcome: StepResult, samples: int) -> tuple[Ruling, StepResult]:
         """How it ended, and what to go on with: after an abort what was given, else what the next strategy begins with.
 
         Args:
@@ -46,9 +46,10 @@ class HandOver:
             samples: in the parameters, as far as this worker knows.
         """
         model = self._model(step, outcome)
-        if isinstance(self.strategy.first, ServedStrategy):
-            for server in self.before.servers:
-                await self.before.transport.send(server, Message(Tag(step, Stage.HAND_OVER)))
+        if self.switch.first.server_algorithm():
+            context = self.before.context
+            for owner in context.shard_owners:
+                await context.transport.send(owner, Message(Tag(step, Stage.HAND_OVER)))
         ends = self.limit.ends
         stopped = replace(self._held("stopped", model), step=step, version=step, samples=samples)
         ruling = await self.control.hand_over(stopped)
@@ -56,11 +57,11 @@ class HandOver:
             ruling, model = await self._load(step, ruling, model, ends)
         return ruling, outcome if ruling.verb == "abort" else self._begin(ruling, model)
 
-    def _model(self, step: int, outcome: Outcome) -> Model:
+    def _model(self, step: int, outcome: StepResult) -> Model:
         """What this worker holds; the state before the first update is the same wherever it is."""
-        device, kept = self.before.device, self.strategy.first.replicated(outcome.state)
+        device, kept = self.before.context.device, self.before.optimiser_state(outcome.state)
         if kept is None and step == 0:
-            kept = self.after.optimiser.init(outcome.params)
+            kept = self.after.context.optimiser.init(outcome.params)
         if kept is not None:
             kept = Kept(kept.count, tuple(device.to_host(slot) for slot in kept.slots))
         return Model(device.to_host(outcome.params), kept)
@@ -69,12 +70,12 @@ class HandOver:
         """What this worker holds. Before servers have given theirs, parameters of its own are nobody else's."""
         ranges, kept = self._ranges(model), model.kept
         state = () if kept is None else digests(ranges, kept.slots, kept.count)
-        own = told == "stopped" and not self.strategy.first.synchronous
+        own = told == "stopped" and not self.switch.first.traits().is_synchronous
         params = () if own else digests(ranges, [model.params])
         return Held(self.node, told, updates=kept.count if kept else 0, params=params, state=state)
 
     def _ranges(self, model: Model) -> tuple[Range, ...]:
-        return tuple(self.before.shards) or (Range(0, model.params.size),)
+        return tuple(self.before.context.shards) or (Range(0, model.params.size),)
 
     async def _load(self, step: int, ruling: Ruling, model: Model, ends: float) -> tuple[Ruling, Model]:
         failed: Held | None = None
@@ -87,36 +88,38 @@ class HandOver:
 
     async def _exchange(self, step: int, ruling: Ruling, model: Model) -> Model:
         """Give servers the ranges that are this rank's to give, or take from all of them."""
-        if self.strategy.moves.to == "servers":
+        if self.switch.transfer.receivers == "servers":
             await self._give(step, model)
             return model
         return await self._take(step, ruling, model)
 
     async def _give(self, step: int, model: Model) -> None:
-        vectors = [model.params, *(model.kept.slots if model.kept and self.strategy.moves.slots else ())]
+        context = self.before.context
+        vectors = [model.params, *(model.kept.slots if model.kept and self.switch.transfer.slots else ())]
         async with asyncio.TaskGroup() as group:
-            for shard, (server, kept) in enumerate(zip(self.before.servers, self.before.shards, strict=True)):
-                if loader(shard, self.before.servers, self.before.workers) == self.node:
+            for shard, (server, kept) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
+                if shard_sender(shard, context.shard_owners, context.workers) == self.node:
                     own = [kept.of(vector) for vector in vectors]
-                    group.create_task(give(self.before.transport, server, step, own))
+                    group.create_task(give(context.transport, server, step, own))
 
     async def _take(self, step: int, ruling: Ruling, model: Model) -> Model:
-        moves, size = self.strategy.moves, model.params.size
-        count = len(self.after.optimiser.init(model.params).slots) if moves.slots else 0
+        context, moves, size = self.before.context, self.switch.transfer, model.params.size
+        count = len(self.after.context.optimiser.init(model.params).slots) if moves.slots else 0
         params = np.empty_like(model.params) if moves.params else model.params
         slots = [np.empty(size, model.params.dtype) for _ in range(count)]
         into = [*([params] if moves.params else ()), *slots]
         async with asyncio.TaskGroup() as group:
-            for server, kept in zip(self.before.servers, self.before.shards, strict=True):
+            for server, kept in zip(context.shard_owners, context.shards, strict=True):
                 own = [kept.of(vector) for vector in into]
-                group.create_task(take(self.before.transport, server, step, own))
+                group.create_task(take(context.transport, server, step, own))
         return Model(params, Kept(ruling.updates, tuple(slots)) if moves.slots else model.kept)
 
-    def _begin(self, ruling: Ruling, model: Model) -> Outcome:
+    def _begin(self, ruling: Ruling, model: Model) -> StepResult:
         """What the strategy after begins with."""
-        device = self.after.device
-        kept = self.strategy.kept(self.after.optimiser, model.params, model.kept or Kept(ruling.updates, ()))
+        context = self.after.context
+        device = context.device
+        kept = self.switch.optimiser_state(context.optimiser, model.params, model.kept or Kept(ruling.updates, ()))
         kept = Kept(kept.count, tuple(device.to_device(slot) for slot in kept.slots))
         params = device.to_device(model.params)
-        state = self.strategy.second.resume(self.after, params, ruling.version, kept)
-        return Outcome(params, state, samples=ruling.samples, underway=0)  # everybody has stopped
+        state = self.after.resume(params, ruling.version, kept)
+        return StepResult(params, state, samples=ruling.samples, pending_samples=0)  # everybody has stopped

@@ -9,13 +9,13 @@ from math import ceil
 
 from services.learning.data_order import Weights
 from services.learning.datasets import Data
-from services.plan.plan import NodePlan, Plan
+from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import Control, Epoch, Verdict
 from services.runtime.pacing import Computed, Pace, is_missed
-from services.runtime.run_log import Batch, Phases, RunLog
+from services.runtime.run_log import Batch, RunLog, StepTimes
 from services.schema.arrays import HostArray, Vector
-from services.strategies import Gradient, Outcome, Peer, Strategy
+from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import State
 from services.worker.hand_over import HandOver
 
@@ -68,10 +68,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Phase:
-    """The strategy that trains at the moment; most runs have one from their beginning to their end."""
+    """The training phase of a worker; most runs have one from their start to their end."""
 
-    strategy: Strategy
-    peer: Peer
+    algorithm: WorkerAlgorithm
+    is_synchronous: bool  # whether all replicas hold the same bits after every step
     shares: Weights  # of a batch, by rank
     first: int = 0  # step
     samples: int = 0  # in the parameters before it
@@ -79,7 +79,7 @@ class Phase:
     @property
     def computes(self) -> bool:
         """Whether this worker has anything to do in it."""
-        return self.shares[self.peer.rank] > 0
+        return self.shares[self.algorithm.context.rank] > 0
 
 
 @dataclass
@@ -104,9 +104,9 @@ class Worker:
         Libraries load their kernels and threads start when they are first used, and a paced worker learns how long its
         mathematics takes: a first step without that misses its deadline.
         """
-        task, device = self.data.task, self.peer.device
+        task, device = self.data.task, self.context.device
         params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.order.share(0, self.peer.rank, self.phase.shares)
+        share = self.plan.order.share(0, self.context.rank, self.phase.shares)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UPS):
             await self.pace.learn(lambda: self._mathematics(params, x, y))
@@ -114,8 +114,8 @@ class Worker:
     async def train(self) -> None:
         """From the first parameters to the end of the run."""
         host = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)
-        outcome = Outcome(self.peer.device.to_device(host), None)
-        outcome = Outcome(outcome.params, self.strategy.init(self.peer, outcome.params))
+        params = self.context.device.to_device(host)
+        outcome = StepResult(params, self.algorithm.init(params))
         steps = Batch(self.log, "node_steps", STEP_COLUMNS)
         stopped = asyncio.create_task(self._stopped())
         summoned = asyncio.create_task(self._summoned())
@@ -123,12 +123,12 @@ class Worker:
         while True:
             if self._comes_to_switch(step, outcome) or (summoned.done() and summoned.result()):
                 step, outcome = await self._hand_over(step, outcome)
-            if not self._goes_on(step, outcome) or (stopped.done() and not self.strategy.synchronous):
+            if not self._goes_on(step, outcome) or (stopped.done() and not self.phase.is_synchronous):
                 break
             outcome = await self._step(step, outcome.params, outcome.state, steps)
             step += 1
             if step % self.plan.steps_per_epoch == 0 or (
-                self.strategy.synchronous and not self._goes_on(step, outcome)
+                self.phase.is_synchronous and not self._goes_on(step, outcome)
             ):
                 verdict = await self._end_epoch(step, outcome)
                 if verdict.reason:
@@ -142,23 +142,23 @@ class Worker:
             with suppress(asyncio.CancelledError):
                 await waiting
 
-    async def _leave(self, step: int, outcome: Outcome) -> None:
+    async def _leave(self, step: int, outcome: StepResult) -> None:
         """Take leave of those who wait for its steps."""
         if self.phase.computes:
-            await self.strategy.finish(self.peer, step, outcome, Phases(self.clock))
-            await self.strategy.leave(self.peer, step)
+            await self.algorithm.finish(step, outcome, StepTimes(self.clock))
+            await self.algorithm.leave(step)
 
     @property
-    def strategy(self) -> Strategy:
-        """The one that trains at the moment."""
-        return self.phase.strategy
+    def algorithm(self) -> WorkerAlgorithm:
+        """The worker algorithm of the current phase."""
+        return self.phase.algorithm
 
     @property
-    def peer(self) -> Peer:
-        """What it may use of this worker."""
-        return self.phase.peer
+    def context(self) -> WorkerContext:
+        """What the worker algorithm uses of this worker."""
+        return self.phase.algorithm.context
 
-    def _goes_on(self, step: int, outcome: Outcome) -> bool:
+    def _goes_on(self, step: int, outcome: StepResult) -> bool:
         """Whether the budget has a step left for this worker.
 
         Who only serves from a switch on has none. In lockstep everybody does as many. Otherwise fast workers do more:
@@ -168,7 +168,7 @@ class Worker:
         budget = self.plan.epochs * self.plan.train_samples
         if not self.phase.computes:
             return False
-        if self.strategy.synchronous:
+        if self.phase.is_synchronous:
             return self._samples(step) < budget
         return not step or outcome.samples + self._underway(step, outcome) < budget
 
@@ -177,47 +177,47 @@ class Worker:
         order = self.plan.order
         return self.phase.samples + order.before(step) - order.before(self.phase.first)
 
-    def _underway(self, step: int, outcome: Outcome) -> int:
+    def _underway(self, step: int, outcome: StepResult) -> int:
         """Samples that the others are computing meanwhile."""
-        if outcome.underway is not None:
-            return outcome.underway
+        if outcome.pending_samples is not None:
+            return outcome.pending_samples
         order = self.plan.order
-        own = len(order.share(step - 1, self.peer.rank, self.phase.shares))
+        own = len(order.share(step - 1, self.context.rank, self.phase.shares))
         return len(order.indices(step - 1)) - own
 
     async def _stopped(self) -> None:
         """Returns when the run is decided, for workers that don't wait for each other; never in lockstep."""
-        parts = self.switch.strategy.parts if self.switch else (self.strategy,)
-        if all(part.synchronous for part in parts):
+        if all(phase.traits().is_synchronous for phase in self.plan.strategy.phases()):
             await asyncio.Event().wait()
         await self.control.await_stop()
 
     async def _summoned(self) -> bool:
         """Returns when a switch is decided that workers are not told of after an epoch: they are not in lockstep."""
-        if self.switch is None or self.strategy.synchronous:
+        if self.switch is None or self.phase.is_synchronous:
             await asyncio.Event().wait()
         return await self.control.await_hand_over()
 
-    def _comes_to_switch(self, step: int, outcome: Outcome) -> bool:
+    def _comes_to_switch(self, step: int, outcome: StepResult) -> bool:
         """Whether a planned switch is due: at its step in lockstep, otherwise at its share of the budget's samples."""
         planned = self.plan.after.step if self.plan.after and self.switch else None
-        if planned is None or not step or self.strategy.synchronous:
+        if planned is None or not step or self.phase.is_synchronous:
             return planned == step
         return outcome.samples + self._underway(step, outcome) >= self.plan.order.before(planned)
 
-    async def _hand_over(self, step: int, outcome: Outcome) -> tuple[int, Outcome]:
+    async def _hand_over(self, step: int, outcome: StepResult) -> tuple[int, StepResult]:
         """Let the next strategy take over, or stay with this one when that fails; the next step, and what it has."""
         if self.switch is None:
             return step, outcome
-        traffic, started = self.peer.transport.traffic, self.clock.now()
+        traffic, started = self.context.transport.traffic, self.clock.now()
         sent = traffic.payload_bytes, traffic.messages
         switch, self.switch = self.switch, None
-        known = self._samples(step) if self.strategy.synchronous else outcome.samples
+        known = self._samples(step) if self.phase.is_synchronous else outcome.samples
         ruling, outcome = await switch.run(step, outcome, known)
         if ruling.verb == "commit":
             step = ruling.step
-            self.phase = Phase(switch.strategy.second, switch.after, switch.shares, step, ruling.samples)
-            self.log.point("node_hash", _sha256(self.peer.device.to_host(outcome.params)), step=step)
+            is_synchronous = switch.switch.second.traits().is_synchronous
+            self.phase = Phase(switch.after, is_synchronous, switch.shares, step, ruling.samples)
+            self.log.point("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step)
         told = {
             "verb": ruling.verb,
             "seconds": round(self.clock.now() - started, 6),
@@ -227,18 +227,18 @@ class Worker:
         self.log.point("node_switch", told, step=step)
         return step, outcome
 
-    async def _step(self, step: int, params: Vector, state: State, steps: Batch) -> Outcome:
+    async def _step(self, step: int, params: Vector, state: State, steps: Batch) -> StepResult:
         """One step, timed by phase and logged."""
         await self.step_begins(step)
-        traffic = self.peer.transport.traffic
+        traffic = self.context.transport.traffic
         sent = traffic.payload_bytes, traffic.messages
         started_ms, started = self.clock.epoch_ms(), self.clock.now()
-        phases = Phases(self.clock)
-        loss, gradient, computed = await self._gradient(step, params, phases)
-        outcome = await self.strategy.step(self.peer, step, params, gradient, state, phases)
+        times = StepTimes(self.clock)
+        loss, gradient, computed = await self._gradient(step, params, times)
+        outcome = await self.algorithm.step(step, params, gradient, state, times)
         self.tally.lost(loss, gradient.samples)
         self.tally.steps += 1
-        spent, step_s = phases.seconds, self.clock.now() - started
+        spent, step_s = times.seconds, self.clock.now() - started
         if computed.late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
             self.tally.met(missed=is_missed(self.clock, computed.late_s, spent["compute"], step_s))
         steps.add(
@@ -259,32 +259,32 @@ class Worker:
             )
         )
         if self.plan.hash_every_step:
-            self.log.point("node_hash", _sha256(self.peer.device.to_host(outcome.params)), step=step + 1)
+            self.log.point("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step + 1)
         return outcome
 
     async def _gradient(
-        self, step: int, params: Vector, phases: Phases
+        self, step: int, params: Vector, times: StepTimes
     ) -> tuple[float, Gradient, Computed[tuple[float, Vector]]]:
         """Mean loss and gradient of this worker's share of the batch, and when they came."""
-        with phases.span("data"):
-            share = self.plan.order.share(step, self.peer.rank, self.phase.shares)
-            x = self.peer.device.to_device(self.data.train_x[share])
-            y = self.peer.device.to_device(self.data.train_y[share])
-        with phases.span("compute"):
+        with times.span("data"):
+            share = self.plan.order.share(step, self.context.rank, self.phase.shares)
+            x = self.context.device.to_device(self.data.train_x[share])
+            y = self.context.device.to_device(self.data.train_y[share])
+        with times.span("compute"):
             computed = await self.pace.compute(step, len(share), lambda: self._mathematics(params, x, y))
         loss, mean = computed.result
         return loss, Gradient(mean, len(share)), computed
 
     def _mathematics(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
         result = self.plan.model.loss_and_grad(self.data.task, params, x, y)
-        self.peer.device.synchronize()
+        self.context.device.synchronize()
         return result
 
-    async def _end_epoch(self, steps: int, outcome: Outcome) -> Verdict:
+    async def _end_epoch(self, steps: int, outcome: StepResult) -> Verdict:
         """Tell the coordinator; what to do now."""
-        host = self.peer.device.to_host(outcome.params if outcome.judged is None else outcome.judged)
+        host = self.context.device.to_host(outcome.params if outcome.eval_params is None else outcome.eval_params)
         digest = _sha256(host)
-        if self.strategy.synchronous:
+        if self.phase.is_synchronous:
             self.log.point("node_hash", digest, step=steps)
         tally, self.tally = self.tally, self.tally.next_epoch()
         return await self.control.end_epoch(

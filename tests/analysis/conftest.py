@@ -14,7 +14,7 @@ from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_run, read_trial
 from services.cluster.addresses import Nowhere
 from services.node.simulate import simulate_into
-from services.plan.plan import make_plan
+from services.plan import make_plan
 from services.scenario.scenario import Scenario
 
 STEP = {

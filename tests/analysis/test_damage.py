@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from analysis.reading.damage import Damage, damage_of_run, understood
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import TrialTable
-from analysis.report.report import report
+from analysis.report import report
 from analysis.report.wording import number
 from analysis.results.examine import examine_run
 from ensayo.cli import app
@@ -346,7 +346,7 @@ def test_what_a_reader_does_not_understand_is_told_with_its_place(run: RunFolder
     found = understood(run.trials[0], lambda _: number("no number"))  # type: ignore[arg-type]
 
     assert isinstance(found, Damage)
-    assert re.search(r"TypeError at analysis/wording\.py:\d+: ", found.what)
+    assert re.search(r"TypeError at analysis/report/wording\.py:\d+: ", found.what)
 
 
 def test_a_mistake_of_ours_is_no_damage(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from analysis.figures.base import Run
 from analysis.figures.timeline import timeline
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
-from analysis.report.report import report
+from analysis.report import report
 from analysis.results.summary import judge, summarise
 
 MakeRun = Callable[..., RunFolder]

@@ -28,8 +28,8 @@ from analysis.metrics.speedup import Point
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, read_run
+from analysis.report import report
 from analysis.report.headline import headline
-from analysis.report.report import report
 from analysis.report.wording import number
 from analysis.results.summary import judge, summarise
 

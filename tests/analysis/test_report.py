@@ -17,7 +17,7 @@ from analysis.mlperf import RULES
 from analysis.reading import mllog
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
-from analysis.report.report import headline, report
+from analysis.report import headline, report
 from analysis.results import summary
 from services.schema.errors import UserError
 

@@ -8,7 +8,7 @@ from typing import Any
 from compose.engines import choose
 from compose.runs.run import Source, run
 from compose.scenario_files.load import find, load
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.scenario.scenario import Scenario
 
 

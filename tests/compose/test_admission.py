@@ -17,7 +17,7 @@ from ensayo import cli
 from services.cluster.addresses import Nowhere
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from compose.calibration.capacity import ASSUMED, Capacity, Fingerprint
-from compose.host.host_facts import doctor
+from compose.host import doctor
 from compose.host.kernel_features import FEATURES
 from compose.shaping.mechanisms import TRIALS
 

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from compose.engines.base import Throttling
-from compose.engines.containers.containers import throttling as throttled
+from compose.engines.containers import throttling
+from compose.host import host_facts as host
 from compose.host.host_facts import CpuTimes
-from compose.host.host_facts import host_facts as host
 from compose.host.host_metrics import Canary, Evidence
 
 
@@ -56,4 +56,4 @@ def test_busy_and_stolen_shares_are_of_all_cores() -> None:
 )
 def test_both_versions_of_control_groups_are_read(text: str) -> None:
     """They count the same in other units."""
-    assert throttled.parse(text) == Throttling(periods=100, throttled_periods=7, throttled_s=1.5)
+    assert throttling.parse(text) == Throttling(periods=100, throttled_periods=7, throttled_s=1.5)

@@ -17,7 +17,7 @@ from compose.runs.run import Run, Source, run
 from compose.runs.supervisor import Nodes, Supervisor, Tail, TrialFailed
 from compose.scenario_files.load import find, load
 from services.cluster.addresses import Addressing, Nowhere
-from services.plan.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan
 from services.runtime.run_log import TOKEN
 from services.scenario.scenario import EngineName, Scenario
 from services.schema.errors import HostError

@@ -9,7 +9,7 @@ from compose.engines.containers.engine import Subnets
 from compose.shaping.link_state import members
 from compose.shaping.probes import HOST_BPS, Flood, message_of, plan_floods, round_trips, rounds
 from services.cluster.network import RoundTrip
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
 LINKED = {"uplink": "100mbit", "downlink": "100mbit"}

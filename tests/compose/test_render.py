@@ -15,7 +15,7 @@ from compose.engines.containers.compose_file import Host, project, render
 from compose.engines.containers.engine import Subnets
 from compose.scenario_files.load import load, shipped
 from services.cluster.network import Network, Pipe
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
 ADDRESSES = Subnets(data="10.64.0", control="10.64.1")

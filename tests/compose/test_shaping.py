@@ -15,7 +15,7 @@ from compose.shaping.link_state import members, state_of
 from compose.shaping.mechanisms import Rungs, choose
 from compose.shaping.node_link import NodeLink
 from services.cluster.network import Path
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 from services.schema.errors import HostError
 

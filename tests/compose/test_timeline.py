@@ -16,7 +16,7 @@ from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import members
 from compose.shaping.mechanisms import Rungs
 from compose.shaping.node_link import NodeLink
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
 

@@ -21,7 +21,7 @@ from compose.engines.containers.helper_containers import HELPER
 from compose.runs.certificates import issue
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, labels, secrets_prefix
 from compose.scenario_files.load import load
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.runtime import identity
 from services.runtime.identity import AUTHORITY, Identity
 from services.runtime.run_log import TOKEN

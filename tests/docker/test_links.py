@@ -26,7 +26,7 @@ from compose.runs.supervisor import TrialFailed
 from compose.scenario_files.load import load
 from compose.shaping.tc_output import ceilings
 from services.cluster.fluid_link import PAYLOAD_SHARE
-from services.plan.plan import COORDINATOR, Plan, make_plan
+from services.plan import COORDINATOR, Plan, make_plan
 
 pytestmark = pytest.mark.docker
 

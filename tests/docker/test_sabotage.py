@@ -23,7 +23,7 @@ from compose.runs.labels import NODE_LABEL, RUN_LABEL
 from compose.scenario_files.load import load
 from compose.shaping.htb_tree import class_of
 from compose.shaping.shared_link import address
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 
 pytestmark = pytest.mark.docker
 

@@ -18,7 +18,7 @@ from compose.engines.local import RUN_VARIABLE, LocalEngine
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.certificates import issue
 from compose.runs.supervisor import REPORTED
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.runtime.run_log import TOKEN
 from services.scenario.scenario import Scenario
 from services.transport.planes import PLANES

@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 import pytest
 import yaml
 from replay.trial import replay_trial
+from strategy_contexts import fits
 
 from analysis.reading.run_folder import TrialFolder
-from services.plan.plan import COORDINATOR
+from services.plan import COORDINATOR
 from services.schema.component import Component
 from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
-from services.strategies.switch_rules import At, Plateau
+from services.strategies.switching.rules import At, Plateau
 
 RunTrial: TypeAlias = Callable[..., Any]
 
@@ -114,7 +115,7 @@ def test_nobody_is_left_out_of_the_trials(family: str) -> None:
     shown = {kind for strategy in MEMBERS for kind in inside(strategy)}
 
     assert {each.kind for each in examples(family)} <= shown
-    assert all(strategy.refusal(workers(strategy)) is None for strategy in MEMBERS)
+    assert all(fits(strategy, workers(strategy)) for strategy in MEMBERS)
 
 
 @pytest.mark.parametrize("key", [key for key in FAMILIES if key != "placement"])
@@ -200,7 +201,7 @@ def in_steps(part: Any, node: str, steps: dict[str, int]) -> float:
 
 def workers(strategy: Strategy) -> int:
     """One where there may be no more."""
-    return 1 if strategy.refusal(WORKERS) else WORKERS
+    return WORKERS if fits(strategy, WORKERS) else 1
 
 
 def document(strategy: Strategy) -> dict[str, Any]:

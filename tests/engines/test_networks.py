@@ -9,7 +9,7 @@ import pytest
 
 from compose.engines.local import LocalEngine
 from compose.engines.simulated import SimulatedEngine
-from services.plan.plan import make_plan
+from services.plan import make_plan
 from services.scenario.scenario import Scenario
 
 RunTrial: TypeAlias = Callable[..., Any]

@@ -7,7 +7,7 @@ import pytest
 from ensayo.run_progress import Course
 from ensayo.terminal_text import duration, size, title
 from services.cluster.addresses import Nowhere
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
 SCENARIO = Scenario.decode(

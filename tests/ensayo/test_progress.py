@@ -8,7 +8,7 @@ from rich.console import Console
 from compose.scenario_files.load import find, load
 from ensayo.progress_display import Bars, Display, Lines, Silent
 from services.cluster.addresses import Nowhere
-from services.plan.plan import make_plan
+from services.plan import make_plan
 
 
 def shown(kind: type[Display]) -> str:

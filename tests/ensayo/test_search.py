@@ -61,7 +61,7 @@ def test_a_run_that_diverged_is_never_good_enough(quality: float) -> None:
     ("strategy", "why"),
     [
         ({"kind": "all_reduce"}, "has 0: none"),
-        ({"kind": "strategy_switch"}, "write when: {kind: at, fraction: 0.5} there"),
+        ({"kind": "strategy_switch"}, "write for example strategies.it.when: {kind: at, fraction: 0.5}"),
     ],
 )
 def test_a_scenario_without_a_fraction_is_refused(strategy: dict[str, str], why: str) -> None:

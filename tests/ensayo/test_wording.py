@@ -3,7 +3,7 @@
 from compose.scenario_files.load import find, load
 from ensayo.terminal_text import choices, labels
 from services.cluster.addresses import Nowhere
-from services.plan.plan import make_plan
+from services.plan import make_plan
 
 
 def test_swept_keys_are_named_by_their_last_word() -> None:

@@ -45,7 +45,7 @@ from services.runtime.transport import Message, Traffic
 from services.schema.arrays import HostArray
 from services.schema.units import Bytes, Rate
 from services.strategies.all_reduce import AllReduce
-from services.strategies.base import Cost
+from services.strategies.cost_model import CostModel
 from services.transport.mailbox import Mailbox
 from services.transport.virtual import NO_NETWORK, Fabric
 
@@ -555,7 +555,7 @@ def test_pieces_hide_of_delays_what_the_forms_say(
     rate, names = 1.25e8, [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
     links = dict.fromkeys(names, 1 / rate)
-    cost = Cost(
+    cost = CostModel(
         workers=tuple(names),
         entries=entries,
         dtype="float32",
@@ -572,7 +572,7 @@ def test_pieces_hide_of_delays_what_the_forms_say(
 
     predicted = AllReduce(collective=settled).predict(cost)
     assert taken_s == pytest.approx(predicted.exchange_s, rel=error)
-    hides = "less what pieces hide of α" in predicted.formula
+    hides = "less the part of α that pieces hide" in predicted.formula
     assert hides == (schedule.piece_bytes(4 * entries, piece_bytes, QUANTUM_BYTES) * schedule.parts < 4 * entries)
     assert (predicted.exchange_s < collective.seconds(ranks, 4 * entries, delay_s, 1 / rate)) == hides
 
@@ -619,7 +619,7 @@ def test_a_strategy_predicts_its_collectives_closed_form_on_equal_links(
     ranks = next(count for count in range(ranks, 33) if not uneven(collective, count))
     names = tuple(f"worker-{rank}" for rank in range(ranks))
     links = dict.fromkeys(names, beta_s)
-    cost = Cost(
+    cost = CostModel(
         workers=names,
         entries=entries,
         dtype="float32",

@@ -74,7 +74,7 @@ def test_colocated_shards_send_what_a_ring_sends(workers: int) -> None:
 
     assert sent.servers == ()
     assert set(sent.workers) == {2 * (workers - 1) * 40 * 4}
-    assert set(sent.answers) == {(workers - 1) * 40 * 4}
+    assert set(sent.replies) == {(workers - 1) * 40 * 4}
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from strategy_contexts import context, fits
 
 from services.cluster.addresses import Nowhere
 from services.learning.optimisers import Momentum
@@ -21,26 +22,25 @@ from services.node.simulate import simulate
 from services.parameter_server.placement import Colocated, Promoted, Spare
 from services.parameter_server.synchronisers import Asp, Backup, Bsp, Gba, Ssp
 from services.parameter_server.update_rules import Contribution, ElasticRule, pull
-from services.plan.plan import COORDINATOR, Plan, make_plan
+from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.run_log import TOKEN
 from services.scenario.scenario import Scenario
 from services.strategies import (
     AllReduce,
-    Alone,
     AnyStrategy,
     Easgd,
     LocalSgd,
     ParameterServer,
+    SingleWorker,
     Strategy,
     StrategySwitch,
-    Switching,
     SyncSwitch,
 )
-from services.strategies.base import Cost
-from services.strategies.switch_rules import At
+from services.strategies.cost_model import CostModel
+from services.strategies.switching.rules import At
 
 EXAMPLES: list[Strategy] = [
-    Alone(),
+    SingleWorker(),
     AllReduce(),
     ParameterServer(),
     ParameterServer(servers=3, synchrony=Bsp()),
@@ -72,12 +72,13 @@ workers_and_entries = given(workers=st.integers(1, 17), entries=st.integers(1, 5
 
 def some(strategy: Strategy, workers: int) -> int:
     """So many workers, or one if the strategy takes no more."""
-    return 1 if strategy.refusal(workers) else workers
+    return workers if fits(strategy, workers) else 1
 
 
 def resting(strategy: Strategy) -> bool:
     """Whether servers stand by until a switch."""
-    return isinstance(strategy, Switching) and not strategy.first.server_count
+    phases = strategy.phases()
+    return phases.served is not phases.first
 
 
 def test_every_member_of_the_family_of_strategies_stands_in_the_table() -> None:
@@ -96,12 +97,14 @@ def test_a_strategy_is_read_from_what_it_writes(strategy: Strategy) -> None:
 @every_strategy
 def test_every_strategy_takes_one_worker(strategy: Strategy) -> None:
     """Speed-up begins there."""
-    assert strategy.refusal(1) is None
+    assert not list(strategy.conflicts(context(1)))
 
 
 def test_training_alone_is_for_one() -> None:
     """Two workers that never exchange anything train two models."""
-    assert "one worker" in (Alone().refusal(2) or "")
+    (conflict,) = SingleWorker().conflicts(context(2))
+
+    assert "one worker" in conflict.message
 
 
 @every_strategy
@@ -112,9 +115,12 @@ def test_what_is_sent_is_said_for_every_node_and_grows_with_the_number_format(
     """Counts are of payload: fp64 weighs twice as much as fp32, exactly."""
     workers = some(strategy, workers)
 
-    narrow, wide = (strategy.bytes_per_step(workers, entries, dtype) for dtype in ("float32", "float64"))
+    narrow, wide = (strategy.phases().first.bytes_per_step(workers, entries, dtype) for dtype in ("float32", "float64"))
 
-    assert (len(narrow.workers), len(narrow.servers)) == (workers, strategy.server_count)
+    assert (len(narrow.workers), len(narrow.servers)) == (
+        workers,
+        strategy.phases().server_count if not resting(strategy) else 0,
+    )
     assert wide.workers == tuple(2 * count for count in narrow.workers)
     assert wide.servers == tuple(2 * count for count in narrow.servers)
 
@@ -127,7 +133,7 @@ def test_a_step_sends_its_part_of_an_exchange_to_the_byte(
     """Many steps would add up what is rounded, and the trial would be said to have sent too little."""
     seldom, often = (kind(period=steps).bytes_per_step(workers, entries, "float32") for steps in (period, 1))
 
-    for name in ("workers", "servers", "answers"):
+    for name in ("workers", "servers", "replies"):
         in_a_round = [count * period for count in getattr(seldom, name)]
         assert in_a_round == pytest.approx(getattr(often, name), rel=1e-12)
 
@@ -138,13 +144,14 @@ def test_servers_answer_with_as_much_as_they_were_sent(strategy: Strategy, worke
     """Every gradient that is pushed is answered by parameters of the same size."""
     workers = some(strategy, workers)
 
-    sent = strategy.bytes_per_step(workers, entries, "float32")
+    phase = strategy.phases().first
+    sent, algorithm = phase.bytes_per_step(workers, entries, "float32"), phase.server_algorithm()
 
-    if strategy.server_count and not resting(strategy):
-        pushed = sum(sent.workers) - sum(sent.answers)
+    if algorithm and algorithm.server_count:
+        pushed = sum(sent.workers) - sum(sent.replies)
         inside = 4 * entries * workers - pushed  # what workers that serve send to themselves
-        assert sum(sent.servers) + sum(sent.answers) == pushed
-        assert inside == 0 or isinstance(strategy.placement, Spare)
+        assert sum(sent.servers) + sum(sent.replies) == pushed
+        assert inside == 0 or isinstance(algorithm.placement, Spare)
 
 
 @every_strategy
@@ -153,9 +160,9 @@ def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strateg
     """Whatever the formula."""
     workers = some(strategy, workers)
     names = tuple(f"worker-{rank}" for rank in range(workers))
-    servers = tuple(f"server-{rank}" for rank in range(strategy.server_count))
+    servers = tuple(f"server-{rank}" for rank in range(strategy.phases().server_count))
     links = dict.fromkeys((*names, *servers), 1e-7)
-    base = Cost(
+    base = CostModel(
         workers=names,
         servers=servers,
         entries=250_000,
@@ -166,14 +173,15 @@ def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strateg
         compute_s=0.1,
     )
 
-    before = strategy.predict(base)
+    phase = strategy.phases().first
+    before = phase.predict(base)
 
     assert before.exchange_s >= 0
     for field in ("alpha_s", "uplinks_s", "downlinks_s", "compute_s"):
         given = getattr(base, field)
         slow = given * slower if isinstance(given, float) else {name: each * slower for name, each in given.items()}
         changed = base.model_copy(update={field: slow})
-        assert strategy.predict(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
+        assert phase.predict(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
 
 
 @every_strategy
@@ -182,7 +190,7 @@ def test_an_optimiser_keeps_all_but_its_rate(strategy: Strategy, workers: int) -
     """A strategy may scale the rate by how much goes into one update; momentum is the user's."""
     given_one = Momentum(rate=0.1, momentum=0.7, nesterov=True)
 
-    used = strategy.optimiser(given_one, workers)
+    used = strategy.phases().first.optimiser(given_one, workers)
 
     assert used.model_copy(update={"rate": 0.1}) == given_one
     assert used.rate == pytest.approx(0.1) or used.rate == pytest.approx(0.1 / workers)
@@ -212,8 +220,9 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
 @every_strategy
 def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one_model(strategy: Strategy) -> None:
     """Virtual time has no processes, so a scale that no laptop has takes seconds; in lockstep the loss is one's."""
-    steps = 1 if strategy.synchronous and not isinstance(strategy, Switching) else 2  # in lockstep all are alike
-    done, one = Rehearsal.of(strategy, steps), Rehearsal.of(Alone(), steps)
+    phases = strategy.phases()
+    steps = 1 if phases.first.traits().is_synchronous and not phases.switch else 2  # in lockstep all are alike
+    done, one = Rehearsal.of(strategy, steps), Rehearsal.of(SingleWorker(), steps)
 
     plan, done_by = done.plan, {name: done.rows(name, "node_steps") for name in done.workers}
     lockstep = plan.synchronous and (plan.after is None or plan.after.synchronous)
@@ -222,7 +231,7 @@ def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one
     assert done.stop["reason"] == "budget used"
     assert budget <= used <= budget + (0 if lockstep else plan.batch)
     assert sum(row["samples"] for rows in done_by.values() for row in rows) == used
-    assert len(done.events(COORDINATOR, "switch_committed")) == isinstance(strategy, Switching)
+    assert len(done.events(COORDINATOR, "switch_committed")) == (phases.switch is not None)
     assert done.loss == pytest.approx(one.loss, rel=1e-9) or not lockstep
     if plan.after is None:
         stops = [event["value"] for name in plan.bytes_per_step for event in done.events(name, "node_stop")]
@@ -242,7 +251,7 @@ class Rehearsal:
     def of(cls, strategy: Strategy, steps: int) -> "Rehearsal":
         """A sample for each worker and step; half way it switches: a rule that looks at losses would need more."""
         half = {"when": At(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
-        chosen = strategy.model_copy(update=half if isinstance(strategy, Switching) else {})
+        chosen = strategy.model_copy(update=half if strategy.phases().switch else {})
         (trial,) = Scenario.decode(document(chosen, steps)).trials()
         done = cls(make_plan(trial, "many", "simulated", Nowhere()))
         simulate(done.plan, lambda node: done.lines[node].append)

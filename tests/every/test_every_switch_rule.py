@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from services.strategies.switch_rules import AnySwitchRule, At, Never, Past, Plateau, Point, SwitchRule
+from services.strategies.switching.rules import AnySwitchRule, At, Never, Past, Plateau, Point, SwitchRule
 
 EXAMPLES: list[SwitchRule] = [
     Plateau(),

@@ -21,7 +21,7 @@ from services.runtime.control import Epoch, Held
 from services.scenario.target import Target
 from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
-from services.strategies.switch_rules import Never
+from services.strategies.switching.rules import Never
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 SYNCHRONY = {
@@ -72,8 +72,10 @@ def new_switch(workers: int, before: str, after: str) -> Switchover:
     }
     strategy = StrategySwitch(before=parts[before], after=parts[after], when=Never())
     names = tuple(f"worker-{rank}" for rank in range(workers))
-    servers = strategy.holders(names, tuple(f"server-{shard}" for shard in range(strategy.server_count)))
-    return Switchover(strategy, names, servers)
+    phases = strategy.phases()
+    dedicated = tuple(f"server-{shard}" for shard in range(phases.server_count))
+    owners = phases.server_algorithm.shard_owners(names, dedicated) if phases.server_algorithm else ()
+    return Switchover(phases.switch, names, owners)
 
 
 def held(switch: Switchover, node: str, told: Any, step: int = 0, **fields: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from services.cluster.device_profiles import SPEEDS
 from services.cluster.port import PROFILES
 from services.cluster.spans import SPANS
 from services.collectives import AnyCollective, Auto
-from services.plan.plan import make_plan
+from services.plan import make_plan
 
 BASE = """
 name: documented

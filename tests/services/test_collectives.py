@@ -27,7 +27,7 @@ from services.collectives import (
 from services.collectives.double_tree import _tree
 from services.collectives.execution.executor import all_reduce
 from services.collectives.folding import core
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.runtime.transport import Message, Stage, Tag, Then, Traffic, Transport
 from services.scenario.scenario import Scenario
 from services.schema.errors import DeadlineExceeded, ProtocolError, Unreachable

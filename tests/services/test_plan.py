@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from services.cluster.addresses import Nowhere
 from services.collectives import Ring
 from services.parameter_server.synchronisers import Asp, Bsp
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
-from services.strategies import AllReduce, Alone, ParameterServer, Strategy
-from services.strategies.base import Cost
+from services.strategies import AllReduce, ParameterServer, PhaseStrategy, SingleWorker
+from services.strategies.cost_model import CostModel
 
 STRATEGIES: list[dict[str, Any]] = [
     {"kind": "none"},
@@ -115,13 +115,13 @@ def test_every_node_has_an_address_of_its_own(strategy: dict[str, Any]) -> None:
 SERVERS = tuple(f"server-{rank}" for rank in range(16))
 
 
-def cost(strategy: Strategy, workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> Cost:
+def cost(strategy: PhaseStrategy, workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> CostModel:
     """100 MB over 10 Gbit/s."""
     names = tuple(f"worker-{rank}" for rank in range(workers))
     links = dict.fromkeys((*names, *SERVERS), 8 / 10e9)
-    return Cost(
+    return CostModel(
         workers=names,
-        servers=SERVERS[: strategy.server_count],
+        servers=SERVERS[: strategy.phases().server_count],
         entries=25_000_000,
         dtype="float32",
         alpha_s=alpha_s,
@@ -146,11 +146,11 @@ def cost(strategy: Strategy, workers: int, alpha_s: float = 0.0, compute_s: floa
         (ParameterServer(servers=16), 4, 160.1),  # more servers than workers: the workers' own links remain
         (ParameterServer(synchrony=Asp()), 1, 160.1),
         (ParameterServer(synchrony=Asp()), 8, 640.0),  # saturated: the server passes on one gradient in 80 ms
-        (Alone(), 1, 0.0),
+        (SingleWorker(), 1, 0.0),
     ],
 )
 def test_the_closed_forms_give_the_seconds_computed_by_hand(
-    strategy: Strategy, workers: int, milliseconds: float
+    strategy: PhaseStrategy, workers: int, milliseconds: float
 ) -> None:
     """The table that every textbook has: 100 MB gradients between machines on 10 Gbit/s."""
     assert strategy.predict(cost(strategy, workers, alpha_s=50e-6)).step_s * 1e3 == pytest.approx(
@@ -158,11 +158,14 @@ def test_the_closed_forms_give_the_seconds_computed_by_hand(
     )
 
 
-@pytest.mark.parametrize("strategy", [AllReduce(), ParameterServer(servers=2), Alone()], ids=lambda given: given.kind)
-def test_computing_comes_on_top_of_exchanging(strategy: Strategy) -> None:
+@pytest.mark.parametrize(
+    "strategy", [AllReduce(), ParameterServer(servers=2), SingleWorker()], ids=lambda given: given.kind
+)
+def test_computing_comes_on_top_of_exchanging(strategy: PhaseStrategy) -> None:
     """Nothing overlaps: gradients are sent when all of them are there."""
     idle, busy = (
-        strategy.predict(cost(strategy, 1 if strategy == Alone() else 4, compute_s=seconds)) for seconds in (0.0, 0.5)
+        strategy.predict(cost(strategy, 1 if strategy == SingleWorker() else 4, compute_s=seconds))
+        for seconds in (0.0, 0.5)
     )
 
     assert busy.step_s == pytest.approx(idle.step_s + 0.5)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.strategies.base import Port
+from services.strategies.cost_model import LinkId as Port
 from services.strategies.saturation import steps_s, turn_s
 
 seconds = st.floats(1e-3, 10)

@@ -11,7 +11,7 @@ FIRST = (6, 12)
 ASK = """
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
-from services import scheduling
+from services.runtime import scheduling
 call, _ = scheduling._CALLS[scheduling.platform.machine()]
 long = scheduling._SCHED_ATTR.pack(scheduling._SCHED_ATTR.size, 0, 0, 0, 0, 3_000_000, 0, 0)
 ctypes.CDLL(None).syscall(call, 0, long, 0)

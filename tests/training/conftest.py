@@ -13,7 +13,7 @@ from replay import Arrivals, Course
 from services.cluster.addresses import Nowhere
 from services.coordinator.runtime import Desk
 from services.node.simulate import simulate
-from services.plan.plan import COORDINATOR, Plan, make_plan
+from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.control import Epoch, Final
 from services.runtime.run_log import TOKEN
 from services.scenario.scenario import Scenario
@@ -38,7 +38,7 @@ class Rehearsal:
     @property
     def params(self) -> HostArray:
         """The result: what asynchronous servers hold, else what worker 0 held last."""
-        if self.plan.holders and not self.plan.strategy.synchronous:
+        if self.plan.holders and not self.plan.synchronous:
             held = [self.finals[name] for name in self.plan.holders]
             return np.frombuffer(b"".join(held), self.plan.dtype)
         return self.carried[-1]

@@ -97,7 +97,7 @@ def test_samples_processed_equal_the_budget(
 
     (stop,) = done.events("coordinator", "run_stop")
     budget = done.plan.epochs * done.plan.train_samples
-    over = 0 if done.plan.strategy.synchronous else batch  # who computes when the rest is given out finishes its step
+    over = 0 if done.plan.synchronous else batch  # who computes when the rest is given out finishes its step
     assert budget <= stop["metadata"]["samples_count"] <= budget + over
     computed = sum(row["samples"] for rank in range(workers) for row in done.steps(rank))
     dropped = sum(row["samples"] for holder in done.plan.holders[:1] for row in done.rows(holder, "shard_drops"))
@@ -105,7 +105,7 @@ def test_samples_processed_equal_the_budget(
     losses = done.events("coordinator", "train_loss")
     passes = [event["metadata"]["epoch_num"] for event in losses]
     assert passes == [1, 2, 3][: len(passes)]
-    assert len(passes) >= (3 if done.plan.strategy.synchronous else 2)  # out of lockstep the last one may be cut short
+    assert len(passes) >= (3 if done.plan.synchronous else 2)  # out of lockstep the last one may be cut short
 
 
 @every_strategy

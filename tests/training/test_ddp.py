@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from services.learning.data_order import Order
-from services.plan.plan import DTYPES
+from services.plan.cost import DTYPES
 from services.scenario.workload import Workload
 from services.schema.arrays import HostArray
 
@@ -60,7 +60,7 @@ def test_lockstep_has_the_loss_curve_of_pytorch(
     done = rehearse(strategy, settings["workers"], seed=SEED, **workload(case).model_dump())
 
     assert recorded["settings"] == settings
-    assert done.plan.strategy.synchronous
+    assert done.plan.synchronous
     assert len(recorded["losses"]) == done.plan.steps == STEPS
     np.testing.assert_allclose(curve(done), recorded["losses"], rtol=0, atol=TOLERANCE[settings["precision"]])
 

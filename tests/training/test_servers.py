@@ -260,7 +260,7 @@ def test_updates_per_second_grow_with_workers_until_the_servers_links_are_full(
         times = versions(done.rows("server-0", "shard_updates"))
         begin, end = len(times) // 4, -len(times) // 4
         settled = times[begin:end]
-        return (len(settled) - 1) / (settled[-1] - settled[0]), done.plan.strategy.saturates_at(done.plan.cost)
+        return (len(settled) - 1) / (settled[-1] - settled[0]), done.plan.saturates_at
 
     alone, limit = rate(1)
     most, told = rate(round(2 * limit))
@@ -369,13 +369,13 @@ def test_updates_of_fewer_gradients_than_planned_use_as_much_less_of_the_rate(
 ) -> None:
     """At the end of a run workers leave: one gradient alone must not move as far as those of a whole update."""
     done = rehearse(strategy, 12, cluster=JITTER, optimiser={"kind": "sgd", "rate": 0.05}, batch=24)
-    planned = done.plan.strategy.gathers(12)
+    planned = done.plan.strategy.server_algorithm().gradients_per_update(12)
     made = Counter(row["version"] for row in done.rows(done.plan.holders[0], "shard_updates"))
     assert max(made.values()) == planned > min(made.values())
 
     moved = []
     for parts in (1, planned):  # all in one update, each in one of its own
-        rule = done.plan.strategy.update_rule(done.plan.optimiser, np.zeros(3), 12)
+        rule = done.plan.strategy.server_algorithm().make_update_rule(done.plan.optimiser, np.zeros(3), 12)
         for _ in range(parts):
             rule.update([Contribution(rank, 2, 0, np.ones(3)) for rank in range(planned // parts)])
         moved.append(rule.params)

@@ -131,7 +131,7 @@ def test_an_update_of_fewer_gradients_uses_its_part_of_the_rate(rehearse: Rehear
 
     def moved(rate: str, count: int) -> float:
         strategy = done.plan.strategy.model_copy(update={"rate": rate})
-        rule = strategy.update_rule(Sgd(rate=0.1), np.zeros(1), WORKERS)
+        rule = strategy.server_algorithm().make_update_rule(Sgd(rate=0.1), np.zeros(1), WORKERS)
         rule.update([one] * count)
         return float(rule.params[0])
 

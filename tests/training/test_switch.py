@@ -15,7 +15,7 @@ from services.cluster.fluid_link import goodput
 from services.coordinator.runtime import Desk
 from services.runtime.control import Held
 from services.schema.errors import ProtocolError
-from services.strategies.hand_over import take as really_take
+from services.strategies.switching.hand_over import take as really_take
 
 RING = {"kind": "all_reduce"}
 BSP = {"kind": "parameter_server", "servers": 2}
@@ -203,7 +203,7 @@ def test_all_nodes_hold_the_same_bits_at_the_hand_over(
     last = {(held.node, held.serves): held.params for held in told}  # what each said last
     for rank in range(3):
         assert list(last[f"worker-{rank}", False]) == truth
-    if done.plan.strategy.parts[1].kind == "parameter_server":
+    if done.plan.strategy.phases().switch.second.kind == "parameter_server":
         assert [last[name, True][0] for name in done.plan.holders] == truth
 
 
@@ -292,7 +292,7 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
     state = plan.optimiser.init(params)
     for step in range(plan.steps):
         if step == 5:
-            state = plan.strategy.kept(plan.optimiser, params, state)
+            state = plan.strategy.phases().switch.optimiser_state(plan.optimiser, params, state)
         share = plan.order.indices(step)
         _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
         params, state = plan.optimiser.step(params, gradient, state)
@@ -461,7 +461,7 @@ def test_who_gives_in_vain_gives_up_with_the_coordinator_and_goes_on(
     async def in_vain(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(f"services.{giver}.handover.give", in_vain)
+    monkeypatch.setattr(f"services.{giver}.hand_over.give", in_vain)
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW, timeouts={"step": "2s"})
 
     assert "within 2 s" in done.value("coordinator", "switch_aborted")["reason"]

@@ -7,7 +7,7 @@ import pytest
 from compose.scenario_files.load import find, load
 from services.cluster.addresses import Nowhere
 from services.node.simulate import simulate
-from services.plan.plan import Plan, make_plan
+from services.plan import Plan, make_plan
 from services.runtime.run_log import TOKEN
 
 

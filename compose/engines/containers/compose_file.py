@@ -7,7 +7,7 @@ from typing import Any
 
 from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, labels
 from compose.shaping import shared_link as switch
-from services.plan.plan import NodePlan, Plan
+from services.plan import NodePlan, Plan
 from services.runtime.identity import AUTHORITY, CERTIFICATE, KEY
 
 PLAN_PATH = "/run/ensayo/plan.json"

@@ -25,7 +25,7 @@ from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
 from compose.runs.supervisor import Nodes, TrialFailed
 from compose.shaping.mechanisms import Rungs
 from compose.shaping.shared_link import SWITCH
-from services.plan.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan
 from services.runtime.control import OPEN_GATE
 from services.runtime.run_log import TOKEN
 

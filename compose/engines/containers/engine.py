@@ -23,7 +23,7 @@ from compose.runs.labels import labels, secrets_prefix
 from compose.runs.supervisor import Supervisor, Tail
 from compose.shaping.mechanisms import TRIALS, Capability, Rungs, choose, needs_kernel
 from services.cluster.addresses import Address, Addressing, Place
-from services.plan.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan
 from services.scenario.scenario import EngineName
 from services.schema.component import Record
 from services.schema.errors import HostError

@@ -18,7 +18,7 @@ from compose.shaping import tc_output as reading
 from compose.shaping.link_state import LinkState, members
 from compose.shaping.mechanisms import Rungs
 from compose.shaping.node_link import NodeLink
-from services.plan.plan import NodePlan, Plan
+from services.plan import NodePlan, Plan
 
 STOPPED = "the trial is being stopped"
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from compose.engines.containers.link_enforcement import Enforcement
 from compose.shaping.link_state import LinkState, members, state_of
 from services.cluster.events import AnyHappening, Event
-from services.plan.plan import Plan
+from services.plan import Plan
 
 AHEAD_S = 0.3  # wall seconds between telling helpers and the moment
 APPLIED_S = 10.0  # wall seconds after which a change that nobody confirms has failed

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from services.plan.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan
 from services.runtime.control import Control, Epoch, Final, Held, Ruling, Verdict
 from services.runtime.identity import Identity
 from services.transport.grpc.channels import channel, ours

@@ -17,7 +17,7 @@ from services.runtime.identity import Identity
 from services.runtime.transport import Message, Stage, Tag
 from services.runtime.vector_messages import recv_rest, send_vector
 from services.schema.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
-from services.strategies.hand_over import HandOverLimit, give
+from services.strategies.switching.hand_over import HandOverLimit, give
 from services.transport.grpc.channels import channel, ours
 from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport
 from services.transport.planes import PLANES

@@ -15,10 +15,10 @@ from replay.base import Arrivals, Course, Model
 from services.collectives import Schedule
 from services.learning.datasets import Data
 from services.learning.optimisers import AnyOptimiser
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import UserError
-from services.strategies import AllReduce, Easgd, ParameterServer, Strategy, Switching
+from services.strategies import AllReduce, Easgd, ParameterServer, PhaseStrategy
 
 __all__ = ["Arrivals", "Course", "replay"]
 
@@ -31,28 +31,32 @@ def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArra
         ProtocolError: the logs contradict themselves.
     """
     strategy, data = plan.strategy, plan.dataset.load(plan.dtype)
-    if strategy.number_format.init(1) is not None:
-        raise UserError(f"{strategy.number_format.kind} remembers what it has sent, which replays do not follow")
+    phases = strategy.phases()
+    compressor, switch = phases.first.traits().compressor, phases.switch
+    if compressor.init(1) is not None:
+        raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
     params = plan.model.init(data.task, plan.seed, plan.dtype)
     first = Model(params, plan.optimiser.init(params))
     if isinstance(strategy, Easgd):
         return elastic.replay(plan, strategy, data, arrivals, course.ends, params)
-    if not isinstance(strategy, Switching) or plan.after is None:
-        return _part(plan, strategy, plan.optimiser, plan.schedule, data, arrivals, (0, max(course.ends)), first).params
+    if switch is None or plan.after is None:
+        return _part(
+            plan, phases.first, plan.optimiser, plan.schedule, data, arrivals, (0, max(course.ends)), first
+        ).params
     end = max(course.ends) if course.switched is None else course.switched
     told = [each.between(-inf, inf if course.switched is None else end) for each in arrivals]
-    reached = _part(plan, strategy.first, plan.optimiser, plan.schedule, data, told, (0, end), first)
+    reached = _part(plan, switch.first, plan.optimiser, plan.schedule, data, told, (0, end), first)
     if course.switched is None:
         return reached.params
     after, told = plan.after, [each.between(end, inf) for each in arrivals]
-    begins = reached._replace(state=strategy.kept(after.optimiser, reached.params, reached.state))
+    begins = reached._replace(state=switch.optimiser_state(after.optimiser, reached.params, reached.state))
     steps = (end, max(course.ends))
-    return _part(plan, strategy.second, after.optimiser, after.schedule, data, told, steps, begins).params
+    return _part(plan, switch.second, after.optimiser, after.schedule, data, told, steps, begins).params
 
 
 def _part(
     plan: Plan,
-    strategy: Strategy,
+    strategy: PhaseStrategy,
     optimiser: AnyOptimiser,
     schedule: Schedule,
     data: Data,

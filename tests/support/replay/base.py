@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from services.learning.data_order import Weights
 from services.learning.datasets import Data
 from services.learning.optimisers import State
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.schema.arrays import HostArray
 
 Row: TypeAlias = Mapping[str, Any]  # of `shard_updates` or `shard_drops`, by column

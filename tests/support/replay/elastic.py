@@ -13,7 +13,7 @@ from services.learning.datasets import Data
 from services.learning.layout import Range
 from services.learning.optimisers import State
 from services.parameter_server.update_rules import Contribution, ElasticRule, pull
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError
 from services.strategies import Easgd
@@ -67,7 +67,10 @@ class _Replay:
         params: HostArray,
     ) -> "_Replay":
         workers = [_Worker(params, plan.optimiser.init(params), end) for end in ends]
-        rules = [strategy.update_rule(plan.optimiser, held.of(params), plan.workers) for held in plan.shards]
+        rules = [
+            strategy.server_algorithm().make_update_rule(plan.optimiser, held.of(params), plan.workers)
+            for held in plan.shards
+        ]
         replayed = cls(plan, strategy, data, workers, rules, [by_version(told.updates) for told in arrivals])
         for rank in range(plan.workers):
             replayed._trains(rank)
@@ -112,7 +115,7 @@ class _Replay:
         """All shards have answered: the worker moves, too, and goes on."""
         worker = self.workers[rank]
         centre = np.concatenate([worker.centre[shard] for shard in range(len(self.rules))])
-        worker.params = worker.params - pull(self.strategy.alpha(self.plan.workers), worker.params, centre)
+        worker.params = worker.params - pull(self.rules[0].moving_rate, worker.params, centre)
         worker.centre = {}
         worker.meetings += 1
         self._trains(rank)

@@ -13,7 +13,7 @@ from services.learning.datasets import Data
 from services.learning.layout import Range
 from services.learning.optimisers import AnyOptimiser, State
 from services.parameter_server.update_rules import Contribution, GradientRule
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError
 from services.strategies import ParameterServer
@@ -126,7 +126,7 @@ class _Replay:
     def _compute(self, push: Name) -> _Computed:
         worker, step = push
         read = tuple(shard.versions[shard.reads.pop(push)] for shard in self.shards)
-        computing = self.strategy.computing(self.plan.workers)
+        computing = self.strategy.server_algorithm().computing_workers(self.plan.workers)
         shares = (1,) * computing + (0,) * (self.plan.workers - computing)
         mean, _ = gradient(self.plan, self.data, np.concatenate(read), worker, step, shares)
         return _Computed(mean, read)
@@ -144,6 +144,6 @@ class _Replay:
 
 def _rule(plan: Plan, strategy: ParameterServer, optimiser: AnyOptimiser, held: Range, begins: Model) -> GradientRule:
     """A server's rule, with its range of what the part begins with."""
-    rule = strategy.update_rule(optimiser, held.of(begins.params), plan.workers)
+    rule = strategy.server_algorithm().make_update_rule(optimiser, held.of(begins.params), plan.workers)
     rule.state = State(begins.state.count, tuple(held.of(slot) for slot in begins.state.slots))
     return rule

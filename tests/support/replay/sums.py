@@ -9,7 +9,7 @@ from services.collectives import Schedule
 from services.collectives.execution.executor import all_reduce
 from services.learning.datasets import Data
 from services.learning.optimisers import AnyOptimiser
-from services.plan.plan import Plan
+from services.plan import Plan
 from services.runtime.clock import VirtualLoop
 from services.schema.arrays import HostArray
 from services.strategies import AllReduce

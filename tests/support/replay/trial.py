@@ -10,7 +10,7 @@ from analysis.reading.batches import read_batches
 from analysis.reading.run_folder import TrialFolder
 from replay import Arrivals, Course, replay
 from replay.base import Row
-from services.plan.plan import COORDINATOR, Plan
+from services.plan import COORDINATOR, Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError
 
