@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from compose.engines import Choice, named
-from compose.engines.local import ENVIRONMENT
+from compose.engines import EngineChoice, create_engine
+from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.run import Source, run
 from compose.runs.supervisor import Tail
 from services.plan import Plan
@@ -59,7 +59,7 @@ class Stopwatch:
     to_removed_s: list[float] = field(default_factory=list)
     _stopped: float = 0.0
 
-    def preparing(self, what: str) -> None:
+    def preparation_started(self, what: str) -> None:
         """Nothing to note."""
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
@@ -68,7 +68,7 @@ class Stopwatch:
     def trial_started(self, plan: Plan, number: int, count: int) -> None:
         """Nothing to note."""
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - trials don't differ here
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - trials don't differ here
         """Training starts, or is over."""
         if event["key"] == "run_start" and not self.to_first_step_s:
             self.to_first_step_s = time.monotonic() - self.started
@@ -82,9 +82,9 @@ class Stopwatch:
 
 def main() -> None:
     """Measure, print, and write when asked to; under the allocator's settings that nodes have, which copies feel."""
-    if not os.environ.items() >= ENVIRONMENT.items():
+    if not os.environ.items() >= NODE_ENVIRONMENT.items():
         command = [sys.executable, "-m", "benchmarks.machinery", *sys.argv[1:]]
-        os.execve(sys.executable, command, os.environ | ENVIRONMENT)  # noqa: S606 - ourselves
+        os.execve(sys.executable, command, os.environ | NODE_ENVIRONMENT)  # noqa: S606 - ourselves
     parser = argparse.ArgumentParser(prog="benchmarks.machinery", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"at least {FEWEST_ROUNDS}")
     parser.add_argument("--write", metavar="MACHINE", help=f"also into {RESULTS.name}, under this name of the machine")
@@ -122,7 +122,7 @@ def _codecs() -> dict[tuple[str, ...], Callable[[], object]]:
 
 def _run_tables(rounds: int) -> Iterator[str]:
     scenario = Scenario.decode(dict(SCENARIO))
-    present = [name for name in ("local", "docker") if named(name).missing() is None]
+    present = [name for name in ("local", "docker") if create_engine(name).missing_requirement() is None]
     steps: Samples = defaultdict(list)
     times: Samples = defaultdict(list)
     predicted: dict[tuple[str, ...], float] = {}
@@ -131,7 +131,7 @@ def _run_tables(rounds: int) -> Iterator[str]:
             sys.stderr.write(f"round {number}/{rounds}, engine {engine}\n")
             with tempfile.TemporaryDirectory(prefix="ensayo-bench-") as runs:
                 watch = Stopwatch()
-                done = run(Source(scenario, "", ""), Choice(named(engine), "bench"), Path(runs), watch)
+                done = run(Source(scenario, "", ""), EngineChoice(create_engine(engine), "bench"), Path(runs), watch)
                 for plan, step_s in _measured(done.folder):
                     key = engine, plan.label, str(plan.workers)
                     steps[key].append(1e3 * step_s)

@@ -63,7 +63,7 @@ def run(
 @app.command()
 def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     """Show what would run, what each step should cost and how long it would take; starts nothing."""
-    from compose.engines import choose
+    from compose.engines import choose_engine
     from compose.runs.run import admitted
     from compose.scenario_files.load import find, load
     from ensayo.tables import console, plan_table
@@ -72,7 +72,7 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     from services.plan import make_plan
 
     loaded = load(find(scenario), settings(sets), engine)
-    chosen, _ = choose(engine or loaded.engine)
+    chosen, _ = choose_engine(engine or loaded.engine)
     allowed = admitted(loaded, chosen)
     plans = [
         make_plan(trial, "plan", chosen.name, Nowhere(), dilation=allowed.dilation, alpha_s=allowed.alpha_s)
@@ -230,19 +230,19 @@ def doctor(
 @app.command()
 def calibrate(engine: Engine = None) -> None:
     """Measure what messages cost on this host and which rates it carries; predictions and admission use it."""
-    from compose.calibration.calibrate import calibrate as measure
-    from compose.calibration.capacity import keep
-    from compose.engines import choose
+    from compose.calibration.calibrate import calibrate_host as measure
+    from compose.calibration.capacity import save_capacity
+    from compose.engines import choose_engine
     from ensayo.progress_display import display
     from services.transport.planes import PLANES
 
-    chosen, _ = choose(engine)
+    chosen, _ = choose_engine(engine)
     if chosen.name == "simulated":
         raise UserError("engine simulated needs no calibration: virtual time carries everything")
     watch = display(quiet=True)
     for transport in PLANES:
         typer.echo(f"transport    {transport}")
-        kept = keep(measure(chosen, transport, watch, typer.echo))
+        kept = save_capacity(measure(chosen, transport, watch, typer.echo))
     typer.echo(f"{kept}: kept for engine {chosen.name}")
 
 

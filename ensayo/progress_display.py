@@ -23,7 +23,7 @@ class Display(ABC):
         self.clock = clock
         self.course = Course((), clock)
 
-    def preparing(self, what: str) -> None:
+    def preparation_started(self, what: str) -> None:
         """Something is being built."""
         self.say(what)
 
@@ -37,7 +37,7 @@ class Display(ABC):
         self.course.begin()
         self.show_start(f"[{number}/{count}] {title(plan)}")
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - the course knows which plan
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - the course knows which plan
         """The coordinator has logged something."""
         self.course.hear(event)
         self.show_pace(str(event["key"]))

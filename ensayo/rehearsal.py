@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compose.engines import choose
+from compose.engines import choose_engine
 from compose.runs.run import Observer, Run, Source, run
 from compose.scenario_files.load import load, question
 from ensayo.exit_codes import Exit
@@ -47,7 +47,7 @@ def rehearse(
         HostError: this host lacks what the engine needs.
     """
     scenario = load(path, settings, engine)
-    choice = choose(engine or scenario.engine)
+    choice = choose_engine(engine or scenario.engine)
     source = Source(scenario, path.read_text(encoding="utf-8"), question(path), command)
     return judged(run(source, choice, runs, observer or Silent(Console())))
 

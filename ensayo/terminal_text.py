@@ -47,7 +47,7 @@ def admission(allowed: Admission, plans: Sequence[Plan]) -> Iterator[str]:
         return
     needed = allowed.binding
     used = ", ".join(f"{each:g}" for each in sorted({plan.dilation for plan in plans}))
-    yield f"dilation {used}; this host ({allowed.capacity.told}) needs {needed.dilation:g}"
+    yield f"dilation {used}; this host ({allowed.capacity.provenance}) needs {needed.dilation:g}"
     yield f"most is wanted by {needed.trial}: {needed.binding}"
 
 

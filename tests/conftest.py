@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import settings
 
-from compose.engines import named
-from compose.engines.base import Status
+from compose.engines import create_engine
+from compose.engines.base import TrialOutcome
 from compose.engines.containers.engine import DockerEngine
 from compose.runs.interrupt import stoppable
 from compose.runs.supervisor import Tail, TrialFailed
@@ -81,7 +81,7 @@ def in_virtual_time() -> InVirtualTime:
 def docker_engine() -> DockerEngine:
     """The engine that runs containers, its image built; where a run of the tests must not go without, absence fails."""
     engine = DockerEngine()
-    if missing := engine.missing():
+    if missing := engine.missing_requirement():
         (pytest.fail if os.environ.get("ENSAYO_REQUIRE_DOCKER") == "1" else pytest.skip)(missing)
     engine.prepare(Nobody())
     return engine
@@ -90,10 +90,10 @@ def docker_engine() -> DockerEngine:
 class Nobody:
     """Looks on and says nothing."""
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
         """The coordinator has logged something."""
 
-    def preparing(self, what: str) -> None:
+    def preparation_started(self, what: str) -> None:
         """An engine builds."""
 
 
@@ -102,7 +102,7 @@ class Trial:
     """A trial that is over, as its folder tells it."""
 
     plan: Plan
-    status: Status
+    status: TrialOutcome
     folder: Path
 
     def events(self, node: str, key: str) -> list[dict[str, Any]]:
@@ -146,16 +146,16 @@ def run_trial(tmp_path: Path) -> RunTrial:
     def run(engine: str, scenario: Path, strategy: str, *, hash_every_step: bool = False, **settings: str) -> Trial:
         trials = load(scenario, {key.replace("__", "."): value for key, value in settings.items()}).trials()
         trial = next(trial for trial in trials if f"-{strategy}-" in trial.id)
-        chosen, name = named(engine), f"test-{time.time_ns():x}"
+        chosen, name = create_engine(engine), f"test-{time.time_ns():x}"
         nodes = 1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers
-        plan = make_plan(trial, name, chosen.name, chosen.addressing(name, nodes))
+        plan = make_plan(trial, name, chosen.name, chosen.choose_addresses(name, nodes))
         plan = plan.model_copy(update={"hash_every_step": hash_every_step})
         folder = tmp_path / name
         (folder / "logs").mkdir(parents=True)
         (folder / "plan.json").write_text(plan.model_dump_json())
         with closing(chosen):
             chosen.prepare(Nobody())
-            status = chosen.run(plan, folder, Nobody())
+            status = chosen.run_trial(plan, folder, Nobody())
         if status.status != "success":
             raise TrialFailed(status.reason)
         return Trial(plan, status, folder)

@@ -19,7 +19,7 @@ from benchmarks.fidelity import paced_devices as paced
 from benchmarks.fidelity.provenance import Origin, origin
 from benchmarks.fidelity.row import Line, Outcome
 from benchmarks.fidelity.training import Doubts
-from compose.calibration.capacity import Fingerprint
+from compose.calibration.capacity import HostFingerprint
 from compose.engines.containers.engine import DockerEngine
 from compose.runs.interrupt import stoppable
 
@@ -77,7 +77,7 @@ def _is_due(known: Outcome | None, here: Origin, *, named: bool) -> bool:
 class Telling:
     """Says what the engine prepares."""
 
-    def preparing(self, what: str) -> None:
+    def preparation_started(self, what: str) -> None:
         """Something is being built."""
         sys.stderr.write(f"{what}\n")
 
@@ -124,7 +124,7 @@ def _head(machine: str, outcomes: Sequence[Outcome], here: Origin) -> str:
     return f"Machine: {machine} ({_facts(here.host)}). Measured from {dates[0]} to {dates[-1]}; commits: {commits}."
 
 
-def _facts(host: Fingerprint) -> str:
+def _facts(host: HostFingerprint) -> str:
     return f"{host.cpu}, {host.cores} cores, Linux {host.kernel}, Docker {host.engine}"
 
 

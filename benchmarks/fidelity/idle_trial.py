@@ -16,8 +16,8 @@ from docker.models.containers import Container
 
 from benchmarks.fidelity import node_program
 from compose.engines.base import Engine
-from compose.engines.containers.containers import Containers
-from compose.engines.containers.engine import DockerEngine, hand_over, host_for
+from compose.engines.containers.containers import NodeContainers
+from compose.engines.containers.engine import DockerEngine, read_compose_host, set_secrets_owner
 from compose.runs.certificates import issue
 from compose.runs.labels import NODE_LABEL, RUN_LABEL, secrets_prefix
 from compose.runs.supervisor import Tail
@@ -55,7 +55,7 @@ def plan_of(trial: Trial, engine: Engine, dilation: float = 1.0, alpha_s: float 
     """Its plan, under a run's name that nobody else has; `make_plan` tells the rest."""
     name = f"fidelity-{time.time_ns():x}"
     nodes = 1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers
-    addressing = engine.addressing(name, nodes)
+    addressing = engine.choose_addresses(name, nodes)
     return make_plan(trial, name, engine.name, addressing, dilation=dilation, alpha_s=alpha_s)
 
 
@@ -87,10 +87,10 @@ class Lab:
         secrets = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=secrets_prefix(self.plan))))
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(self.plan.model_dump_json())
-        host = host_for(client, self.engine.images, secrets)
+        host = read_compose_host(client, self.engine.images, secrets)
         issue(self.plan.run, (node.name for node in self.plan.nodes), secrets)
-        hand_over(secrets, host.user)
-        nodes = Containers(self.plan, folder, host, self.engine.rungs(self.plan))
+        set_secrets_owner(secrets, host.user)
+        nodes = NodeContainers(self.plan, folder, host, self.engine.choose_mechanisms(self.plan))
         self._stack.callback(nodes.stop)
         nodes.start()
         nodes.shape()

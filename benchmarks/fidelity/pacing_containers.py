@@ -12,8 +12,8 @@ from docker.models.containers import Container
 
 from benchmarks.fidelity import pacing_program
 from benchmarks.fidelity.pacing_program import Beat
-from compose.engines.containers.compose_file import quota
-from compose.engines.local import ENVIRONMENT
+from compose.engines.containers.compose_file import cpu_quota
+from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL
 from services.schema.errors import HostError
 
@@ -58,11 +58,11 @@ def _start(client: docker.DockerClient, image: str, beat: Beat, first: str | Non
         ],  # the image holds what a node needs, no benchmark
         detach=True,
         network_mode="none" if first is None else f"container:{first}",
-        environment=dict(ENVIRONMENT),
+        environment=dict(NODE_ENVIRONMENT),
         cap_drop=["ALL"],
         security_opt=["no-new-privileges:true"],
         read_only=True,
-        **quota(WHOLE_CORE),
+        **cpu_quota(WHOLE_CORE),
         labels={RUN_LABEL: ROLE, ROLE_LABEL: ROLE, NODE_LABEL: f"{ROLE}-{beat.rank}"},
     )
     return container

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from compose.calibration.capacity import Fingerprint, fingerprint
+from compose.calibration.capacity import HostFingerprint, host_fingerprint
 from compose.engines.base import Engine
 from compose.runs.run import commit
 from services.schema.component import Record
@@ -16,7 +16,7 @@ class Origin(Record):
 
     commit: str  # short; +dirty when files were changed
     date: str  # UTC
-    host: Fingerprint
+    host: HostFingerprint
 
     def __str__(self) -> str:
         """As a table shows it; the host stands above the table."""
@@ -31,4 +31,4 @@ def origin(engine: Engine) -> Origin:
     """Of what is measured from now on."""
     found = commit()
     short = found["id"][:SHORT] + (DIRTY if found["dirty"] else "") if found else "no checkout"
-    return Origin(commit=short, date=datetime.now(UTC).isoformat(timespec="minutes"), host=fingerprint(engine))
+    return Origin(commit=short, date=datetime.now(UTC).isoformat(timespec="minutes"), host=host_fingerprint(engine))

@@ -21,10 +21,10 @@ Doubts: TypeAlias = Callable[[Path], str]  # a trial's folder -> why its verdict
 class Nobody:
     """Looks on and says nothing."""
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
         """The coordinator has logged something."""
 
-    def preparing(self, what: str) -> None:
+    def preparation_started(self, what: str) -> None:
         """Something is being built."""
 
 
@@ -39,7 +39,7 @@ def trained(engine: Engine, plan: Plan) -> Iterator[Path]:
         folder = Path(name)
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(plan.model_dump_json())
-        status = engine.run(plan, folder, Nobody())
+        status = engine.run_trial(plan, folder, Nobody())
         (folder / "status.json").write_text(status.model_dump_json())
         if status.status != "success":
             raise HostError(f"{plan.trial}: {status.reason}")

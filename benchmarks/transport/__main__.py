@@ -30,7 +30,7 @@ from benchmarks.transport.cases import (
 )
 from benchmarks.transport.jobs import Job
 from benchmarks.transport.rank_processes import Group, Took, group, with_torch
-from compose.calibration.capacity import Fingerprint
+from compose.calibration.capacity import HostFingerprint
 from compose.engines.local import LocalEngine
 from compose.runs.certificates import issue
 from compose.runs.interrupt import stoppable
@@ -182,7 +182,7 @@ def _remarks(torch: str | None) -> Iterator[str]:
         yield f"No gloo to compare with: `TORCH=1 make bench-transport` installs {TORCH} beside .venv."
 
 
-def _head(machine: str, host: Fingerprint) -> str:
+def _head(machine: str, host: HostFingerprint) -> str:
     return f"Machine: {machine} ({host.cpu}, {host.cores} cores, Linux {host.kernel})."
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.transport.cases import BARE, GLOO, RAW, TEXTBOOK
 from benchmarks.transport.jobs import Answer, Job
 from benchmarks.transport.network_namespaces import Space
-from compose.engines.local import ENVIRONMENT
+from compose.engines.local import NODE_ENVIRONMENT
 from services.schema.errors import HostError
 
 PROGRAMS: Mapping[str, str] = {
@@ -103,13 +103,13 @@ def _program(name: str, torch: str | None) -> list[str]:
 @contextmanager
 def _process(command: list[str], name: str) -> Iterator["subprocess.Popen[str]"]:
     """A process of our own that is gone afterwards."""
-    bare = {key: value for key, value in os.environ.items() if key not in ENVIRONMENT}
+    bare = {key: value for key, value in os.environ.items() if key not in NODE_ENVIRONMENT}
     with subprocess.Popen(  # noqa: S603 - our own modules, our own arguments
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=bare if name == TEXTBOOK else {**bare, **ENVIRONMENT},
+        env=bare if name == TEXTBOOK else {**bare, **NODE_ENVIRONMENT},
     ) as process:
         try:
             yield process

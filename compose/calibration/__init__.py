@@ -1,1 +1,1 @@
-"""Calibration of this host: message time, shaped rates, capacity."""
+"""Calibration of this host: message costs, shaped link rates, and the capacity that admission uses."""

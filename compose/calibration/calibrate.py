@@ -1,72 +1,82 @@
-"""`ensayo calibrate`: measure what this host adds to a message, which rates it shapes, and how much it carries."""
+"""Measurement behind `ensayo calibrate`: what a message costs on this host, and which link rates the host carries."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from compose.calibration.capacity import Capacity, fingerprint
-from compose.calibration.node_pair import Pair, pair
-from compose.engines.base import Engine, Preparing
+from compose.calibration.capacity import HostCapacity, host_fingerprint
+from compose.calibration.node_pair import CalibrationPair, create_pair
+from compose.engines.base import Engine, PreparationObserver
 from services.cluster.fluid_link import goodput
 from services.scenario.scenario import TransportName
 from services.schema.errors import HostError
 
-RATES_BPS = (1e9, 2.5e9, 5e9, 10e9)  # of a link up and down, tried in this order until one fails
-TRIES = 2  # what else goes on here may disturb one
-ERROR = 0.03  # of the goodput that a rate should give
+LINK_RATES_BPS = (1e9, 2.5e9, 5e9, 10e9)  # of a link's uplink and downlink, tried in this order until one fails
+TRIES_PER_RATE = 2  # other processes of this host may disturb one try
+MAX_GOODPUT_ERROR = 0.03  # relative to the goodput that a rate should give
 
-Told = Callable[[str], None]
+LineReporter = Callable[[str], None]
 
 
-def calibrate(engine: Engine, transport: TransportName, watch: Preparing, tell: Told) -> Capacity:
-    """Measure; takes less than a minute once images are built.
+def calibrate_host(
+    engine: Engine, transport: TransportName, observer: PreparationObserver, report_line: LineReporter
+) -> HostCapacity:
+    """Measure and return the capacity of this host; takes less than a minute once images are built.
 
     Args:
-        engine: docker or local; it can run here.
-        transport: that carries what is measured.
-        watch: is told what is prepared.
-        tell: is told each finding, a line at a time.
+        engine: docker or local, able to run on this host.
+        transport: carries the measured messages.
+        observer: receives what the engine prepares.
+        report_line: receives one line per result.
 
     Raises:
-        HostError: the engine can't measure here, or this host shapes not even the smallest rate.
+        HostError: the engine can't measure on this host, or no link keeps even the smallest rate.
     """
-    engine.prepare(watch)
-    nodes = pair(engine, transport)
-    free = nodes.measure(None)
-    tell(f"message      {1e3 * free.round_trip_s / 2:.3f} ms, and {1e3 * free.message_cpu_s:.3f} ms of CPU")
-    total_bps = max(free.rate_bps, free.both_bps or 0.0)
-    tell(f"all links    {total_bps / 1e9:.1f} Gbit/s, and {1e9 * free.byte_cpu_s:.2f} s of CPU per GB")
-    tell(f"adding       {1e9 * free.sum_s:.3f} s per GB")
-    return Capacity(
+    engine.prepare(observer)
+    pair = create_pair(engine, transport)
+    unshaped = pair.measure(None)
+    one_way_ms, cpu_ms = 1e3 * unshaped.round_trip_s / 2, 1e3 * unshaped.message_cpu_s
+    report_line(f"message      {one_way_ms:.3f} ms one way, {cpu_ms:.3f} ms of CPU time")
+    total_bps = max(unshaped.rate_bps, unshaped.both_bps or 0.0)
+    report_line(f"all links    {total_bps / 1e9:.1f} Gbit/s, {1e9 * unshaped.byte_cpu_s:.2f} s of CPU time per GB")
+    report_line(f"vector sum   {1e9 * unshaped.sum_s:.3f} s of CPU time per GB")
+    return HostCapacity(
         engine=engine.name,
         transport=transport,
-        fingerprint=fingerprint(engine),
+        fingerprint=host_fingerprint(engine),
         calibrated=datetime.now(UTC).isoformat(timespec="seconds"),
-        alpha_s=free.round_trip_s / 2,
-        shaped_bps=_largest(nodes, total_bps, tell),
+        alpha_s=unshaped.round_trip_s / 2,
+        shaped_bps=_largest_shaped_rate_bps(pair, total_bps, report_line),
         total_bps=total_bps,
-        message_cpu_s=free.message_cpu_s,
-        byte_cpu_s=free.byte_cpu_s,
-        sum_s=free.sum_s,
+        message_cpu_s=unshaped.message_cpu_s,
+        byte_cpu_s=unshaped.byte_cpu_s,
+        sum_s=unshaped.sum_s,
     )
 
 
-def _largest(nodes: Pair, total_bps: float, tell: Told) -> float:
-    """The largest rate that a link keeps."""
-    kept = 0.0
-    for rate_bps in (rate for rate in RATES_BPS if goodput(rate) * 8 <= total_bps):
-        shares = [_share(nodes, rate_bps, tell)]
-        while abs(shares[-1] - 1) > ERROR and len(shares) < TRIES:
-            shares.append(_share(nodes, rate_bps, tell))
-        if abs(shares[-1] - 1) > ERROR:
+def _largest_shaped_rate_bps(pair: CalibrationPair, total_bps: float, report_line: LineReporter) -> float:
+    """Return the largest rate, in bit/s, at which a shaped link has the goodput that it should have.
+
+    Raises:
+        HostError: the smallest rate fails.
+    """
+    largest_bps = 0.0
+    for rate_bps in (rate for rate in LINK_RATES_BPS if goodput(rate) * 8 <= total_bps):
+        ratios = [_goodput_ratio(pair, rate_bps, report_line)]
+        while abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR and len(ratios) < TRIES_PER_RATE:
+            ratios.append(_goodput_ratio(pair, rate_bps, report_line))
+        if abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR:
             break
-        kept = rate_bps
-    if not kept:
-        raise HostError(f"no link of {RATES_BPS[0] / 1e9:g} Gbit/s keeps its rate here; is this host busy?")
-    return kept
+        largest_bps = rate_bps
+    if not largest_bps:
+        raise HostError(
+            f"a link of {LINK_RATES_BPS[0] / 1e9:g} Gbit/s does not keep its rate within {MAX_GOODPUT_ERROR:.0%} on "
+            "this host; stop other programs and run `ensayo calibrate` again"
+        )
+    return largest_bps
 
 
-def _share(nodes: Pair, rate_bps: float, tell: Told) -> float:
-    """Achieved goodput over what the rate should give."""
-    share = nodes.measure(rate_bps).rate_bps / (8 * goodput(rate_bps))
-    tell(f"up and down  {rate_bps / 1e9:g} Gbit/s: {share:.1%} of its goodput")
-    return share
+def _goodput_ratio(pair: CalibrationPair, rate_bps: float, report_line: LineReporter) -> float:
+    """Return the measured goodput of a shaped link, divided by the goodput that its rate should give."""
+    ratio = pair.measure(rate_bps).rate_bps / (8 * goodput(rate_bps))
+    report_line(f"shaped link  {rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")
+    return ratio

@@ -1,4 +1,4 @@
-"""What can this host carry? Measured by `ensayo calibrate` and kept with a fingerprint of the host, else assumed."""
+"""Capacity of this host: link rates and message costs, as measured by `ensayo calibrate` on this host, else assumed."""
 
 import json
 import os
@@ -15,39 +15,43 @@ from services.scenario.scenario import EngineName, TransportName
 from services.schema.component import Record
 
 
-class Fingerprint(Record):
-    """What must be the same for a measurement to count."""
+class HostFingerprint(Record):
+    """Properties of a host that must be unchanged for a stored measurement to be valid."""
 
-    cpu: str
+    cpu: str  # name of the processor
     cores: int
-    kernel: str
-    engine: str  # version
+    kernel: str  # release
+    engine: str  # version of the Docker daemon, or of gRPC for engine local
 
 
-class Capacity(Record):
-    """What this host can carry with one engine and one transport; wall seconds, real bit/s."""
+class HostCapacity(Record):
+    """Link rates that this host can carry, and costs of a message, with one engine and transport.
+
+    Times are wall seconds, rates are bit/s of wall time.
+    """
 
     engine: EngineName
     transport: TransportName = "grpc"
-    fingerprint: Fingerprint
-    calibrated: str = ""  # when, UTC; empty: assumed
-    note: str = ""  # why it is assumed
-    alpha_s: float  # from sending to receiving a message without payload
-    shaped_bps: float  # the largest rate, up and down at once, whose goodput was within 3 % of what it should be
+    fingerprint: HostFingerprint
+    calibrated: str = ""  # date and time of the measurement, UTC; empty: the values are assumed
+    note: str = ""  # reason why the values are assumed
+    alpha_s: float  # time from sending to receiving a message without payload
+    shaped_bps: float  # largest rate of an uplink and a downlink whose goodput is within 3 % of what it should be
     total_bps: float  # payload of all links together
-    message_cpu_s: float  # CPU time of sending and receiving a message
-    byte_cpu_s: float  # beside that, per payload byte
-    sum_s: float  # CPU time per byte of adding one vector to another
+    message_cpu_s: float  # CPU time of sending and receiving a message, without its payload
+    byte_cpu_s: float  # CPU time of sending and receiving one byte of payload
+    sum_s: float  # CPU time of adding one vector to another, per byte
 
     @property
-    def told(self) -> str:
-        """Where it comes from, for a message."""
+    def provenance(self) -> str:
+        """Where the values come from, as part of a message: when they were measured, or why they are assumed."""
         return f"calibrated {self.calibrated}" if self.calibrated else f"not calibrated: {self.note}"
 
 
-# Carefully low, from measurements on two cores of a virtual machine: HTB kept 2.5 Gbit/s within 3 %, gRPC between
-# containers moved 4 Gbit/s per core before rates sank, and a small message took 0.45 ms of CPU at both ends together.
-ASSUMED = {
+# Conservative values, from measurements on two cores of a virtual machine: HTB kept 2.5 Gbit/s within 3 %, gRPC between
+# containers transferred 4 Gbit/s per core before rates fell, and a small message took 0.45 ms of CPU time at both ends
+# together.
+ASSUMED_COSTS = {
     "alpha_s": 0.0003,
     "shaped_bps": 2.5e9,
     "message_cpu_s": 0.00045,
@@ -57,57 +61,66 @@ ASSUMED = {
 ASSUMED_BPS_PER_CORE = 4e9
 
 
-def fingerprint(engine: Engine) -> Fingerprint:
-    """The fingerprint of this host with an engine that can run here."""
-    found = engine.facts().get("version") or f"grpcio {version('grpcio')}"
-    return Fingerprint(cpu=processor(), cores=cores(), kernel=platform.release(), engine=str(found))
+def host_fingerprint(engine: Engine) -> HostFingerprint:
+    """Return the fingerprint of this host with an engine that it can run."""
+    engine_version = engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}"
+    return HostFingerprint(cpu=processor(), cores=cores(), kernel=platform.release(), engine=str(engine_version))
 
 
-def capacity(engine: Engine, transport: TransportName = "grpc") -> Capacity:
-    """What was measured for this engine and transport on this very host; what is assumed when nothing was."""
-    here = fingerprint(engine)
+def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapacity:
+    """Return the capacity measured for this engine and transport on this host; assumed values without a measurement."""
+    fingerprint = host_fingerprint(engine)
     try:
-        stored = Capacity.model_validate(_stored()[_key(engine.name, transport)])
+        stored = HostCapacity.model_validate(_read_stored_capacities()[_storage_key(engine.name, transport)])
     except (KeyError, ValidationError):
-        return assumed(engine.name, here, "`ensayo calibrate` measures this host", transport)
-    differing = [name for name, value in here if value != getattr(stored.fingerprint, name)]
-    if differing:
-        told = f"what is stored was measured with another {' and '.join(differing)}"
-        return assumed(engine.name, here, told, transport)
+        return assumed_capacity(engine.name, fingerprint, "run `ensayo calibrate` to measure this host", transport)
+    differences = [name for name, value in fingerprint if value != getattr(stored.fingerprint, name)]
+    if differences:
+        reason = f"the stored measurement was made with another {' and '.join(differences)}"
+        return assumed_capacity(engine.name, fingerprint, reason, transport)
     return stored
 
 
-def assumed(engine: EngineName, here: Fingerprint, note: str, transport: TransportName = "grpc") -> Capacity:
-    """What any host of so many cores should carry, with gRPC; bare TCP costs less."""
-    total_bps = ASSUMED_BPS_PER_CORE * here.cores
-    return Capacity(engine=engine, transport=transport, fingerprint=here, note=note, total_bps=total_bps, **ASSUMED)
+def assumed_capacity(
+    engine_name: EngineName, fingerprint: HostFingerprint, reason: str, transport: TransportName = "grpc"
+) -> HostCapacity:
+    """Return the capacity that any host with this number of cores should have, with gRPC; bare TCP costs less."""
+    total_bps = ASSUMED_BPS_PER_CORE * fingerprint.cores
+    return HostCapacity(
+        engine=engine_name,
+        transport=transport,
+        fingerprint=fingerprint,
+        note=reason,
+        total_bps=total_bps,
+        **ASSUMED_COSTS,
+    )
 
 
-def keep(measured: Capacity) -> Path:
-    """Store what was measured, beside what is stored for other engines and transports; where."""
-    path = store()
+def save_capacity(capacity: HostCapacity) -> Path:
+    """Store a measured capacity, keep those of other engines and transports, and return the path of the file."""
+    path = capacity_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(f".{os.getpid()}")
-    stored = _stored() | {_key(measured.engine, measured.transport): measured.model_dump()}
-    fresh.write_text(json.dumps(stored, indent=1), encoding="utf-8")
-    fresh.replace(path)
+    new_file = path.with_suffix(f".{os.getpid()}")
+    stored = _read_stored_capacities() | {_storage_key(capacity.engine, capacity.transport): capacity.model_dump()}
+    new_file.write_text(json.dumps(stored, indent=1), encoding="utf-8")
+    new_file.replace(path)
     return path
 
 
-def store() -> Path:
-    """The file of all measurements."""
+def capacity_path() -> Path:
+    """Return the path of the file with all measured capacities, in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensayo" / "capacity.json"
 
 
-def _key(engine: EngineName, transport: TransportName) -> str:
-    """What a measurement is stored under."""
-    return f"{engine} {transport}"
+def _storage_key(engine_name: EngineName, transport: TransportName) -> str:
+    """Return the key of a measured capacity in the file."""
+    return f"{engine_name} {transport}"
 
 
-def _stored() -> dict[str, Any]:
-    """By engine and transport; nothing when the file is absent or nobody's."""
+def _read_stored_capacities() -> dict[str, Any]:
+    """Return the measured capacities by `_storage_key`; empty when the file is absent or invalid."""
     try:
-        found = json.loads(store().read_text(encoding="utf-8"))
+        document = json.loads(capacity_path().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -1,4 +1,4 @@
-"""Two nodes that measure what this host adds to a message: as processes, or as containers behind shaped links."""
+"""Pairs of nodes that measure message times, rates and CPU costs on this host: as processes, or as containers."""
 
 import os
 import secrets
@@ -17,9 +17,9 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 
 from compose.engines.base import Engine
-from compose.engines.containers.compose_file import SYSCTLS
-from compose.engines.containers.engine import DockerEngine, hand_over, host_for
-from compose.engines.local import ENVIRONMENT
+from compose.engines.containers.compose_file import NODE_SYSCTLS
+from compose.engines.containers.engine import DockerEngine, read_compose_host, set_secrets_owner
+from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.certificates import issue
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX, TRIAL_LABEL
 from compose.shaping import tc_output as reading
@@ -33,86 +33,98 @@ from services.scenario.scenario import Scenario, TransportName
 from services.schema.component import Record
 from services.schema.errors import HostError
 
-PAIR = (ASKS, ANSWERS)
-PORT = 7000
-PATIENCE_S = 60.0
-READY = "ready"  # what the one that asks prints when both are connected
+NODE_NAMES = (ASKS, ANSWERS)
+MEASUREMENT_PORT = 7000
+MEASUREMENT_TIMEOUT_S = 60.0
+READY_LINE = "ready"  # printed by the requesting node when both nodes are connected
 
 
-class Pair(ABC):
-    """Two nodes on one kind of engine."""
+class CalibrationPair(ABC):
+    """Two nodes that measure one transport: the first sends requests, the second replies."""
 
     @abstractmethod
     def measure(self, rate_bps: float | None) -> Measured:
-        """What they find over a link of this rate in bit/s, or over one that is not shaped.
+        """Return what the two nodes measure over a link of this rate, in bit/s; None leaves the link unshaped.
 
         Raises:
-            HostError: they can't be started here, or one of them failed.
+            HostError: a node can't be started on this host, or has failed.
         """
 
 
-class Processes(Pair):
-    """Two processes on loopback; the transport shapes the link."""
+class ProcessPair(CalibrationPair):
+    """Two processes on the loopback interface, for engine `local`; the transport shapes the link."""
 
     def __init__(self, transport: TransportName) -> None:
+        """Create the pair without starting a process."""
         self._transport = transport
 
     def measure(self, rate_bps: float | None) -> Measured:
-        run = _name()
+        """Start two processes, and return what they measure; see `CalibrationPair.measure`."""
+        run_name = _new_run_name()
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run}-")))
-            issue(run, PAIR, folder)
-            addresses = _free_addresses()
-            marks = os.environ | ENVIRONMENT | {RUN_VARIABLE: run}
-            shaped = [] if rate_bps is None else ["--rate", str(rate_bps), "--by-transport"]
-            carried = ["--transport", self._transport]
-            asks, _ = (
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
+            issue(run_name, NODE_NAMES, folder)
+            addresses = _free_loopback_addresses()
+            environment = os.environ | NODE_ENVIRONMENT | {RUN_VARIABLE: run_name}
+            options = ["--transport", self._transport]
+            options += [] if rate_bps is None else ["--rate", str(rate_bps), "--by-transport"]
+            requester, _ = (
                 stack.enter_context(
-                    _process([name, *addresses, "--secrets", str(folder / name), *carried, *shaped], marks)
+                    _measuring_process([name, *addresses, "--secrets", str(folder / name), *options], environment)
                 )
-                for name in PAIR
+                for name in NODE_NAMES
             )
-            assert asks.stdout is not None  # noqa: S101 - it is piped
-            if asks.stdout.readline().strip() == READY:
-                asks.send_signal(OPEN_GATE)
-            said, complaint = asks.communicate(timeout=PATIENCE_S)
-        return _read(said, complaint)
+            assert requester.stdout is not None  # noqa: S101 - started with a pipe
+            if requester.stdout.readline().strip() == READY_LINE:
+                requester.send_signal(OPEN_GATE)
+            stdout, stderr = requester.communicate(timeout=MEASUREMENT_TIMEOUT_S)
+        return _parse_result(stdout, stderr)
 
 
-class Boxes(Pair):
-    """Two containers on a bridge of their own; the kernel shapes their links up and down, as those of nodes."""
+class ContainerPair(CalibrationPair):
+    """Two containers on a bridge network of their own, for engine `docker`.
+
+    The kernel shapes the uplink and the downlink of both containers, in the same way as those of nodes.
+    """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
-        """`images` are the engine's, by device."""
+        """Create the pair without starting a container; `images` maps devices to the tags of the nodes' images."""
         self._images = images
         self._transport = transport
 
     def measure(self, rate_bps: float | None) -> Measured:
-        run = _name()
+        """Start two containers, and return what they measure; see `CalibrationPair.measure`."""
+        run_name = _new_run_name()
         with ExitStack() as stack:
             client = docker.from_env()
             stack.callback(client.close)
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run}-")))
-            host = host_for(client, self._images, folder)
-            issue(run, PAIR, folder)
-            hand_over(folder, host.user)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
+            host = read_compose_host(client, self._images, folder)
+            issue(run_name, NODE_NAMES, folder)
+            set_secrets_owner(folder, host.user)
             try:
-                return self._measure(client, stack, run, folder, host.user, rate_bps)
+                return self._start_and_measure(client, stack, run_name, folder, host.user, rate_bps)
             except (DockerException, OSError) as error:
-                raise HostError(f"two containers could not measure: {error}") from error
+                raise HostError(
+                    f"calibration failed: the two measuring containers could not be started or read: {error}; "
+                    "`ensayo doctor` checks Docker"
+                ) from error
 
-    def _measure(
-        self, client: Any, stack: ExitStack, run: str, folder: Path, user: str, rate_bps: float | None
+    def _start_and_measure(
+        self, client: Any, stack: ExitStack, run_name: str, secrets_folder: Path, user: str, rate_bps: float | None
     ) -> Measured:
-        network = client.networks.create(f"ensayo-{run}", internal=True, labels=_labels(run, "network"))
+        """Start a network and two containers, which `stack` removes, and return what the containers measure."""
+        network = client.networks.create(
+            f"ensayo-{run_name}", internal=True, labels=_container_labels(run_name, "network")
+        )
         stack.callback(network.remove)
-        shaped = [] if rate_bps is None else ["--rate", str(rate_bps)]
-        command = ["measure", "", f"{ASKS}:{PORT}", f"{ANSWERS}:{PORT}", "--transport", self._transport, *shaped]
-        boxes = []
-        for name in PAIR:
-            box = client.containers.create(
+        arguments = [f"{ASKS}:{MEASUREMENT_PORT}", f"{ANSWERS}:{MEASUREMENT_PORT}", "--transport", self._transport]
+        arguments += [] if rate_bps is None else ["--rate", str(rate_bps)]
+        containers = []
+        for name in NODE_NAMES:
+            container = client.containers.create(
                 self._images["cpu"],
-                [command[0], name, *command[2:]],
+                ["measure", name, *arguments],
                 hostname=name,
                 network=network.name,
                 networking_config={network.name: client.api.create_endpoint_config(aliases=[name])},
@@ -120,72 +132,79 @@ class Boxes(Pair):
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges:true"],
                 read_only=True,
-                sysctls=SYSCTLS,
-                volumes={str(folder / name): {"bind": "/run/secrets", "mode": "ro"}},
-                labels=_labels(run, name),
+                sysctls=NODE_SYSCTLS,
+                volumes={str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"}},
+                labels=_container_labels(run_name, name),
             )
-            stack.callback(_remove, box)
-            box.start()
-            boxes.append(box)
-        return self._lead(client, run, boxes, rate_bps)
+            stack.callback(_remove_container, container)
+            container.start()
+            containers.append(container)
+        return self._run_measurement(client, run_name, containers, rate_bps)
 
-    def _lead(self, client: Any, run: str, boxes: list[Container], rate_bps: float | None) -> Measured:
-        """Wait until they are connected, shape their links, let them go, read what they found."""
-        asks = boxes[0]
-        lines = asks.logs(stream=True, follow=True, stdout=True, stderr=False)
-        if next(lines, b"").decode().strip() == READY:
+    def _run_measurement(
+        self, client: Any, run_name: str, containers: list[Container], rate_bps: float | None
+    ) -> Measured:
+        """Wait until the containers are connected, shape their links, open the gate, and return the result."""
+        requester = containers[0]
+        lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
+        if next(lines, b"").decode().strip() == READY_LINE:
             if rate_bps is not None:
-                _shape(client, self._images["cpu"], run, boxes, rate_bps)
-            asks.kill(signal=OPEN_GATE.name)
-        asks.wait(timeout=PATIENCE_S)
-        said, complaint = (asks.logs(stdout=out, stderr=not out).decode(errors="replace") for out in (True, False))
-        return _read(said, complaint)
+                _shape_links(client, self._images["cpu"], run_name, containers, rate_bps)
+            requester.kill(signal=OPEN_GATE.name)
+        requester.wait(timeout=MEASUREMENT_TIMEOUT_S)
+        stdout = requester.logs(stdout=True, stderr=False).decode(errors="replace")
+        stderr = requester.logs(stdout=False, stderr=True).decode(errors="replace")
+        return _parse_result(stdout, stderr)
 
 
-def pair(engine: Engine, transport: TransportName) -> Pair:
-    """The pair that measures one transport for an engine that is prepared."""
-    return Boxes(engine.images, transport) if isinstance(engine, DockerEngine) else Processes(transport)
+def create_pair(engine: Engine, transport: TransportName) -> CalibrationPair:
+    """Return the pair that measures one transport for a prepared engine: containers for `docker`, else processes."""
+    return ContainerPair(engine.images, transport) if isinstance(engine, DockerEngine) else ProcessPair(transport)
 
 
-class Found(Record):
-    """The addresses that the engine has given to the two."""
+class PairAddresses(Record):
+    """IP addresses that Docker has assigned to the two measuring containers."""
 
     hosts: tuple[str, ...]
 
     def place(self, number: int) -> Place:
-        """Of a node of the plan; its coordinator is nobody here."""
-        address = Address(host=self.hosts[max(0, number - 1)], port=PORT)
+        """Return the addresses of the plan's node with this number; the coordinator, number 0, does not exist here."""
+        address = Address(host=self.hosts[max(0, number - 1)], port=MEASUREMENT_PORT)
         return Place(data=address, control=address)
 
 
-def _shape(client: Any, image: str, run: str, boxes: list[Container], rate_bps: float) -> None:
-    """Both links in both directions, from outside the nodes: what arrives has passed an uplink and a downlink.
+def _shape_links(client: Any, image: str, run_name: str, containers: list[Container], rate_bps: float) -> None:
+    """Shape the uplink and the downlink of both containers, from helper containers in their network namespaces.
 
     Raises:
-        HostError: the kernel has something else.
+        HostError: the kernel has other rates than those it was given.
     """
-    plan = _plan(run, Found(hosts=tuple(_address(box) for box in boxes)), rate_bps)
-    for node, box in zip(plan.of_role("worker"), boxes, strict=True):
+    addresses = PairAddresses(hosts=tuple(_container_address(container) for container in containers))
+    plan = _shaping_plan(run_name, addresses, rate_bps)
+    for node, container in zip(plan.of_role("worker"), containers, strict=True):
         link = NodeLink(plan, node, Rungs(rate="tc-htb"), None)
-        printed = client.containers.run(
+        setup_output = client.containers.run(
             image,
             [link.setup()],
             entrypoint=["/bin/sh", "-c"],
-            network_mode=f"container:{box.id}",
+            network_mode=f"container:{container.id}",
             user="0:0",
             cap_drop=["ALL"],
             cap_add=["NET_ADMIN"],
             security_opt=["no-new-privileges:true"],
             read_only=True,
             remove=True,
-            labels=_labels(run, "shaper"),
+            labels=_container_labels(run_name, "shaper"),
         )
-        if wrong := reading.differences(link.wanted(), printed.decode()):
-            raise HostError(f"a link to measure could not be shaped: {wrong[0]}")
+        if differences := reading.differences(link.wanted(), setup_output.decode()):
+            raise HostError(
+                f"calibration failed: the kernel did not shape a link to {rate_bps / 1e9:g} Gbit/s: {differences[0]}; "
+                "`ensayo doctor` shows which shaping mechanisms work on this kernel"
+            )
 
 
-def _plan(run: str, addresses: Found, rate_bps: float) -> Plan:
-    """Two workers whose links have this rate; what they would train is never begun."""
+def _shaping_plan(run_name: str, addresses: PairAddresses, rate_bps: float) -> Plan:
+    """Return a plan with two workers whose links have this rate; only its links are used, training never starts."""
     rate = f"{rate_bps:.0f}bit"
     document = {
         "name": "calibrate",
@@ -196,45 +215,45 @@ def _plan(run: str, addresses: Found, rate_bps: float) -> Plan:
             "batch_per_worker": 1,
             "epochs": 1,
         },
-        "cluster": {"workers": len(PAIR), "worker": {"uplink": rate, "downlink": rate}},
+        "cluster": {"workers": len(NODE_NAMES), "worker": {"uplink": rate, "downlink": rate}},
         "strategies": {"ring": {"kind": "all_reduce"}},
         "baseline": False,
     }
     (trial,) = Scenario.decode(document).trials()
-    return make_plan(trial, run, "docker", addresses)
+    return make_plan(trial, run_name, "docker", addresses)
 
 
-def _address(box: Container) -> str:
-    box.reload()
-    (network,) = box.attrs["NetworkSettings"]["Networks"].values()
+def _container_address(container: Container) -> str:
+    container.reload()
+    (network,) = container.attrs["NetworkSettings"]["Networks"].values()
     return str(network["IPAddress"])
 
 
-def _name() -> str:
+def _new_run_name() -> str:
     return f"calibrate-{secrets.token_hex(2)}"
 
 
-def _labels(run: str, node: str) -> dict[str, str]:
-    """What lets leftovers be found."""
-    return {RUN_LABEL: run, TRIAL_LABEL: "calibrate", ROLE_LABEL: "calibrate", NODE_LABEL: node}
+def _container_labels(run_name: str, node_name: str) -> dict[str, str]:
+    """Return the labels by which `ensayo clean` finds a container or network that was left behind."""
+    return {RUN_LABEL: run_name, TRIAL_LABEL: "calibrate", ROLE_LABEL: "calibrate", NODE_LABEL: node_name}
 
 
-def _remove(box: Container) -> None:
+def _remove_container(container: Container) -> None:
     with suppress(DockerException):
-        box.remove(force=True)
+        container.remove(force=True)
 
 
-def _free_addresses() -> list[str]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in PAIR]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+def _free_loopback_addresses() -> list[str]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in NODE_NAMES]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets]
 
 
 @contextmanager
-def _process(arguments: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """A process of our own that is gone afterwards."""
+def _measuring_process(arguments: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    """Run one measuring node as a process, which is killed at the end of the context."""
     command = [sys.executable, "-m", "services.node", "measure", *arguments]
     with subprocess.Popen(  # noqa: S603 - our own module, our own arguments
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -245,8 +264,16 @@ def _process(arguments: list[str], environment: dict[str, str]) -> Iterator["sub
             process.kill()
 
 
-def _read(said: str, complaint: str) -> Measured:
-    lines = [line for line in said.splitlines() if line.startswith("{")]
-    if not lines:
-        raise HostError(f"two nodes could not measure: {(complaint.strip().splitlines() or ['no message'])[-1]}")
-    return Measured.model_validate_json(lines[-1])
+def _parse_result(stdout: str, stderr: str) -> Measured:
+    """Return the measurement that the requesting node printed as its last line of JSON.
+
+    Raises:
+        HostError: the node printed no measurement.
+    """
+    json_lines = [line for line in stdout.splitlines() if line.startswith("{")]
+    if not json_lines:
+        last_line = (stderr.strip().splitlines() or ["no message"])[-1]
+        raise HostError(
+            f"calibration failed: the measuring nodes printed no result; last line of standard error: {last_line}"
+        )
+    return Measured.model_validate_json(json_lines[-1])

@@ -1,57 +1,60 @@
 """Engines: docker (containers, tc), local (processes, shaped in the transport), simulated (one process, virtual time).
 
-Imported when chosen: only a host with Docker needs its SDK to answer.
+An engine's module is imported when the engine is chosen, so that a host without Docker does not need its Python SDK.
 """
 
 from importlib import import_module
 from typing import NamedTuple
 
-from compose.engines.base import Engine, Status
+from compose.engines.base import Engine, TrialOutcome
 from services.schema.errors import UserError
 
-ENGINES = {
+ENGINE_CLASSES = {
     "docker": "compose.engines.containers.engine:DockerEngine",
     "local": "compose.engines.local:LocalEngine",
     "simulated": "compose.engines.simulated:SimulatedEngine",
 }
 
 
-class Choice(NamedTuple):
-    """An engine, and why it was taken."""
+class EngineChoice(NamedTuple):
+    """The engine that runs the trials, and the reason why this engine was chosen."""
 
     engine: Engine
     reason: str
 
 
-def choose(want: str | None) -> Choice:
-    """The engine that is wanted; without a wish, Docker when an engine answers, else local processes.
+def choose_engine(engine_name: str | None) -> EngineChoice:
+    """Return the named engine; without a name, `docker` where Docker is running, else `local`.
 
     Raises:
-        UserError: there is no such engine, or this host lacks what it needs.
+        UserError: no engine has this name, or this host lacks a requirement of the engine.
     """
-    if want is None:
-        return _best()
-    if want not in ENGINES:
-        raise UserError(f"there is no engine {want}; engines are {', '.join(ENGINES)}")
-    engine = named(want)
-    if missing := engine.missing():
-        raise UserError(f"engine {want} can't run here: {missing}; `ensayo doctor` says how to get it")
-    return Choice(engine, "asked for")
+    if engine_name is None:
+        return _choose_available_engine()
+    if engine_name not in ENGINE_CLASSES:
+        raise UserError(f"unknown engine {engine_name!r}; choose one of {', '.join(ENGINE_CLASSES)}")
+    engine = create_engine(engine_name)
+    if problem := engine.missing_requirement():
+        raise UserError(
+            f"engine {engine_name} can't run on this host: {problem}; "
+            "`ensayo doctor` shows how to install what is missing"
+        )
+    return EngineChoice(engine, "requested")
 
 
-def named(name: str) -> Engine:
-    """The engine of this name, whether or not it can run here."""
-    module, _, kind = ENGINES[name].partition(":")
-    engine: Engine = getattr(import_module(module), kind)()
+def create_engine(engine_name: str) -> Engine:
+    """Return the engine with this name, whether or not this host can run it."""
+    module_name, _, class_name = ENGINE_CLASSES[engine_name].partition(":")
+    engine: Engine = getattr(import_module(module_name), class_name)()
     return engine
 
 
-def _best() -> Choice:
-    docker = named("docker")
-    missing = docker.missing()
-    if missing is None:
-        return Choice(docker, "a Docker engine answers")
-    return Choice(named("local"), missing)
+def _choose_available_engine() -> EngineChoice:
+    docker = create_engine("docker")
+    problem = docker.missing_requirement()
+    if problem is None:
+        return EngineChoice(docker, "Docker is running")
+    return EngineChoice(create_engine("local"), problem)
 
 
-__all__ = ["ENGINES", "Choice", "Engine", "Status", "choose", "named"]
+__all__ = ["ENGINE_CLASSES", "Engine", "EngineChoice", "TrialOutcome", "choose_engine", "create_engine"]

@@ -1,4 +1,4 @@
-"""The contract of an engine: it turns a plan into running nodes and a filled trial folder."""
+"""Interface of an engine, which turns a plan into running nodes, and the records of a trial that an engine writes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,106 +13,109 @@ from services.scenario.scenario import EngineName
 from services.schema.component import Record
 
 
-class Watcher(Protocol):
-    """Whoever looks on while a trial runs."""
+class EventObserver(Protocol):
+    """Receiver of the events that the coordinator logs while a trial runs."""
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
-        """The coordinator has logged something."""
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
+        """Handle one event from the coordinator's log."""
 
 
-class Measured(Record):
-    """Something that was declared, and what a probe before the run has found; virtual units."""
+class PreparationObserver(Protocol):
+    """Receiver of messages about what an engine prepares."""
+
+    def preparation_started(self, description: str) -> None:
+        """Handle the start of a preparation, such as building an image."""
+
+
+class ProbeMeasurement(Record):
+    """A declared quantity of a link and the value that a probe measured before the run, both in virtual units."""
 
     declared: float
     achieved: float
-    tries: tuple[float, ...] = ()  # all that were made, in their order; of round trips, all echoes of all tries
+    tries: tuple[float, ...] = ()  # all values in the order of measurement; for round trips, every echo of every try
 
 
-class Shaped(Record):
-    """What is known of one node's link; the switch between racks or regions has an entry, too."""
+class LinkRecord(Record):
+    """Record of how one node's link was shaped, probed and monitored; the network switch has a record, too.
 
-    rung: str  # of the ladder, for rates: tc-htb, transport, fluid, none
-    rungs: dict[str, str] = Field(default={})  # property (rate, delay, loss, partition) -> rung, where it is declared
-    uplink_bps: float | None = None  # declared, virtual
-    downlink_bps: float | None = None
-    read_back_uplink_bps: float | None = None  # what the kernel says it enforces, virtual
-    read_back_downlink_bps: float | None = None
-    pipes_bps: dict[str, Measured] = Field(default={})  # limits of pairs and groups; achieved: as read back
-    achieved_pipes_bps: dict[str, float] = Field(default={})  # of floods before the run, as for links
-    achieved_uplink_bps: float | None = None  # of a flood before the run, in frames as tc counts, virtual
+    Rates and times are virtual. A *limit* is a rate limit of a pair or a group of nodes, such as a rack's uplink.
+    """
+
+    rung: str  # mechanism that enforces rates: tc-htb, transport, fluid, none
+    rungs: dict[str, str] = Field(default={})  # declared property (rate, delay, loss, partition, pipes) -> mechanism
+    uplink_bps: float | None = None  # declared
+    downlink_bps: float | None = None  # declared
+    read_back_uplink_bps: float | None = None  # enforced according to the kernel
+    read_back_downlink_bps: float | None = None  # enforced according to the kernel
+    pipes_bps: dict[str, ProbeMeasurement] = Field(default={})  # limit -> declared rate, rate read back from the kernel
+    achieved_pipes_bps: dict[str, float] = Field(default={})  # limit -> rate of a flood before the run
+    achieved_uplink_bps: float | None = None  # rate of a flood before the run, headers included, as tc counts
     achieved_downlink_bps: float | None = None
-    round_trip_s: dict[str, Measured] = Field(default={})  # peer -> echoes before the run
-    message_s: dict[str, Measured] = Field(default={})  # peer -> one message of the workload's size
-    flooded: dict[str, Measured] = Field(default={})  # uplink, downlink, limit -> what senders could bring, what came
-    unproven: dict[str, str] = Field(default={})  # uplink, downlink, limit -> why no flood was sent through it
-    queues: dict[str, dict[str, int]] = Field(default={})  # device -> what its queue has counted during the run
-    changed_meanwhile: tuple[str, ...] = ()  # what the kernel had after the run that nobody had told it
-    unread: str = ""  # why nobody knows that
+    round_trip_s: dict[str, ProbeMeasurement] = Field(default={})  # peer -> echoes before the run
+    message_s: dict[str, ProbeMeasurement] = Field(default={})  # peer -> time of one message of the workload's size
+    flooded: dict[str, ProbeMeasurement] = Field(default={})  # uplink, downlink or limit -> rate expected and received
+    unproven: dict[str, str] = Field(default={})  # uplink, downlink or limit -> reason why no flood was sent through it
+    queues: dict[str, dict[str, int]] = Field(default={})  # network device -> counters of its queue during the run
+    changed_meanwhile: tuple[str, ...] = ()  # differences, after the run, between the kernel and what Ensayo had set
+    unread: str = ""  # reason why the link could not be read after the run
     details: dict[str, Any] = Field(default={})
 
 
-class Throttling(Record):
-    """How often the kernel held a node back for its CPU quota, while the trial ran."""
+class CpuThrottling(Record):
+    """Counters of how often the kernel stopped a node during the trial because its CPU quota was used up."""
 
-    periods: int  # scheduling periods in which it wanted to run
+    periods: int  # scheduling periods in which the node had something to run
     throttled_periods: int
     throttled_s: float  # wall seconds
 
 
-class Status(Record):
-    """How a trial went, as far as its engine can tell."""
+class TrialOutcome(Record):
+    """Outcome of a trial as its engine reports it: the content of status.json."""
 
     trial: str
     engine: EngineName
     status: str  # success, failed, aborted
     reason: str = ""
-    timings_s: dict[str, float] = Field(default={})  # wall seconds: up, gate, run, down
+    timings_s: dict[str, float] = Field(default={})  # wall seconds of the stages up, gate, run and down
     exit_codes: dict[str, int] = Field(default={})
-    shaping: dict[str, Shaped] = Field(default={})
-    throttling: dict[str, Throttling] = Field(default={})  # nodes in containers
-    kept: tuple[str, ...] = ()  # networks that the engine does not let go of, though nothing is in them
-    host: dict[str, Any] = Field(default={})  # what compose.host.host_metrics has seen
+    shaping: dict[str, LinkRecord] = Field(default={})
+    throttling: dict[str, CpuThrottling] = Field(default={})  # nodes in containers
+    kept: tuple[str, ...] = ()  # networks that the engine did not remove although they are empty
+    host: dict[str, Any] = Field(default={})  # measurements of compose.host.host_metrics
 
 
 class Engine(ABC):
-    """A way to run trials on this host."""
+    """A way to run the nodes of a trial on this host: as containers, as processes, or simulated in virtual time."""
 
     name: ClassVar[EngineName]
 
     @abstractmethod
-    def missing(self) -> str | None:
-        """What this host lacks for it; None when it can run."""
+    def missing_requirement(self) -> str | None:
+        """Return what the engine needs and this host lacks; None when the engine can run."""
 
     @abstractmethod
-    def addressing(self, run: str, nodes: int) -> Addressing:
-        """Addresses for `nodes` nodes of a run."""
+    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:
+        """Return free addresses for the nodes of a run."""
 
     @abstractmethod
-    def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
-        """Run one trial to its end; leaves nothing running, whatever happens.
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+        """Run one trial to its end and leave no node running, whatever happens.
 
         Args:
-            plan: of this engine.
-            folder: the trial's; logs go to `<folder>/logs/<node>.log`.
-            watch: is told what the coordinator logs, as it does.
+            plan: made for this engine.
+            trial_folder: receives the logs, `<trial_folder>/logs/<node>.log`.
+            observer: receives the coordinator's events as they are logged.
 
         Raises:
-            HostError: the host could not do what the plan asks.
+            HostError: this host can't do what the plan requires.
         """
 
-    def facts(self) -> dict[str, Any]:
-        """What a reader of the record should know of it: versions, image digests."""
+    def manifest_facts(self) -> dict[str, Any]:
+        """Return facts about the engine for the run's manifest, such as versions and image digests."""
         return {}
 
-    def prepare(self, watch: "Preparing") -> None:  # noqa: B027 - most engines have nothing to prepare
-        """Make ready what all trials of a run need."""
+    def prepare(self, observer: PreparationObserver) -> None:  # noqa: B027 - most engines have nothing to prepare
+        """Prepare what all trials of a run share, such as container images."""
 
     def close(self) -> None:  # noqa: B027 - most engines keep nothing
-        """Give back what `prepare` took."""
-
-
-class Preparing(Protocol):
-    """Whoever looks on while an engine prepares."""
-
-    def preparing(self, what: str) -> None:
-        """Something is being built."""
+        """Release the resources that `prepare` acquired."""

@@ -1,4 +1,4 @@
-"""Nodes as processes of this host, on loopback; the transport shapes their links."""
+"""Engine `local`: nodes are processes of this host on the loopback interface, and the transport shapes their links."""
 
 import os
 import socket
@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, ClassVar
 
-from compose.engines.base import Engine, Shaped, Status, Watcher
-from compose.engines.transport_shaping import refusal, shaped
+from compose.engines.base import Engine, EventObserver, LinkRecord, TrialOutcome
+from compose.engines.transport_shaping import strict_conflict, transport_link_records
 from compose.runs.certificates import issue
 from compose.runs.labels import RUN_VARIABLE, secrets_prefix
 from compose.runs.supervisor import Nodes, Supervisor, Tail
@@ -22,11 +22,11 @@ from services.runtime.control import OPEN_GATE
 from services.scenario.scenario import EngineName
 from services.schema.component import Record
 
-KILL_S = 2.0
-PIPES = "pipes"  # what nodes know together of the pipes that they share, beside their secrets
-# One BLAS thread per node, so that sums have the same bits everywhere; buffers that go back to the allocator and not to
-# the kernel, since page faults cost several times more than copies.
-ENVIRONMENT: Mapping[str, str] = {
+TERMINATE_TIMEOUT_S = 2.0
+SHARED_LINKS_FILE = "pipes"  # common state of the links that several nodes share, in the folder of the secrets
+# One BLAS thread per node, so that sums have the same bits on all engines. Freed buffers stay in the allocator instead
+# of going back to the kernel, since page faults cost several times more than copies.
+NODE_ENVIRONMENT: Mapping[str, str] = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -34,106 +34,119 @@ ENVIRONMENT: Mapping[str, str] = {
     "MALLOC_TRIM_THRESHOLD_": "2147483647",
     "MALLOC_TOP_PAD_": "67108864",
     "MALLOC_ARENA_MAX": "1",
-    # gRPC's older way to wait for sockets needs a quarter less CPU time per message, and a reader that is woken for the
-    # rest of a message instead of each packet a tenth less on links with a rate; a gRPC that doesn't know these names
-    # logs a warning and goes on.
+    # The event loop that gRPC used before its event engine needs a quarter less CPU time per message. A receiver that
+    # is woken once for the rest of a message, instead of for every packet, needs a tenth less on links with a rate. A
+    # gRPC release that does not know these names logs a warning and continues.
     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener,tcp_frame_size_tuning,tcp_rcv_lowat",
 }
 
 
-class Loopback(Record):
-    """Free ports of this host, two per node."""
+class LoopbackPorts(Record):
+    """Free TCP ports of this host, two per node: one for the data plane, one for the control plane."""
 
     ports: tuple[int, ...]
 
     def place(self, number: int) -> Place:
+        """Return the two loopback addresses of the node with this number, counted from 0."""
         data, control = self.ports[2 * number : 2 * number + 2]
         return Place(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
 
 class LocalEngine(Engine):
-    """One process per node."""
+    """Engine that runs every node as a process of this host."""
 
     name: ClassVar[EngineName] = "local"
 
-    def missing(self) -> str | None:
+    def missing_requirement(self) -> str | None:
+        """Return None: processes need nothing beyond Python."""
         return None
 
-    def addressing(self, run: str, nodes: int) -> Addressing:  # noqa: ARG002 - ports belong to no run
-        with ExitStack() as held:
-            sockets = [held.enter_context(socket.socket()) for _ in range(2 * nodes)]
-            for each in sockets:
-                each.bind(("127.0.0.1", 0))
-            return Loopback(ports=tuple(each.getsockname()[1] for each in sockets))
+    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:  # noqa: ARG002 - ports belong to no run
+        """Return free loopback ports for the nodes; all sockets stay open until every port is known."""
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(2 * node_count)]
+            for listener in sockets:
+                listener.bind(("127.0.0.1", 0))
+            return LoopbackPorts(ports=tuple(listener.getsockname()[1] for listener in sockets))
 
-    def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
-        shaping = shaped(plan, "transport")
-        if reason := refusal(plan, shaping):
-            return Status(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+        """Run one trial as processes; see `Engine.run_trial`."""
+        shaping = transport_link_records(plan, "transport")
+        if reason := strict_conflict(plan, shaping):
+            return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
-            SharedCells.create(Path(secrets) / PIPES, len(plan.network.pipes))
+            SharedCells.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.pipes))
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
-            nodes = Processes(plan, folder, Path(secrets))
-            return Supervisor(plan, nodes, Tail(folder / "logs" / f"{COORDINATOR}.log"), watch).run()
+            nodes = NodeProcesses(plan, trial_folder, Path(secrets))
+            return Supervisor(plan, nodes, Tail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer).run()
 
 
-class Processes(Nodes):
-    """The processes of one trial."""
+class NodeProcesses(Nodes):
+    """Node processes of one trial."""
 
-    def __init__(self, plan: Plan, folder: Path, secrets: Path) -> None:
+    def __init__(self, plan: Plan, trial_folder: Path, secrets_folder: Path) -> None:
         self._plan = plan
-        self._folder = folder
-        self._secrets = secrets
+        self._trial_folder = trial_folder
+        self._secrets_folder = secrets_folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
+        """Start one process per node; standard output goes to `<node>.log`, standard error to `<node>.err`."""
         for node in self._plan.nodes:
-            with self._log(node.name).open("wb") as out, self._errors(node.name).open("wb") as err:
-                self._processes[node.name] = self._popen(node.name, out, err)
+            with self._log_path(node.name).open("wb") as out, self._stderr_path(node.name).open("wb") as err:
+                self._processes[node.name] = self._start_node(node.name, out, err)
 
-    def shape(self) -> dict[str, Shaped]:
-        """The transport of every node does it, from the plan; there is nothing in the kernel to read back."""
-        return shaped(self._plan, "transport")
+    def shape(self) -> dict[str, LinkRecord]:
+        """Return the shaping that the nodes' transport applies, according to the plan; the kernel shapes nothing."""
+        return transport_link_records(self._plan, "transport")
 
     def open_gate(self) -> None:
+        """Signal the coordinator's process to start training."""
         self._processes[COORDINATOR].send_signal(OPEN_GATE)
 
     def exit_codes(self) -> dict[str, int]:
+        """Return the exit codes of the processes that have ended, by node name."""
         codes = {name: process.poll() for name, process in self._processes.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
     def complaint(self, node: str) -> str:
-        lines = self._errors(node).read_text(errors="replace").strip().splitlines()
+        """Return the last line of a node's standard error; empty when there is none."""
+        lines = self._stderr_path(node).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def stop(self) -> tuple[str, ...]:
+        """Terminate all processes, kill those that ignore the signal, and remove empty files of standard error."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
         for process in self._processes.values():
             try:
-                process.wait(KILL_S)
+                process.wait(TERMINATE_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         for name in self._processes:
-            if not self._errors(name).stat().st_size:
-                self._errors(name).unlink()
+            if not self._stderr_path(name).stat().st_size:
+                self._stderr_path(name).unlink()
         return ()
 
-    def _popen(self, name: str, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
-        plan, secrets = self._folder / "plan.json", self._secrets / name
-        files = {"--plan": plan, "--secrets": secrets, "--pipes": self._secrets / PIPES}
+    def _start_node(self, node_name: str, stdout_file: IO[bytes], stderr_file: IO[bytes]) -> subprocess.Popen[bytes]:
+        plan_path, secrets = self._trial_folder / "plan.json", self._secrets_folder / node_name
+        files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
         options = [word for option, path in files.items() for word in (option, str(path))]
-        command = [sys.executable, "-m", "services.node", "node", name, *options]
-        marks = {RUN_VARIABLE: self._plan.run}
-        # A session of its own: Ctrl-C reaches the runner alone, which then stops its nodes in order.
+        command = [sys.executable, "-m", "services.node", "node", node_name, *options]
+        run_variable = {RUN_VARIABLE: self._plan.run}
+        # Every node gets its own session: Ctrl-C then reaches only the runner, which stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
-            command, stdout=out, stderr=err, env=os.environ | ENVIRONMENT | marks, start_new_session=True
+            command,
+            stdout=stdout_file,
+            stderr=stderr_file,
+            env=os.environ | NODE_ENVIRONMENT | run_variable,
+            start_new_session=True,
         )
 
-    def _log(self, name: str) -> Path:
-        return self._folder / "logs" / f"{name}.log"
+    def _log_path(self, node_name: str) -> Path:
+        return self._trial_folder / "logs" / f"{node_name}.log"
 
-    def _errors(self, name: str) -> Path:
-        return self._folder / "logs" / f"{name}.err"
+    def _stderr_path(self, node_name: str) -> Path:
+        return self._trial_folder / "logs" / f"{node_name}.err"

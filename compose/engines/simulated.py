@@ -1,4 +1,4 @@
-"""All nodes in one process, in virtual time: the same code on the in-process fabric."""
+"""Engine `simulated`: all nodes of a trial run in one process, in virtual time, over an in-process transport."""
 
 import os
 import select
@@ -10,97 +10,110 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from compose.engines.base import Engine, Preparing, Status, Watcher
-from compose.engines.local import ENVIRONMENT
-from compose.engines.transport_shaping import refusal, shaped
+from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
+from compose.engines.local import NODE_ENVIRONMENT
+from compose.engines.transport_shaping import strict_conflict, transport_link_records
 from compose.runs.labels import RUN_VARIABLE
 from compose.runs.supervisor import Tail
 from services.cluster.addresses import Addressing, Nowhere
 from services.plan import COORDINATOR, Plan
 from services.scenario.scenario import EngineName
 
-POLL_S = 0.02
-RUNG = "fluid"
-DONE = "done"  # what the simulator answers to a trial that went well; anything else is its complaint
+REPLY_POLL_S = 0.02
+MECHANISM = "fluid"
+SUCCESS_REPLY = "done"  # the simulator's reply after a successful trial; any other reply is an error message
 
 
 class SimulatedEngine(Engine):
-    """A process that simulates trial after trial; one BLAS thread like every node, so that bits agree everywhere."""
+    """Engine that simulates trials in one process, one after the other.
+
+    The process has one BLAS thread, like every node of the other engines, so that sums have the same bits.
+    """
 
     name: ClassVar[EngineName] = "simulated"
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def missing(self) -> str | None:
+    def missing_requirement(self) -> str | None:
+        """Return None: the simulator needs nothing beyond Python."""
         return None
 
-    def prepare(self, watch: Preparing) -> None:  # noqa: ARG002 - takes no time worth telling
-        """Start the simulator: its imports take longer than a short trial."""
-        self._process = _simulator()
+    def prepare(self, observer: PreparationObserver) -> None:  # noqa: ARG002 - too short to be reported
+        """Start the simulator's process ahead of the trials, since its imports take longer than a short trial."""
+        self._process = _start_simulator()
 
-    def addressing(self, run: str, nodes: int) -> Addressing:  # noqa: ARG002 - nobody listens anywhere
+    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:  # noqa: ARG002 - no node opens a socket
+        """Return placeholder addresses: the nodes share one process."""
         return Nowhere()
 
-    def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+        """Simulate one trial; see `Engine.run_trial`."""
         started = time.monotonic()
-        if reason := refusal(plan, shaped(plan, RUNG)):
-            return _status(plan, reason, 0.0)
-        tail = Tail(folder / "logs" / f"{COORDINATOR}.log")
-        answer = self._ask(folder)
-        while not (ended := answer()):
-            self._pass_on(plan, tail, watch)
-        self._pass_on(plan, tail, watch)
-        return _status(plan, ended.strip(), time.monotonic() - started)
+        if reason := strict_conflict(plan, transport_link_records(plan, MECHANISM)):
+            return _trial_status(plan, reason, 0.0)
+        tail = Tail(trial_folder / "logs" / f"{COORDINATOR}.log")
+        poll_reply = self._submit_trial(trial_folder)
+        while not (reply := poll_reply()):
+            self._forward_events(plan, tail, observer)
+        self._forward_events(plan, tail, observer)
+        return _trial_status(plan, reply.strip(), time.monotonic() - started)
 
     def close(self) -> None:
+        """Kill the simulator's process."""
         if self._process is not None:
             self._process.kill()
-            with suppress(BrokenPipeError):  # it may have died before it read what it was given
+            with suppress(BrokenPipeError):  # the simulator may have died before it read its input
                 self._process.communicate()
 
-    def _ask(self, folder: Path) -> Callable[[], str]:
-        """Hand the simulator a trial; the function returned waits a little for its answer, empty until it comes."""
+    def _submit_trial(self, trial_folder: Path) -> Callable[[], str]:
+        """Send a trial's folder to the simulator and return a function that polls for the reply.
+
+        Each call of the function waits up to `REPLY_POLL_S` and returns an empty string until there is a reply.
+        """
         process = self._process
-        if process is None or process.poll() is not None:  # it died in the trial before
+        if process is None or process.poll() is not None:  # the simulator died in the previous trial
             self.close()
-            self._process = process = _simulator()
+            self._process = process = _start_simulator()
         if process.stdin is None or process.stdout is None:
-            raise RuntimeError("the simulator has no pipes")
-        out = process.stdout
-        process.stdin.write(f"{folder}\n")
+            raise RuntimeError("the simulator was started without pipes for its standard input and output")
+        stdout = process.stdout
+        process.stdin.write(f"{trial_folder}\n")
         process.stdin.flush()
 
-        def answer() -> str:
-            ready, _, _ = select.select([out], [], [], POLL_S)
-            return (out.readline() or f"the simulator has died with exit code {process.wait()}") if ready else ""
+        def poll_reply() -> str:
+            ready, _, _ = select.select([stdout], [], [], REPLY_POLL_S)
+            if not ready:
+                return ""
+            return stdout.readline() or f"the simulator ended with exit code {process.wait()}"
 
-        return answer
+        return poll_reply
 
-    def _pass_on(self, plan: Plan, tail: Tail, watch: Watcher) -> None:
+    def _forward_events(self, plan: Plan, tail: Tail, observer: EventObserver) -> None:
+        """Pass the events that were logged since the last call to the observer."""
         for event in tail.events():
-            watch.event(plan, event)
+            observer.event_logged(plan, event)
 
 
-def _simulator() -> "subprocess.Popen[str]":
+def _start_simulator() -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "services.node", "simulate"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | ENVIRONMENT | {RUN_VARIABLE: "simulated"},
+        env=os.environ | NODE_ENVIRONMENT | {RUN_VARIABLE: "simulated"},
         start_new_session=True,
     )
 
 
-def _status(plan: Plan, answer: str, wall_s: float) -> Status:
-    failed = answer != DONE
-    return Status(
+def _trial_status(plan: Plan, reply: str, wall_s: float) -> TrialOutcome:
+    failed = reply != SUCCESS_REPLY
+    return TrialOutcome(
         trial=plan.trial,
         engine=plan.engine,
         status="failed" if failed else "success",
-        reason=answer if failed else "",
+        reason=reply if failed else "",
         timings_s={"run": round(wall_s, 3)},
         exit_codes=dict.fromkeys((node.name for node in plan.nodes), int(failed)),
-        shaping=shaped(plan, RUNG),
+        shaping=transport_link_records(plan, MECHANISM),
     )

@@ -1,48 +1,56 @@
-"""What do engines enforce whose transport shapes the links? The record of `local` and `simulated` trials."""
+"""Shaping of links by the transport: records for trials of the engines `local` and `simulated`."""
 
 from collections.abc import Iterator, Mapping
 
-from compose.engines.base import Shaped
+from compose.engines.base import LinkRecord
 from services.cluster.events import LinkChange
 from services.plan import COORDINATOR, NodePlan, Plan
 
-NOT_EMULATED = "none"  # the rung of what is declared and does not happen
+NOT_EMULATED = "none"  # recorded as the mechanism of a declared property that is not emulated
 
 
-def shaped(plan: Plan, rung: str) -> dict[str, Shaped]:
-    """What happens to each node's messages.
+def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
+    """Return, for each node on the data network, the link properties that are declared and how they are emulated.
 
-    The fluid model has rates, shared pipes, delays and their variation. It loses nothing, and its queues have no end,
-    so neither losses nor the size of a buffer mean anything in it.
+    The fluid model has rates, shared links, delays and jitter. It loses no packets and its queues have no limit, so
+    `loss` and `buffer` are recorded as not emulated.
 
     Args:
         plan: of the trial.
-        rung: `transport`, or `fluid` where time is virtual.
+        mechanism: `transport`, or `fluid` in virtual time.
     """
     return {
-        node.name: Shaped(
-            rung=rung,
+        node.name: LinkRecord(
+            rung=mechanism,
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
-            rungs={name: NOT_EMULATED if name in ("loss", "buffer") else rung for name in _declared(plan, node)},
+            rungs={
+                name: NOT_EMULATED if name in ("loss", "buffer") else mechanism
+                for name in _declared_properties(plan, node)
+            },
         )
         for node in plan.nodes
         if node.name != COORDINATOR
     }
 
 
-def refusal(plan: Plan, shaping: Mapping[str, Shaped]) -> str | None:
-    """Why a strict trial can't run: what is declared and not emulated; None when it can."""
+def strict_conflict(plan: Plan, shaping: Mapping[str, LinkRecord]) -> str | None:
+    """Return why a strict trial can't run: the declared properties that are not emulated; None when it can run."""
     if not plan.strict:
         return None
-    missing = sorted({name for node in shaping.values() for name, rung in node.rungs.items() if rung == NOT_EMULATED})
+    missing = sorted(
+        {name for record in shaping.values() for name, mechanism in record.rungs.items() if mechanism == NOT_EMULATED}
+    )
     if not missing:
         return None
-    return f"strict, and engine {plan.engine} does not emulate {' and '.join(missing)}; engine docker may"
+    return (
+        f"strict: engine {plan.engine} does not emulate {' and '.join(missing)}, which the scenario declares; "
+        "try --engine docker, or remove `strict: true` from the scenario"
+    )
 
 
-def _declared(plan: Plan, node: NodePlan) -> Iterator[str]:
-    """What the plan says of a node's messages: rate, pipes, delay, loss, buffer."""
+def _declared_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
+    """Yield the properties that the plan declares for a node's link: rate, pipes, delay, loss, buffer."""
     changes = [event.what for event in plan.events if isinstance(event.what, LinkChange) and node.name in event.what.of]
     paths = [path for path in plan.network.paths if node.name in (path.source, path.target)]
     if node.uplink_bps or node.downlink_bps or any(change.uplink or change.downlink for change in changes):

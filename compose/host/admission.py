@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from compose.calibration.capacity import Capacity
+from compose.calibration.capacity import HostCapacity
 from compose.host.compute_speed import Mathematics
 from services.cluster.events import LinkChange
 from services.collectives import Schedule
@@ -118,7 +118,7 @@ class Load(NamedTuple):
 class Admission(Record):
     """What was decided about a run before it started."""
 
-    capacity: Capacity | None  # None: virtual time needs none
+    capacity: HostCapacity | None  # None: virtual time needs none
     dilation: float  # of trials that leave it to this host
     demands: tuple[Demand, ...]
 
@@ -133,7 +133,7 @@ class Admission(Record):
         return max(self.demands, key=lambda demand: max(demand.wants.values(), default=0.0), default=None)
 
 
-def admit(scenario: Scenario, plans: Sequence[Plan], capacity: Capacity, mathematics: Mathematics) -> Admission:
+def admit(scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, mathematics: Mathematics) -> Admission:
     """Decide on the plans of a scenario, made with a dilation of 1 where it is left to this host.
 
     Raises:
@@ -152,7 +152,7 @@ def admit(scenario: Scenario, plans: Sequence[Plan], capacity: Capacity, mathema
     return Admission(capacity=capacity, dilation=max(free, default=1.0), demands=demands)
 
 
-def demand(plan: Plan, capacity: Capacity, mathematics: Mathematics, declared: float | None) -> Demand:
+def demand(plan: Plan, capacity: HostCapacity, mathematics: Mathematics, declared: float | None) -> Demand:
     """What one trial wants, whatever its dilation."""
     paced = [node for node in plan.of_role("worker") if node.throughput]
     loads = [_load(plan, part, capacity, mathematics) for part in _strategies(plan)]
@@ -236,7 +236,7 @@ def _total_bps(plan: Plan) -> float:
     return max((8 * len(phase) / taken for phase, taken in seconds if taken), default=0.0)
 
 
-def _load(plan: Plan, part: Plan | AfterSwitch, capacity: Capacity, mathematics: Mathematics) -> Load:
+def _load(plan: Plan, part: Plan | AfterSwitch, capacity: HostCapacity, mathematics: Mathematics) -> Load:
     """A step under one strategy."""
     phases = tuple(_computed(plan, part, mathematics))
     size_bytes = sum(part.bytes_per_step.values())
@@ -280,18 +280,18 @@ def _messages(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
     return ceil(whole * pieces / plan.exchanges_every)
 
 
-def _refusal(demanded: Demand, capacity: Capacity) -> str:
+def _refusal(demanded: Demand, capacity: HostCapacity) -> str:
     return (
         f"dilation {demanded.declared:g} is too small for this host: {demanded.trial} wants {demanded.binding}, "
-        f"which it can give from {demanded.needs[demanded.binding]:.2g} on ({capacity.told}); "
+        f"which it can give from {demanded.needs[demanded.binding]:.2g} on ({capacity.provenance}); "
         f"write dilation: {demanded.dilation:g}, or auto, or take --engine simulated"
     )
 
 
-def _impossible(demanded: Demand, capacity: Capacity) -> str:
+def _impossible(demanded: Demand, capacity: HostCapacity) -> str:
     return (
         f"no dilation up to {LADDER[-1]} is enough for this host: {demanded.trial} wants {demanded.binding} "
-        f"({capacity.told}); take --engine simulated"
+        f"({capacity.provenance}); take --engine simulated"
     )
 
 

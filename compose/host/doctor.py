@@ -15,7 +15,7 @@ from pathlib import Path
 import docker
 from docker.errors import DockerException
 
-from compose.calibration.capacity import capacity as known_capacity
+from compose.calibration.capacity import load_capacity as known_capacity
 from compose.engines.containers.engine import DockerEngine
 from compose.host.host_facts import cores
 from compose.host.host_metrics import Canary
@@ -181,7 +181,7 @@ def capacity() -> Finding:
 def rungs() -> Iterator[Finding]:
     """What the kernel can do to packets: the trials of a run, where nobody else sees them."""
     try:
-        works = DockerEngine().kernel({RUN_LABEL: "doctor"})
+        works = DockerEngine().kernel_capabilities({RUN_LABEL: "doctor"})
     except (DockerException, TrialFailed):
         costs = "which links the kernel can shape in containers is unknown"
         yield Finding("links", "not tried", ok=False, costs=costs, remedy="an engine that answers, and `make images`")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compose.engines.base import Throttling
+from compose.engines.base import CpuThrottling
 from compose.host.host_facts import CpuTimes, busy_share, cpu_times, stalled_s, stolen_share
 from services.runtime.scheduling import wake_soon
 
@@ -20,7 +20,7 @@ LOOK_S = 0.2  # between two looks at the counters of containers; what was counte
 LOOK_SHARE = 0.02  # of a core, for hosts where a look takes longer
 SHARES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 
-Counters = Mapping[str, Throttling]  # node -> since it was started
+Counters = Mapping[str, CpuThrottling]  # node -> since it was started
 
 
 class Canary:
@@ -60,8 +60,8 @@ class Evidence:
     _times: CpuTimes | None = None
     _stalled_s: dict[str, float] = field(default_factory=dict)
     _started: float = 0.0
-    _first: dict[str, Throttling] = field(default_factory=dict)
-    _last: dict[str, Throttling] = field(default_factory=dict)
+    _first: dict[str, CpuThrottling] = field(default_factory=dict)
+    _last: dict[str, CpuThrottling] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
     _looking: threading.Thread | None = None
 
@@ -91,7 +91,7 @@ class Evidence:
         }
 
     @property
-    def throttling(self) -> dict[str, Throttling]:
+    def throttling(self) -> dict[str, CpuThrottling]:
         """By how much each container's counters have grown; call it after `stop`."""
         return {node: _grown(first, self._last[node]) for node, first in self._first.items()}
 
@@ -105,8 +105,8 @@ class Evidence:
                 return
 
 
-def _grown(before: Throttling, after: Throttling) -> Throttling:
-    return Throttling(
+def _grown(before: CpuThrottling, after: CpuThrottling) -> CpuThrottling:
+    return CpuThrottling(
         periods=after.periods - before.periods,
         throttled_periods=after.throttled_periods - before.throttled_periods,
         throttled_s=round(after.throttled_s - before.throttled_s, 6),

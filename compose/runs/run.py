@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import yaml
 
 from compose.host.admission import Admission, admit, unbounded
-from compose.calibration.capacity import capacity
-from compose.engines import Choice
-from compose.engines.base import Engine, Preparing, Status, Watcher
+from compose.calibration.capacity import load_capacity
+from compose.engines import EngineChoice
+from compose.engines.base import Engine, PreparationObserver, TrialOutcome, EventObserver
 from compose.host.host_facts import cores, memory_bytes, processor
 from compose.runs.interrupt import stoppable
 from compose.host.compute_speed import MEASURED
@@ -30,7 +30,7 @@ from services.scenario.scenario import Scenario
 LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
 
 
-class Observer(Watcher, Preparing, Protocol):
+class Observer(EventObserver, PreparationObserver, Protocol):
     """Whoever looks on while a run goes on."""
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
@@ -58,11 +58,11 @@ class Run:
     """A run that is over."""
 
     folder: Path
-    statuses: tuple[Status, ...]
+    statuses: tuple[TrialOutcome, ...]
     interrupted: bool
 
 
-def run(source: Source, choice: Choice, runs: Path, observer: Observer) -> Run:
+def run(source: Source, choice: EngineChoice, runs: Path, observer: Observer) -> Run:
     """Run all trials of a scenario; whatever ends early, finished trials are complete on disk.
 
     Args:
@@ -91,16 +91,16 @@ def admitted(scenario: Scenario, engine: Engine) -> Admission:
     if engine.name == "simulated":
         return unbounded()
     plans = [make_plan(trial, "admission", engine.name, Nowhere()) for trial in scenario.trials()]
-    return admit(scenario, plans, capacity(engine, scenario.transport), MEASURED)
+    return admit(scenario, plans, load_capacity(engine, scenario.transport), MEASURED)
 
 
-def _run(source: Source, choice: Choice, admission: Admission, runs: Path, observer: Observer) -> Run:
+def _run(source: Source, choice: EngineChoice, admission: Admission, runs: Path, observer: Observer) -> Run:
     engine = choice.engine
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     plans = plan_all(source, engine, admission, name)
     folder = _folder(source, choice, admission, runs, plans)
     observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
-    statuses: list[Status] = []
+    statuses: list[TrialOutcome] = []
     try:
         for k in range(len(plans)):
             plan, started = plans[k], time.monotonic()
@@ -108,7 +108,7 @@ def _run(source: Source, choice: Choice, admission: Admission, runs: Path, obser
             statuses.append(_trial(plan, engine, folder, observer))
             observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
             if kept := statuses[-1].kept:  # and their addresses with them
-                observer.preparing(f"until it is restarted, the engine keeps {', '.join(kept)}: other addresses now")
+                observer.preparation_started(f"until it is restarted, the engine keeps {', '.join(kept)}: other addresses now")
                 plans = plan_all(source, engine, admission, name)
     except KeyboardInterrupt:
         return Run(folder, tuple(statuses), interrupted=True)
@@ -119,7 +119,7 @@ def plan_all(source: Source, engine: Engine, admission: Admission, name: str) ->
     """The plans of all trials; one set of addresses serves them all, since they run one after the other."""
     trials = source.scenario.trials()
     largest = max(1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers for trial in trials)
-    addressing = engine.addressing(name, largest)
+    addressing = engine.choose_addresses(name, largest)
     dilation, alpha_s = admission.dilation, admission.alpha_s
     return tuple(
         make_plan(trial, name, engine.name, addressing, source.question, dilation=dilation, alpha_s=alpha_s)
@@ -127,7 +127,7 @@ def plan_all(source: Source, engine: Engine, admission: Admission, name: str) ->
     )
 
 
-def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Status:
+def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> TrialOutcome:
     """One trial in its own folder; its status is on disk even when it is interrupted.
 
     An engine that fails one trial may well run the next: a sweep of hours must not end for it.
@@ -135,17 +135,17 @@ def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> Stat
     home = folder / "trials" / plan.trial
     (home / "logs").mkdir(parents=True)
     (home / "plan.json").write_text(plan.model_dump_json(indent=1))
-    status = Status(trial=plan.trial, engine=engine.name, status="aborted", reason="interrupted")
+    status = TrialOutcome(trial=plan.trial, engine=engine.name, status="aborted", reason="interrupted")
     try:
-        status = engine.run(plan, home, observer)
+        status = engine.run_trial(plan, home, observer)
     except Exception as error:  # noqa: BLE001 - see above; the reason names its type
-        status = Status(trial=plan.trial, engine=engine.name, status="failed", reason=why(error))
+        status = TrialOutcome(trial=plan.trial, engine=engine.name, status="failed", reason=why(error))
     finally:
         (home / "status.json").write_text(status.model_dump_json(indent=1))
     return status
 
 
-def _folder(source: Source, choice: Choice, admission: Admission, runs: Path, plans: tuple[Plan, ...]) -> Path:
+def _folder(source: Source, choice: EngineChoice, admission: Admission, runs: Path, plans: tuple[Plan, ...]) -> Path:
     """The folder of a new run, with everything that is known before it starts; `latest` points to it."""
     name = plans[0].run
     folder = runs / source.scenario.name / name
@@ -160,7 +160,7 @@ def _folder(source: Source, choice: Choice, admission: Admission, runs: Path, pl
     return folder
 
 
-def _manifest(source: Source, choice: Choice, admission: Admission, plans: tuple[Plan, ...]) -> dict[str, Any]:
+def _manifest(source: Source, choice: EngineChoice, admission: Admission, plans: tuple[Plan, ...]) -> dict[str, Any]:
     """What somebody needs to know to run it again, or to doubt it."""
     return {
         "schema": 1,
@@ -169,7 +169,7 @@ def _manifest(source: Source, choice: Choice, admission: Admission, plans: tuple
         "question": source.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": source.command,
-        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.facts()},
+        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.manifest_facts()},
         "admission": admission.model_dump(mode="json"),
         "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
         "trials": [plan.trial for plan in plans],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.engines.base import Shaped, Status, Throttling, Watcher
+from compose.engines.base import LinkRecord, TrialOutcome, CpuThrottling, EventObserver
 from compose.host.host_metrics import Evidence
 from compose.runs.interrupt import held_back
 from services.schema.errors import EnsayoError
@@ -33,10 +33,10 @@ class Nodes(ABC):
         """Start all nodes; they wait for each other and for the gate."""
 
     @abstractmethod
-    def shape(self) -> dict[str, Shaped]:
+    def shape(self) -> dict[str, LinkRecord]:
         """Make the links what the plan says, and read back what they are."""
 
-    def prove(self) -> dict[str, Shaped]:
+    def prove(self) -> dict[str, LinkRecord]:
         """Measure the links while all nodes wait for the gate; the entries of `shape` with what was found.
 
         Raises:
@@ -44,7 +44,7 @@ class Nodes(ABC):
         """
         return {}
 
-    def account(self) -> dict[str, Shaped]:
+    def account(self) -> dict[str, LinkRecord]:
         """What links have counted during the run, while they are still there; the entries with it."""
         return {}
 
@@ -60,7 +60,7 @@ class Nodes(ABC):
     def complaint(self, node: str) -> str:
         """The last words of a node on its standard error."""
 
-    def throttling(self) -> dict[str, Throttling]:
+    def throttling(self) -> dict[str, CpuThrottling]:
         """How often the kernel has held each node back since it was started; nodes without a quota are absent."""
         return {}
 
@@ -102,16 +102,16 @@ class Supervisor:
     plan: Plan
     nodes: Nodes
     tail: Tail
-    watch: Watcher
+    watch: EventObserver
     timings_s: dict[str, float] = field(default_factory=dict)
-    shaping: dict[str, Shaped] = field(default_factory=dict)
+    shaping: dict[str, LinkRecord] = field(default_factory=dict)
     host: dict[str, Any] = field(default_factory=dict)
-    throttling: dict[str, Throttling] = field(default_factory=dict)
+    throttling: dict[str, CpuThrottling] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)
     _over: bool = False
 
-    def run(self) -> Status:
+    def run(self) -> TrialOutcome:
         """The whole trial; nodes are gone when this returns or raises, or the reason says which are not.
 
         Whatever goes wrong fails this trial and no other; only a request to stop is passed on.
@@ -127,7 +127,7 @@ class Supervisor:
                 exit_codes = self.nodes.exit_codes()
             with self._stage("down"), held_back(), _noted(reasons):
                 kept = self.nodes.stop()
-        return Status(
+        return TrialOutcome(
             trial=self.plan.trial,
             engine=self.plan.engine,
             status="failed" if reasons else "success",
@@ -204,7 +204,7 @@ class Supervisor:
             known = self._joined if event["value"]["event"] == "joined" else self._left
             known.add(event["value"]["node"])
         self._over |= event["key"] == "run_stop"
-        self.watch.event(self.plan, event)
+        self.watch.event_logged(self.plan, event)
 
     def _check(self, ended: dict[str, int]) -> None:
         """Nodes that were killed come first: others that end with an error may have missed them."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compose.engines import choose
+from compose.engines import choose_engine
 from compose.runs.run import Source, run
 from compose.scenario_files.load import find, load
 from services.plan import Plan
@@ -15,10 +15,10 @@ from services.scenario.scenario import Scenario
 class Teller:
     """Says on standard output how far the run is."""
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
         print("event", plan.trial, event["key"], flush=True)  # noqa: T201 - this is what tests wait for
 
-    def preparing(self, what: str) -> None:
+    def preparation_started(self, what: str) -> None:
         print("preparing", what, flush=True)  # noqa: T201
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
@@ -36,7 +36,7 @@ def main() -> int:
     scenario, engine, runs, *settings = sys.argv[1:]
     path = find(scenario)
     loaded = load(path, dict(setting.split("=", 1) for setting in settings))
-    result = run(Source(loaded, path.read_text(), ""), choose(engine), Path(runs), Teller())
+    result = run(Source(loaded, path.read_text(), ""), choose_engine(engine), Path(runs), Teller())
     for status in result.statuses:
         print("because", status.reason, flush=True)  # noqa: T201 - for whoever reads why a test failed
     return 130 if result.interrupted else 0

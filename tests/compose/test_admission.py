@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from compose.calibration.capacity import Capacity, Fingerprint, assumed, capacity, keep
-from compose.engines import named
+from compose.calibration.capacity import HostCapacity, HostFingerprint, assumed_capacity, load_capacity, save_capacity
+from compose.engines import create_engine
 from compose.host.admission import LADDER, Admission, Demand, admit
 from compose.host.compute_speed import Mathematics, gradient_s, update_s
 from compose.runs.run import admitted
@@ -21,16 +21,16 @@ from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
-HERE = Fingerprint(cpu="made up", cores=2, kernel="6", engine="1")
+HERE = HostFingerprint(cpu="made up", cores=2, kernel="6", engine="1")
 RING, STAR = {"kind": "all_reduce"}, {"kind": "parameter_server"}
 TREE = {"kind": "tree"}
 GIGABIT = {"uplink": "1gbit", "downlink": "1gbit"}
 
 
-def host(**changes: float) -> Capacity:
+def host(**changes: float) -> HostCapacity:
     """A host that shapes links of 1 Gbit/s, carries 8, and needs a millisecond per message."""
     costs = {"alpha_s": 0.0, "shaped_bps": 1e9, "total_bps": 8e9, "message_cpu_s": 1e-3, "byte_cpu_s": 0, "sum_s": 0}
-    return Capacity(engine="docker", fingerprint=HERE, note="made up", **(costs | changes))
+    return HostCapacity(engine="docker", fingerprint=HERE, note="made up", **(costs | changes))
 
 
 mathematics = Mathematics(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 0.0)  # a millisecond, whatever it is
@@ -319,18 +319,18 @@ def test_a_measured_gradient_takes_some_time_and_is_measured_once() -> None:
 def test_a_measurement_counts_on_the_host_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another kernel, another engine: then it is as if nothing had been measured, and the record says why."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    local = named("local")
-    before = capacity(local)
+    local = create_engine("local")
+    before = load_capacity(local)
     measured = before.model_copy(update={"calibrated": "2026-01-01", "note": "", "alpha_s": 0.123})
 
-    keep(measured)
-    known = capacity(local)
+    save_capacity(measured)
+    known = load_capacity(local)
     other = measured.fingerprint.model_copy(update={"kernel": "1.0", "cores": 77})
-    keep(measured.model_copy(update={"fingerprint": other}))
-    strange = capacity(local)
+    save_capacity(measured.model_copy(update={"fingerprint": other}))
+    strange = load_capacity(local)
 
     assert (before.calibrated, known) == ("", measured)
-    assert (strange.calibrated, strange.note) == ("", "what is stored was measured with another cores and kernel")
+    assert (strange.calibrated, strange.note) == ("", "the stored measurement was made with another cores and kernel")
     assert strange.alpha_s == before.alpha_s
 
 
@@ -341,7 +341,7 @@ def test_a_broken_store_is_no_measurement(text: str, tmp_path: Path, monkeypatch
     (tmp_path / "ensayo").mkdir()
     (tmp_path / "ensayo" / "capacity.json").write_text(text)
 
-    assert capacity(named("local")).calibrated == ""
+    assert load_capacity(create_engine("local")).calibrated == ""
 
 
 def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> None:
@@ -360,7 +360,7 @@ def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> N
 
 def test_shipped_scenarios_are_admitted_as_they_are_on_two_cores() -> None:
     """With what is assumed of a host that nobody has measured, and the mathematics of a small one."""
-    two_cores, small = assumed("docker", HERE, "made up"), Mathematics(small_host, update_s)
+    two_cores, small = assumed_capacity("docker", HERE, "made up"), Mathematics(small_host, update_s)
 
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
         loaded = load(find(name))
@@ -420,13 +420,13 @@ def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_th
     assert status["status"] == "success"
     assert manifest["admission"]["capacity"]["calibrated"] == ""
     assert manifest["admission"]["demands"][0]["declared"] == float(named_dilation)
-    assert admitted(load(file, {"dilation": "auto"}), named("local")).dilation == float(named_dilation)
+    assert admitted(load(file, {"dilation": "auto"}), create_engine("local")).dilation == float(named_dilation)
 
 
 def test_virtual_time_carries_everything() -> None:
     """Whatever is declared."""
     wide = scenario(dilation="auto", worker={"link": "100gbe"})
 
-    admission = admitted(wide, named("simulated"))
+    admission = admitted(wide, create_engine("simulated"))
 
     assert (admission.capacity, admission.dilation) == (None, 1.0)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compose.calibration.capacity import ASSUMED, Capacity, Fingerprint
+from compose.calibration.capacity import ASSUMED_COSTS, HostCapacity, HostFingerprint
 from compose.host import doctor
 from compose.host.kernel_features import FEATURES
 from compose.shaping.mechanisms import TRIALS
@@ -51,7 +51,7 @@ def test_an_engine_that_does_not_limit_swap_is_told(
 
 def test_what_a_kernel_lacks_names_its_cost_and_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host without netem is the common case, and it has another rung."""
-    monkeypatch.setattr(doctor.DockerEngine, "kernel", lambda *_: set(TRIALS) - {"netem"})
+    monkeypatch.setattr(doctor.DockerEngine, "kernel_capabilities", lambda *_: set(TRIALS) - {"netem"})
 
     (missing,) = (finding for finding in doctor.rungs() if not finding.ok)
 
@@ -80,8 +80,8 @@ def test_without_an_engine_nothing_of_the_kernel_is_guessed(monkeypatch: pytest.
 def test_the_capacity_of_veth_pairs_says_where_it_comes_from(
     monkeypatch: pytest.MonkeyPatch, calibrated: str, told: str
 ) -> None:
-    here = Fingerprint(cpu="a", cores=2, kernel="b", engine="c")
-    known = Capacity(engine="docker", fingerprint=here, calibrated=calibrated, total_bps=8e9, **ASSUMED)
+    here = HostFingerprint(cpu="a", cores=2, kernel="b", engine="c")
+    known = HostCapacity(engine="docker", fingerprint=here, calibrated=calibrated, total_bps=8e9, **ASSUMED_COSTS)
     monkeypatch.setattr(doctor, "known_capacity", lambda _: known)
 
     finding = doctor.capacity()

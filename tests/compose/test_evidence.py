@@ -4,16 +4,16 @@ import time
 
 import pytest
 
-from compose.engines.base import Throttling
+from compose.engines.base import CpuThrottling
 from compose.engines.containers import throttling
 from compose.host import host_facts as host
 from compose.host.host_facts import CpuTimes
 from compose.host.host_metrics import Canary, Evidence
 
 
-def counted(periods: int, throttled_periods: int) -> dict[str, Throttling]:
+def counted(periods: int, throttled_periods: int) -> dict[str, CpuThrottling]:
     """Counters of one container."""
-    return {"worker-0": Throttling(periods=periods, throttled_periods=throttled_periods, throttled_s=0.0)}
+    return {"worker-0": CpuThrottling(periods=periods, throttled_periods=throttled_periods, throttled_s=0.0)}
 
 
 def test_a_canary_tells_how_late_it_woke() -> None:
@@ -56,4 +56,4 @@ def test_busy_and_stolen_shares_are_of_all_cores() -> None:
 )
 def test_both_versions_of_control_groups_are_read(text: str) -> None:
     """They count the same in other units."""
-    assert throttling.parse(text) == Throttling(periods=100, throttled_periods=7, throttled_s=1.5)
+    assert throttling.parse_cpu_stat(text) == CpuThrottling(periods=100, throttled_periods=7, throttled_s=1.5)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from compose.engines import Choice
-from compose.engines.base import Engine, Shaped, Status, Watcher
+from compose.engines import EngineChoice
+from compose.engines.base import Engine, EventObserver, LinkRecord, TrialOutcome
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import Run, Source, run
 from compose.runs.supervisor import Nodes, Supervisor, Tail, TrialFailed
@@ -36,7 +36,7 @@ class Obedient(Nodes):
         self._say("joined")
         self._may("start")
 
-    def shape(self) -> dict[str, Shaped]:
+    def shape(self) -> dict[str, LinkRecord]:
         self._may("shape")
         return {}
 
@@ -78,19 +78,19 @@ class Rehearsed(Engine):
         self.fails = fails
         self.count = 0
 
-    def missing(self) -> str | None:
+    def missing_requirement(self) -> str | None:
         return None
 
-    def addressing(self, run: str, nodes: int) -> Addressing:
+    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:
         return Nowhere()
 
-    def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
         fails = self.fails.get(self.count, {})
         self.count += 1
         if "run" in fails:
             raise fails["run"]
         return Supervisor(
-            plan, Obedient(plan, folder, fails), Tail(folder / "logs" / f"{COORDINATOR}.log"), watch
+            plan, Obedient(plan, trial_folder, fails), Tail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
         ).run()
 
 
@@ -100,9 +100,9 @@ class Onlooker:
     def __init__(self, engine: Engine | None = None) -> None:
         self.engine = engine
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None: ...
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None: ...
 
-    def preparing(self, what: str) -> None: ...
+    def preparation_started(self, what: str) -> None: ...
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
         """Nothing to see."""
@@ -118,7 +118,7 @@ class Onlooker:
 def rehearse(engine: Engine, runs: Path) -> Run:
     path = find("smoke")
     source = Source(load(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
-    return run(source, Choice(engine, "asked for"), runs, Onlooker(engine))
+    return run(source, EngineChoice(engine, "asked for"), runs, Onlooker(engine))
 
 
 @pytest.mark.parametrize("call", ["start", "shape", "open_gate", "exit_codes", "stop", "run"])
@@ -155,10 +155,10 @@ def test_only_a_request_to_stop_ends_a_run(tmp_path: Path) -> None:
     """The trial that it interrupts says so."""
 
     class Asked(Rehearsed):
-        def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+        def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
             if self.count == 1:
                 raise KeyboardInterrupt
-            return super().run(plan, folder, watch)
+            return super().run_trial(plan, trial_folder, observer)
 
     done = rehearse(Asked({}), tmp_path)
 
@@ -176,13 +176,13 @@ def test_a_network_that_the_engine_keeps_costs_no_trial_but_its_addresses(tmp_pa
     class Keeping(Rehearsed):
         asked = 0
 
-        def addressing(self, run: str, nodes: int) -> Addressing:
+        def choose_addresses(self, run_name: str, node_count: int) -> Addressing:
             self.asked += 1
-            return super().addressing(run, nodes)
+            return super().choose_addresses(run_name, node_count)
 
-        def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+        def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
             kept = ("network of the first",) if self.count == 0 else ()
-            return super().run(plan, folder, watch).model_copy(update={"kept": kept})
+            return super().run_trial(plan, trial_folder, observer).model_copy(update={"kept": kept})
 
     engine = Keeping({})
     done = rehearse(engine, tmp_path)

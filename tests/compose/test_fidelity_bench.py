@@ -16,13 +16,13 @@ from benchmarks.fidelity.idle_trial import plan_of, trial_of
 from benchmarks.fidelity.node_program import burn, rate
 from benchmarks.fidelity.provenance import Origin
 from benchmarks.fidelity.row import Gate, Line, Outcome
-from compose.calibration.capacity import Fingerprint
+from compose.calibration.capacity import HostFingerprint
 from compose.engines.simulated import SimulatedEngine
 from compose.host.admission import Demand
 from services.schema.errors import HostError
 
 HERE = Origin(
-    commit="abcdef0", date="2026-01-01T00:00+00:00", host=Fingerprint(cpu="a", cores=2, kernel="b", engine="c")
+    commit="abcdef0", date="2026-01-01T00:00+00:00", host=HostFingerprint(cpu="a", cores=2, kernel="b", engine="c")
 )
 
 

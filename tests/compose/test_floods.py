@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compose.engines.containers.engine import Subnets
+from compose.engines.containers.engine import RunSubnets
 from compose.shaping.link_state import members
 from compose.shaping.probes import HOST_BPS, Flood, message_of, plan_floods, round_trips, rounds
 from services.cluster.network import RoundTrip
@@ -30,7 +30,7 @@ def plan_of(workers: int, worker: dict[str, Any], cluster: Any = None, **keys: A
         "baseline": False,
     }
     (trial,) = Scenario.decode(document | keys).trials()
-    return make_plan(trial, "run", "docker", Subnets(data="10.64.0", control="10.64.1"))
+    return make_plan(trial, "run", "docker", RunSubnets(data="10.64.0", control="10.64.1"))
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8, 16])

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from docker.errors import APIError
 
-from compose.engines.containers.containers import DOWN_TRIES, Containers, EngineHangs
-from compose.engines.containers.helper_containers import Helper, capabilities
-from compose.engines.containers.link_enforcement import Enforcement
+from compose.engines.containers.containers import DOWN_TRIES, EngineTimeout, NodeContainers
+from compose.engines.containers.helper_containers import HelperContainer, probe_capabilities
+from compose.engines.containers.link_enforcement import LinkEnforcer
 from compose.runs.supervisor import TrialFailed
 from services.schema.errors import HostError
 
@@ -59,7 +59,7 @@ def refuses(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 def tried(engine: Engine) -> set[Any]:
     """What of two scripts works."""
-    return capabilities(engine, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
+    return probe_capabilities(engine, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
 
 
 def test_a_script_that_fails_is_a_kernel_that_cannot() -> None:
@@ -73,7 +73,7 @@ def test_a_helper_that_dies_says_nothing_about_the_kernel() -> None:
     """A lower rung would be used in silence."""
     engine = Engine(lambda request: refuses(request) if request["script"] == "yes" else [])
 
-    with pytest.raises(HostError, match="netem: its helper has ended"):
+    with pytest.raises(HostError, match="netem: the helper container has ended"):
         tried(engine)
     assert engine.removed == 1
 
@@ -81,34 +81,34 @@ def test_a_helper_that_dies_says_nothing_about_the_kernel() -> None:
 def test_an_answer_that_nobody_waits_for_ends_no_reader() -> None:
     """Its request has failed already; the next one must still be heard."""
     engine = Engine(lambda request: [{"id": 99, "ok": True}, *refuses(request)])
-    helper = Helper(engine, "any", "none", {})  # type: ignore[arg-type]
+    helper = HelperContainer(engine, "any", "none", {})  # type: ignore[arg-type]
 
-    assert helper.do("script", timeout_s=5.0, script="yes") == {"said": ""}
-    assert helper.do("script", timeout_s=5.0, script="yes") == {"said": ""}
+    assert helper.request("script", timeout_s=5.0, script="yes") == {"said": ""}
+    assert helper.request("script", timeout_s=5.0, script="yes") == {"said": ""}
 
 
 def test_a_container_that_cannot_be_attached_to_does_not_stay() -> None:
     engine = Engine(refuses, attach=APIError("busy"))
 
     with pytest.raises(APIError):
-        Helper(engine, "any", "none", {})  # type: ignore[arg-type]
+        HelperContainer(engine, "any", "none", {})  # type: ignore[arg-type]
     assert engine.removed == 1
 
 
 def test_a_helper_that_comes_up_after_the_end_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
-    links = Enforcement.__new__(Enforcement)
+    links = LinkEnforcer.__new__(LinkEnforcer)
     links.__dict__.update(plan=SimpleNamespace(run="run", trial="trial"), helpers={}, _client=None, _image="any")
-    links.__dict__.update(_running=lambda name: name, _lock=threading.Lock(), _closed=False)
+    links.__dict__.update(_wait_for_container_id=lambda name: name, _lock=threading.Lock(), _closed=False)
 
     def slow(*_: Any) -> Any:
         links.close()  # while the engine still starts it
         return SimpleNamespace(close=lambda: closed.append("helper"))
 
-    monkeypatch.setattr("compose.engines.containers.link_enforcement.Helper", slow)
+    monkeypatch.setattr("compose.engines.containers.link_enforcement.HelperContainer", slow)
 
     with pytest.raises(TrialFailed, match="being stopped"):
-        links._helper("worker-0")
+        links._start_helper("worker-0")
     assert closed == ["helper"]
 
 
@@ -124,15 +124,15 @@ def test_whatever_fails_at_the_end_the_rest_is_removed() -> None:
 
         return act
 
-    nodes = Containers.__new__(Containers)
+    nodes = NodeContainers.__new__(NodeContainers)
     nodes.__dict__.update(
-        timeline=SimpleNamespace(close=step("timeline")),
+        link_events=SimpleNamespace(close=step("timeline")),
         links=SimpleNamespace(close=step("links", fails=True)),
-        _ids={},
-        _helpers=SimpleNamespace(shutdown=step("pool")),
-        _remove_all=step("containers", fails=True),
-        _down=step("networks"),
-        _events=SimpleNamespace(close=step("events")),
+        _container_ids={},
+        _executor=SimpleNamespace(shutdown=step("pool")),
+        _remove_containers=step("containers", fails=True),
+        _compose_down=step("networks"),
+        _engine_events=SimpleNamespace(close=step("events")),
         _client=SimpleNamespace(close=step("client")),
     )
 
@@ -141,7 +141,7 @@ def test_whatever_fails_at_the_end_the_rest_is_removed() -> None:
     assert done == ["timeline", "links", "pool", "containers", "networks", "events", "client"]
 
 
-@pytest.mark.parametrize(("error", "asked"), [(TrialFailed, DOWN_TRIES), (EngineHangs, 1)])
+@pytest.mark.parametrize(("error", "asked"), [(TrialFailed, DOWN_TRIES), (EngineTimeout, 1)])
 def test_an_engine_that_refuses_is_asked_again_and_one_that_hangs_is_not(
     error: type[TrialFailed], asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,12 +151,12 @@ def test_an_engine_that_refuses_is_asked_again_and_one_that_hangs_is_not(
         asks.append(arguments[0])
         raise error
 
-    monkeypatch.setattr("compose.engines.containers.containers.DOWN_AGAIN_S", 0.0)
+    monkeypatch.setattr("compose.engines.containers.containers.DOWN_RETRY_DELAY_S", 0.0)
     nobody = SimpleNamespace(list=lambda **_: [])
-    nodes = Containers.__new__(Containers)
-    nodes.__dict__.update(_compose=compose, _client=SimpleNamespace(containers=nobody, networks=nobody))
+    nodes = NodeContainers.__new__(NodeContainers)
+    nodes.__dict__.update(_run_compose=compose, _client=SimpleNamespace(containers=nobody, networks=nobody))
     nodes.__dict__.update(_plan=SimpleNamespace(run="run", trial="trial"))
 
-    with pytest.raises(EngineHangs) if error is EngineHangs else nullcontext():
-        nodes._down()
+    with pytest.raises(EngineTimeout) if error is EngineTimeout else nullcontext():
+        nodes._compose_down()
     assert asks == ["down"] * asked

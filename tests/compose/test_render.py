@@ -11,20 +11,20 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.engines.containers.compose_file import Host, project, render
-from compose.engines.containers.engine import Subnets
+from compose.engines.containers.compose_file import ComposeHost, project_name, render_compose_document
+from compose.engines.containers.engine import RunSubnets
 from compose.scenario_files.load import load, shipped
 from services.cluster.network import Network, Pipe
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
-ADDRESSES = Subnets(data="10.64.0", control="10.64.1")
-HOST = Host(
+ADDRESSES = RunSubnets(data="10.64.0", control="10.64.1")
+HOST = ComposeHost(
     images={"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"},
-    secrets=Path("/secrets"),
+    secrets_folder=Path("/secrets"),
     user="10001:10001",
-    gpu=False,
-    fast_health=True,
+    has_gpu=False,
+    supports_start_interval=True,
 )
 Document = dict[str, Any]
 
@@ -37,7 +37,7 @@ def plan_of(path: Path, number: int = 0, settings: Mapping[str, str] | None = No
 @pytest.fixture(scope="module", params=["smoke", "two-servers", "scaling-check"])
 def document(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Document:
     """Documents of plans with and without servers, with few and with many workers."""
-    return render(plan_of(pytestconfig.rootpath / "scenarios" / f"{request.param}.yaml", -1), HOST)
+    return render_compose_document(plan_of(pytestconfig.rootpath / "scenarios" / f"{request.param}.yaml", -1), HOST)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_compose_takes_the_name_of_every_trial_of_every_shipped_scenario() -> No
     """A value of a sweep may be 0.5 or 100mbit/s; Compose refuses a project for a dot in its name."""
     for path in shipped():
         for trial in load(path).trials():
-            name = project(make_plan(trial, "20261121t084942z-5a51", "docker", ADDRESSES))
+            name = project_name(make_plan(trial, "20261121t084942z-5a51", "docker", ADDRESSES))
             assert re.fullmatch("[a-z0-9][a-z0-9_-]*", name), name
 
 
@@ -171,7 +171,7 @@ def test_the_image_uses_one_blas_thread_and_no_root(pytestconfig: pytest.Config)
 def test_a_worker_for_cuda_reserves_one_gpu_and_takes_the_cuda_image(pytestconfig: pytest.Config) -> None:
     """The engine hands it out; a server never gets one."""
     smoke = pytestconfig.rootpath / "scenarios" / "smoke.yaml"
-    document = render(plan_of(smoke, -1, {"cluster.worker.device": "cuda"}), HOST)
+    document = render_compose_document(plan_of(smoke, -1, {"cluster.worker.device": "cuda"}), HOST)
 
     for name, node in document["services"].items():
         wants = name.startswith("worker")
@@ -184,9 +184,11 @@ def test_a_worker_for_cuda_reserves_one_gpu_and_takes_the_cuda_image(pytestconfi
 def test_an_old_engine_is_not_asked_for_what_it_does_not_know(pytestconfig: pytest.Config) -> None:
     """`start_interval` is an error for engines before 25."""
     plan = plan_of(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
-    old = Host(HOST.images, HOST.secrets, HOST.user, gpu=False, fast_health=False)
+    old = ComposeHost(HOST.images, HOST.secrets_folder, HOST.user, has_gpu=False, supports_start_interval=False)
 
-    assert all("start_interval" not in node["healthcheck"] for node in render(plan, old)["services"].values())
+    assert all(
+        "start_interval" not in node["healthcheck"] for node in render_compose_document(plan, old)["services"].values()
+    )
 
 
 def test_the_switch_is_as_small_a_target_as_a_node(pytestconfig: pytest.Config) -> None:
@@ -195,9 +197,9 @@ def test_the_switch_is_as_small_a_target_as_a_node(pytestconfig: pytest.Config) 
     names = tuple(node.name for node in plan.nodes if node.role == "worker")
     pipe = Pipe(name="rack-0 up", rate_bps=1e8, sources=names, targets=names)
 
-    services = render(plan.model_copy(update={"network": Network(pipes=(pipe,))}), HOST)["services"]
+    services = render_compose_document(plan.model_copy(update={"network": Network(pipes=(pipe,))}), HOST)["services"]
 
-    assert "switch" not in render(plan, HOST)["services"]
+    assert "switch" not in render_compose_document(plan, HOST)["services"]
     switch, worker = services["switch"], services["worker-0"]
     alike = ("user", "read_only", "cap_drop", "security_opt", "init", "restart", "cpu_period")
     assert {key: switch[key] for key in alike} == {key: worker[key] for key in alike}
@@ -230,9 +232,11 @@ def test_the_same_plan_gives_the_same_document(workers: int, servers: int, cpus:
     (trial,) = Scenario.decode(given_as).trials()
     plan = make_plan(trial, "run", "docker", ADDRESSES)
 
-    document = render(plan, HOST)
+    document = render_compose_document(plan, HOST)
 
-    assert yaml.safe_dump(document) == yaml.safe_dump(render(Plan.model_validate_json(plan.model_dump_json()), HOST))
+    assert yaml.safe_dump(document) == yaml.safe_dump(
+        render_compose_document(Plan.model_validate_json(plan.model_dump_json()), HOST)
+    )
     assert yaml.safe_load(yaml.safe_dump(document)) == document
     assert all(node["cpu_quota"] >= 1_000 for node in document["services"].values())
 
@@ -240,7 +244,7 @@ def test_the_same_plan_gives_the_same_document(workers: int, servers: int, cpus:
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
 def test_the_document_of_a_shipped_scenario_is_the_one_that_was_reviewed(path: Path, golden: "Golden") -> None:
     """A refactor changes none; a change is read in review (`--rewrite`)."""
-    document = render(plan_of(path), HOST)
+    document = render_compose_document(plan_of(path), HOST)
 
     golden(path, yaml.safe_dump(document, sort_keys=False))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compose.engines.containers.engine import Subnets
+from compose.engines.containers.engine import RunSubnets
 from compose.shaping import delays, filters
 from compose.shaping import htb_tree as tree
 from compose.shaping import shared_link as switch
@@ -19,7 +19,7 @@ from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 from services.schema.errors import HostError
 
-ADDRESSES = Subnets(data="10.64.0", control="10.64.1")
+ADDRESSES = RunSubnets(data="10.64.0", control="10.64.1")
 KERNEL = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
 NETEM = Rungs(rate="tc-htb", delay="netem", loss="netem")
 LINKED = {"uplink": "100mbit", "downlink": "100mbit"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from compose.engines.containers.engine import Subnets
-from compose.engines.containers.link_events import Timeline
+from compose.engines.containers.engine import RunSubnets
+from compose.engines.containers.link_events import LinkEventScheduler
 from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import members
 from compose.shaping.mechanisms import Rungs
@@ -24,20 +24,20 @@ class Helpers:
     """Do everything at once, at its moment; what they were told is kept."""
 
     def __init__(self, plan: Plan, fails: str = "") -> None:
-        self.rungs = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
-        self.links = {node.name: NodeLink(plan, node, self.rungs, None) for node in members(plan)}
-        self.devices = dict.fromkeys(self.links, "eth0")
+        self.mechanisms = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
+        self.node_links = {node.name: NodeLink(plan, node, self.mechanisms, None) for node in members(plan)}
+        self.interfaces = dict.fromkeys(self.node_links, "eth0")
         self.told: list[tuple[str, float, list[Any]]] = []
-        self.helpers = {name: _Helper(name, self, name == fails) for name in self.links}
+        self.helpers = {name: _Helper(name, self, name == fails) for name in self.node_links}
 
 
 class _Helper:
     def __init__(self, name: str, all_: Helpers, fails: bool) -> None:
         self.name, self.all, self.fails = name, all_, fails
 
-    def ask(self, what: str, **given: Any) -> Future[dict[str, Any]]:
-        assert what == "at"
-        moment, programs = given["moment"], given["programs"]
+    def submit(self, action: str, **arguments: Any) -> Future[dict[str, Any]]:
+        assert action == "at"
+        moment, programs = arguments["moment"], arguments["programs"]
         self.all.told.append((self.name, moment, programs))
         answer: Future[dict[str, Any]] = Future()
         if self.fails:
@@ -64,16 +64,16 @@ def plan_of(*events: dict[str, Any], dilation: float = 1.0) -> Plan:
         "dilation": dilation,
     }
     (trial,) = Scenario.decode(document).trials()
-    return make_plan(trial, "run", "docker", Subnets(data="10.64.0", control="10.64.1"))
+    return make_plan(trial, "run", "docker", RunSubnets(data="10.64.0", control="10.64.1"))
 
 
 def lines_of(plan: Plan, helpers: Helpers, folder: Path, *said: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """What is recorded once so many changes are there."""
     file = folder / "events.jsonl"
-    timeline = Timeline(plan, helpers, file)  # type: ignore[arg-type]  # all that a timeline asks of them
+    timeline = LinkEventScheduler(plan, helpers, file)  # type: ignore[arg-type]  # all that a timeline asks of them
     epoch_s = time.time() - time.monotonic()
     for event in said:
-        timeline.heed(event | {"time_ms": (epoch_s + time.monotonic() / plan.dilation) * 1e3})
+        timeline.handle_event(event | {"time_ms": (epoch_s + time.monotonic() / plan.dilation) * 1e3})
     deadline = time.monotonic() + 5
     while not file.exists() or len(file.read_text().splitlines()) < count:
         assert time.monotonic() < deadline
@@ -143,12 +143,12 @@ class Kernel:
         self._newest: dict[int, object] = {}
         self._lock = threading.Lock()
 
-    def ask(self, what: str, **given: Any) -> Future[dict[str, Any]]:
-        assert what == "at"
+    def submit(self, action: str, **arguments: Any) -> Future[dict[str, Any]]:
+        assert action == "at"
         answer: Future[dict[str, Any]] = Future()
-        number = given.get("number", id(answer))
+        number = arguments.get("number", id(answer))
         self._newest[number] = answer
-        threading.Thread(target=self._apply, args=(answer, number, given), daemon=True).start()
+        threading.Thread(target=self._apply, args=(answer, number, arguments), daemon=True).start()
         return answer
 
     def _apply(self, answer: Future[dict[str, Any]], number: int, given: dict[str, Any]) -> None:
@@ -169,17 +169,17 @@ def test_a_step_that_begins_before_a_change_that_was_told_ahead_comes_before_it(
     plan = plan_of(timed, stepped)
     helpers, kernel = Helpers(plan), Kernel()
     helpers.helpers["worker-0"] = kernel  # type: ignore[assignment]
-    timeline = Timeline(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
+    timeline = LinkEventScheduler(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
     number = next(event.number for event in plan.events if event.step == 3)
     seen = []
 
-    timeline.heed(STARTED | {"time_ms": time.time() * 1e3})
+    timeline.handle_event(STARTED | {"time_ms": time.time() * 1e3})
     for until in (0.1, 0.1, 0.13, 0.2):
         time.sleep(until)
         seen.append(kernel.rate)
         if len(seen) == 1:
             due = {"key": "event_due", "value": {"number": number, "step": 3}}
-            timeline.heed(due | {"time_ms": time.time() * 1e3})
+            timeline.handle_event(due | {"time_ms": time.time() * 1e3})
     timeline.close()
 
     assert seen == ["", "10000000", "50000000", "10000000"]
@@ -189,10 +189,10 @@ def test_what_was_told_ahead_of_a_moment_after_the_end_is_no_failure(tmp_path: P
     slow = {"kind": "link", "at": {"time": "200ms"}, "of": ["worker-0"], "uplink": "10mbit"}
     plan = plan_of(slow)
     helpers, answer = Helpers(plan), Future[dict[str, Any]]()
-    helpers.helpers["worker-0"] = SimpleNamespace(ask=lambda *_, **__: answer)  # type: ignore[assignment]
-    timeline = Timeline(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
+    helpers.helpers["worker-0"] = SimpleNamespace(submit=lambda *_, **__: answer)  # type: ignore[assignment]
+    timeline = LinkEventScheduler(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
 
-    timeline.heed(STARTED | {"time_ms": time.time() * 1e3})
+    timeline.handle_event(STARTED | {"time_ms": time.time() * 1e3})
     time.sleep(0.05)
     timeline.close()
     answer.set_exception(TrialFailed("its helper has ended"))

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from compose.engines.containers.repeated_measurement import REST_S, tried
+from compose.engines.containers.repeated_measurement import REST_PER_TRY_S, measure_until_conclusive
 
 
 def near_one(found: float) -> bool:
@@ -36,8 +36,8 @@ def test_one_good_try_of_many_is_not_enough(
     monkeypatch.setattr("compose.engines.containers.repeated_measurement.time.sleep", rests.append)
     first, *rest = measured
 
-    found = tried(first, following(rest), near_one)
+    found = measure_until_conclusive(first, following(rest), near_one)
 
-    assert rests == pytest.approx([REST_S * made for made in range(1, tries, 2)])
+    assert rests == pytest.approx([REST_PER_TRY_S * made for made in range(1, tries, 2)])
     assert list(found) == measured[:tries]
     assert near_one(median(found)) == is_good

@@ -14,10 +14,10 @@ from typing import Any
 import docker
 import pytest
 
-from compose.engines.base import Shaped
-from compose.engines.containers.compose_file import project
-from compose.engines.containers.engine import Containers, DockerEngine, hand_over, host_for
-from compose.engines.containers.helper_containers import HELPER
+from compose.engines.base import LinkRecord
+from compose.engines.containers.compose_file import project_name
+from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
+from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.certificates import issue
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, labels, secrets_prefix
 from compose.scenario_files.load import load
@@ -91,7 +91,7 @@ class Waiting:
     client: Any
     image: str
     containers: dict[str, Any]
-    shaped: dict[str, Shaped]
+    shaped: dict[str, LinkRecord]
 
     def inside(self, node: str, *command: str, user: str = "") -> tuple[int, str]:
         """Exit code and output of a command in a node's container."""
@@ -104,7 +104,7 @@ class Waiting:
             self.image,
             ["-c", script],
             entrypoint=["python"],
-            network=f"{project(self.plan)}_{network}",
+            network=f"{project_name(self.plan)}_{network}",
             environment=environment,
             labels=labels(self.plan, "stranger", "stranger"),
             remove=True,
@@ -118,24 +118,24 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
     trials = load(pytestconfig.rootpath / "scenarios" / "smoke.yaml").trials()
     trial = next(trial for trial in trials if "ps_bsp" in trial.id)
     run = f"isolation-{time.time_ns():x}"
-    plan = make_plan(trial, run, "docker", docker_engine.addressing(run, 4))
+    plan = make_plan(trial, run, "docker", docker_engine.choose_addresses(run, 4))
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets,
         closing(docker.from_env()) as client,
     ):
         issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
-        host = host_for(client, docker_engine.images, Path(secrets))
-        hand_over(Path(secrets), host.user)
+        host = read_compose_host(client, docker_engine.images, Path(secrets))
+        set_secrets_owner(Path(secrets), host.user)
         Path(folder, "logs").mkdir()
         Path(folder, "plan.json").write_text(plan.model_dump_json())
-        nodes = Containers(plan, Path(folder), host, docker_engine.rungs(plan))
+        nodes = NodeContainers(plan, Path(folder), host, docker_engine.choose_mechanisms(plan))
         try:
             nodes.start()
             shaped = nodes.shape()
             wanted = {"label": f"{TRIAL_LABEL}={plan.trial}"}
             found = [each for each in client.containers.list(filters=wanted) if each.labels["ensayo.run"] == run]
-            containers = {each.labels[NODE_LABEL]: each for each in found if each.labels[ROLE_LABEL] != HELPER}
+            containers = {each.labels[NODE_LABEL]: each for each in found if each.labels[ROLE_LABEL] != HELPER_ROLE}
             _await_start([each for name, each in containers.items() if name != "coordinator"])
             yield Waiting(plan, Path(folder), Path(secrets), client, host.images["cpu"], containers, shaped)
         finally:

@@ -16,9 +16,9 @@ import docker
 import pytest
 import yaml
 
-from compose.engines.base import Shaped
-from compose.engines.containers.engine import Containers, DockerEngine, hand_over, host_for
-from compose.engines.containers.helper_containers import HELPER
+from compose.engines.base import LinkRecord
+from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
+from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.certificates import issue
 from compose.runs.clean import clean
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, secrets_prefix
@@ -40,17 +40,17 @@ class Standing:
 
     plan: Plan
     folder: Path
-    nodes: Containers
-    shaped: dict[str, Shaped]
+    nodes: NodeContainers
+    shaped: dict[str, LinkRecord]
     client: Any
 
     def ask(self, node: str, what: str, **given: Any) -> dict[str, Any]:
         """What the helper beside a node answers."""
-        return self.nodes.links.helpers[node].do(what, **given)
+        return self.nodes.links.helpers[node].request(what, **given)
 
     def listen(self) -> None:
         """Open all ears."""
-        for node in self.nodes.links.links:
+        for node in self.nodes.links.node_links:
             self.ask(node, "listen", address=self.address(node))
 
     def address(self, node: str) -> str:
@@ -99,18 +99,18 @@ def _standing(
     (home / "links.yaml").write_text(yaml.safe_dump(document | keys))
     (trial,) = load(home / "links.yaml").trials()
     run = f"links-{time.time_ns():x}"
-    plan = make_plan(trial, run, "docker", engine.addressing(run, workers + 1))
+    plan = make_plan(trial, run, "docker", engine.choose_addresses(run, workers + 1))
     folder = home / run
     with (
         tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets,
         closing(docker.from_env()) as client,
     ):
         issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
-        host = host_for(client, engine.images, Path(secrets))
-        hand_over(Path(secrets), host.user)
+        host = read_compose_host(client, engine.images, Path(secrets))
+        set_secrets_owner(Path(secrets), host.user)
         (folder / "logs").mkdir(parents=True)
         (folder / "plan.json").write_text(plan.model_dump_json())
-        nodes = Containers(plan, folder, host, engine.rungs(plan))
+        nodes = NodeContainers(plan, folder, host, engine.choose_mechanisms(plan))
         try:
             nodes.start()
             shaped = nodes.shape()
@@ -191,7 +191,7 @@ def test_events_change_links_at_their_moments(stand: Callable[..., Standing]) ->
     standing = stand(2, LINKED, events=[slow, apart])
     start = time.monotonic()
 
-    standing.nodes.timeline.heed({"key": "run_start", "time_ms": time.time() * 1e3, "value": None})
+    standing.nodes.link_events.handle_event({"key": "run_start", "time_ms": time.time() * 1e3, "value": None})
     time.sleep(1.3 - (time.monotonic() - start))
     meanwhile = ceilings("device up\n" + _classes(standing))
     time.sleep(2.8 - (time.monotonic() - start))
@@ -211,7 +211,7 @@ def test_events_change_links_at_their_moments(stand: Callable[..., Standing]) ->
 def test_a_link_that_was_changed_behind_our_back_fails_before_training(stand: Callable[..., Standing]) -> None:
     """Half the declared rate: the probe says so, and by how much."""
     standing = stand(2, LINKED)
-    device = standing.nodes.links.devices["worker-0"]
+    device = standing.nodes.links.interfaces["worker-0"]
     standing.ask("worker-0", "script", script=f"tc class change dev {device} classid 1:1 htb rate 50mbit ceil 50mbit")
 
     with pytest.raises(TrialFailed, match="declared 100 Mbit/s"):
@@ -223,14 +223,14 @@ def test_a_delay_line_that_dies_is_the_reason_why_the_trial_fails(stand: Callabl
     standing = stand(2, LINKED | {"delay": "1ms"})
     if standing.shaped["worker-0"].rungs["delay"] != "nfqueue":
         pytest.skip("this kernel has netem")
-    (helper,) = [each for each in standing.containers(HELPER) if each.labels[NODE_LABEL] == "shaper-worker-0"]
+    (helper,) = [each for each in standing.containers(HELPER_ROLE) if each.labels[NODE_LABEL] == "shaper-worker-0"]
 
     for line in helper.top()["Processes"]:
         if "delay_line" in line[-1]:
             os.kill(int(line[1]), signal.SIGKILL)
     time.sleep(1.0)
 
-    with pytest.raises(TrialFailed, match="worker-0: its helper has ended: the delay line has ended"):
+    with pytest.raises(TrialFailed, match="worker-0: the helper container has ended: the delay line has ended"):
         standing.nodes.exit_codes()
 
 
@@ -245,7 +245,7 @@ def test_nobody_but_helpers_holds_a_capability_and_clean_finds_them_all(stand: C
     assert {"switch", "shaper-switch", "worker-0", "shaper-worker-0"} <= names
     for name, config in configs.items():
         assert config["CapDrop"] == ["ALL"]
-        assert config["CapAdd"] == (["NET_ADMIN"] if name.startswith(HELPER) else None)
+        assert config["CapAdd"] == (["NET_ADMIN"] if name.startswith(HELPER_ROLE) else None)
         assert config["ReadonlyRootfs"]
         assert not config["Privileged"]
     assert len([line for line in removed if line.startswith("container")]) == len(names)
@@ -260,5 +260,5 @@ def _segments(standing: Standing) -> tuple[int, int]:
 
 
 def _classes(standing: Standing) -> str:
-    device = standing.nodes.links.devices["worker-0"]
+    device = standing.nodes.links.interfaces["worker-0"]
     return str(standing.ask("worker-0", "script", script=f"tc class show dev {device}")["said"])

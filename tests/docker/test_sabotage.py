@@ -17,7 +17,7 @@ from analysis.checks.fidelity import judge
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTable, read_trial
 from compose.engines.containers.engine import DockerEngine
-from compose.engines.containers.helper_containers import HELPER
+from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.host.host_facts import cores
 from compose.runs.labels import NODE_LABEL, RUN_LABEL
 from compose.scenario_files.load import load
@@ -68,7 +68,7 @@ class Saboteur:
     def __init__(self, act: Callable[[Plan], None]) -> None:
         self._act = act
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
         """Training begins."""
         if event["key"] == "run_start":
             threading.Timer(BEGUN_S, self._act, [plan]).start()
@@ -82,11 +82,11 @@ def sabotaged(docker_engine: DockerEngine, tmp_path: Path) -> RunSabotaged:
         (tmp_path / "sabotage.yaml").write_text(yaml.safe_dump(SCENARIO | more))
         (trial,) = load(tmp_path / "sabotage.yaml").trials()
         name = f"sabotage-{time.time_ns():x}"
-        plan = make_plan(trial, name, "docker", docker_engine.addressing(name, 3))
+        plan = make_plan(trial, name, "docker", docker_engine.choose_addresses(name, 3))
         folder = TrialFolder(tmp_path / "trials" / plan.trial)
         (folder.path / "logs").mkdir(parents=True)
         folder.plan.write_text(plan.model_dump_json())
-        status = docker_engine.run(plan, folder.path, Saboteur(act))
+        status = docker_engine.run_trial(plan, folder.path, Saboteur(act))
         folder.status.write_text(status.model_dump_json())
         return read_trial(folder)
 
@@ -184,6 +184,6 @@ def test_a_host_that_has_other_work_is_not_believed(sabotaged: RunSabotaged, hog
 
 
 def _helper(client: docker.DockerClient, plan: Plan, node: str) -> Any:
-    labels = [f"{RUN_LABEL}={plan.run}", f"{NODE_LABEL}={HELPER}-{node}"]
+    labels = [f"{RUN_LABEL}={plan.run}", f"{NODE_LABEL}={HELPER_ROLE}-{node}"]
     (helper,) = client.containers.list(filters={"label": labels})
     return helper

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from compose.engines.base import Engine, Status
+from compose.engines.base import Engine, TrialOutcome
 from compose.engines.local import RUN_VARIABLE, LocalEngine
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.certificates import issue
@@ -56,11 +56,11 @@ class Onlooker:
     act: Callable[[Mapping[str, Any]], None] = lambda event: None
     events: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def event(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
         self.events.append(event)
         self.act(event)
 
-    def preparing(self, what: str) -> None:
+    def preparation_started(self, what: str) -> None:
         """Nothing to see."""
 
     def value(self, key: str) -> Any:
@@ -77,8 +77,8 @@ class Trial:
     plan: Plan
     folder: Path
 
-    def run(self, watch: Onlooker) -> Status:
-        return self.engine.run(self.plan, self.folder, watch)
+    def run(self, watch: Onlooker) -> TrialOutcome:
+        return self.engine.run_trial(self.plan, self.folder, watch)
 
 
 Prepare: TypeAlias = Callable[..., Trial]
@@ -109,7 +109,7 @@ def prepare(tmp_path: Path) -> Iterator[Prepare]:
         }
         (trial,) = Scenario.decode(document).trials()
         run = f"{tmp_path.name}-{os.getpid()}-{len(engines)}"  # other checkouts may run the same test
-        plan = make_plan(trial, run, engine.name, engine.addressing(run, 10))
+        plan = make_plan(trial, run, engine.name, engine.choose_addresses(run, 10))
         folder = tmp_path / str(len(engines))
         (folder / "logs").mkdir(parents=True)
         (folder / "plan.json").write_text(plan.model_dump_json())

@@ -152,11 +152,11 @@ def test_what_is_not_emulated_is_refused_where_nothing_may_be_missing_and_else_t
     }
     (trial,) = Scenario.decode(document).trials()
     chosen = engine()
-    plan = make_plan(trial, f"lossy-{tmp_path.name}", chosen.name, chosen.addressing("lossy", 3))
+    plan = make_plan(trial, f"lossy-{tmp_path.name}", chosen.name, chosen.choose_addresses("lossy", 3))
     (tmp_path / "logs").mkdir()
     (tmp_path / "plan.json").write_text(plan.model_dump_json())
 
-    status = chosen.run(plan, tmp_path, Onlooker())
+    status = chosen.run_trial(plan, tmp_path, Onlooker())
     chosen.close()
 
     rung = status.shaping["worker-0"].rung
@@ -169,5 +169,5 @@ def test_what_is_not_emulated_is_refused_where_nothing_may_be_missing_and_else_t
 class Onlooker:
     """Looks on and says nothing."""
 
-    def event(self, plan: Any, event: Any) -> None:
+    def event_logged(self, plan: Any, event: Any) -> None:
         """The coordinator has logged something."""

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from analysis.exports import EXPORTERS
-from compose.engines import Choice, named
+from compose.engines import EngineChoice, create_engine
 from compose.runs.run import Source
 from compose.runs.run import run as run_scenario
 from compose.scenario_files.load import load, question
@@ -26,8 +26,8 @@ def rehearsed(root: Path, engine: str, runs: Path, settings: Mapping[str, str]) 
     """The folder of a real run of the quickstart."""
     path = root / "scenarios" / "quickstart.yaml"
     source = Source(load(path, settings, engine), path.read_text(), question(path), "")
-    chosen = named(engine)
-    return run_scenario(source, Choice(chosen, "asked for"), runs, Silent(Console())).folder
+    chosen = create_engine(engine)
+    return run_scenario(source, EngineChoice(chosen, "asked for"), runs, Silent(Console())).folder
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_run
 from analysis.report.headline import headline
 from analysis.results.summary import Summary, judge, summarise
-from compose.engines import choose
+from compose.engines import choose_engine
 from compose.runs.run import Source, run
 from compose.scenario_files.load import find, load, question
 from ensayo.progress_display import Silent
@@ -59,7 +59,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     def asked(name: str, settings: dict[str, str]) -> Answer:
         path = find(name)
         source = Source(load(path, settings), path.read_text(), question(path), "")
-        done = run(source, choose("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
+        done = run(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
         return Answer(read_run(RunFolder(done.folder)))
 
     return asked

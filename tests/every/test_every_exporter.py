@@ -19,7 +19,7 @@ from analysis.exports.export import export
 from analysis.mlperf import RULES
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
-from compose.engines import choose
+from compose.engines import choose_engine
 from compose.runs.run import Source
 from compose.runs.run import run as run_scenario
 from compose.scenario_files.load import load, question
@@ -173,7 +173,7 @@ def finished(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     """A real run, short: a ring, two servers in lockstep, and two workers that serve each other out of it."""
     path = pytestconfig.rootpath / "scenarios" / "quickstart.yaml"
     source = Source(load(path, SETTINGS, "simulated"), path.read_text(), question(path), "")
-    done = run_scenario(source, choose("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
+    done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
     return RunFolder(done.folder)
 
 

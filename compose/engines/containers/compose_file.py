@@ -1,4 +1,4 @@
-"""The compose document of a trial: a pure function of the plan. Every container is as small a target as it can be."""
+"""The Docker Compose document of a trial, computed from its plan. Containers get as few privileges as possible."""
 
 import re
 from dataclasses import dataclass
@@ -11,67 +11,72 @@ from services.plan import NodePlan, Plan
 from services.runtime.identity import AUTHORITY, CERTIFICATE, KEY
 
 PLAN_PATH = "/run/ensayo/plan.json"
-# A tenth of the engine's default: a quota then stretches a step instead of cutting it in two. Half of that is better
-# still for larger shares of a core, but small ones lose a part of what is theirs.
-CPU_PERIOD_US, LARGE_SHARE, LARGE_SHARE_PERIOD_US = 10_000, 0.5, 5_000
-SMALLEST_QUOTA_US = 1_000  # the kernel takes no less
-PIDS = 128
-HEALTH_INTERVAL_S = 60  # a probe costs a tenth of a second of CPU, which the training steps of a small host would feel
-SYSCTLS = {
-    # The host's default may be bbr, no match for small shaped links; reno is compiled in and allowed everywhere.
+# Scheduling period of CPU quotas, a tenth of Docker's default: a quota then slows a step down evenly instead of
+# interrupting it. Half of that is better still for large shares of a core; small shares would get less than their
+# quota.
+CPU_PERIOD_US, LARGE_CPU_SHARE, LARGE_SHARE_CPU_PERIOD_US = 10_000, 0.5, 5_000
+MIN_CPU_QUOTA_US = 1_000  # the kernel's minimum
+NODE_PIDS_LIMIT = 128
+HEALTH_INTERVAL_S = 60  # a health check takes 0.1 s of CPU time, which would delay training steps on a small host
+NODE_SYSCTLS = {
+    # The host's default may be bbr, which performs badly on slow shaped links; reno is built in and allowed everywhere.
     "net.ipv4.tcp_congestion_control": "reno",
     # By default Linux answers ARP for any address on any interface: a peer's data address could be reached over
-    # the control network, which nothing shapes.
+    # the control network, whose links are not shaped.
     "net.ipv4.conf.all.arp_ignore": "1",
-    # Nobody tells a node a shorter way to a peer than the one that is shaped.
+    # Ignore ICMP redirects: they could replace the shaped route to a peer by a shorter one.
     "net.ipv4.conf.all.accept_redirects": "0",
     "net.ipv4.conf.default.accept_redirects": "0",
 }
-FORWARDING = {
+NETWORK_SWITCH_SYSCTLS = {
     "net.ipv4.ip_forward": "1",
     "net.ipv4.conf.all.send_redirects": "0",
     "net.ipv4.conf.default.send_redirects": "0",
     "net.ipv4.conf.all.arp_ignore": "1",
 }
-SWITCH_PIDS, SWITCH_MEMORY_BYTES = 8, 32 << 20
+NETWORK_SWITCH_PIDS_LIMIT, NETWORK_SWITCH_MEMORY_BYTES = 8, 32 << 20
 
 
 @dataclass(frozen=True)
-class Host:
-    """What the document takes from the host that it is for."""
+class ComposeHost:
+    """Properties of the host that the compose document depends on."""
 
-    images: dict[str, str]  # device ("cpu", "cuda") -> image
-    secrets: Path  # folder of the nodes' certificates and keys
-    user: str  # uid:gid of the nodes, never root
-    gpu: bool  # whether the engine can hand out a GPU
-    fast_health: bool  # whether the engine knows `start_interval`
+    images: dict[str, str]  # device ("cpu", "cuda") -> image tag
+    secrets_folder: Path  # contains the nodes' certificates and keys
+    user: str  # uid:gid of the nodes' processes, never root
+    has_gpu: bool  # whether Docker can give containers a GPU
+    supports_start_interval: bool  # whether Docker knows the health check option `start_interval`
 
 
-def project(plan: Plan) -> str:
-    """The name under which Compose keeps the containers and networks of a trial; it takes few characters."""
+def project_name(plan: Plan) -> str:
+    """Return the name of a trial's Compose project, with every character that Compose forbids replaced by a hyphen."""
     return re.sub("[^a-z0-9_-]", "-", f"ensayo-{plan.run}-{plan.trial}".lower())
 
 
-def render(plan: Plan, host: Host) -> dict[str, Any]:
-    """The document; it names no image tag or path that is not in `host`."""
+def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
+    """Return the compose document of a trial; all its image tags and paths come from `host`."""
     return {
-        "name": project(plan),
-        "services": {node.name: _service(plan, node, host) for node in plan.nodes} | _switch(plan, host),
+        "name": project_name(plan),
+        "services": {node.name: _node_service(plan, node, host) for node in plan.nodes}
+        | _network_switch_service(plan, host),
         "networks": {
-            "data": _network(plan, plan.nodes[0].place.data.host),
-            "control": _network(plan, plan.nodes[0].place.control.host),
+            "data": _network_definition(plan, plan.nodes[0].place.data.host),
+            "control": _network_definition(plan, plan.nodes[0].place.control.host),
         },
         "configs": {"plan": {"file": "./plan.json"}},
         "secrets": {
-            f"{node.name}-{file}": {"file": str(host.secrets / node.name / file)}
+            f"{node.name}-{file}": {"file": str(host.secrets_folder / node.name / file)}
             for node in plan.nodes
             for file in (AUTHORITY, CERTIFICATE, KEY)
         },
     }
 
 
-def _switch(plan: Plan, host: Host) -> dict[str, Any]:
-    """What forwards between racks or regions where nodes share a limit: it sleeps, its kernel forwards."""
+def _network_switch_service(plan: Plan, host: ComposeHost) -> dict[str, Any]:
+    """Return the service of the network switch, which forwards packets between racks or regions that share a link.
+
+    Its process sleeps; the kernel forwards packets in the container's network namespace. Empty when no link is shared.
+    """
     if not switch.shared(plan):
         return {}
     service = {
@@ -82,15 +87,15 @@ def _switch(plan: Plan, host: Host) -> dict[str, Any]:
         "user": host.user,
         "init": True,
         "read_only": True,
-        "tmpfs": ["/tmp:size=1m,mode=1777"],  # noqa: S108 - the container's own, in memory
+        "tmpfs": ["/tmp:size=1m,mode=1777"],  # noqa: S108 - private to the container, in memory
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
-        "pids_limit": SWITCH_PIDS,
-        "mem_limit": SWITCH_MEMORY_BYTES,
-        "memswap_limit": SWITCH_MEMORY_BYTES,
+        "pids_limit": NETWORK_SWITCH_PIDS_LIMIT,
+        "mem_limit": NETWORK_SWITCH_MEMORY_BYTES,
+        "memswap_limit": NETWORK_SWITCH_MEMORY_BYTES,
         "cpu_period": CPU_PERIOD_US,
-        "cpu_quota": SMALLEST_QUOTA_US,
-        "sysctls": FORWARDING,
+        "cpu_quota": MIN_CPU_QUOTA_US,
+        "sysctls": NETWORK_SWITCH_SYSCTLS,
         "restart": "no",
         "stop_grace_period": "1s",
         "healthcheck": {"test": ["CMD", "true"], "interval": f"{HEALTH_INTERVAL_S}s"},
@@ -101,50 +106,54 @@ def _switch(plan: Plan, host: Host) -> dict[str, Any]:
     return {switch.SWITCH: service}
 
 
-def uses_gpu(node: NodePlan, host: Host) -> bool:
-    """Whether a node gets a GPU: it asks for one, or takes one where there is one."""
-    return node.device == "cuda" or (node.device == "auto" and host.gpu)
+def uses_gpu(node: NodePlan, host: ComposeHost) -> bool:
+    """Return whether a node gets a GPU: its device is `cuda`, or `auto` on a host with a GPU."""
+    return node.device == "cuda" or (node.device == "auto" and host.has_gpu)
 
 
-def quota(cpus: float) -> dict[str, int]:
-    """A share of a core, or some cores, in periods that suit it."""
-    period_us = LARGE_SHARE_PERIOD_US if LARGE_SHARE <= cpus < 1 else CPU_PERIOD_US
-    return {"cpu_period": period_us, "cpu_quota": max(SMALLEST_QUOTA_US, round(cpus * period_us))}
+def cpu_quota(cores: float) -> dict[str, int]:
+    """Return the Compose keys that limit a container to a number of cores, which may be a fraction."""
+    period_us = LARGE_SHARE_CPU_PERIOD_US if LARGE_CPU_SHARE <= cores < 1 else CPU_PERIOD_US
+    return {"cpu_period": period_us, "cpu_quota": max(MIN_CPU_QUOTA_US, round(cores * period_us))}
 
 
-def _service(plan: Plan, node: NodePlan, host: Host) -> dict[str, Any]:
-    gpu = uses_gpu(node, host)
+def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, Any]:
+    """Return the Compose service of one node."""
+    gets_gpu = uses_gpu(node, host)
     service: dict[str, Any] = {
-        "image": host.images["cuda" if gpu else "cpu"],
+        "image": host.images["cuda" if gets_gpu else "cpu"],
         "command": ["node", node.name],
         "hostname": node.name,
         "user": host.user,
         "init": True,
         "read_only": True,
-        "tmpfs": ["/tmp:size=64m,mode=1777"],  # noqa: S108 - the container's own, in memory
+        "tmpfs": ["/tmp:size=64m,mode=1777"],  # noqa: S108 - private to the container, in memory
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
-        "pids_limit": PIDS,
+        "pids_limit": NODE_PIDS_LIMIT,
         "mem_limit": node.memory_bytes,
         "memswap_limit": node.memory_bytes,
-        **quota(node.cpus),
-        "sysctls": SYSCTLS,
+        **cpu_quota(node.cpus),
+        "sysctls": NODE_SYSCTLS,
         "restart": "no",
         "stop_grace_period": "1s",
-        "healthcheck": _health(node, host),
+        "healthcheck": _health_check(node, host),
         "labels": labels(plan, node.role, node.name),
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
-        "networks": _addresses(node),
+        "networks": _node_networks(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],
         "secrets": [{"source": f"{node.name}-{file}", "target": file} for file in (AUTHORITY, CERTIFICATE, KEY)],
     }
-    return service | ({"deploy": _GPU} if gpu else {})
+    return service | ({"deploy": _GPU_RESERVATION} if gets_gpu else {})
 
 
-_GPU = {"resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}}
+_GPU_RESERVATION = {
+    "resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}
+}
 
 
-def _health(node: NodePlan, host: Host) -> dict[str, Any]:
+def _health_check(node: NodePlan, host: ComposeHost) -> dict[str, Any]:
+    """Return the health check of a node's container, which calls the node's health service."""
     check = {
         "test": ["CMD", "/opt/ensayo/bin/python", "-m", "services.node", "health", node.name],
         "interval": f"{HEALTH_INTERVAL_S}s",
@@ -152,18 +161,18 @@ def _health(node: NodePlan, host: Host) -> dict[str, Any]:
         "retries": 3,
         "start_period": "10s",
     }
-    return check | ({"start_interval": "1s"} if host.fast_health else {})
+    return check | ({"start_interval": "1s"} if host.supports_start_interval else {})
 
 
-def _addresses(node: NodePlan) -> dict[str, Any]:
-    """Both networks; the coordinator trains nothing and has no place on the shaped one."""
+def _node_networks(node: NodePlan) -> dict[str, Any]:
+    """Return a node's networks, control and data; the coordinator sends no gradients and joins only the former."""
     control = {"control": {"ipv4_address": node.place.control.host}}
     return control if node.role == "coordinator" else control | {"data": {"ipv4_address": node.place.data.host}}
 
 
-def _network(plan: Plan, first: str) -> dict[str, Any]:
-    """A bridge without a way out, on the subnet of the plan's addresses."""
-    subnet = first.rsplit(".", 1)[0] + ".0/24"
+def _network_definition(plan: Plan, first_address: str) -> dict[str, Any]:
+    """Return a bridge network without a route to the outside, on the /24 subnet of the given address."""
+    subnet = first_address.rsplit(".", 1)[0] + ".0/24"
     return {
         "driver": "bridge",
         "internal": True,

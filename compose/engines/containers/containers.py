@@ -1,4 +1,4 @@
-"""The containers of one trial: Compose starts and removes them, helpers shape their links, events tell who ends."""
+"""Node containers of one trial: started and removed by Compose, observed through Docker's event stream."""
 
 import json
 import subprocess
@@ -14,13 +14,13 @@ import yaml
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
-from compose.engines.base import Shaped, Throttling
-from compose.engines.containers.compose_file import Host, project, render
-from compose.engines.containers.helper_containers import HELPER
-from compose.engines.containers.link_enforcement import Enforcement
-from compose.engines.containers.link_events import Timeline
-from compose.engines.containers.link_probes import prove
-from compose.engines.containers.throttling import throttling
+from compose.engines.base import CpuThrottling, LinkRecord
+from compose.engines.containers.compose_file import ComposeHost, project_name, render_compose_document
+from compose.engines.containers.helper_containers import HELPER_ROLE
+from compose.engines.containers.link_enforcement import LinkEnforcer
+from compose.engines.containers.link_events import LinkEventScheduler
+from compose.engines.containers.link_probes import probe_links
+from compose.engines.containers.throttling import read_cpu_throttling
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
 from compose.runs.supervisor import Nodes, TrialFailed
 from compose.shaping.mechanisms import Rungs
@@ -29,224 +29,273 @@ from services.plan import COORDINATOR, Plan
 from services.runtime.control import OPEN_GATE
 from services.runtime.run_log import TOKEN
 
-AT_ONCE = 8  # requests to the engine
-# Docker 20.10 counts wrong when many containers leave a network at the same moment, and then keeps the network until it
-# is restarted: 3 of some 200 trials with eight removals at once.
-REMOVALS_AT_ONCE = 2
-COMPOSE_S = 180.0  # after that, the engine has stopped answering
-DOWN_TRIES, DOWN_AGAIN_S = 6, 0.5
-LAST_LINES = 20
+MAX_PARALLEL_REQUESTS = 8  # to the Docker daemon
+# Docker 20.10 miscounts endpoints when many containers leave a network at the same moment, and then keeps the network
+# until the daemon is restarted: in 3 of about 200 trials with eight removals at once.
+MAX_PARALLEL_REMOVALS = 2
+COMPOSE_TIMEOUT_S = 180.0  # after that, the Docker daemon counts as hanging
+DOWN_TRIES, DOWN_RETRY_DELAY_S = 6, 0.5
+STDERR_TAIL_LINES = 20
 
 
-class EngineHangs(TrialFailed):
-    """The engine has stopped answering: to ask it again would only take as long again."""
+class EngineTimeout(TrialFailed):
+    """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`; a request to it must not be repeated."""
 
 
-class Containers(Nodes):
-    """The nodes of one trial, a container each."""
+class NodeContainers(Nodes):
+    """Nodes of one trial, each in a container, with helper containers that shape their links."""
 
-    def __init__(self, plan: Plan, folder: Path, host: Host, rungs: Rungs) -> None:
+    def __init__(self, plan: Plan, trial_folder: Path, host: ComposeHost, mechanisms: Rungs) -> None:
+        """Connect to the Docker daemon; no container is started yet.
+
+        Args:
+            plan: of the trial.
+            trial_folder: receives the compose document, logs and records.
+            host: properties of this host that the compose document depends on.
+            mechanisms: that enforce the plan's link properties on this kernel.
+        """
         self._plan = plan
-        self._folder = folder
+        self._trial_folder = trial_folder
         self._host = host
-        self._client = docker.from_env(max_pool_size=len(plan.nodes) + AT_ONCE)
-        self._file = folder / "compose.yaml"
-        self._helpers = ThreadPoolExecutor(AT_ONCE)
-        self.links = Enforcement(plan, self._client, host.images["cpu"], rungs, self._identifier)
-        self.timeline = Timeline(plan, self.links, folder / "events.jsonl")
-        self._nodes = {node.name for node in plan.nodes}
-        names = self._nodes | set(self.links.names)
-        self._ids: dict[str, Future[str]] = {name: Future() for name in names}  # once they run
-        self._exits: dict[str, int] = {}
-        self._shapings: dict[str, Future[Shaped]] = {}
-        self._events: Any = None
-        self._deaf = False  # whether the stream of events has ended before its time
-        self._stopping = False
+        self._client = docker.from_env(max_pool_size=len(plan.nodes) + MAX_PARALLEL_REQUESTS)
+        self._compose_path = trial_folder / "compose.yaml"
+        self._executor = ThreadPoolExecutor(MAX_PARALLEL_REQUESTS)
+        self.links = LinkEnforcer(plan, self._client, host.images["cpu"], mechanisms, self._wait_for_container_id)
+        self.link_events = LinkEventScheduler(plan, self.links, trial_folder / "events.jsonl")
+        self._node_names = {node.name for node in plan.nodes}
+        names = self._node_names | set(self.links.link_names)
+        self._container_ids: dict[str, Future[str]] = {name: Future() for name in names}  # known once they run
+        self._exit_codes: dict[str, int] = {}
+        self._shaping_futures: dict[str, Future[LinkRecord]] = {}
+        self._engine_events: Any = None
+        self._has_lost_events = False  # whether Docker's event stream ended before the trial
+        self._is_stopping = False
 
     def start(self) -> None:
-        """Compose starts everything; a helper shapes a node's link as soon as that node runs."""
-        self._file.write_text(yaml.safe_dump(render(self._plan, self._host), sort_keys=False))
-        wanted = {"label": self._labels, "event": ["start", "die"]}
-        self._events = self._client.events(decode=True, filters=wanted, since=int(time.time()))
-        threading.Thread(target=self._heed, daemon=True).start()
-        self._shapings = {name: self._helpers.submit(self._shape, name) for name in self.links.names}
-        self._compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
-        threading.Thread(target=self._follow, args=(COORDINATOR,), daemon=True).start()
+        """Start all containers with Compose; a helper shapes a node's link as soon as the node's container runs."""
+        self._compose_path.write_text(yaml.safe_dump(render_compose_document(self._plan, self._host), sort_keys=False))
+        filters = {"label": self._label_filters, "event": ["start", "die"]}
+        self._engine_events = self._client.events(decode=True, filters=filters, since=int(time.time()))
+        threading.Thread(target=self._follow_engine_events, daemon=True).start()
+        self._shaping_futures = {name: self._executor.submit(self._shape_link, name) for name in self.links.link_names}
+        self._run_compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
+        threading.Thread(target=self._copy_log, args=(COORDINATOR,), daemon=True).start()
 
-    def shape(self) -> dict[str, Shaped]:
-        return {name: shaping.result(COMPOSE_S) for name, shaping in self._shapings.items()}
+    def shape(self) -> dict[str, LinkRecord]:
+        """Wait until all links are shaped, and return their records."""
+        return {name: shaping.result(COMPOSE_TIMEOUT_S) for name, shaping in self._shaping_futures.items()}
 
-    def prove(self) -> dict[str, Shaped]:
-        found = prove(self.links, self._helpers)
-        self.links.begin_counting()
-        return found
+    def prove(self) -> dict[str, LinkRecord]:
+        """Probe all links, and return their records with the measured values."""
+        records = probe_links(self.links, self._executor)
+        self.links.start_counting()
+        return records
 
-    def account(self) -> dict[str, Shaped]:
-        return self.links.account(self.timeline.settle())
+    def account(self) -> dict[str, LinkRecord]:
+        """Stop link events, compare the kernel with the expected link states, and return the records of all links."""
+        return self.links.audit(self.link_events.stop_and_return_states())
 
     def open_gate(self) -> None:
-        self._container(COORDINATOR).kill(signal=OPEN_GATE.name)
+        """Signal the coordinator's container to start training."""
+        self._fetch_container(COORDINATOR).kill(signal=OPEN_GATE.name)
 
     def exit_codes(self) -> dict[str, int]:
-        if self._deaf:
-            self._look()
-        if not self._exits:  # a node that has died takes its helper's work with it, and is the better reason
-            self.links.check()
-        return dict(self._exits)
+        """Return the exit codes of the nodes that have ended.
+
+        Raises:
+            TrialFailed: a helper has ended although all nodes run.
+        """
+        if self._has_lost_events:
+            self._read_container_states()
+        if not self._exit_codes:  # the helper of an ended node ends, too; the node's exit code is the better reason
+            self.links.check_helpers()
+        return dict(self._exit_codes)
 
     def complaint(self, node: str) -> str:
-        said: bytes = self._container(node).logs(stdout=False, stderr=True, tail=LAST_LINES)
-        return (said.decode(errors="replace").strip().splitlines() or [""])[-1]
+        """Return the last line of a node's standard error; empty when there is none."""
+        stderr: bytes = self._fetch_container(node).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
+        return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
-    def throttling(self) -> dict[str, Throttling]:
-        running = [node.name for node in self._plan.nodes if node.name not in self._exits]
-        counted = {node: throttling(self._known(node)) for node in running if self._ids[node].done()}
-        return {node: counters for node, counters in counted.items() if counters is not None}
+    def throttling(self) -> dict[str, CpuThrottling]:
+        """Return the CPU throttling of the running nodes since their start; nodes without counters are absent."""
+        running_nodes = [node.name for node in self._plan.nodes if node.name not in self._exit_codes]
+        throttling = {
+            node_name: read_cpu_throttling(self._started_container(node_name))
+            for node_name in running_nodes
+            if self._container_ids[node_name].done()
+        }
+        return {node_name: counters for node_name, counters in throttling.items() if counters is not None}
 
     def stop(self) -> tuple[str, ...]:
-        self._stopping = True
-        kept: list[str] = []
-        with ExitStack() as last:  # from below: whatever fails, the rest is done
-            last.callback(self._client.close)
-            if self._events is not None:
-                last.callback(self._events.close)
-            last.callback(lambda: kept.extend(self._down()))
-            last.callback(self._remove_all)
-            last.callback(lambda: self._helpers.shutdown(cancel_futures=True))
-            last.callback(self._stop_waiting)
-            last.callback(self.links.close)
-            last.callback(self.timeline.close)
-        return tuple(kept)
+        """Stop link events and helpers, remove all containers and networks, and save the nodes' logs.
+
+        Returns:
+            Networks that Docker keeps although they are empty.
+        """
+        self._is_stopping = True
+        kept_networks: list[str] = []
+        with ExitStack() as callbacks:  # run in reverse order; when one fails, the others still run
+            callbacks.callback(self._client.close)
+            if self._engine_events is not None:
+                callbacks.callback(self._engine_events.close)
+            callbacks.callback(lambda: kept_networks.extend(self._compose_down()))
+            callbacks.callback(self._remove_containers)
+            callbacks.callback(lambda: self._executor.shutdown(cancel_futures=True))
+            callbacks.callback(self._cancel_id_futures)
+            callbacks.callback(self.links.close)
+            callbacks.callback(self.link_events.close)
+        return tuple(kept_networks)
 
     @property
-    def _labels(self) -> list[str]:
-        """What containers of this trial carry, and no others."""
+    def _label_filters(self) -> list[str]:
+        """Docker label filters that select the containers and networks of this trial only."""
         return [f"{RUN_LABEL}={self._plan.run}", f"{TRIAL_LABEL}={self._plan.trial}"]
 
-    def _identifier(self, node: str) -> str:
-        return self._ids[node].result(COMPOSE_S)
+    def _wait_for_container_id(self, name: str) -> str:
+        return self._container_ids[name].result(COMPOSE_TIMEOUT_S)
 
-    def _container(self, node: str) -> Container:
-        return self._client.containers.get(self._identifier(node))
+    def _fetch_container(self, name: str) -> Container:
+        return self._client.containers.get(self._wait_for_container_id(name))
 
-    def _known(self, node: str) -> Container:
-        """A container that was started, without asking the engine what it is like now."""
-        return Container({"Id": self._ids[node].result()}, self._client, self._client.containers)
+    def _started_container(self, name: str) -> Container:
+        """Return the handle of a running container without a request to the Docker daemon."""
+        return Container({"Id": self._container_ids[name].result()}, self._client, self._client.containers)
 
-    def _heed(self) -> None:
-        """Remember who runs and how they end, until the stream of events is closed."""
-        with suppress(Exception):  # closing the stream under its reader raises whatever the socket felt like
-            for event in self._events:
+    def _follow_engine_events(self) -> None:
+        """Record container ids and exit codes from Docker's event stream, until the stream is closed."""
+        with suppress(Exception):  # `stop` closes the stream while it is read, which raises errors of many types
+            for event in self._engine_events:
                 attributes = event["Actor"]["Attributes"]
                 node = attributes[NODE_LABEL]
-                if node in self._ids and event["Action"] == "start":
-                    self._runs(node, event["Actor"]["ID"])
-                elif node in self._nodes:
-                    self._exits[node] = int(attributes["exitCode"])
-        self._deaf = not self._stopping
+                if node in self._container_ids and event["Action"] == "start":
+                    self._record_container_id(node, event["Actor"]["ID"])
+                elif node in self._node_names:
+                    self._exit_codes[node] = int(attributes["exitCode"])
+        self._has_lost_events = not self._is_stopping
 
-    def _look(self) -> None:
-        """Ask the engine for what the stream of events no longer tells."""
-        for container in self._client.containers.list(all=True, filters={"label": self._labels}, ignore_removed=True):
+    def _read_container_states(self) -> None:
+        """Record container ids and exit codes from the daemon's list of containers, once the event stream is lost."""
+        filters = {"label": self._label_filters}
+        for container in self._client.containers.list(all=True, filters=filters, ignore_removed=True):
             node, state = container.labels[NODE_LABEL], container.attrs["State"]
-            if node in self._ids and state["Status"] in ("running", "exited", "dead"):
-                self._runs(node, str(container.id))
-                if state["Status"] != "running" and node in self._nodes:
-                    self._exits[node] = int(state["ExitCode"])
+            if node in self._container_ids and state["Status"] in ("running", "exited", "dead"):
+                self._record_container_id(node, str(container.id))
+                if state["Status"] != "running" and node in self._node_names:
+                    self._exit_codes[node] = int(state["ExitCode"])
 
-    def _runs(self, node: str, identifier: str) -> None:
-        with suppress(InvalidStateError):  # known already, or nobody waits any more
-            self._ids[node].set_result(identifier)
+    def _record_container_id(self, name: str, container_id: str) -> None:
+        with suppress(InvalidStateError):  # the id is known already, or its future is cancelled
+            self._container_ids[name].set_result(container_id)
 
-    def _follow(self, node: str) -> None:
-        """Write a node's log as it comes."""
-        with suppress(DockerException, CancelledError, TimeoutError), self._log(node).open("wb") as log:
-            line = b""
-            for chunk in self._container(node).logs(stream=True, follow=True, stdout=True, stderr=False):
+    def _copy_log(self, node_name: str) -> None:
+        """Copy a container's standard output to the node's log file as it is printed, and forward its events."""
+        with suppress(DockerException, CancelledError, TimeoutError), self._log_path(node_name).open("wb") as log:
+            unfinished_line = b""
+            for chunk in self._fetch_container(node_name).logs(stream=True, follow=True, stdout=True, stderr=False):
                 log.write(chunk)
                 log.flush()
-                *lines, line = (line + chunk).split(b"\n")
-                self._tell(lines)
+                *lines, unfinished_line = (unfinished_line + chunk).split(b"\n")
+                self._forward_events(lines)
 
-    def _tell(self, lines: list[bytes]) -> None:
-        """Events of links hang on what the coordinator says, at once and not when somebody reads the file."""
-        for line in lines:
+    def _forward_events(self, log_lines: list[bytes]) -> None:
+        """Pass the coordinator's events to the scheduler of link events, without the delay of reading the log file."""
+        for line in log_lines:
             _, token, event = line.decode(errors="replace").partition(TOKEN)
             if token:
-                self.timeline.heed(json.loads(event))
+                self.link_events.handle_event(json.loads(event))
 
-    def _shape(self, name: str) -> Shaped:
-        """Shape one link; a node that has died has no network namespace to be shaped."""
+    def _shape_link(self, link_name: str) -> LinkRecord:
+        """Shape one link, and return its record.
+
+        Raises:
+            TrialFailed: the link could not be shaped, or its node has ended, so that there is no network namespace.
+        """
         try:
-            return self.links.shape(name)
+            return self.links.shape_link(link_name)
         except TrialFailed as error:
-            self._look()
-            if name in self._exits:
-                complaint = self.complaint(name) or "no message"
-                raise TrialFailed(f"{name} ended with exit code {self._exits[name]}: {complaint}") from error
-            raise TrialFailed(f"{name}: its link could not be shaped: {error}") from error
+            self._read_container_states()
+            if link_name in self._exit_codes:
+                exit_code, stderr_line = self._exit_codes[link_name], self.complaint(link_name) or "no message"
+                raise TrialFailed(f"{link_name} ended with exit code {exit_code}: {stderr_line}") from error
+            raise TrialFailed(f"{link_name}: the link could not be shaped: {error}") from error
 
-    def _stop_waiting(self) -> None:
-        for awaited in self._ids.values():
-            awaited.cancel()
+    def _cancel_id_futures(self) -> None:
+        for container_id in self._container_ids.values():
+            container_id.cancel()
 
-    def _remove_all(self) -> None:
-        """Remove every container of this trial, also when some refuse."""
-        found = self._client.containers.list(all=True, filters={"label": self._labels}, ignore_removed=True)
-        with ThreadPoolExecutor(REMOVALS_AT_ONCE) as pool:
-            removals = [pool.submit(self._remove, container) for container in found]
+    def _remove_containers(self) -> None:
+        """Remove every container of this trial; when a removal fails, the others are still done."""
+        filters = {"label": self._label_filters}
+        containers = self._client.containers.list(all=True, filters=filters, ignore_removed=True)
+        with ThreadPoolExecutor(MAX_PARALLEL_REMOVALS) as executor:
+            removals = [executor.submit(self._remove_container, container) for container in containers]
         for removal in removals:
             removal.result()
 
-    def _remove(self, container: Container) -> None:
-        """Kill a container and keep what a node has printed; what can't be kept must not keep the container."""
+    def _remove_container(self, container: Container) -> None:
+        """Kill a container, save a node's standard output and error in the log folder, and remove the container.
+
+        The container is removed even when its output can't be saved.
+        """
         with suppress(DockerException):
             container.kill()
         try:
-            if container.labels[ROLE_LABEL] not in (HELPER, SWITCH):
-                log = self._log(container.labels[NODE_LABEL])
-                log.write_bytes(container.logs(stdout=True, stderr=False))
-                if complaints := container.logs(stdout=False, stderr=True):
-                    log.with_suffix(".err").write_bytes(complaints)
+            if container.labels[ROLE_LABEL] not in (HELPER_ROLE, SWITCH):
+                log_path = self._log_path(container.labels[NODE_LABEL])
+                log_path.write_bytes(container.logs(stdout=True, stderr=False))
+                if stderr := container.logs(stdout=False, stderr=True):
+                    log_path.with_suffix(".err").write_bytes(stderr)
         finally:
             with suppress(NotFound):
                 container.remove(force=True)
 
-    def _down(self) -> tuple[str, ...]:
-        """A busy engine lets go of a network's endpoints some time after their containers are gone, or never."""
+    def _compose_down(self) -> tuple[str, ...]:
+        """Remove the trial's networks with `docker compose down`, and return the networks that Docker keeps.
+
+        A busy Docker daemon frees a network's endpoints only some time after their containers are gone, or never, so
+        the command is tried several times.
+
+        Raises:
+            EngineTimeout: the Docker daemon did not answer.
+            TrialFailed: containers are left.
+        """
         for _ in range(DOWN_TRIES):
             try:
-                self._compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
-            except EngineHangs:
+                self._run_compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+            except EngineTimeout:
                 raise
             except TrialFailed:
-                time.sleep(DOWN_AGAIN_S)
+                time.sleep(DOWN_RETRY_DELAY_S)
             else:
                 return ()
-        filters = {"label": self._labels}
-        if standing := self._client.containers.list(all=True, filters=filters, ignore_removed=True):
-            raise TrialFailed(f"the engine does not remove {', '.join(str(each.name) for each in standing)}")
+        filters = {"label": self._label_filters}
+        if containers := self._client.containers.list(all=True, filters=filters, ignore_removed=True):
+            container_names = ", ".join(str(container.name) for container in containers)
+            raise TrialFailed(f"Docker did not remove containers {container_names}; run `ensayo clean`")
         return tuple(f"network {network.name}" for network in self._client.networks.list(filters=filters))
 
-    def _compose(self, *arguments: str) -> None:
-        command = ["docker", "compose", "--project-name", project(self._plan), "--file", str(self._file)]
-        # A session of its own: Ctrl-C must not reach Compose between two containers.
+    def _run_compose(self, *arguments: str) -> None:
+        command = ["docker", "compose", "--project-name", project_name(self._plan), "--file", str(self._compose_path)]
+        # In a session of its own, so that Ctrl-C does not interrupt Compose between two containers.
         try:
-            done = subprocess.run(  # noqa: S603 - our own arguments
+            process = subprocess.run(  # noqa: S603 - our own arguments
                 [*command, *arguments],
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=COMPOSE_S,
+                timeout=COMPOSE_TIMEOUT_S,
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired as late:
-            raise EngineHangs(f"docker compose {arguments[0]} took more than {COMPOSE_S:g} s") from late
-        if done.returncode:
-            raise TrialFailed(f"docker compose {arguments[0]}: {_last_line(done.stderr)}")
+            raise EngineTimeout(
+                f"`docker compose {arguments[0]}` did not finish within {COMPOSE_TIMEOUT_S:g} s; "
+                "check that the Docker daemon answers (`docker info`)"
+            ) from late
+        if process.returncode:
+            raise TrialFailed(f"`docker compose {arguments[0]}` failed: {_last_line(process.stderr)}")
 
-    def _log(self, node: str) -> Path:
-        return self._folder / "logs" / f"{node}.log"
+    def _log_path(self, node_name: str) -> Path:
+        return self._trial_folder / "logs" / f"{node_name}.log"
 
 
 def _last_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Nodes as containers: Compose for their life cycle, the engine's API for everything else, tc for their links."""
+"""Engine `docker`: nodes are containers. Compose starts and removes them; tc shapes their links."""
 
 import os
 import subprocess
@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import docker
 from docker.errors import DockerException
 
-from compose.engines.base import Engine, Preparing, Status, Watcher
-from compose.engines.containers.compose_file import Host
-from compose.engines.containers.containers import Containers
-from compose.engines.containers.helper_containers import HELPER, capabilities
+from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
+from compose.engines.containers.compose_file import ComposeHost
+from compose.engines.containers.containers import NodeContainers
+from compose.engines.containers.helper_containers import HELPER_ROLE, probe_capabilities
 from compose.runs.certificates import issue
 from compose.runs.interrupt import held_back
 from compose.runs.labels import labels, secrets_prefix
@@ -28,20 +28,21 @@ from services.scenario.scenario import EngineName
 from services.schema.component import Record
 from services.schema.errors import HostError
 
-IMAGES = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"}
-BUILD = Path(__file__).parents[3] / "images" / "build"
+IMAGE_TAGS = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"}
+BUILD_SCRIPT = Path(__file__).parents[3] / "images" / "build"
 DATA_PORT, CONTROL_PORT = 7000, 7001
-UNPRIVILEGED = "10001:10001"  # who nodes are when the runner is root
-START_INTERVAL_API = (1, 44)  # the first engine that knows a health check's start_interval
+UNPRIVILEGED_USER = "10001:10001"  # uid:gid of the nodes when the runner is root
+START_INTERVAL_API_VERSION = (1, 44)  # first version of Docker's API with the health check option start_interval
 
 
-class Subnets(Record):
-    """The two networks of a run, /24 each."""
+class RunSubnets(Record):
+    """The two IPv4 subnets of a run, /24 each; a field holds the first three bytes, such as `10.64.0`."""
 
-    data: str  # first three bytes
+    data: str
     control: str
 
     def place(self, number: int) -> Place:
+        """Return the data and control address of the node with this number, counted from 0."""
         return Place(
             data=Address(host=f"{self.data}.{10 + number}", port=DATA_PORT),
             control=Address(host=f"{self.control}.{10 + number}", port=CONTROL_PORT),
@@ -49,28 +50,32 @@ class Subnets(Record):
 
 
 class DockerEngine(Engine):
-    """One container per node."""
+    """Engine that runs every node in a Docker container of its own."""
 
     name: ClassVar[EngineName] = "docker"
 
     def __init__(self) -> None:
-        self._kernel: set[Capability] | None = None  # what it can do to links, once it was tried
-        self.images = dict(IMAGES)  # device -> tag; the one that names the content once it is built
+        """Create the engine without contacting Docker."""
+        self._capabilities: set[Capability] | None = None  # of the kernel; None until they are probed
+        self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
 
-    def missing(self) -> str | None:
+    def missing_requirement(self) -> str | None:
+        """Return why containers can't run on this host: no Docker daemon, or no Compose plug-in; None when they can."""
         try:
             with closing(docker.from_env(timeout=5)) as client:
                 client.ping()
         except DockerException as error:
-            return f"no Docker engine answers ({str(error).splitlines()[0][:120]})"
+            return f"the Docker daemon does not answer ({str(error).splitlines()[0][:120]})"
         compose = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)  # noqa: S607
-        return None if compose.returncode == 0 else "`docker compose` is not installed"
+        return None if compose.returncode == 0 else "the Docker Compose plug-in (`docker compose`) is not installed"
 
-    def prepare(self, watch: Preparing) -> None:
-        watch.preparing("node image")
-        self.images["cpu"] = _build("cpu")
+    def prepare(self, observer: PreparationObserver) -> None:
+        """Build the CPU image of the nodes; the CUDA image is built when a plan needs it."""
+        observer.preparation_started("node image")
+        self.images["cpu"] = _build_image("cpu")
 
-    def facts(self) -> dict[str, Any]:
+    def manifest_facts(self) -> dict[str, Any]:
+        """Return versions of Docker and its API, the cgroup version, the storage driver and the image digests."""
         with closing(docker.from_env()) as client:
             version, info = client.version(), client.info()
             return {
@@ -78,96 +83,114 @@ class DockerEngine(Engine):
                 "api": version["ApiVersion"],
                 "cgroup": info.get("CgroupVersion", "1"),
                 "storage": info["Driver"],
-                "images": {name: client.images.get(name).id for name in self.images.values() if _exists(client, name)},
+                "images": {
+                    name: client.images.get(name).id for name in self.images.values() if _has_image(client, name)
+                },
             }
 
-    def addressing(self, run: str, nodes: int) -> Addressing:  # noqa: ARG002 - a subnet is larger than any run
-        """Subnets that no network of this host uses; the run's name decides where the search begins."""
-        with closing(docker.from_env()) as client:
-            used = {subnet for network in client.networks.list() for subnet in _subnets(network.attrs)}
-        start = int(sha256(run.encode()).hexdigest(), 16)
-        free = (f"10.{64 + (start + n) // 256 % 64}.{(start + n) % 256}" for n in range(256))
-        found = [subnet for subnet in free if f"{subnet}.0/24" not in used][:2]
-        return Subnets(data=found[0], control=found[1])
+    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:  # noqa: ARG002 - a subnet is larger than any run
+        """Return two /24 subnets that no Docker network of this host uses.
 
-    def run(self, plan: Plan, folder: Path, watch: Watcher) -> Status:
+        The search starts at an address derived from the run's name, so that parallel runs rarely meet.
+        """
+        with closing(docker.from_env()) as client:
+            used_subnets = {subnet for network in client.networks.list() for subnet in _network_subnets(network.attrs)}
+        start = int(sha256(run_name.encode()).hexdigest(), 16)
+        prefixes = (f"10.{64 + (start + n) // 256 % 64}.{(start + n) % 256}" for n in range(256))
+        free_prefixes = [prefix for prefix in prefixes if f"{prefix}.0/24" not in used_subnets][:2]
+        return RunSubnets(data=free_prefixes[0], control=free_prefixes[1])
+
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+        """Run one trial in containers; see `Engine.run_trial`."""
         if any(node.device == "cuda" for node in plan.nodes):
-            self.images["cuda"] = _build("cuda")  # takes no time once it is there
-        rungs = self.rungs(plan)
-        if "transport" in (rungs.delay, rungs.loss):
+            self.images["cuda"] = _build_image("cuda")  # immediate once the image exists
+        mechanisms = self.choose_mechanisms(plan)
+        if "transport" in (mechanisms.delay, mechanisms.loss):
             plan = plan.model_copy(update={"delay_rung": "transport"})
-            (folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads it
+            (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads the plan
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:
-                host = host_for(client, self.images, Path(secrets))
+                host = read_compose_host(client, self.images, Path(secrets))
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
-            hand_over(Path(secrets), host.user)
-            nodes = Containers(plan, folder, host, rungs)
-            return Supervisor(plan, nodes, Tail(folder / "logs" / f"{COORDINATOR}.log"), watch).run()
+            set_secrets_owner(Path(secrets), host.user)
+            nodes = NodeContainers(plan, trial_folder, host, mechanisms)
+            return Supervisor(plan, nodes, Tail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer).run()
 
-    def rungs(self, plan: Plan) -> Rungs:
-        """What serves each property of a plan on this kernel, which is tried out once.
+    def choose_mechanisms(self, plan: Plan) -> Rungs:
+        """Return the mechanism that enforces each link property of a plan on this kernel.
 
         Raises:
-            HostError: something declared can't be enforced here, or not as `strict` wants it.
+            HostError: a declared property can't be enforced on this host, or not in a way that `strict` allows.
         """
-        return choose(plan, self.kernel(labels(plan, HELPER, "kernel")) if needs_kernel(plan) else ())
+        return choose(plan, self.kernel_capabilities(labels(plan, HELPER_ROLE, "kernel")) if needs_kernel(plan) else ())
 
-    def kernel(self, marks: Mapping[str, str]) -> set[Capability]:
-        """What this kernel can do to links, tried out once, in the image of nodes and with what helpers may do.
+    def kernel_capabilities(self, container_labels: Mapping[str, str]) -> set[Capability]:
+        """Return the traffic-control features that work on this kernel.
+
+        The first call probes them in a container with the nodes' image and the privileges of a helper container.
 
         Args:
-            marks: labels of the container, so that leftovers are found.
+            container_labels: labels of that container, by which `ensayo clean` finds it when it is left behind.
 
         Raises:
-            TrialFailed: it can't be tried, as when there is no image.
+            HostError: the features can't be probed, for example because the nodes' image does not exist.
         """
-        if self._kernel is None:
-            with held_back(), closing(docker.from_env()) as client:  # a stop in between would leave the container
-                self._kernel = capabilities(client, self.images["cpu"], TRIALS, marks)
-        return self._kernel
+        if self._capabilities is None:
+            with held_back(), closing(docker.from_env()) as client:  # an interrupt would leave the container behind
+                self._capabilities = probe_capabilities(client, self.images["cpu"], TRIALS, container_labels)
+        return self._capabilities
 
 
-def _build(target: str) -> str:
-    """Build an image; the tag that names its content, since a build from another checkout may move the other one.
+def _build_image(device: str) -> str:
+    """Build the node image for a device and return the tag that contains the hash of the image's sources.
+
+    The other tag, such as `ensayo-node:cpu`, may be moved by a build from another checkout.
 
     Raises:
-        HostError: it can't be built here.
+        HostError: the image can't be built on this host.
     """
-    built = subprocess.run(  # noqa: S603 - our own script
-        [BUILD, target], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
+    build = subprocess.run(  # noqa: S603 - our own script
+        [BUILD_SCRIPT, device], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
     )
-    if built.returncode:
-        raise HostError(f"images/build {target} failed:\n{built.stderr.strip()}")
-    return built.stdout.split()[-1]
+    if build.returncode:
+        raise HostError(
+            f"the {device} image of the nodes could not be built; `images/build {device}` printed:\n"
+            f"{build.stderr.strip()}"
+        )
+    return build.stdout.split()[-1]
 
 
-def host_for(client: docker.DockerClient, images: dict[str, str], secrets: Path) -> Host:
-    """What a document needs to know of this host.
+def read_compose_host(client: docker.DockerClient, images: dict[str, str], secrets_folder: Path) -> ComposeHost:
+    """Return the properties of this host that a compose document depends on.
 
     Args:
-        client: of the engine.
-        images: of nodes by device.
-        secrets: folder of the nodes' certificates and keys.
+        client: connected to the Docker daemon.
+        images: device -> image tag of the nodes.
+        secrets_folder: contains the nodes' certificates and keys.
     """
     version = tuple(int(part) for part in client.version()["ApiVersion"].split("."))
-    user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED
-    gpu = "nvidia" in client.info().get("Runtimes", {}) and _exists(client, images["cuda"])
-    return Host(images, secrets, user, gpu, fast_health=version >= START_INTERVAL_API)
+    user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED_USER
+    has_gpu = "nvidia" in client.info().get("Runtimes", {}) and _has_image(client, images["cuda"])
+    supports_start_interval = version >= START_INTERVAL_API_VERSION
+    return ComposeHost(images, secrets_folder, user, has_gpu, supports_start_interval)
 
 
-def hand_over(secrets: Path, user: str) -> None:
-    """Compose mounts secrets as they lie: they must belong to who reads them."""
+def set_secrets_owner(secrets_folder: Path, user: str) -> None:
+    """Make the nodes' user the owner of the secrets, since Compose mounts them with the owner they have on the host.
+
+    Needed only when the runner is root; otherwise the files belong to the nodes' user already.
+    """
     if os.getuid() == 0:
         uid, gid = (int(part) for part in user.split(":"))
-        for path in (secrets, *secrets.rglob("*")):
+        for path in (secrets_folder, *secrets_folder.rglob("*")):
             os.chown(path, uid, gid)
 
 
-def _exists(client: docker.DockerClient, image: str) -> bool:
-    return bool(client.images.list(image))
+def _has_image(client: docker.DockerClient, image_tag: str) -> bool:
+    return bool(client.images.list(image_tag))
 
 
-def _subnets(attributes: dict[str, Any]) -> Iterator[str]:
-    for config in (attributes.get("IPAM") or {}).get("Config") or ():
+def _network_subnets(network_attributes: dict[str, Any]) -> Iterator[str]:
+    """Yield the subnets of a Docker network, such as `10.64.0.0/24`."""
+    for config in (network_attributes.get("IPAM") or {}).get("Config") or ():
         yield config.get("Subnet", "")

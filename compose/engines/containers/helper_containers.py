@@ -1,4 +1,8 @@
-"""How is something done inside a node's network namespace? By a container beside it, told line by line what to do."""
+"""Helper containers, which run `tc` and link probes inside a node's network namespace at the runner's request.
+
+A helper runs `services.shaper`: it reads one JSON request per line from standard input and prints one JSON reply per
+line.
+"""
 
 import json
 import socket
@@ -16,181 +20,198 @@ from docker.errors import DockerException, NotFound
 from compose.runs.supervisor import TrialFailed
 from services.schema.errors import HostError
 
-HELPER = "shaper"
-PIDS, MEMORY = 64, "192m"  # a shell and one tc at a time, threads of probes, a delay line with its laws
-ANSWER_S = 60.0
-_FRAME = struct.Struct(">BxxxI")
-_STDOUT = 1
+HELPER_ROLE = "shaper"
+# Enough for a shell and one tc at a time, the threads of the probes, and the delay line.
+HELPER_PIDS_LIMIT, HELPER_MEMORY_LIMIT = 64, "192m"
+REPLY_TIMEOUT_S = 60.0
+_FRAME_HEADER = struct.Struct(">BxxxI")  # of Docker's attach stream: number of the output stream, length in bytes
+_STDOUT_STREAM = 1
 
 
-class Refused(TrialFailed):
-    """A helper has tried what it was asked for, and could not."""
+class HelperRequestFailed(TrialFailed):
+    """Error that a helper container reported after it tried to perform a request."""
 
 
-class Helper:
-    """A container that shares a node's network namespace and holds NET_ADMIN; it ends when nobody is attached."""
+class HelperContainer:
+    """A container that shares a node's network namespace and has the capability NET_ADMIN.
 
-    def __init__(self, client: docker.DockerClient, image: str, network: str, labels: Mapping[str, str]) -> None:
-        """Starts it.
+    The container ends when the connection to its standard input is closed.
+    """
+
+    def __init__(self, client: docker.DockerClient, image: str, network_mode: str, labels: Mapping[str, str]) -> None:
+        """Start the container.
 
         Args:
-            client: of the engine.
-            image: of nodes.
-            network: `container:<id>` or `none`.
-            labels: of a run; `ensayo clean` finds it by them.
+            client: connected to the Docker daemon.
+            image: tag of the nodes' image.
+            network_mode: `container:<id>` to share that container's network namespace, or `none`.
+            labels: of the run; `ensayo clean` finds the container by them.
 
         Raises:
-            DockerException: the engine refuses, as when the node is gone.
+            DockerException: Docker can't start the container, for example because the node's container is gone.
         """
         self._client = client
-        self._numbers = count()
-        self._asked: dict[int, Future[dict[str, Any]]] = {}
-        self._lock = threading.Lock()
-        self._complaints = b""
-        self._ended = self._closed = False
+        self._request_ids = count()
+        self._pending_replies: dict[int, Future[dict[str, Any]]] = {}
+        self._send_lock = threading.Lock()
+        self._stderr = b""
+        self._has_ended = self._is_closed = False
         self.container = client.containers.create(
             image,
             ["-m", "services.shaper"],
             entrypoint=["python"],
-            network_mode=network,
+            network_mode=network_mode,
             user="0:0",
             cap_drop=["ALL"],
             cap_add=["NET_ADMIN"],
             security_opt=["no-new-privileges:true"],
             read_only=True,
-            pids_limit=PIDS,
-            mem_limit=MEMORY,
-            stdin_open=True,  # it ends with the connection, so also when this process is killed
+            pids_limit=HELPER_PIDS_LIMIT,
+            mem_limit=HELPER_MEMORY_LIMIT,
+            stdin_open=True,  # the container ends with the connection, so also when the runner is killed
             labels=dict(labels),
         )
         try:
             self._attach()
             self.container.start()
         except BaseException:
-            self._discard()  # nobody else knows of it
+            self._remove_container()  # the caller has no reference by which to remove the container
             raise
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read_output, daemon=True).start()
 
     def _attach(self) -> None:
-        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        self._stream = self._client.api.attach_socket(self.container.id, params=wanted)
+        parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        self._stream = self._client.api.attach_socket(self.container.id, params=parameters)
         self._socket = getattr(self._stream, "_sock", self._stream)
         self._socket.settimeout(None)
 
-    def _discard(self) -> None:
+    def _remove_container(self) -> None:
         with suppress(NotFound):
             self.container.remove(force=True)
 
-    def ask(self, what: str, **given: Any) -> Future[dict[str, Any]]:
-        """Send a request; its answer comes later, and fails with TrialFailed; Refused is the helper's own word."""
-        number = next(self._numbers)
-        answer: Future[dict[str, Any]] = Future()
-        self._asked[number] = answer
-        line = json.dumps({"id": number, "do": what, **given}) + "\n"
+    def submit(self, action: str, **arguments: Any) -> Future[dict[str, Any]]:
+        """Send a request to the helper and return a future of its reply.
+
+        The future raises `HelperRequestFailed` when the helper reports an error, else `TrialFailed`.
+        """
+        request_id = next(self._request_ids)
+        reply: Future[dict[str, Any]] = Future()
+        self._pending_replies[request_id] = reply
+        line = json.dumps({"id": request_id, "do": action, **arguments}) + "\n"
         try:
-            with self._lock:
+            with self._send_lock:
                 self._socket.sendall(line.encode())
         except OSError as error:
-            self._fail(f"its helper is gone ({error})")
-        if self._ended:
-            self._fail(self._last_words())
-        return answer
+            self._fail_pending(f"the connection to the helper container is broken ({error})")
+        if self._has_ended:
+            self._fail_pending(self._end_reason())
+        return reply
 
-    def do(self, what: str, timeout_s: float = ANSWER_S, **given: Any) -> dict[str, Any]:
-        """Send a request and wait for its answer.
+    def request(self, action: str, timeout_s: float = REPLY_TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
+        """Send a request to the helper and return its reply.
 
         Raises:
-            TrialFailed: it could not be done, or not in time.
+            TrialFailed: the helper reported an error, has ended, or did not reply within `timeout_s`.
         """
         try:
-            return self.ask(what, **given).result(timeout_s)
+            return self.submit(action, **arguments).result(timeout_s)
         except TimeoutError as late:
-            raise TrialFailed(f"no answer from its helper within {timeout_s:g} s") from late
+            raise TrialFailed(f"the helper container did not reply to {action!r} within {timeout_s:g} s") from late
 
     @property
-    def complaint(self) -> str:
-        """Why it has ended, unless it was told to; empty while it lives."""
-        return self._last_words() if self._ended and not self._closed else ""
+    def failure_reason(self) -> str:
+        """Why the container has ended; empty while it runs and after `close`."""
+        return self._end_reason() if self._has_ended and not self._is_closed else ""
 
     def close(self) -> None:
-        """End it; the engine removes it with everything else of the trial."""
-        self._closed = True
+        """End the container; it is removed together with the other containers of the trial."""
+        self._is_closed = True
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # its reader wakes up
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes up the thread that reads
         with suppress(OSError):
             self._socket.close()
             self._stream.close()
 
     def remove(self) -> None:
-        """End and remove it."""
+        """End the container and remove it."""
         self.close()
-        self._discard()
+        self._remove_container()
 
-    def _read(self) -> None:
-        """Sort what the container prints into answers and complaints, until it ends."""
-        said = b""
-        with suppress(OSError, ValueError):  # closed under its reader
-            while header := self._exactly(_FRAME.size):
-                stream, size = _FRAME.unpack(header)
-                text = self._exactly(size)
-                if stream != _STDOUT:
-                    self._complaints += text
+    def _read_output(self) -> None:
+        """Read the container's output until it ends: replies on standard output, error messages on standard error."""
+        unfinished_line = b""
+        with suppress(OSError, ValueError):  # raised when `close` closes the socket meanwhile
+            while header := self._receive_exactly(_FRAME_HEADER.size):
+                stream, size_bytes = _FRAME_HEADER.unpack(header)
+                text = self._receive_exactly(size_bytes)
+                if stream != _STDOUT_STREAM:
+                    self._stderr += text
                     continue
-                *lines, said = (said + text).split(b"\n")
+                *lines, unfinished_line = (unfinished_line + text).split(b"\n")
                 for line in lines:
-                    self._take(json.loads(line))
-        self._ended = True
-        self._fail(self._last_words())
+                    self._handle_reply(json.loads(line))
+        self._has_ended = True
+        self._fail_pending(self._end_reason())
 
-    def _take(self, answer: dict[str, Any]) -> None:
-        asked = self._asked.pop(answer.pop("id"), None)
-        if asked is None:  # it has failed meanwhile
+    def _handle_reply(self, reply: dict[str, Any]) -> None:
+        """Complete the future of the request that a reply belongs to."""
+        pending = self._pending_replies.pop(reply.pop("id"), None)
+        if pending is None:  # the request has failed already
             return
         with suppress(InvalidStateError):
-            if answer.pop("ok"):
-                asked.set_result(answer)
+            if reply.pop("ok"):
+                pending.set_result(reply)
             else:
-                asked.set_exception(Refused(answer["why"]))
+                pending.set_exception(HelperRequestFailed(reply["why"]))
 
-    def _fail(self, why: str) -> None:
-        for number in list(self._asked):
+    def _fail_pending(self, reason: str) -> None:
+        for request_id in list(self._pending_replies):
             with suppress(InvalidStateError, KeyError):
-                self._asked.pop(number).set_exception(TrialFailed(why))
+                self._pending_replies.pop(request_id).set_exception(TrialFailed(reason))
 
-    def _last_words(self) -> str:
-        words = self._complaints.decode(errors="replace").strip().splitlines()
-        return f"its helper has ended: {words[-1] if words else 'no message'}"
+    def _end_reason(self) -> str:
+        lines = self._stderr.decode(errors="replace").strip().splitlines()
+        return f"the helper container has ended: {lines[-1] if lines else 'no message'}"
 
-    def _exactly(self, size: int) -> bytes:
-        """So many bytes; none at the end."""
-        parts = b""
-        while len(parts) < size:
-            if not (part := self._socket.recv(size - len(parts))):
+    def _receive_exactly(self, size_bytes: int) -> bytes:
+        """Return exactly this number of bytes from the socket; an empty string at its end."""
+        received = b""
+        while len(received) < size_bytes:
+            if not (chunk := self._socket.recv(size_bytes - len(received))):
                 return b""
-            parts += part
-        return parts
+            received += chunk
+        return received
 
 
-def capabilities(
-    client: docker.DockerClient, image: str, trials: Mapping[Any, str], labels: Mapping[str, str]
+def probe_capabilities(
+    client: docker.DockerClient, image: str, scripts: Mapping[Any, str], labels: Mapping[str, str]
 ) -> set[Any]:
-    """Which of some scripts work in a network namespace that is thrown away afterwards.
+    """Return the names of the scripts that succeed in a temporary network namespace: the features this kernel has.
+
+    Args:
+        client: connected to the Docker daemon.
+        image: tag of the nodes' image.
+        scripts: feature -> shell script that uses the feature.
+        labels: of the temporary container; `ensayo clean` finds it by them.
 
     Raises:
-        HostError: no such namespace could be had, or nobody told whether a script works.
+        HostError: the temporary container could not be started, or it ended before all scripts were tried.
     """
     try:
-        helper = Helper(client, image, "none", labels)
+        helper = HelperContainer(client, image, "none", labels)
     except DockerException as error:
-        raise HostError(f"the kernel's features could not be tried: {error}") from error
-    works = set()
+        raise HostError(
+            f"the kernel's traffic-control features could not be probed, because no container of image {image} could "
+            f"be started: {error}; `ensayo doctor` checks Docker, `make images` builds the image"
+        ) from error
+    working_features = set()
     try:
-        for name, script in trials.items():
-            with suppress(Refused):
-                helper.do("script", script=script)
-                works.add(name)
-    except TrialFailed as error:  # silence must not be taken for a kernel that can't
-        raise HostError(f"the kernel's features could not be tried: {name}: {error}") from error
+        for name, script in scripts.items():
+            with suppress(HelperRequestFailed):
+                helper.request("script", script=script)
+                working_features.add(name)
+    except TrialFailed as error:  # a missing reply does not show that the kernel lacks the feature
+        raise HostError(f"the kernel's traffic-control features could not be probed: {name}: {error}") from error
     finally:
         helper.remove()
-    return works
+    return working_features

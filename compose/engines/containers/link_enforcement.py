@@ -1,4 +1,8 @@
-"""Who makes a trial's links what the plan says? A helper per node and one for the switch, before the gate and after."""
+"""Shaping and checking of a trial's links, by a helper container per node and one for the network switch.
+
+Links are shaped and read back from the kernel before training starts (the coordinator's *gate* opens), and read again
+after the run.
+"""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -9,8 +13,8 @@ from typing import Any
 import docker
 from docker.errors import DockerException
 
-from compose.engines.base import Measured, Shaped
-from compose.engines.containers.helper_containers import ANSWER_S, HELPER, Helper
+from compose.engines.base import LinkRecord, ProbeMeasurement
+from compose.engines.containers.helper_containers import HELPER_ROLE, REPLY_TIMEOUT_S, HelperContainer
 from compose.runs.labels import labels
 from compose.runs.supervisor import TrialFailed
 from compose.shaping import shared_link as switch
@@ -20,222 +24,292 @@ from compose.shaping.mechanisms import Rungs
 from compose.shaping.node_link import NodeLink
 from services.plan import NodePlan, Plan
 
-STOPPED = "the trial is being stopped"
+STOPPED_MESSAGE = "the trial is being stopped"
 
 
-class Enforcement:
-    """The links of one trial."""
+class LinkEnforcer:
+    """Enforcer of a trial's declared links: shapes all links, checks them, and keeps a record per link.
+
+    A link is identified by the name of its node, or of the network switch.
+    """
 
     def __init__(
-        self, plan: Plan, client: docker.DockerClient, image: str, rungs: Rungs, running: Callable[[str], str]
+        self,
+        plan: Plan,
+        client: docker.DockerClient,
+        image: str,
+        mechanisms: Rungs,
+        wait_for_container_id: Callable[[str], str],
     ) -> None:
-        """`running` waits for a node, or the switch, and gives its container's id."""
-        self.plan, self.rungs = plan, rungs
-        self._client, self._image, self._running = client, image, running
-        address = switch.address(plan) if switch.shared(plan) else None
-        self.links = {node.name: NodeLink(plan, node, rungs, address) for node in members(plan)}
-        self.helpers: dict[str, Helper] = {}
-        self.devices: dict[str, str] = {}  # node -> its interface on the data network
-        self._shaped: dict[str, Shaped] = {}
-        self._printed: dict[str, str] = {}  # what the kernel had before the run
-        self._counted: dict[str, dict[str, reading.Queue]] = {}
+        """Create the enforcer without starting any helper container.
+
+        Args:
+            plan: of the trial.
+            client: connected to the Docker daemon.
+            image: tag of the nodes' image, which helpers use, too.
+            mechanisms: that enforce the plan's link properties on this kernel.
+            wait_for_container_id: waits until the container of a node or of the network switch runs; returns its id.
+        """
+        self.plan, self.mechanisms = plan, mechanisms
+        self._client, self._image, self._wait_for_container_id = client, image, wait_for_container_id
+        switch_address = switch.address(plan) if switch.shared(plan) else None
+        self.node_links = {node.name: NodeLink(plan, node, mechanisms, switch_address) for node in members(plan)}
+        self.helpers: dict[str, HelperContainer] = {}  # node, or network switch -> its helper
+        self.interfaces: dict[str, str] = {}  # node -> name of its interface on the data network
+        self.records: dict[str, LinkRecord] = {}
+        self._setup_outputs: dict[str, str] = {}  # state of the kernel before the run, as tc printed it
+        self._initial_counters: dict[str, dict[str, reading.Queue]] = {}  # node -> device -> counters before the run
         self._lock = threading.Lock()
         self._closed = False
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Everybody who has a helper."""
-        return (*self.links, *((switch.SWITCH,) if switch.shared(self.plan) else ()))
+    def link_names(self) -> tuple[str, ...]:
+        """Names of the nodes whose links are shaped, and of the network switch where links are shared."""
+        return (*self.node_links, *((switch.SWITCH,) if switch.shared(self.plan) else ()))
 
-    def shape(self, name: str) -> Shaped:
-        """Shape one link as soon as its container runs, and read back what the kernel made of it.
+    def shape_link(self, link_name: str) -> LinkRecord:
+        """Shape one link as soon as its container runs, and return what the kernel enforces according to `tc`.
 
         Raises:
-            TrialFailed: it could not be done, or the kernel has something else.
+            TrialFailed: the link could not be shaped, or the kernel enforces different values.
         """
-        helper = self._helper(name)
-        shaped = self._switch(helper) if name == switch.SWITCH else self._node(helper, self.plan.node(name))
-        self._shaped[name] = shaped
-        return shaped
+        helper = self._start_helper(link_name)
+        if link_name == switch.SWITCH:
+            record = self._shape_network_switch(helper)
+        else:
+            record = self._shape_node(helper, self.plan.node(link_name))
+        self.records[link_name] = record
+        return record
 
-    def record(self, name: str, **found: Any) -> Shaped:
-        """The entry of a link with something new in it."""
-        self._shaped[name] = self._shaped[name].model_copy(update=found)
-        return self._shaped[name]
+    def update_record(self, link_name: str, **fields: Any) -> LinkRecord:
+        """Change fields in the record of a link and return the new record."""
+        self.records[link_name] = self.records[link_name].model_copy(update=fields)
+        return self.records[link_name]
 
-    def owner(self, pipe: str) -> str | None:
-        """Who enforces a limit of pairs or groups."""
-        return next((name for name, shaped in self._shaped.items() if pipe in shaped.pipes_bps), None)
+    def enforcing_link(self, limit_name: str) -> str | None:
+        """Return the node or network switch that enforces a limit of a pair or group of nodes; None without one."""
+        return next((name for name, record in self.records.items() if limit_name in record.pipes_bps), None)
 
-    def begin_counting(self) -> None:
-        """Remember what was counted up to now; only what comes after belongs to the run."""
-        self._counted = self._count()
+    def start_counting(self) -> None:
+        """Store the counters of all queues, so that `audit` reports only packets of the run."""
+        self._initial_counters = self._read_counters()
 
-    def account(self, states: Mapping[str, LinkState]) -> dict[str, Shaped]:
-        """What queues have counted since then, and what the kernel has now: somebody may have changed it.
+    def audit(self, expected_states: Mapping[str, LinkState]) -> dict[str, LinkRecord]:
+        """Record what the queues counted during the run, and how the kernel's state differs from the expected one.
 
-        A node may have left, and its interface with it: then nobody knows, and its entry says that.
+        A link whose node has left can't be read, since its interface is gone; its record then states that.
 
         Args:
-            states: what links should be now.
+            expected_states: node -> state in which its link should be after the events of the run.
+
+        Returns:
+            The records of all links, by node or network switch.
         """
-        laws = {
-            name: self.helpers[name].ask("laws", queues=[*self.links[name].queues(states[name])])
-            for name in states
-            if self.links[name].queues(states[name])
+        delay_replies = {
+            name: self.helpers[name].submit("laws", queues=[*self.node_links[name].queues(expected_states[name])])
+            for name in expected_states
+            if self.node_links[name].queues(expected_states[name])
         }
-        shown = self._ask({name: link.shown(self.devices[name]) for name, link in self.links.items()})
+        shown_scripts = {name: link.shown(self.interfaces[name]) for name, link in self.node_links.items()}
+        state_replies = self._submit_scripts(shown_scripts)
         if switch.SWITCH in self.helpers:
-            shown |= self._ask({switch.SWITCH: switch.shown(self.plan)})
-        for name, devices in self._count().items():
-            before = self._counted.get(name, {})
+            state_replies |= self._submit_scripts({switch.SWITCH: switch.shown(self.plan)})
+        for name, devices in self._read_counters().items():
+            initial = self._initial_counters.get(name, {})
             queues = {
-                device: queue.since(before.get(device, reading.Queue())).model_dump()
+                device: queue.since(initial.get(device, reading.Queue())).model_dump()
                 for device, queue in devices.items()
             }
-            self.record(name, queues=queues)
-        for name, answer in shown.items():
+            self.update_record(name, queues=queues)
+        for name, reply in state_replies.items():
             try:
-                now = answer.result(ANSWER_S)["said"]
-                known = laws[name].result(ANSWER_S)["laws"] if name in laws else {}
+                current_output = reply.result(REPLY_TIMEOUT_S)["said"]
+                delay_queues = delay_replies[name].result(REPLY_TIMEOUT_S)["laws"] if name in delay_replies else {}
             except (TrialFailed, TimeoutError) as error:
-                self.record(name, unread=str(error) or "no answer from its helper")
+                no_reply = f"the helper container did not reply within {REPLY_TIMEOUT_S:g} s"
+                self.update_record(name, unread=str(error) or no_reply)
             else:
-                self._compare(name, now, states.get(name), known)
-        return dict(self._shaped)
+                self._record_differences(name, current_output, expected_states.get(name), delay_queues)
+        return dict(self.records)
 
-    def _compare(self, name: str, now: str, state: LinkState | None, laws: Mapping[str, Any]) -> None:
-        """Record what somebody else has changed, and the rates that the kernel has instead."""
-        before = self._printed[name]
-        if state is None:
-            wanted = {key: rate for key, (_, rate) in switch.wanted(self.plan).items()}
-            wrong = reading.differences(wanted, now)
-            if reading.structure(before) != reading.structure(now):
-                wrong.append("queues or filters are not those of before the run")
-            pipes = {pipe.name: key for key, (pipe, _) in switch.wanted(self.plan).items()}
+    def _record_differences(
+        self,
+        link_name: str,
+        current_output: str,
+        expected_state: LinkState | None,
+        delay_queues: Mapping[str, Any],
+    ) -> None:
+        """Record differences between the kernel and the expected state of a link, and the rates that the kernel has.
+
+        Args:
+            link_name: a node, or the network switch.
+            current_output: the kernel's state as `tc` printed it after the run.
+            expected_state: of a node's link; None for the network switch, which no event changes.
+            delay_queues: queues of the node's delay line, as the delay line reported them.
+        """
+        setup_output = self._setup_outputs[link_name]
+        if expected_state is None:
+            expected_rates = {key: rate for key, (_, rate) in switch.wanted(self.plan).items()}
+            differences = reading.differences(expected_rates, current_output)
+            if reading.structure(setup_output) != reading.structure(current_output):
+                differences.append("queues or filters changed during the run")
+            limit_classes = {pipe.name: key for key, (pipe, _) in switch.wanted(self.plan).items()}
         else:
-            wrong = self.links[name].changed(self.devices[name], state, before, now)
-            if laws != self.links[name].queues(state):
-                wrong.append("the delay line follows other laws")
-            pipes = {pipe: ("up", classid) for pipe, (classid, _) in self.links[name].pipes().items()}
-        if not wrong:
+            link, interface = self.node_links[link_name], self.interfaces[link_name]
+            differences = link.changed(interface, expected_state, setup_output, current_output)
+            if delay_queues != link.queues(expected_state):
+                differences.append("the delay line has other delays or losses than the plan")
+            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.pipes().items()}
+        if not differences:
             return
-        self.record(name, changed_meanwhile=tuple(wrong), pipes_bps=self._pipes_now(name, pipes, now))
-        if state is not None and state == self.links[name].state:  # events change rates, which says nothing of the rest
-            self.record(name, **self._directions(self.plan.node(name), now))
+        limit_rates = self._current_limit_rates(link_name, limit_classes, current_output)
+        self.update_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
+        # After an event that changed the node's rates, they can't be compared with the declared ones.
+        if expected_state is not None and expected_state == self.node_links[link_name].state:
+            self.update_record(link_name, **self._read_back_rates(self.plan.node(link_name), current_output))
 
-    def _pipes_now(self, name: str, pipes: Mapping[str, tuple[str, str]], now: str) -> dict[str, Measured]:
-        found = reading.ceilings(now)
+    def _current_limit_rates(
+        self, link_name: str, limit_classes: Mapping[str, tuple[str, str]], current_output: str
+    ) -> dict[str, ProbeMeasurement]:
+        """Return the limits that a link enforces, with the rates that the kernel has now; virtual."""
+        ceilings = reading.ceilings(current_output)
         return {
-            pipe: known.model_copy(update={"achieved": found.get(pipes[pipe], 0.0) * self.plan.dilation})
-            for pipe, known in self._shaped[name].pipes_bps.items()
+            limit: recorded.model_copy(
+                update={"achieved": ceilings.get(limit_classes[limit], 0.0) * self.plan.dilation}
+            )
+            for limit, recorded in self.records[link_name].pipes_bps.items()
         }
 
-    def _directions(self, node: NodePlan, printed: str) -> dict[str, float | None]:
-        """What the kernel enforces of a node's own rates, virtual, as fields of the record."""
-        found = reading.ceilings(printed)
+    def _read_back_rates(self, node: NodePlan, tc_text: str) -> dict[str, float | None]:
+        """Return the rates of a node's uplink and downlink in the output of tc, virtual, as fields of the record."""
+        ceilings = reading.ceilings(tc_text)
         declared = {"up": node.uplink_bps, "down": node.downlink_bps}
-        now = {way: found.get((way, "1:1"), 0.0) * self.plan.dilation for way in declared}
-        return {f"read_back_{way}link_bps": now[way] if rate else None for way, rate in declared.items()}
+        enforced = {direction: ceilings.get((direction, "1:1"), 0.0) * self.plan.dilation for direction in declared}
+        return {
+            f"read_back_{direction}link_bps": enforced[direction] if rate else None
+            for direction, rate in declared.items()
+        }
 
-    def check(self) -> None:
-        """Raises TrialFailed when a helper has ended: nobody would delay packets, change links or count any more."""
+    def check_helpers(self) -> None:
+        """Check that all helpers run: they delay packets, change links and read counters.
+
+        Raises:
+            TrialFailed: a helper has ended.
+        """
         for name, helper in list(self.helpers.items()):
-            if helper.complaint:
-                raise TrialFailed(f"{name}: {helper.complaint}")
+            if helper.failure_reason:
+                raise TrialFailed(f"{name}: {helper.failure_reason}")
 
     def close(self) -> None:
-        """End all helpers."""
+        """End all helper containers."""
         with self._lock:
             self._closed = True
             helpers = list(self.helpers.values())
         for helper in helpers:
             helper.close()
 
-    def _helper(self, name: str) -> Helper:
-        network = f"container:{self._running(name)}"
+    def _start_helper(self, link_name: str) -> HelperContainer:
+        """Start the helper of a node or of the network switch, as soon as its container runs.
+
+        Raises:
+            TrialFailed: Docker can't start the helper, or the trial is being stopped.
+        """
+        network_mode = f"container:{self._wait_for_container_id(link_name)}"
         if self._is_closed():
-            raise TrialFailed(STOPPED)
+            raise TrialFailed(STOPPED_MESSAGE)
+        helper_labels = labels(self.plan, HELPER_ROLE, f"{HELPER_ROLE}-{link_name}")
         try:
-            helper = Helper(self._client, self._image, network, labels(self.plan, HELPER, f"{HELPER}-{name}"))
+            helper = HelperContainer(self._client, self._image, network_mode, helper_labels)
         except DockerException as error:
-            raise TrialFailed(str(error)) from error
+            raise TrialFailed(f"Docker could not start the helper container: {error}") from error
         with self._lock:
-            self.helpers[name] = helper
-        if self._is_closed():  # while it was being started: nobody else will
+            self.helpers[link_name] = helper
+        if self._is_closed():  # `close` ran while the helper was being started and did not know it
             helper.close()
-            raise TrialFailed(STOPPED)
+            raise TrialFailed(STOPPED_MESSAGE)
         return helper
 
     def _is_closed(self) -> bool:
         with self._lock:
             return self._closed
 
-    def _node(self, helper: Helper, node: NodePlan) -> Shaped:
-        link, dilation = self.links[node.name], self.plan.dilation
-        if later := link.queues(link.anything):  # laws take a moment to load, which an event does not have
-            helper.do("delays", delays=later)
-        if queues := link.queues(link.state):
-            helper.do("delays", delays=queues)
-        printed = helper.do("script", script=link.setup())["said"]
-        self._printed[node.name] = printed
-        self.devices[node.name] = reading.interface(printed)
-        if wrong := [*reading.differences(link.wanted(), printed), *link.missing_routes(printed)]:
-            raise TrialFailed("; ".join(wrong))
-        found = reading.ceilings(printed)
-        return Shaped(
-            rung=self.rungs.rate if node.uplink_bps or node.downlink_bps else "none",
-            rungs=self._rungs_of(node),
+    def _shape_node(self, helper: HelperContainer, node: NodePlan) -> LinkRecord:
+        """Shape the link of a node and return its record.
+
+        Raises:
+            TrialFailed: the script failed, or the kernel has other rates or routes than those it was given.
+        """
+        link, dilation = self.node_links[node.name], self.plan.dilation
+        # Loading distributions of delays takes too long to be done when an event is due.
+        if queues_of_events := link.queues(link.anything):
+            helper.request("delays", delays=queues_of_events)
+        if initial_queues := link.queues(link.state):
+            helper.request("delays", delays=initial_queues)
+        setup_output = helper.request("script", script=link.setup())["said"]
+        self._setup_outputs[node.name] = setup_output
+        self.interfaces[node.name] = reading.interface(setup_output)
+        if differences := [*reading.differences(link.wanted(), setup_output), *link.missing_routes(setup_output)]:
+            raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
+        ceilings = reading.ceilings(setup_output)
+        return LinkRecord(
+            rung=self.mechanisms.rate if node.uplink_bps or node.downlink_bps else "none",
+            rungs=self._mechanisms_of(node),
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
-            **self._directions(node, printed),
+            **self._read_back_rates(node, setup_output),
             pipes_bps={
-                name: Measured(declared=declared, achieved=found["up", classid] * dilation)
-                for name, (classid, declared) in link.pipes().items()
+                name: ProbeMeasurement(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
+                for name, (class_id, declared_bps) in link.pipes().items()
             },
             details=link.chosen(),
         )
 
-    def _rungs_of(self, node: NodePlan) -> dict[str, str]:
-        """The rungs of what is declared for a node's link."""
-        link = self.links[node.name]
+    def _mechanisms_of(self, node: NodePlan) -> dict[str, str]:
+        """Return the mechanism that enforces each declared property of a node's link."""
+        link = self.node_links[node.name]
         declared = {
             "rate": node.uplink_bps or node.downlink_bps,
             "delay": any(path.delay_s for path in link.state.paths),
             "loss": any(path.losses for path in link.state.paths),
             "pipes": link.detours or link.pipes(),
         }
-        used = self.rungs.model_dump() | {"pipes": self.rungs.rate}
-        if used["loss"] == "transport":
-            used["loss"] = "none"  # nothing is lost on that rung
-        return {what: used[what] for what, says in declared.items() if says}
+        mechanisms = self.mechanisms.model_dump() | {"pipes": self.mechanisms.rate}
+        if mechanisms["loss"] == "transport":
+            mechanisms["loss"] = "none"  # the transport loses no packets
+        return {property_name: mechanisms[property_name] for property_name, value in declared.items() if value}
 
-    def _switch(self, helper: Helper) -> Shaped:
-        wanted = switch.wanted(self.plan)
-        printed = self._printed[switch.SWITCH] = helper.do("script", script=switch.script(self.plan))["said"]
-        if wrong := reading.differences({key: rate for key, (_, rate) in wanted.items()}, printed):
-            raise TrialFailed("; ".join(wrong))
-        found = reading.ceilings(printed)
-        return Shaped(
-            rung=self.rungs.rate,
-            rungs={"pipes": self.rungs.rate},
+    def _shape_network_switch(self, helper: HelperContainer) -> LinkRecord:
+        """Shape the links that nodes share, at the network switch, and return the record of the network switch.
+
+        Raises:
+            TrialFailed: the script failed, or the kernel has other rates than those it was given.
+        """
+        limits = switch.wanted(self.plan)
+        setup_output = helper.request("script", script=switch.script(self.plan))["said"]
+        self._setup_outputs[switch.SWITCH] = setup_output
+        if differences := reading.differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
+            raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
+        ceilings = reading.ceilings(setup_output)
+        return LinkRecord(
+            rung=self.mechanisms.rate,
+            rungs={"pipes": self.mechanisms.rate},
             pipes_bps={
-                pipe.name: Measured(declared=pipe.rate_bps, achieved=found[key] * self.plan.dilation)
-                for key, (pipe, _) in wanted.items()
+                pipe.name: ProbeMeasurement(declared=pipe.rate_bps, achieved=ceilings[key] * self.plan.dilation)
+                for key, (pipe, _) in limits.items()
             },
         )
 
-    def _count(self) -> dict[str, dict[str, reading.Queue]]:
-        """Node -> device -> what it has counted; whoever can't be read is absent."""
-        scripts = {name: link.counters(self.devices[name]) for name, link in self.links.items()}
+    def _read_counters(self) -> dict[str, dict[str, reading.Queue]]:
+        """Return the counters of all queues by node, or network switch, and device; unreadable links are absent."""
+        scripts = {name: link.counters(self.interfaces[name]) for name, link in self.node_links.items()}
         if switch.SWITCH in self.helpers:
             scripts[switch.SWITCH] = switch.counters(self.plan)
-        counted = {}
-        for name, answer in self._ask(scripts).items():
+        counters = {}
+        for name, reply in self._submit_scripts(scripts).items():
             with suppress(TrialFailed, TimeoutError, ValueError):
-                counted[name] = reading.queues(answer.result(ANSWER_S)["said"])
-        return counted
+                counters[name] = reading.queues(reply.result(REPLY_TIMEOUT_S)["said"])
+        return counters
 
-    def _ask(self, scripts: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
-        """All at once: nodes that have nothing left to do are gone soon."""
-        return {name: self.helpers[name].ask("script", script=script) for name, script in scripts.items()}
+    def _submit_scripts(self, scripts: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
+        """Send a script to each helper at the same time, since nodes that have finished leave soon."""
+        return {name: self.helpers[name].submit("script", script=script) for name, script in scripts.items()}

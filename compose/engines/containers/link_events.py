@@ -1,4 +1,9 @@
-"""When do links change, and who changes them? Helpers do, at a moment that they are told ahead of it."""
+"""Events that change links during a trial. Helper containers receive each change ahead of the moment when it is due.
+
+An event begins at a virtual time or when training begins a step, and may end after a while. Both are *changes*. When a
+change comes before changes that helpers already know, they receive these later changes again, since the later changes
+now start from another state of the link.
+"""
 
 import bisect
 import heapq
@@ -11,203 +16,224 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from compose.engines.containers.link_enforcement import Enforcement
+from compose.engines.containers.link_enforcement import LinkEnforcer
 from compose.shaping.link_state import LinkState, members, state_of
 from services.cluster.events import AnyHappening, Event
 from services.plan import Plan
 
-AHEAD_S = 0.3  # wall seconds between telling helpers and the moment
-APPLIED_S = 10.0  # wall seconds after which a change that nobody confirms has failed
+SCHEDULE_AHEAD_S = 0.3  # wall seconds by which helpers receive a change before it is due
+CONFIRM_TIMEOUT_S = 10.0  # wall seconds after which a change without a helper's confirmation counts as failed
 BEGIN, END = "begin", "end"
 
 
-class Asked(Protocol):
-    """A request to a helper, under way."""
+class HelperReply(Protocol):
+    """Future of a helper's reply to a request."""
 
     def result(self, timeout: float) -> dict[str, Any]:
-        """Its answer."""
+        """Wait at most `timeout` seconds and return the reply."""
 
 
 @dataclass
-class _Change:
-    """The beginning or the end of an event, as helpers were told of it."""
+class _ScheduledChange:
+    """The beginning or the end of an event, as it was sent to helpers; moments of the monotonic clock."""
 
     number: int
-    moment: float  # as planned
-    at: float  # the same, or now where that was over already
+    planned_at_s: float  # according to the plan
+    due_at_s: float  # the planned moment, or the moment of scheduling where that is later
     event: Event
-    phase: str
-    told: dict[str, tuple[LinkState, LinkState]] = field(default_factory=dict)  # node -> before and after
-    asked: dict[str, Asked] = field(default_factory=dict)  # node -> the newest request
+    boundary: str  # BEGIN or END
+    transitions: dict[str, tuple[LinkState, LinkState]] = field(default_factory=dict)  # node -> state before and after
+    replies: dict[str, HelperReply] = field(default_factory=dict)  # node -> reply to the newest request
 
     @property
-    def place(self) -> tuple[float, int]:
-        """Among all changes."""
-        return self.at, self.number
+    def sort_key(self) -> tuple[float, int]:
+        """Key by which changes are ordered in time."""
+        return self.due_at_s, self.number
 
 
-class Timeline:
-    """The events of links of one trial, from the coordinator's first step to the end of the run."""
+class LinkEventScheduler:
+    """Scheduler of a trial's link events, from the start of training to the end of the run."""
 
-    def __init__(self, plan: Plan, links: Enforcement, record: Path) -> None:
-        """`record` gets a line per change, of JSON; it is not written when there are none."""
-        self._plan, self._links, self._record = plan, links, record
+    def __init__(self, plan: Plan, links: LinkEnforcer, record_path: Path) -> None:
+        """Create the scheduler; it starts with the coordinator's event `run_start`.
+
+        Args:
+            plan: of the trial.
+            links: with a running helper for every node.
+            record_path: receives one line of JSON per change; not created when there is no change.
+        """
+        self._plan, self._links, self._record_path = plan, links, record_path
         self._events = {event.number: event for event in plan.events if event.is_of_links}
-        self._active: dict[int, tuple[float, AnyHappening]] = {}  # event -> since when, and what
-        self._told: list[_Change] = []  # to helpers, and still to come; both of the above are without them
-        self._after: dict[str, dict[int, LinkState]] = {}  # node -> change -> its link after it
-        self._initial = {node.name: state_of(plan, node) for node in members(plan)}
-        self._states = {node.name: state_of(plan, node) for node in members(plan)}
-        self._due: list[tuple[float, int, Event, str]] = []
-        self._order = count()
-        self._epoch_s = time.time() - time.monotonic()  # what a node's clock adds to a log line
-        self._start: float | None = None  # moment of the monotonic clock at which training began
+        self._initial_states = {node.name: state_of(plan, node) for node in members(plan)}
+        # Active events and link states before the changes in `_scheduled`.
+        self._active_events: dict[int, tuple[float, AnyHappening]] = {}  # event -> moment of its begin, and its changes
+        self._current_states = {node.name: state_of(plan, node) for node in members(plan)}
+        self._scheduled: list[_ScheduledChange] = []  # sent to helpers and not yet due, in the order of their moments
+        self._states_after: dict[str, dict[int, LinkState]] = {}  # node -> change -> state of the link after the change
+        self._due: list[tuple[float, int, Event, str]] = []  # heap of changes that are not yet sent to helpers
+        self._change_numbers = count()
+        self._clock_offset_s = time.time() - time.monotonic()  # from the monotonic clock to the clock of log lines
+        self._training_start_s: float | None = None  # moment of the monotonic clock at which training began
         self._changed = threading.Condition()
-        self._closed = False
-        self._end: float | None = None  # moment after which nothing has to change
-        self._writing = threading.Lock()
+        self._is_closed = False
+        self._end_s: float | None = None  # moment of the monotonic clock after which no change is needed
+        self._write_lock = threading.Lock()
 
-    def heed(self, event: Mapping[str, Any]) -> None:
-        """The coordinator has logged something: the beginning of training, or the step of an event."""
+    def handle_event(self, event: Mapping[str, Any]) -> None:
+        """Handle an event of the coordinator's log: the start of training, or the step at which a link event begins."""
         if not self._events:
             return
-        moment = (event["time_ms"] / 1e3 - self._epoch_s) * self._plan.dilation
-        if event["key"] == "run_start" and self._start is None:
-            self._start = moment
-            for known in self._events.values():
-                if known.time_s is not None:
-                    self._at(moment + known.time_s * self._plan.dilation, known, BEGIN)
-            threading.Thread(target=self._lead, daemon=True).start()
+        logged_at_s = (event["time_ms"] / 1e3 - self._clock_offset_s) * self._plan.dilation
+        if event["key"] == "run_start" and self._training_start_s is None:
+            self._training_start_s = logged_at_s
+            for link_event in self._events.values():
+                if link_event.time_s is not None:
+                    self._schedule(logged_at_s + link_event.time_s * self._plan.dilation, link_event, BEGIN)
+            threading.Thread(target=self._run_schedule, daemon=True).start()
         elif event["key"] == "event_due" and event["value"]["number"] in self._events:
-            self._at(moment, self._events[event["value"]["number"]], BEGIN)
+            self._schedule(logged_at_s, self._events[event["value"]["number"]], BEGIN)
 
     def close(self) -> None:
-        """No more changes."""
+        """Stop scheduling changes; helpers may still apply those that they have received."""
         with self._changed:
-            self._closed = True
-            self._end = self._end or time.monotonic()
+            self._is_closed = True
+            self._end_s = self._end_s or time.monotonic()
             self._changed.notify()
 
-    def settle(self) -> dict[str, LinkState]:
-        """No more changes, of which helpers may know some already; what links must be now.
+    def stop_and_return_states(self) -> dict[str, LinkState]:
+        """Cancel all changes that are not yet applied, and return the state in which each node's link must now be.
 
         Raises:
-            TrialFailed: a helper does not say which change was its last.
+            TrialFailed: a helper failed to report the last change that it applied.
         """
         self.close()
         with self._changed:
-            asked = {name: self._links.helpers[name].ask("forget") for name in self._after}
-        last = {name: answer.result(APPLIED_S)["last"] for name, answer in asked.items()}
-        return {name: self._after.get(name, {}).get(last.get(name, -1), known) for name, known in self._initial.items()}
+            replies = {name: self._links.helpers[name].submit("forget") for name in self._states_after}
+        last_changes = {name: reply.result(CONFIRM_TIMEOUT_S)["last"] for name, reply in replies.items()}
+        return {
+            name: self._states_after.get(name, {}).get(last_changes.get(name, -1), initial_state)
+            for name, initial_state in self._initial_states.items()
+        }
 
-    def _at(self, moment: float, event: Event, phase: str) -> None:
+    def _schedule(self, planned_at_s: float, event: Event, boundary: str) -> None:
         with self._changed:
-            heapq.heappush(self._due, (moment, next(self._order), event, phase))
+            heapq.heappush(self._due, (planned_at_s, next(self._change_numbers), event, boundary))
             self._changed.notify()
 
-    def _lead(self) -> None:
-        """Take what is due next, a little ahead of it, until the run is over."""
+    def _run_schedule(self) -> None:
+        """Send each change to the helpers `SCHEDULE_AHEAD_S` before it is due, until the scheduler is closed."""
         while True:
             with self._changed:
-                while not self._closed and (not self._due or self._due[0][0] - AHEAD_S > time.monotonic()):
-                    wait_s = self._due[0][0] - AHEAD_S - time.monotonic() if self._due else None
+                while not self._is_closed and (not self._due or self._due[0][0] - SCHEDULE_AHEAD_S > time.monotonic()):
+                    wait_s = self._due[0][0] - SCHEDULE_AHEAD_S - time.monotonic() if self._due else None
                     self._changed.wait(wait_s)
-                if self._closed:
+                if self._is_closed:
                     return
-                moment, number, event, phase = heapq.heappop(self._due)
-                if phase == BEGIN and event.what.lasts is not None:
-                    self._at(moment + event.what.lasts * self._plan.dilation, event, END)
-                change = _Change(number, moment, max(moment, time.monotonic()), event, phase)
-                self._insert(change)
-            threading.Thread(target=self._confirm, args=(change,), daemon=True).start()
+                planned_at_s, number, event, boundary = heapq.heappop(self._due)
+                if boundary == BEGIN and event.what.lasts is not None:
+                    self._schedule(planned_at_s + event.what.lasts * self._plan.dilation, event, END)
+                due_at_s = max(planned_at_s, time.monotonic())
+                change = _ScheduledChange(number, planned_at_s, due_at_s, event, boundary)
+                self._insert_change(change)
+            threading.Thread(target=self._record_result, args=(change,), daemon=True).start()
 
-    def _insert(self, change: _Change) -> None:
-        """Tell every node of a change, and of those after it once more: they change something else now."""
+    def _insert_change(self, change: _ScheduledChange) -> None:
+        """Send a change to the nodes' helpers, and send later changes again, which now start from other link states."""
         now = time.monotonic()
-        while self._told and self._told[0].at <= now:
-            self._active = _with(self._active, past := self._told.pop(0))
-            self._states |= {name: after for name, (_, after) in past.told.items()}
-        bisect.insort(self._told, change, key=lambda each: each.place)
-        active, before = self._active, self._states
-        for each in self._told:
-            active = _with(active, each)
-            whats = [what for _, what in sorted(active.values(), key=lambda begun: begun[0])]
-            after = {node.name: state_of(self._plan, node, whats) for node in members(self._plan)}
-            if each.place >= change.place:
-                for name, state in after.items():
-                    self._tell(each, name, before[name], state)
-            before = after
+        while self._scheduled and self._scheduled[0].due_at_s <= now:
+            self._active_events = _apply_change(self._active_events, past := self._scheduled.pop(0))
+            self._current_states |= {name: after for name, (_, after) in past.transitions.items()}
+        bisect.insort(self._scheduled, change, key=lambda scheduled: scheduled.sort_key)
+        active_events, states_before = self._active_events, self._current_states
+        for scheduled in self._scheduled:
+            active_events = _apply_change(active_events, scheduled)
+            in_order_of_begin = sorted(active_events.values(), key=lambda active: active[0])
+            happenings = [happening for _, happening in in_order_of_begin]
+            states_after = {node.name: state_of(self._plan, node, happenings) for node in members(self._plan)}
+            if scheduled.sort_key >= change.sort_key:
+                for name, state in states_after.items():
+                    self._send_transition(scheduled, name, states_before[name], state)
+            states_before = states_after
 
-    def _tell(self, change: _Change, name: str, before: LinkState, after: LinkState) -> None:
-        """Whoever is told too late does it at once; what it was told first may have been done by then."""
-        known = change.told.get(name, (before, before))
-        if (known == (before, after)) or (name not in change.told and before == after):
+    def _send_transition(self, change: _ScheduledChange, node_name: str, before: LinkState, after: LinkState) -> None:
+        """Send the transition of one node's link to its helper, unless the helper has it already.
+
+        A helper that receives a transition after its moment applies it at once. An earlier version of the transition
+        may have been applied by then, so the programs must lead to the new state from every possible state.
+        """
+        sent = change.transitions.get(node_name, (before, before))
+        if (sent == (before, after)) or (node_name not in change.transitions and before == after):
             return
-        change.told[name] = (before, after)
-        self._after.setdefault(name, {})[change.number] = after
-        link, possible = self._links.links[name], {id(state): state for state in (before, *known)}.values()
-        programs = link.change(self._links.devices[name], tuple(possible), after)
-        change.asked[name] = self._links.helpers[name].ask(
+        change.transitions[node_name] = (before, after)
+        self._states_after.setdefault(node_name, {})[change.number] = after
+        link = self._links.node_links[node_name]
+        possible_states = {id(state): state for state in (before, *sent)}.values()
+        programs = link.change(self._links.interfaces[node_name], tuple(possible_states), after)
+        change.replies[node_name] = self._links.helpers[node_name].submit(
             "at",
             number=change.number,
-            moment=change.at,
+            moment=change.due_at_s,
             programs=programs,
             delays={
                 queue: spec
                 for queue, spec in link.queues(after).items()
-                if any(link.queues(state).get(queue) != spec for state in possible)
+                if any(link.queues(state).get(queue) != spec for state in possible_states)
             },
         )
 
-    def _confirm(self, change: _Change) -> None:
-        """Wait for all nodes, then write when the last one had changed; a failure is a line, too."""
-        event, moment = change.event, change.moment
-        time.sleep(max(0.0, change.at - time.monotonic()))  # until then, others may be told, or told anew
+    def _record_result(self, change: _ScheduledChange) -> None:
+        """Wait until all helpers have applied a change, and write when the last of them did, or that one failed."""
+        event, planned_at_s = change.event, change.planned_at_s
+        time.sleep(max(0.0, change.due_at_s - time.monotonic()))  # until then, the change may be sent again
         with self._changed:
-            asked = dict(change.asked)
-        applied, failed = moment, ""
-        for name, answer in asked.items():
+            replies = dict(change.replies)
+        last_applied_s, failure = planned_at_s, ""
+        for name, reply in replies.items():
             try:
-                found = answer.result(APPLIED_S)["applied"]
-            except Exception as error:  # noqa: BLE001 - whatever happened, the record has to say that it did
-                failed = f"{name}: {error or type(error).__name__}"
+                applied_s = reply.result(CONFIRM_TIMEOUT_S)["applied"]
+            except Exception as error:  # noqa: BLE001 - every failure must be recorded, whatever its cause
+                failure = f"{name}: {error or type(error).__name__}"
             else:
-                if found is None:  # the run was over first
+                if applied_s is None:  # the run ended before the change was due
                     return
-                applied = max(applied, found)
-        if self._end is not None and change.at >= self._end:
+                last_applied_s = max(last_applied_s, applied_s)
+        if self._end_s is not None and change.due_at_s >= self._end_s:
             return
-        line = {
+        record = {
             "number": event.number,
             "kind": event.what.kind,
-            "planned_s": self._virtual(moment),
-            "applied_s": None if failed else self._virtual(applied),
-            "lateness_s": None if failed else round((applied - moment) / self._plan.dilation, 6),
-            "phase": change.phase,
-            "by": self._by(event),
-            "nodes": sorted(asked),
+            "planned_s": self._virtual_s(planned_at_s),
+            "applied_s": None if failure else self._virtual_s(last_applied_s),
+            "lateness_s": None if failure else round((last_applied_s - planned_at_s) / self._plan.dilation, 6),
+            "phase": change.boundary,
+            "by": self._mechanisms_of(event),
+            "nodes": sorted(replies),
         }
-        with self._writing, self._record.open("a") as file:
-            file.write(json.dumps(line | ({"failed": failed} if failed else {})) + "\n")
+        with self._write_lock, self._record_path.open("a") as file:
+            file.write(json.dumps(record | ({"failed": failure} if failure else {})) + "\n")
 
-    def _by(self, event: Event) -> str:
-        """The rungs that apply an event."""
-        rungs, what = self._links.rungs, event.what
-        used = {
-            "rate": any(getattr(what, key, None) for key in ("uplink", "downlink")),
-            "delay": getattr(what, "delay", None),
-            "loss": getattr(what, "loss", None),
-            "partition": hasattr(what, "apart"),
+    def _mechanisms_of(self, event: Event) -> str:
+        """Return the names of the mechanisms that apply an event, separated by commas."""
+        mechanisms, happening = self._links.mechanisms, event.what
+        is_changed = {
+            "rate": any(getattr(happening, key, None) for key in ("uplink", "downlink")),
+            "delay": getattr(happening, "delay", None),
+            "loss": getattr(happening, "loss", None),
+            "partition": hasattr(happening, "apart"),
         }
-        return ", ".join(dict.fromkeys(getattr(rungs, key) for key, applies in used.items() if applies))
+        return ", ".join(dict.fromkeys(getattr(mechanisms, key) for key, changed in is_changed.items() if changed))
 
-    def _virtual(self, moment: float) -> float:
-        """Virtual seconds since training began."""
-        return round((moment - (self._start or moment)) / self._plan.dilation, 6)
+    def _virtual_s(self, monotonic_s: float) -> float:
+        """Return the virtual seconds from the start of training to a moment of the monotonic clock."""
+        return round((monotonic_s - (self._training_start_s or monotonic_s)) / self._plan.dilation, 6)
 
 
-def _with(active: Mapping[int, tuple[float, AnyHappening]], change: _Change) -> dict[int, tuple[float, AnyHappening]]:
-    """What is in force after a change."""
-    number, what = change.event.number, change.event.what
-    others = {other: begun for other, begun in active.items() if other != number}
-    return others | {number: (change.moment, what)} if change.phase == BEGIN else others
+def _apply_change(
+    active_events: Mapping[int, tuple[float, AnyHappening]], change: _ScheduledChange
+) -> dict[int, tuple[float, AnyHappening]]:
+    """Return the events in force after a change: event number -> moment of its begin, and its changes."""
+    number, happening = change.event.number, change.event.what
+    other_events = {other: active for other, active in active_events.items() if other != number}
+    if change.boundary == BEGIN:
+        return other_events | {number: (change.planned_at_s, happening)}
+    return other_events

@@ -1,4 +1,7 @@
-"""Are the links what the plan says, when packets pass them? Measured by helpers while all nodes wait for the gate."""
+"""Link probes before training: helpers measure round trips, rates and one message while all nodes wait at the gate.
+
+A *flood* is a stream of UDP datagrams that fills a link, an *echo* is a datagram that the peer sends back.
+"""
 
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -6,213 +9,264 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from statistics import median
 from typing import Any, TypeAlias
 
-from compose.engines.base import Measured, Shaped
-from compose.engines.containers.link_enforcement import Enforcement
-from compose.engines.containers.repeated_measurement import rest, settled, tried
+from compose.engines.base import LinkRecord, ProbeMeasurement
+from compose.engines.containers.link_enforcement import LinkEnforcer
+from compose.engines.containers.repeated_measurement import is_conclusive, measure_until_conclusive, rest_between_tries
 from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import members
 from compose.shaping.probes import Flood, message_of, plan_floods, round_trips, rounds
 from services.cluster.round_trips import ECHOES, RoundTrip
 
 ECHO_GAP_S = 0.02
-ANSWER_S = 60.0
-LEAD_S, WARM_S = 0.08, 0.05  # until all helpers have heard of a flood; until credits are spent
-DRAIN_S = 0.1  # until what still waits in queues has left: training must not count it as its own
-WORST = 3  # of complaints that a reason quotes
-HURRIED = 0.75  # a message that takes less than this share of its time was not shaped
+REPLY_TIMEOUT_S = 60.0
+FLOOD_LEAD_S = 0.08  # until all helpers have received the request to send or to count
+FLOOD_WARM_UP_S = 0.05  # until the token buckets of the shapers are empty
+QUEUE_DRAIN_S = 0.1  # until the queues are empty: packets of probes must not be counted as packets of training
+MAX_REPORTED_PAIRS = 3
+UNSHAPED_TIME_RATIO = 0.75  # a message that takes less than this share of its declared time was not shaped
+BUSY_HOST_HINT = "if this host was busy, run again or raise `dilation`"
 
-Pair: TypeAlias = tuple[str, str]  # a node and its peer
-Wanted: TypeAlias = dict[str, dict[str, RoundTrip]]  # node -> peer -> declared
+PeerPair: TypeAlias = tuple[str, str]  # a node and its peer
 
 
-def prove(links: Enforcement, pool: ThreadPoolExecutor) -> dict[str, Shaped]:
-    """Measure round trips, rates and one message; what was found goes into the record.
+def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, LinkRecord]:
+    """Measure round trips, link rates and the time of one message, and return the records of all links.
+
+    Returns:
+        Records with the measured values, by node or network switch; empty when there is nothing to measure.
 
     Raises:
-        TrialFailed: something is further off than the plan's thresholds allow, after some tries.
+        TrialFailed: after several tries, a value is further off than the plan's thresholds (`fidelity`) allow.
     """
-    nodes = {node.name: node.place.data.host for node in members(links.plan)}
-    if len(nodes) < 2 or not _declares(links):  # noqa: PLR2004 - nobody to send anything to
+    node_addresses = {node.name: node.place.data.host for node in members(links.plan)}
+    if len(node_addresses) < 2 or not _has_probed_properties(links):  # noqa: PLR2004 - a single node has no peer
         return {}
-    _all(pool.submit(links.helpers[name].do, "listen", address=address) for name, address in nodes.items())
+    _await_replies(
+        executor.submit(links.helpers[name].request, "listen", address=address)
+        for name, address in node_addresses.items()
+    )
     try:
-        _prove_round_trips(links, nodes)
-        _prove_rates(links, nodes)
-        _prove_message(links, nodes)
+        _probe_round_trips(links, node_addresses)
+        _probe_rates(links, node_addresses)
+        _probe_message(links, node_addresses)
     finally:
-        _all(pool.submit(links.helpers[name].do, "hush") for name in nodes)
-    time.sleep(DRAIN_S)
-    return {name: links.record(name) for name in links.names}
+        _await_replies(executor.submit(links.helpers[name].request, "hush") for name in node_addresses)
+    time.sleep(QUEUE_DRAIN_S)
+    return {name: links.records[name] for name in links.link_names}
 
 
-def _declares(links: Enforcement) -> bool:
-    return any(rung != "none" for rung in (links.rungs.rate, links.rungs.delay))
+def _has_probed_properties(links: LinkEnforcer) -> bool:
+    """Return whether the plan declares a rate or a delay, which are the properties that probes measure."""
+    return any(mechanism != "none" for mechanism in (links.mechanisms.rate, links.mechanisms.delay))
 
 
-def _prove_round_trips(links: Enforcement, nodes: dict[str, str]) -> None:
-    """Every pair with a delay and a few others, from one of their ends."""
-    if links.rungs.delay == "transport":  # of which echoes would see nothing
+def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
+    """Measure and record the round trips of all pairs with a delay and of a few others, from one node of each pair.
+
+    Raises:
+        TrialFailed: the round trips of some pairs differ from the declared ones by more than the plan allows.
+    """
+    if links.mechanisms.delay == "transport":  # echoes are sent by helpers and do not pass the nodes' transport
         return
-    wanted, tries = round_trips(links.plan), _echoed(links, nodes)
-    found = {
-        (name, peer): median(wanted[name][peer].found(echoes) for echoes in made)
-        for (name, peer), made in tries.items()
+    declared, tries = round_trips(links.plan), _measure_round_trips(links, node_addresses)
+    measured_s = {
+        (name, peer): median(declared[name][peer].found(echoes) for echoes in echoes_of_tries)
+        for (name, peer), echoes_of_tries in tries.items()
     }
-    if wrong := [(*pair, took) for pair, took in found.items() if not _is_good(links, wanted[pair[0]][pair[1]], took)]:
+    failures = [
+        declared[name][peer].complaint(name, peer, round_trip_s)
+        for (name, peer), round_trip_s in measured_s.items()
+        if not _is_round_trip_accepted(links, declared[name][peer], round_trip_s)
+    ]
+    if failures:
         raise TrialFailed(
-            "; ".join(wanted[name][peer].complaint(name, peer, took) for name, peer, took in wrong[:WORST])
+            f"{'; '.join(failures[:MAX_REPORTED_PAIRS])}; more than `fidelity.round_trip` allows; {BUSY_HOST_HINT}"
         )
-    for name, peers in wanted.items():
+    for name, round_trips_of_node in declared.items():
         record = {
-            peer: Measured(
-                declared=declared.mean_s,
-                achieved=found[name, peer],
+            peer: ProbeMeasurement(
+                declared=round_trip.mean_s,
+                achieved=measured_s[name, peer],
                 tries=tuple(round(echo, 7) for echoes in tries[name, peer] for echo in echoes),
             )
-            for peer, declared in peers.items()
+            for peer, round_trip in round_trips_of_node.items()
         }
-        links.record(name, round_trip_s=record)
+        links.update_record(name, round_trip_s=record)
 
 
-def _is_good(links: Enforcement, wanted: RoundTrip, found_s: float) -> bool:
-    tolerance_s = wanted.tolerance_s(links.plan.fidelity.round_trip, links.plan.dilation)
-    return abs(found_s - wanted.mean_s) <= tolerance_s
+def _is_round_trip_accepted(links: LinkEnforcer, declared: RoundTrip, measured_s: float) -> bool:
+    tolerance_s = declared.tolerance_s(links.plan.fidelity.round_trip, links.plan.dilation)
+    return abs(measured_s - declared.mean_s) <= tolerance_s
 
 
-def _echoed(links: Enforcement, nodes: dict[str, str]) -> dict[Pair, list[list[float]]]:
-    """Virtual seconds of the echoes of all tries of each pair; one try where that is good."""
-    wanted = round_trips(links.plan)
-    tries: dict[Pair, list[list[float]]] = {(name, peer): [] for name, peers in wanted.items() for peer in peers}
-    open_pairs, at_once = set(tries), 1
+def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
+    """Return the round trips of all echoes in virtual seconds: pair -> tries -> echoes.
 
-    def is_open(pair: Pair) -> bool:
-        declared = wanted[pair[0]][pair[1]]
-        return not settled([declared.found(echoes) for echoes in tries[pair]], lambda s: _is_good(links, declared, s))
+    A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
+    """
+    declared = round_trips(links.plan)
+    tries: dict[PeerPair, list[list[float]]] = {(name, peer): [] for name, peers in declared.items() for peer in peers}
+    open_pairs, tries_per_round = set(tries), 1
+
+    def needs_more_tries(pair: PeerPair) -> bool:
+        round_trip = declared[pair[0]][pair[1]]
+        return not is_conclusive(
+            [round_trip.found(echoes) for echoes in tries[pair]],
+            lambda measured_s: _is_round_trip_accepted(links, round_trip, measured_s),
+        )
 
     while open_pairs:
-        for _ in range(at_once):
-            for pair, echoes in _echo(links, nodes, open_pairs).items():
+        for _ in range(tries_per_round):
+            for pair, echoes in _send_echoes(links, node_addresses, open_pairs).items():
                 tries[pair].append(echoes)
-        open_pairs, at_once = set(filter(is_open, open_pairs)), 2
+        open_pairs, tries_per_round = set(filter(needs_more_tries, open_pairs)), 2
         if open_pairs:
-            rest(max(len(tries[pair]) for pair in open_pairs))
+            rest_between_tries(max(len(tries[pair]) for pair in open_pairs))
     return tries
 
 
-def _echo(links: Enforcement, nodes: dict[str, str], pairs: Collection[Pair]) -> dict[Pair, list[float]]:
-    """Virtual seconds there and back, of several echoes; one node after the other, or they would wait for the cores."""
-    found = {}
+def _send_echoes(
+    links: LinkEnforcer, node_addresses: dict[str, str], pairs: Collection[PeerPair]
+) -> dict[PeerPair, list[float]]:
+    """Send several echoes between each pair of nodes and return their round trips in virtual seconds.
+
+    The nodes send one after the other; at the same time, they would wait for the host's cores.
+    """
+    round_trips_s = {}
     for name in sorted({name for name, _ in pairs}):
-        addresses = {peer: nodes[peer] for one, peer in sorted(pairs) if one == name}
-        said = links.helpers[name].do("echoes", peers=addresses, count=ECHOES, gap_s=ECHO_GAP_S)
-        for peer, times in said["round_trips_s"].items():
-            found[name, peer] = [each / links.plan.dilation for each in times]
-    return found
+        peer_addresses = {peer: node_addresses[peer] for source, peer in sorted(pairs) if source == name}
+        reply = links.helpers[name].request("echoes", peers=peer_addresses, count=ECHOES, gap_s=ECHO_GAP_S)
+        for peer, wall_seconds in reply["round_trips_s"].items():
+            round_trips_s[name, peer] = [seconds / links.plan.dilation for seconds in wall_seconds]
+    return round_trips_s
 
 
-def _prove_rates(links: Enforcement, nodes: dict[str, str]) -> None:
-    """Disjoint floods at once, as many as the host carries; what fails is tried again alone."""
+def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
+    """Measure and record the rates of links with floods.
+
+    Floods through different nodes are sent at the same time, as many as the host can carry. A flood that fails is
+    repeated alone.
+
+    Raises:
+        TrialFailed: a rate differs from the declared one by more than the plan allows.
+    """
     tolerance, planned = links.plan.fidelity.rate_error, plan_floods(links.plan)
-    for kind, name, why in planned.unproven:
-        if owner := _owner(links, kind, name):
-            what = name if kind == "pipe" else kind
-            links.record(owner, unproven=links.record(owner).unproven | {what: why})
-    for together in rounds(planned.floods):
-        for flood, rate in zip(together, _flood(links, nodes, together), strict=True):
-            tries = _tried(links, nodes, flood, rate)
+    for kind, name, reason in planned.unproven:
+        if link_name := _recording_link(links, kind, name):
+            tested_property = name if kind == "pipe" else kind
+            unproven = links.records[link_name].unproven | {tested_property: reason}
+            links.update_record(link_name, unproven=unproven)
+    for parallel_floods in rounds(planned.floods):
+        rates_bps = _measure_floods(links, node_addresses, parallel_floods)
+        for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
+            tries = _repeat_flood(links, node_addresses, flood, rate_bps)
             if abs(median(tries) / flood.rate_bps - 1) > tolerance:
-                raise TrialFailed(f"{flood.name}: {flood.complaint(median(tries), links.plan.dilation)}")
-            _note(links, flood, tries)
+                raise TrialFailed(
+                    f"{flood.name}: {flood.complaint(median(tries), links.plan.dilation)}; "
+                    f"`fidelity.rate_error` allows {tolerance:.1%}; {BUSY_HOST_HINT}"
+                )
+            _record_flood(links, flood, tries)
 
 
-def _tried(links: Enforcement, nodes: dict[str, str], flood: Flood, first_bps: float) -> tuple[float, ...]:
+def _repeat_flood(
+    links: LinkEnforcer, node_addresses: dict[str, str], flood: Flood, first_rate_bps: float
+) -> tuple[float, ...]:
+    """Repeat a flood until its rate is conclusive, and return the rates of all tries, wall bit/s."""
     tolerance = links.plan.fidelity.rate_error
-    return tried(
-        first_bps,
-        again=lambda: _flood(links, nodes, (flood,))[0],
-        good=lambda found_bps: abs(found_bps / flood.rate_bps - 1) <= tolerance,
+    return measure_until_conclusive(
+        first_rate_bps,
+        measure_again=lambda: _measure_floods(links, node_addresses, (flood,))[0],
+        is_accepted=lambda rate_bps: abs(rate_bps / flood.rate_bps - 1) <= tolerance,
     )
 
 
-def _flood(links: Enforcement, nodes: dict[str, str], floods: Iterable[Flood]) -> list[float]:
-    """Bit/s on the wall that arrived of each.
+def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods: Iterable[Flood]) -> list[float]:
+    """Send floods at the same time and return the rate at which each arrived, in bit/s of wall time.
 
     Raises:
-        TrialFailed: one could not be sent.
+        TrialFailed: a flood could not be sent.
     """
-    start = time.monotonic() + LEAD_S
-    sent: list[Future[dict[str, Any]]] = []
-    heard: list[list[tuple[Future[dict[str, Any]], tuple[str, ...]]]] = []
+    start = time.monotonic() + FLOOD_LEAD_S
+    send_replies: list[Future[dict[str, Any]]] = []
+    count_replies: list[list[tuple[Future[dict[str, Any]], tuple[str, ...]]]] = []
     for flood in floods:
-        since = start + WARM_S + flood.delay_s
+        since = start + FLOOD_WARM_UP_S + flood.delay_s
         until = since + flood.seconds
         for source, targets in flood.by_source().items():
-            most = {nodes[target]: flood.most_bps for target in targets}
-            sent.append(links.helpers[source].ask("flood", targets=most, since=start, until=until))
-        heard.append(
+            rates_bps = {node_addresses[target]: flood.most_bps for target in targets}
+            send_replies.append(links.helpers[source].submit("flood", targets=rates_bps, since=start, until=until))
+        count_replies.append(
             [
-                (links.helpers[target].ask("heard", since=since, until=until), sources)
+                (links.helpers[target].submit("heard", since=since, until=until), sources)
                 for target, sources in flood.by_target().items()
             ]
         )
-    found = [
+    arrived_bps = [
         sum(
-            answer.result(ANSWER_S)["by_source_bps"].get(nodes[source], 0.0)
-            for answer, sources in answers
+            reply.result(REPLY_TIMEOUT_S)["by_source_bps"].get(node_addresses[source], 0.0)
+            for reply, sources in replies_of_flood
             for source in sources
         )
-        for answers in heard
+        for replies_of_flood in count_replies
     ]
-    _all(sent)
-    return found
+    _await_replies(send_replies)
+    return arrived_bps
 
 
-def _note(links: Enforcement, flood: Flood, tries: Sequence[float]) -> None:
-    """Write down what was found, virtual."""
+def _record_flood(links: LinkEnforcer, flood: Flood, rates_bps: Sequence[float]) -> None:
+    """Record the rates of a flood's tries, given in wall bit/s, in the record of every link that the flood tests."""
     dilation = links.plan.dilation
-    found = Measured(
+    measurement = ProbeMeasurement(
         declared=flood.rate_bps * dilation,
-        achieved=median(tries) * dilation,
-        tries=tuple(round(each * dilation) for each in tries),
+        achieved=median(rates_bps) * dilation,
+        tries=tuple(round(rate_bps * dilation) for rate_bps in rates_bps),
     )
     for kind, name in flood.tests:
-        if owner := _owner(links, kind, name):
-            known = links.record(owner)
+        if link_name := _recording_link(links, kind, name):
+            record = links.records[link_name]
             if kind == "pipe":
-                pipes = known.achieved_pipes_bps | {name: found.achieved}
-                links.record(owner, achieved_pipes_bps=pipes, flooded=known.flooded | {name: found})
+                limits_bps = record.achieved_pipes_bps | {name: measurement.achieved}
+                flooded = record.flooded | {name: measurement}
+                links.update_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
             else:
-                flooded = known.flooded | {kind: found}
-                links.record(owner, flooded=flooded, **{f"achieved_{kind}_bps": found.achieved})
+                flooded = record.flooded | {kind: measurement}
+                links.update_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
 
 
-def _owner(links: Enforcement, kind: str, name: str) -> str | None:
-    """In whose entry something is recorded."""
-    return links.owner(name) if kind == "pipe" else name
+def _recording_link(links: LinkEnforcer, kind: str, name: str) -> str | None:
+    """Return the link whose record receives a flood's result: the node, or the link that enforces a shared limit."""
+    return links.enforcing_link(name) if kind == "pipe" else name
 
 
-def _prove_message(links: Enforcement, nodes: dict[str, str]) -> None:
-    """A message of the workload's size, on a stream of its own."""
-    chosen = message_of(links.plan)
-    if chosen is None:
+def _probe_message(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
+    """Measure and record the time of one message of the workload's size, on a TCP stream of its own.
+
+    Raises:
+        TrialFailed: the message was much faster than the link's rate allows.
+    """
+    message = message_of(links.plan)
+    if message is None:
         return
-    plan, helper, address = links.plan, links.helpers[chosen.source], nodes[chosen.target]
-    declared_s = chosen.seconds / plan.dilation
+    plan, helper, address = links.plan, links.helpers[message.source], node_addresses[message.target]
+    declared_s = message.seconds / plan.dilation
     tolerance_s = plan.fidelity.message_tolerance_s(declared_s, plan.dilation)
 
-    def again() -> float:
-        return float(helper.do("message", address=address, size=chosen.size)["seconds"]) / plan.dilation
+    def measure() -> float:
+        return float(helper.request("message", address=address, size=message.size)["seconds"]) / plan.dilation
 
-    tries = tried(again(), again, lambda found_s: abs(found_s - declared_s) <= tolerance_s)
-    measured = Measured(declared=declared_s, achieved=median(tries), tries=tuple(round(each, 7) for each in tries))
-    links.record(chosen.source, message_s={chosen.target: measured})
-    if measured.achieved < HURRIED * declared_s:
+    tries = measure_until_conclusive(measure(), measure, lambda message_s: abs(message_s - declared_s) <= tolerance_s)
+    rounded_tries = tuple(round(message_s, 7) for message_s in tries)
+    measurement = ProbeMeasurement(declared=declared_s, achieved=median(tries), tries=rounded_tries)
+    links.update_record(message.source, message_s={message.target: measurement})
+    if measurement.achieved < UNSHAPED_TIME_RATIO * declared_s:
         raise TrialFailed(
-            f"{chosen.source} to {chosen.target}: {chosen.size} bytes took {measured.achieved:.3f} s "
-            f"instead of {declared_s:.3f} s: they were not shaped"
+            f"{message.source} to {message.target}: a message of {message.size} bytes took "
+            f"{measurement.achieved:.3f} s instead of {declared_s:.3f} s, so the link is not shaped; "
+            "`ensayo doctor` shows which shaping mechanisms work on this kernel"
         )
 
 
-def _all(asked: Iterable[Future[Any]]) -> None:
-    for answer in list(asked):
-        answer.result(ANSWER_S)
+def _await_replies(replies: Iterable[Future[Any]]) -> None:
+    """Send all requests of an iterable, then wait for their replies."""
+    for reply in list(replies):
+        reply.result(REPLY_TIMEOUT_S)

@@ -1,30 +1,33 @@
-"""How often is something measured until it is known? Once where that is good, else until most tries agree."""
+"""Repetition of a measurement until the result is conclusive: one accepted try, else a majority of tries."""
 
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-MOST_TRIES = 7  # a host that was busy for a moment is not a wrong link; one that is wrong most of the time is
-REST_S = 1.0  # per try so far, before the next two: a moment may last some seconds
+# A host that was busy for a moment must not fail a correct link, and a link that is wrong most of the time must fail.
+MAX_TRIES = 7
+REST_PER_TRY_S = 1.0  # pause before the next two tries, per try so far: the host may be busy for some seconds
 
-Good = Callable[[float], bool]
-
-
-def settled(tries: Sequence[float], good: Good) -> bool:
-    """Whether more tries would not change what is found: the median, so of one try that try."""
-    bad = sum(not good(each) for each in tries)
-    return good(median(tries)) or bad > MOST_TRIES // 2 or len(tries) >= MOST_TRIES
+AcceptsValue = Callable[[float], bool]
 
 
-def rest(tries: int) -> None:
-    """After so many tries that settled nothing, before two more."""
-    time.sleep(REST_S * tries)
+def is_conclusive(tries: Sequence[float], is_accepted: AcceptsValue) -> bool:
+    """Return whether to stop measuring: the median is accepted, most of `MAX_TRIES` are rejected, or all are made."""
+    rejected = sum(not is_accepted(value) for value in tries)
+    return is_accepted(median(tries)) or rejected > MAX_TRIES // 2 or len(tries) >= MAX_TRIES
 
 
-def tried(first: float, again: Callable[[], float], good: Good) -> tuple[float, ...]:
-    """All tries of something that was measured once: an odd number, so that their median is one of them."""
-    tries = [first]
-    while not settled(tries, good):
-        rest(len(tries))
-        tries += (again(), again())
+def rest_between_tries(try_count: int) -> None:
+    """Sleep before the next two tries, longer the more tries were made so far."""
+    time.sleep(REST_PER_TRY_S * try_count)
+
+
+def measure_until_conclusive(
+    first_value: float, measure_again: Callable[[], float], is_accepted: AcceptsValue
+) -> tuple[float, ...]:
+    """Return all measured values, the first one included; an odd number, so that the median is one of them."""
+    tries = [first_value]
+    while not is_conclusive(tries, is_accepted):
+        rest_between_tries(len(tries))
+        tries += (measure_again(), measure_again())
     return tuple(tries)

@@ -1,7 +1,8 @@
-"""How often has the kernel held a container back for its CPU quota?
+"""Counters of a container's CPU throttling: how often the kernel stopped it because its CPU quota was used up.
 
-Its control group tells: the file where it can be read, which costs nothing, else the engine, which takes a request and
-knows both versions of control groups. A container that has ended has no counters.
+The counters are in the container's control group. They are read from its file where that is possible, which costs
+nothing, else through Docker's API, which takes a request and supports both versions of control groups. A container that
+has ended has no counters.
 """
 
 from collections.abc import Mapping
@@ -12,37 +13,44 @@ from typing import Any
 from docker.errors import DockerException
 from docker.models.containers import Container
 
-from compose.engines.base import Throttling
+from compose.engines.base import CpuThrottling
 
-_MOUNT = Path("/sys/fs/cgroup")
-# Version 1 and 2, as the drivers cgroupfs and systemd name them.
-_GROUPS = ("cpu/docker/{}", "cpu/system.slice/docker-{}.scope", "docker/{}", "system.slice/docker-{}.scope")
+_CGROUP_MOUNT = Path("/sys/fs/cgroup")
+# Folders of a container's control group, version 1 and 2, with the cgroup drivers `cgroupfs` and `systemd`.
+_CGROUP_FOLDERS = ("cpu/docker/{}", "cpu/system.slice/docker-{}.scope", "docker/{}", "system.slice/docker-{}.scope")
 
 
-def throttling(container: Container) -> Throttling | None:
-    """A container's counters since it was started; None when it does not run or nobody tells."""
-    identifier = str(container.id)
-    for group in _GROUPS:
+def read_cpu_throttling(container: Container) -> CpuThrottling | None:
+    """Return a container's throttling counters since its start; None when it does not run or they can't be read."""
+    container_id = str(container.id)
+    for folder in _CGROUP_FOLDERS:
         with suppress(OSError):
-            return parse((_MOUNT / group.format(identifier) / "cpu.stat").read_text())
-    with suppress(DockerException, KeyError, OSError):  # requests raises its own kind of OSError
-        told = container.stats(stream=False, one_shot=True)
-        return _told(told["cpu_stats"]["throttling_data"]) if told["pids_stats"] else None
+            return parse_cpu_stat((_CGROUP_MOUNT / folder.format(container_id) / "cpu.stat").read_text())
+    with suppress(DockerException, KeyError, OSError):  # requests raises its own subclasses of OSError
+        stats = container.stats(stream=False, one_shot=True)
+        return _from_engine_stats(stats["cpu_stats"]["throttling_data"]) if stats["pids_stats"] else None
     return None
 
 
-def parse(text: str) -> Throttling:
-    """The content of `cpu.stat`: nanoseconds in `throttled_time` (version 1), microseconds in `throttled_usec` (2)."""
-    counted = {key: int(value) for key, _, value in (line.partition(" ") for line in text.splitlines())}
-    nanoseconds = counted.get("throttled_time", 1000 * counted.get("throttled_usec", 0))
-    return Throttling(
-        periods=counted.get("nr_periods", 0),
-        throttled_periods=counted.get("nr_throttled", 0),
+def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottling:
+    """Return the throttling counters in the content of a control group's file `cpu.stat`.
+
+    The throttled time is `throttled_time` in nanoseconds in version 1, `throttled_usec` in microseconds in version 2.
+    """
+    lines = (line.partition(" ") for line in cpu_stat_text.splitlines())
+    counters = {key: int(value) for key, _, value in lines}
+    nanoseconds = counters.get("throttled_time", 1000 * counters.get("throttled_usec", 0))
+    return CpuThrottling(
+        periods=counters.get("nr_periods", 0),
+        throttled_periods=counters.get("nr_throttled", 0),
         throttled_s=nanoseconds / 1e9,
     )
 
 
-def _told(data: Mapping[str, Any]) -> Throttling:
-    return Throttling(
-        periods=data["periods"], throttled_periods=data["throttled_periods"], throttled_s=data["throttled_time"] / 1e9
+def _from_engine_stats(throttling_data: Mapping[str, Any]) -> CpuThrottling:
+    """Return the throttling counters in the statistics of Docker's API, where times are in nanoseconds."""
+    return CpuThrottling(
+        periods=throttling_data["periods"],
+        throttled_periods=throttling_data["throttled_periods"],
+        throttled_s=throttling_data["throttled_time"] / 1e9,
     )
