@@ -171,7 +171,7 @@ class PlanView(View):
     @property
     def chain(self) -> float:
         """Messages that follow each other in the longest chain of a collective's transfers."""
-        return self.schedule.latency_s(dict.fromkeys(self.schedule.edges, 1.0))
+        return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.edges, 1.0))
 
     @property
     def link_s(self) -> float:

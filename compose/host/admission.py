@@ -275,7 +275,7 @@ def _messages(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
     Those of an exchange are spread over the steps up to the next one.
     """
     piece_bytes = schedule.piece_bytes(plan.vector_bytes, *plan.lengths)
-    whole = sum(schedule.sends(rank) for rank in range(plan.workers)) or 2 * len(plan.pushes)
+    whole = sum(schedule.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(plan.pushes)
     pieces = ceil(size_bytes * plan.exchanges_every / whole / piece_bytes) if whole else 0
     return ceil(whole * pieces / plan.exchanges_every)
 

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 import yaml
 
-from compose.host.admission import Admission, admit, unbounded
 from compose.calibration.capacity import load_capacity
 from compose.engines import EngineChoice
-from compose.engines.base import Engine, PreparationObserver, TrialOutcome, EventObserver
+from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
+from compose.host.admission import Admission, admit, unbounded
+from compose.host.compute_speed import MEASURED
 from compose.host.host_facts import cores, memory_bytes, processor
 from compose.runs.interrupt import stoppable
-from compose.host.compute_speed import MEASURED
 from compose.runs.supervisor import why
 from services.cluster.addresses import Nowhere
 from services.plan import Plan, make_plan
@@ -108,7 +108,9 @@ def _run(source: Source, choice: EngineChoice, admission: Admission, runs: Path,
             statuses.append(_trial(plan, engine, folder, observer))
             observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
             if kept := statuses[-1].kept:  # and their addresses with them
-                observer.preparation_started(f"until it is restarted, the engine keeps {', '.join(kept)}: other addresses now")
+                observer.preparation_started(
+                    f"until it is restarted, the engine keeps {', '.join(kept)}: other addresses now"
+                )
                 plans = plan_all(source, engine, admission, name)
     except KeyboardInterrupt:
         return Run(folder, tuple(statuses), interrupted=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.engines.base import LinkRecord, TrialOutcome, CpuThrottling, EventObserver
+from compose.engines.base import CpuThrottling, EventObserver, LinkRecord, TrialOutcome
 from compose.host.host_metrics import Evidence
 from compose.runs.interrupt import held_back
-from services.schema.errors import EnsayoError
 from services.plan import COORDINATOR, Plan
 from services.runtime.run_log import TOKEN
+from services.schema.errors import EnsayoError
 
 POLL_S = 0.02
 REPORTED = 4  # exit code of a node that says itself what went wrong, perhaps with another node

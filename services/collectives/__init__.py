@@ -4,43 +4,43 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from services.collectives.auto import Auto
-from services.collectives.base import Collective, Schedule, Site, Transfer
-from services.collectives.double_tree import DoubleTree
+from services.collectives.auto import AutoCollective
+from services.collectives.base import Collective, CollectiveSite, Schedule, Transfer
+from services.collectives.double_tree import DoubleBinaryTree
 from services.collectives.halving_doubling import HalvingDoubling
-from services.collectives.hierarchical import Hierarchical
-from services.collectives.hierarchical_copy import HierarchicalCopy
+from services.collectives.hierarchical import HierarchicalAllReduce
+from services.collectives.hierarchical_copy import HierarchicalCopyAllReduce
 from services.collectives.recursive_doubling import RecursiveDoubling
 from services.collectives.reduce_to_one import ReduceToOne
 from services.collectives.ring import Ring
-from services.collectives.tree import Tree
+from services.collectives.tree import BinomialTree
 
 AnyCollective: TypeAlias = Annotated[
     Ring
     | ReduceToOne
-    | HierarchicalCopy
-    | Tree
-    | DoubleTree
+    | HierarchicalCopyAllReduce
+    | BinomialTree
+    | DoubleBinaryTree
     | RecursiveDoubling
     | HalvingDoubling
-    | Hierarchical
-    | Auto,
+    | HierarchicalAllReduce
+    | AutoCollective,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
     "AnyCollective",
-    "Auto",
+    "AutoCollective",
+    "BinomialTree",
     "Collective",
-    "DoubleTree",
+    "CollectiveSite",
+    "DoubleBinaryTree",
     "HalvingDoubling",
-    "Hierarchical",
-    "HierarchicalCopy",
+    "HierarchicalAllReduce",
+    "HierarchicalCopyAllReduce",
     "RecursiveDoubling",
     "ReduceToOne",
     "Ring",
     "Schedule",
-    "Site",
     "Transfer",
-    "Tree",
 ]

@@ -1,45 +1,55 @@
-"""The cheapest collective by the closed forms, for whoever does not want to choose."""
+"""Automatic choice of a collective: the one with the least predicted time on the trial's network."""
 
 from typing import ClassVar, Literal, NoReturn
 
-from services.collectives.base import Collective, Schedule, Site
-from services.collectives.double_tree import DoubleTree
+from services.collectives.base import Collective, CollectiveSite, Schedule
+from services.collectives.double_tree import DoubleBinaryTree
 from services.collectives.halving_doubling import HalvingDoubling
-from services.collectives.hierarchical import Hierarchical
-from services.collectives.hierarchical_copy import HierarchicalCopy
+from services.collectives.hierarchical import HierarchicalAllReduce
+from services.collectives.hierarchical_copy import HierarchicalCopyAllReduce
 from services.collectives.recursive_doubling import RecursiveDoubling
 from services.collectives.reduce_to_one import ReduceToOne
 from services.collectives.ring import Ring
-from services.collectives.tree import Tree
+from services.collectives.tree import BinomialTree
 from services.schema.errors import ProtocolError
 
-CANDIDATES: tuple[Collective, ...] = (  # of equals the first is taken
+SINGLE_LEVEL_CANDIDATES: tuple[Collective, ...] = (  # of equally fast ones, the plan takes the first
     Ring(order="racks"),
     HalvingDoubling(),
     RecursiveDoubling(),
-    DoubleTree(),
-    Tree(),
+    DoubleBinaryTree(),
+    BinomialTree(),
     ReduceToOne(),
 )
-TWO_LEVELS: tuple[Collective, ...] = (Hierarchical(), HierarchicalCopy())  # where there are two
+TWO_LEVEL_CANDIDATES: tuple[Collective, ...] = (
+    HierarchicalAllReduce(),
+    HierarchicalCopyAllReduce(),
+)  # for several racks
 
 
-class Auto(Collective):
-    """A plan puts the member in its place that its trial's network carries soonest, and says what each would take."""
+class AutoCollective(Collective):
+    """Placeholder that a plan replaces by the collective with the least predicted time on the trial's network.
+
+    The plan also records the predicted time of each candidate. Candidates with two levels take part only where the
+    network has several racks or regions.
+    """
 
     kind: Literal["auto"] = "auto"
-    closed_form: ClassVar[str] = "that of the member in its place"
+    closed_form: ClassVar[str] = "that of the collective which the plan chooses"
     needs_link_rates: ClassVar[bool] = True
 
-    def candidates(self, site: Site) -> tuple[Collective, ...]:
-        levels = TWO_LEVELS if len([rack for rack in site.racks if rack]) > 1 else ()
-        return tuple(candidate.settled(site) for candidate in (*CANDIDATES, *levels))
+    def resolved_candidates(self, site: CollectiveSite) -> tuple[Collective, ...]:
+        racks_with_ranks = [rack for rack in site.racks if rack]
+        two_level = TWO_LEVEL_CANDIDATES if len(racks_with_ranks) > 1 else ()
+        return tuple(candidate.resolve(site) for candidate in (*SINGLE_LEVEL_CANDIDATES, *two_level))
 
-    def schedule(self, ranks: int) -> Schedule:  # noqa: ARG002 - there is none
-        self._undecided()
+    def schedule(self, rank_count: int) -> Schedule:  # noqa: ARG002 - it has none
+        self._raise_unresolved()
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:  # noqa: ARG002
-        self._undecided()
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:  # noqa: ARG002
+        self._raise_unresolved()
 
-    def _undecided(self) -> NoReturn:
-        raise ProtocolError("auto is decided in a plan; nothing else knows the network")
+    def _raise_unresolved(self) -> NoReturn:
+        raise ProtocolError(
+            "collective auto has no schedule: a plan must first replace it by the fastest collective on its network"
+        )

@@ -1,8 +1,8 @@
-"""The contract of a collective: who sends which part of the vector to whom, as data.
+"""Contract of a collective: a schedule of transfers, as data, with a closed form of its run time.
 
-A collective cuts the vector into chunks and lists rounds of transfers; nothing here sends anything. One executor
-(`executor.py`) runs every collective, and bytes, messages and waits are counted from the same rounds before a run
-starts.
+A collective cuts the vector into chunks and lists rounds of transfers: which rank sends which chunks to which rank. It
+sends nothing itself. One executor (`execution/executor.py`) runs the schedules of all collectives. Bytes, messages and
+latencies are counted from the same schedule before a run starts.
 """
 
 from abc import ABC, abstractmethod
@@ -11,201 +11,257 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from services.learning.layout import Range, ranges
+from services.learning.layout import VectorRange, equal_ranges
 from services.schema.component import Component, Record
 from services.schema.errors import ProtocolError
 
-Edge: TypeAlias = tuple[int, int]  # (from rank, to rank)
-Does: TypeAlias = Literal["adds", "copies", "allows"]
+Edge: TypeAlias = tuple[int, int]  # (source rank, target rank)
+TransferKind: TypeAlias = Literal["reduce", "copy", "token"]
 
 
 class Transfer(NamedTuple):
-    """One rank sends the chunks first, ..., last - 1 to another, in one message if the transport likes its size.
+    """A transfer of the chunks `first_chunk`, …, `stop_chunk` - 1 from rank `source` to rank `target`.
 
-    The receiver adds them to its own, or takes them instead of its own; or there is no payload, and the receiver is
-    allowed to go on: a token, sent when all that comes before it is in; all that the receiver sends then waits for it.
+    It is one message, unless the transport prefers shorter ones. What the receiver does depends on the kind:
+
+    - reduce: it adds the chunks to its own.
+    - copy: it replaces its own chunks by the received ones.
+    - token: it may go on; a token has no payload. The sender sends it once it has received everything scheduled
+      before the token. Everything that the receiver sends later waits for the token.
     """
 
     source: int
     target: int
-    first: int
-    last: int
-    does: Does
+    first_chunk: int
+    stop_chunk: int
+    kind: TransferKind
 
     @property
     def edge(self) -> Edge:
-        """Who sends to whom."""
+        """Source rank and target rank of the transfer."""
         return self.source, self.target
 
-    def weight(self, weights: Sequence[int]) -> int:
-        """What it carries, when each chunk weighs so much; a token carries nothing."""
-        return sum(weights[self.first : self.last]) if self.does != "allows" else 0
+    def payload_size(self, chunk_sizes: Sequence[int]) -> int:
+        """Return the size of the transferred chunks in the unit of `chunk_sizes`; 0 for a token."""
+        return sum(chunk_sizes[self.first_chunk : self.stop_chunk]) if self.kind != "token" else 0
 
 
 Round: TypeAlias = tuple[Transfer, ...]
 
 
 class Schedule(Record):
-    """Rounds of transfers, in which every rank finds its own part.
+    """Rounds of transfers, from which each rank derives its own sends and receives.
 
-    Within a round a rank sends what it held before it, then takes what it receives, in the order of the transfers.
-    Rounds are no barriers. What is sent waits for what was received before of the same chunks; what is received is
-    taken after all that was sent and received before of the same chunks. So sums are formed in a fixed order.
+    Within a round, a rank sends the data that it held before the round, then receives in the order of the transfers.
+    Rounds are not barriers. A send waits for all earlier receives of the same chunks. A received chunk is added or
+    copied after all earlier sends and receives of the same chunk. So every sum is formed in a fixed order.
     """
 
-    parts: int = 1  # chunks of the vector, equal to one entry; unless:
-    tensors: tuple[int, ...] = ()  # entries of each chunk
+    chunk_count: int = 1  # chunks of the vector; their sizes differ by one entry at most, unless `chunk_sizes` is given
+    chunk_sizes: tuple[int, ...] = ()  # entries of each chunk; empty: equal chunks
     rounds: tuple[Round, ...] = ()
-    # Pieces follow each other through the ranks. Otherwise a transfer waits until what it depends on is there as a
-    # whole, and until this rank has sent what earlier rounds ask for.
-    pipelined: bool = False
-    segment_bytes: int | None = None  # the largest piece, where a transport would take larger ones
-    sums_first: bool = False  # of the pieces that a rank could send, partial sums go before totals, one at a time
-    # So many pieces of a partial sum go before the first of their totals is back, and so many bytes besides. Without a
-    # bound, who has nothing to wait for fills the ports of those that others wait for.
-    ahead: int | None = None
-    ahead_bytes: int = 0
+    # Whether chunks are forwarded piece by piece. Otherwise a transfer waits until all chunks that it depends on have
+    # been received completely, and until this rank has sent all transfers of earlier rounds.
+    is_pipelined: bool = False
+    max_piece_bytes: int | None = None  # upper limit of a piece; None: the transport's own limit
+    # Whether pieces of partial sums are sent before pieces of totals, one piece at a time, where both are ready.
+    sends_partial_sums_first: bool = False
+    # A rank may send this many pieces of a partial sum, and `window_extra_bytes` besides, before the total of the
+    # first piece has come back; None: no limit. Without a limit, ranks that wait for nothing fill the link buffers of
+    # ranks that others wait for.
+    window_pieces: int | None = None
+    window_extra_bytes: int = 0
 
     @property
     def transfers(self) -> Iterator[Transfer]:
-        """All of them, in order."""
-        return (transfer for each in self.rounds for transfer in each)
+        """Transfers of all rounds, in order."""
+        return (transfer for transfers in self.rounds for transfer in transfers)
 
     @property
     def edges(self) -> frozenset[Edge]:
-        """Who sends to whom at any time."""
+        """All pairs (source rank, target rank) between which anything is sent."""
         return frozenset(transfer.edge for transfer in self.transfers)
 
-    def chunks(self, size: int) -> tuple[Range, ...]:
-        """How a vector of `size` entries is cut; raises ProtocolError when it is not the one that was planned for."""
-        if not self.tensors:
-            return ranges(size, self.parts)
-        if sum(self.tensors) != size:
-            raise ProtocolError(f"a vector of {size} entries is not one of arrays of {self.tensors}")
-        return tuple(Range(start, stop) for start, stop in pairwise(accumulate(self.tensors, initial=0)))
+    def chunk_ranges(self, entries: int) -> tuple[VectorRange, ...]:
+        """Return the range of each chunk in a vector of `entries` entries.
 
-    def piece_bytes(self, size_bytes: int, most: int, finest: int) -> int:
-        """The longest message for a vector of `size_bytes`; a transport likes `most` best, and none below `finest`.
-
-        In a pipeline a chunk is two pieces at least: while one comes, the link passes on the other.
+        Raises:
+            ProtocolError: the schedule was planned for a vector of another length.
         """
-        most = min(most, self.segment_bytes or most)
-        return min(most, max(finest, -(-size_bytes // (2 * self.parts)))) if self.pipelined else most
+        if not self.chunk_sizes:
+            return equal_ranges(entries, self.chunk_count)
+        if sum(self.chunk_sizes) != entries:
+            raise ProtocolError(f"vector of {entries} entries does not match the planned chunks of {self.chunk_sizes}")
+        return tuple(VectorRange(start, stop) for start, stop in pairwise(accumulate(self.chunk_sizes, initial=0)))
 
-    def pieces_ahead(self, piece_bytes: int) -> int | None:
-        """The bound in pieces of such a length, whatever a segment may be: a transport takes shorter ones."""
-        return None if self.ahead is None else self.ahead + -(-self.ahead_bytes // piece_bytes)
+    def piece_bytes(self, vector_bytes: int, preferred_bytes: int, min_bytes: int) -> int:
+        """Return the largest message, in bytes, for a vector of `vector_bytes`.
 
-    def partners(self, rank: int) -> frozenset[int]:
-        """Ranks to which `rank` sends anything."""
+        A pipeline cuts each chunk into at least two pieces: a rank forwards one while it receives the next.
+
+        Args:
+            vector_bytes: bytes of the whole vector.
+            preferred_bytes: message size that the transport prefers; no message is longer.
+            min_bytes: a pipeline does not cut chunks into shorter pieces.
+        """
+        max_bytes = min(preferred_bytes, self.max_piece_bytes or preferred_bytes)
+        if not self.is_pipelined:
+            return max_bytes
+        half_chunk_bytes = -(-vector_bytes // (2 * self.chunk_count))
+        return min(max_bytes, max(min_bytes, half_chunk_bytes))
+
+    def window_in_pieces(self, piece_bytes: int) -> int | None:
+        """Return how many pieces of `piece_bytes` a rank may send before the total of the first piece comes back.
+
+        The transport's pieces may be shorter than `max_piece_bytes`; then `window_extra_bytes` are more pieces. None
+        means no limit.
+        """
+        return None if self.window_pieces is None else self.window_pieces + -(-self.window_extra_bytes // piece_bytes)
+
+    def target_ranks(self, rank: int) -> frozenset[int]:
+        """Return all ranks to which `rank` sends anything, tokens included."""
         return frozenset(target for source, target in self.edges if source == rank)
 
-    def sends(self, rank: int) -> int:
-        """Messages that `rank` sends, before long ones are cut into pieces."""
+    def count_transfers_from(self, rank: int) -> int:
+        """Return the number of transfers that `rank` sends: its messages, before long ones are cut into pieces."""
         return sum(transfer.source == rank for transfer in self.transfers)
 
-    def sent(self, ranks: int, size: int, weigh: Callable[[int], int]) -> tuple[int, ...]:
-        """Payload bytes that each of `ranks` sends for a vector of `size` entries; `weigh` gives those of a chunk."""
-        weights = [weigh(chunk.size) for chunk in self.chunks(size)]
-        counts = [0] * ranks
+    def payload_bytes_by_rank(
+        self, rank_count: int, entries: int, encoded_bytes: Callable[[int], int]
+    ) -> tuple[int, ...]:
+        """Return the payload bytes that each rank sends for a vector of `entries` entries.
+
+        `encoded_bytes` maps the number of entries of a chunk to the bytes of its payload.
+        """
+        chunk_bytes = [encoded_bytes(chunk.size) for chunk in self.chunk_ranges(entries)]
+        sent_bytes = [0] * rank_count
         for transfer in self.transfers:
-            counts[transfer.source] += transfer.weight(weights)
-        return tuple(counts)
+            sent_bytes[transfer.source] += transfer.payload_size(chunk_bytes)
+        return tuple(sent_bytes)
 
     @property
-    def loads(self) -> tuple[Mapping[Edge, int], ...]:
-        """What each edge carries while nothing else moves: round by round, or all at once when pipelined.
+    def edge_loads(self) -> tuple[Mapping[Edge, int], ...]:
+        """Payload that each edge carries, as one mapping per round; a single mapping if the schedule is pipelined.
 
-        In entries, or in chunks where all are equal: only ratios mean something.
+        The unit is entries, or chunks where all chunks are equal. Only ratios between the values are meaningful.
         """
-        weights, together = self.tensors or (1,) * self.parts, (tuple(self.transfers),)
-        return tuple(_load(each, weights) for each in (together if self.pipelined else self.rounds))
+        chunk_sizes = self.chunk_sizes or (1,) * self.chunk_count
+        concurrent = (tuple(self.transfers),) if self.is_pipelined else self.rounds
+        return tuple(_load_by_edge(transfers, chunk_sizes) for transfers in concurrent)
 
-    def latency_s(self, waits_s: Mapping[Edge, float]) -> float:
-        """Seconds that the longest chain of transfers spends waiting; each edge takes `waits_s` beside moving bytes."""
-        arrived: defaultdict[int, dict[int, float]] = defaultdict(dict)  # rank -> chunk -> since when it is there
-        allowed: defaultdict[int, float] = defaultdict(float)  # rank -> since when it may send
-        for each in self.rounds:
-            since = [max(allowed[t.source], _ready_s(arrived[t.source], t)) for t in each]
-            for transfer, sent in zip(each, since, strict=True):
-                here, at = arrived[transfer.target], sent + waits_s[transfer.edge]
-                if transfer.does == "allows":
-                    allowed[transfer.target] = max(allowed[transfer.target], at)
+    def critical_path_latency_s(self, edge_latencies_s: Mapping[Edge, float]) -> float:
+        """Return the latency of the longest chain of transfers that wait for each other, in seconds.
+
+        `edge_latencies_s` is the latency of one message on each edge. Moving the bytes is not counted.
+        """
+        arrival_s: defaultdict[int, dict[int, float]] = defaultdict(dict)  # rank -> chunk -> time of its last arrival
+        token_s: defaultdict[int, float] = defaultdict(float)  # rank -> arrival of its last token; it sends later
+        for transfers in self.rounds:
+            starts_s = [max(token_s[t.source], _data_ready_s(arrival_s[t.source], t)) for t in transfers]
+            for transfer, start_s in zip(transfers, starts_s, strict=True):
+                target_arrival_s, end_s = arrival_s[transfer.target], start_s + edge_latencies_s[transfer.edge]
+                if transfer.kind == "token":
+                    token_s[transfer.target] = max(token_s[transfer.target], end_s)
                 else:
-                    here.update({k: max(here.get(k, 0.0), at) for k in range(transfer.first, transfer.last)})
-        return max((at for here in arrived.values() for at in here.values()), default=0.0)
+                    for chunk in range(transfer.first_chunk, transfer.stop_chunk):
+                        target_arrival_s[chunk] = max(target_arrival_s.get(chunk, 0.0), end_s)
+        return max((time_s for by_chunk in arrival_s.values() for time_s in by_chunk.values()), default=0.0)
 
 
-def _ready_s(arrived: Mapping[int, float], transfer: Transfer) -> float:
-    """When all that a transfer carries has arrived at its sender; for a token, all that has come before it."""
-    if transfer.does == "allows":
-        return max(arrived.values(), default=0.0)
-    return max((arrived.get(chunk, 0.0) for chunk in range(transfer.first, transfer.last)), default=0.0)
+def _data_ready_s(arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
+    """Return when the source has all chunks of a transfer; for a token, everything that it receives before it."""
+    if transfer.kind == "token":
+        return max(arrival_s_by_chunk.values(), default=0.0)
+    chunks = range(transfer.first_chunk, transfer.stop_chunk)
+    return max((arrival_s_by_chunk.get(chunk, 0.0) for chunk in chunks), default=0.0)
 
 
-def _load(transfers: Sequence[Transfer], weights: Sequence[int]) -> Mapping[Edge, int]:
-    """What is carried, by edge."""
-    load: defaultdict[Edge, int] = defaultdict(int)
+def _load_by_edge(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[Edge, int]:
+    """Return the payload of `transfers` by edge, in the unit of `chunk_sizes`."""
+    loads: defaultdict[Edge, int] = defaultdict(int)
     for transfer in transfers:
-        load[transfer.edge] += transfer.weight(weights)
-    return load
+        loads[transfer.edge] += transfer.payload_size(chunk_sizes)
+    return loads
 
 
-class Site(Record):
-    """What a collective may want to know of the place where it runs."""
+class CollectiveSite(Record):
+    """Network and model for which a collective resolves its open fields."""
 
-    racks: tuple[tuple[int, ...], ...]  # ranks that stand together; every rank once
-    tensors: tuple[int, ...]  # entries of the model's arrays, in the order of the vector
-    entry_bytes: int = 4  # as they are summed, whatever their number format on the wire
-    round_trip_bytes: int = 0  # what a worker's link carries while a message goes and its answer comes, at most
+    racks: tuple[tuple[int, ...], ...]  # ranks of each rack (or region); every rank once
+    array_sizes: tuple[int, ...]  # entries of the model's arrays, in the order of the parameter vector
+    entry_bytes: int = 4  # bytes of an entry as it is summed, whatever its number format on the wire
+    bandwidth_delay_bytes: int = 0  # bytes that a worker's link transfers during the longest round trip
 
     @property
     def vector_bytes(self) -> int:
-        """Of all that is summed."""
-        return sum(self.tensors) * self.entry_bytes
+        """Bytes of the parameter vector."""
+        return sum(self.array_sizes) * self.entry_bytes
 
 
 class Collective(Component, ABC):
-    """A way for n ranks to end up with the sum of their vectors.
+    """An all-reduce algorithm: afterwards all n ranks hold the sum of their vectors.
 
-    The closed forms count alpha once per message of the longest chain; `hidden_s` is what pieces hide of that.
+    The closed form counts α, the latency of a message, once per message of the longest chain. `hidden_latency_s` is
+    the part of this latency that a pipeline overlaps with data transfer.
     """
 
-    closed_form: ClassVar[str]  # `seconds` as a reader of a report should see it
-    needs_link_rates: ClassVar[bool] = False  # whether it chooses by predicted times, which are 0 without rates
+    closed_form: ClassVar[str]  # formula of `predict_seconds`, as reports print it
+    needs_link_rates: ClassVar[bool] = False  # whether it compares predicted times, which are 0 without link rates
 
     @property
     def formula(self) -> str:
-        """The closed form, of those that it has the one that `seconds` computes."""
+        """Formula that `predict_seconds` evaluates, as text; it may depend on the collective's fields."""
         return self.closed_form
 
     @abstractmethod
-    def schedule(self, ranks: int) -> Schedule:
-        """The rounds; none for a single rank."""
+    def schedule(self, rank_count: int) -> Schedule:
+        """Return the schedule for `rank_count` ranks; without rounds for a single rank."""
 
     @abstractmethod
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """Closed form of the run time: `alpha_s` seconds per message, `beta_s` seconds per byte and direction."""
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds by the closed form.
 
-    def hidden_s(self, ranks: int, size_bytes: float, piece_bytes: int, moving_s: float, waits_s: float) -> float:  # noqa: ARG002
-        """Seconds of waits in which pieces move; none where a transfer waits until all is there.
+        Args:
+            rank_count: number of ranks, n.
+            vector_bytes: bytes of the vector, S.
+            alpha_s: seconds of latency per message, α.
+            beta_s_per_byte: seconds per byte on a link in one direction, β; links are full duplex.
+        """
 
-        `moving_s` is the closed form without waits, and `waits_s` what it counts of them, whatever the network.
+    def hidden_latency_s(
+        self,
+        rank_count: int,  # noqa: ARG002 - only pipelines hide latency
+        vector_bytes: float,  # noqa: ARG002
+        piece_bytes: int,  # noqa: ARG002
+        transfer_s: float,  # noqa: ARG002
+        latency_s: float,  # noqa: ARG002
+    ) -> float:
+        """Return the seconds of latency that overlap with data transfer; 0 without a pipeline.
+
+        Args:
+            rank_count: number of ranks.
+            vector_bytes: bytes of the vector.
+            piece_bytes: bytes of a piece.
+            transfer_s: run time by the closed form with α = 0, on the real network.
+            latency_s: latency of the longest chain of transfers, on the real network.
         """
         return 0.0
 
-    def refusal(self, ranks: int) -> str | None:  # noqa: ARG002 - most take any number
-        """Why it can't run on so many ranks; None when it can."""
+    def conflict_reason(self, rank_count: int) -> str | None:  # noqa: ARG002 - most take any number
+        """Return why the collective cannot run on `rank_count` ranks; None when it can."""
         return None
 
-    def conflict(self, arrays: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at no arrays
-        """A key that makes no sense of a model whose arrays have so many entries, and why; None when all do."""
+    def array_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
+        """Return the scenario key that does not fit a model with arrays of these sizes, and why; None when all fit.
+
+        `array_sizes` are the entries of each array of the model.
+        """
         return None
 
-    def settled(self, site: Site) -> Self:  # noqa: ARG002 - most are the same everywhere
-        """The same with all decided that depends on the place."""
+    def resolve(self, site: CollectiveSite) -> Self:  # noqa: ARG002 - most are the same everywhere
+        """Return a copy in which every field that depends on the network or the model has a value."""
         return self
 
-    def candidates(self, site: Site) -> tuple["Collective", ...]:
-        """The collectives of which the plan takes the cheapest, settled."""
-        return (self.settled(site),)
+    def resolved_candidates(self, site: CollectiveSite) -> tuple["Collective", ...]:
+        """Return the resolved collectives among which the plan takes the one with the least predicted time."""
+        return (self.resolve(site),)

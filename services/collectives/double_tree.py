@@ -1,122 +1,138 @@
-"""Two trees at once (Sanders, Speck & Träff, Parallel Computing 35, 2009): half of the vector along each, in pieces."""
+"""Double binary tree (Sanders, Speck & Träff, Parallel Computing 35, 2009): half of the vector along each tree."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from services.collectives.base import Collective, Does, Round, Schedule, Site, Transfer
+from services.collectives.base import Collective, CollectiveSite, Round, Schedule, Transfer, TransferKind
 from services.schema.units import Bytes
 
-Level: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
+TreeEdge: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
 
 
-class DoubleTree(Collective):
-    """Binary trees over the ranks in their order; who passes on in one is a leaf of the other, so all links are busy.
+class DoubleBinaryTree(Collective):
+    """All-reduce along two binary trees, each of which reduces and broadcasts one half of the vector in pieces.
 
-    Pieces of both halves follow each other: about 2S per link however many ranks there are, and few hops.
+    An inner node of one tree is a leaf of the other, so all links are busy. Pieces of both halves follow each other:
+    a link carries about 2S, however many ranks there are, over few hops.
     """
 
     kind: Literal["double_tree"] = "double_tree"
     closed_form: ClassVar[str] = "2⌊lg n⌋α + (2S + 4(⌊lg n⌋-2)s)β, s: a piece; n > 3"
 
     segment: Bytes = Field(
-        Bytes("32KiB"), description="the largest piece; larger ones fill the trees later and may overrun ports"
+        Bytes("32KiB"),
+        description="largest piece of the pipeline; larger pieces fill the trees later and may overflow link buffers",
     )
     round_trip: Bytes | None = Field(
-        None, description="what a link carries while a piece goes and comes back; the network's when absent"
+        None,
+        description="bytes that a link carries during the round trip of a piece (bandwidth-delay product); absent: "
+        "computed from the network",
     )
 
-    def settled(self, site: Site) -> Self:
-        if self.round_trip is not None or not site.round_trip_bytes:
+    def resolve(self, site: CollectiveSite) -> Self:
+        if self.round_trip is not None or not site.bandwidth_delay_bytes:
             return self
-        return self.model_copy(update={"round_trip": Bytes(f"{site.round_trip_bytes}B")})
+        return self.model_copy(update={"round_trip": Bytes(f"{site.bandwidth_delay_bytes}B")})
 
-    def schedule(self, ranks: int) -> Schedule:
-        trees = [sorted(_tree(ranks, half)) for half in (0, 1)]
+    def schedule(self, rank_count: int) -> Schedule:
+        trees = [sorted(_tree_edges(rank_count, half)) for half in (0, 1)]
         depths = range(1, 1 + max((depth for tree in trees for depth, _, _ in tree), default=0))
-        up = (_round(trees, depth, "adds") for depth in reversed(depths))
-        down = (_round(trees, depth, "copies") for depth in depths)
-        rounds = (*up, *down)
+        reduce_rounds = (_round_at_depth(trees, depth, "reduce") for depth in reversed(depths))
+        broadcast_rounds = (_round_at_depth(trees, depth, "copy") for depth in depths)
         return Schedule(
-            parts=2,
-            rounds=rounds,
-            pipelined=True,
-            segment_bytes=int(self.segment),
-            sums_first=True,
-            # All that are on their way up and down, and as many that hosts hold in between.
-            ahead=4 * len(depths) or None,
-            ahead_bytes=len(depths) * int(self.round_trip or 0),
+            chunk_count=2,
+            rounds=(*reduce_rounds, *broadcast_rounds),
+            is_pipelined=True,
+            max_piece_bytes=int(self.segment),
+            sends_partial_sums_first=True,
+            # One piece per level is on its way up and one on its way down; hosts buffer as many in between.
+            window_pieces=4 * len(depths) or None,
+            window_extra_bytes=len(depths) * int(self.round_trip or 0),
         )
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """Who passes on sends 2S: half to its parent, two halves to its children, half in the other tree.
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds: latency of all levels, and the bytes that the busiest rank sends.
 
-        From a depth of three on, the trees must fill first: measured on the virtual fabric, four pieces per level.
+        An inner rank sends 2S: S/2 to its parent, S/2 to each of two children, and S/2 as a leaf of the other tree.
+        From a depth of three on, the trees must fill first: four pieces per level, measured on the virtual transport.
         """
-        filled = _busiest(ranks) * size_bytes + _filling(ranks) * min(self.segment, size_bytes / 2)
-        return 2 * _depth(ranks) * alpha_s + filled * beta_s
+        fill_bytes = _fill_pieces(rank_count) * min(self.segment, vector_bytes / 2)
+        busiest_bytes = _max_vectors_sent(rank_count) * vector_bytes + fill_bytes
+        return 2 * _tree_depth(rank_count) * alpha_s + busiest_bytes * beta_s_per_byte
 
-    def hidden_s(self, ranks: int, size_bytes: float, piece_bytes: int, moving_s: float, waits_s: float) -> float:
-        """Links are idle while the trees fill; or, over long ways, always but for half of what they carry.
+    def hidden_latency_s(
+        self, rank_count: int, vector_bytes: float, piece_bytes: int, transfer_s: float, latency_s: float
+    ) -> float:
+        """Return the seconds of latency that overlap with data transfer: the smaller of two limits.
 
-        Measured on the virtual fabric for 2 to 16 ranks: times are 0.96 to 1.08 of this, and 1.18 for three.
+        Over short distances, links are idle only while the trees fill. Over long distances, they are always idle
+        except for half of the bytes that they carry. Measured on the virtual transport for 2 to 16 ranks, run times
+        are 0.96 to 1.08 of this prediction, and 1.18 for three ranks.
         """
-        if ranks == 1:
+        if rank_count == 1:
             return 0.0
-        levels, piece = 2 * _depth(ranks), min(piece_bytes / size_bytes, 0.5)
-        carried = (_busiest(ranks) / 2 + levels * piece) / (_busiest(ranks) + _filling(ranks) * piece)
-        return max(0.0, min((1 - max(1, levels - 3) / levels) * waits_s, (1 - carried) * moving_s))
+        levels, piece_share = 2 * _tree_depth(rank_count), min(piece_bytes / vector_bytes, 0.5)
+        vectors_sent = _max_vectors_sent(rank_count)
+        exposed_share = (vectors_sent / 2 + levels * piece_share) / (
+            vectors_sent + _fill_pieces(rank_count) * piece_share
+        )
+        return max(0.0, min((1 - max(1, levels - 3) / levels) * latency_s, (1 - exposed_share) * transfer_s))
 
 
-def _depth(ranks: int) -> int:
-    """Levels of a tree."""
-    return ranks.bit_length() - 1
+def _tree_depth(rank_count: int) -> int:
+    """Return the number of levels below the root of each tree."""
+    return rank_count.bit_length() - 1
 
 
-def _busiest(ranks: int) -> float:
-    """Vectors that the busiest rank sends; two and three ranks have leaves and roots alone."""
-    return min(ranks, 4) / 2 if ranks > 1 else 0.0
+def _max_vectors_sent(rank_count: int) -> float:
+    """Return how many vectors the busiest rank sends; two or three ranks are only leaves and roots."""
+    return min(rank_count, 4) / 2 if rank_count > 1 else 0.0
 
 
-def _filling(ranks: int) -> int:
-    """Pieces that pass before trees are full."""
-    return 4 * max(0, _depth(ranks) - 2)
+def _fill_pieces(rank_count: int) -> int:
+    """Return how many pieces a link carries before the trees are full."""
+    return 4 * max(0, _tree_depth(rank_count) - 2)
 
 
-def _tree(ranks: int, half: int) -> Iterator[Level]:
-    """The tree of one half. Inner ranks of the first are those with odd numbers; of the second, the others.
+def _tree_edges(rank_count: int, half: int) -> Iterator[TreeEdge]:
+    """Yield the edges of the tree that sums half 0 or 1 of the vector.
 
-    Numbers are mirrored where n is even and shifted by one where it is odd.
+    Inner nodes of the first tree are the ranks with odd numbers; those of the second tree are the even ones. The second
+    tree numbers the ranks in reverse where their number is even, and shifted by one where it is odd.
     """
-    for depth, child, parent in _in_order(1, ranks, depth=0):
+    for depth, child, parent in _binary_tree_edges(1, rank_count, depth=0):
         if half == 0:
             yield depth, child - 1, parent - 1
-        elif ranks % 2:
-            yield depth, child % ranks, parent % ranks
+        elif rank_count % 2:
+            yield depth, child % rank_count, parent % rank_count
         else:
-            yield depth, ranks - child, ranks - parent
+            yield depth, rank_count - child, rank_count - parent
 
 
-def _in_order(first: int, last: int, depth: int) -> Iterator[Level]:
-    """Edges of the binary tree over the numbers from an odd `first` to `last`, in which odd numbers are leaves."""
-    root = _root(first, last)
-    for low, high in ((first, root - 1), (root + 1, last)):
+def _binary_tree_edges(first_number: int, last_number: int, depth: int) -> Iterator[TreeEdge]:
+    """Yield the edges of an in-order binary tree over the numbers from `first_number` to `last_number`.
+
+    `first_number` is odd, and odd numbers are leaves.
+    """
+    root = _subtree_root(first_number, last_number)
+    for low, high in ((first_number, root - 1), (root + 1, last_number)):
         if low <= high:
-            yield depth + 1, _root(low, high), root
-            yield from _in_order(low, high, depth + 1)
+            yield depth + 1, _subtree_root(low, high), root
+            yield from _binary_tree_edges(low, high, depth + 1)
 
 
-def _root(first: int, last: int) -> int:
-    """The number above a range: so far from its begin as the largest power of two that fits."""
-    return first - 1 + (1 << ((last - first + 1).bit_length() - 1))
+def _subtree_root(first_number: int, last_number: int) -> int:
+    """Return the root of a range of numbers: `first_number` - 1 + the largest power of two that fits into the range."""
+    return first_number - 1 + (1 << ((last_number - first_number + 1).bit_length() - 1))
 
 
-def _round(trees: list[list[Level]], depth: int, does: Does) -> Round:
-    """All that moves between one depth and the one above it, in both trees."""
+def _round_at_depth(trees: list[list[TreeEdge]], depth: int, kind: TransferKind) -> Round:
+    """Return all transfers between the nodes at `depth` and their parents, in both trees."""
     return tuple(
-        Transfer(*((child, parent) if does == "adds" else (parent, child)), half, half + 1, does)
+        Transfer(*((child, parent) if kind == "reduce" else (parent, child)), half, half + 1, kind)
         for half, tree in enumerate(trees)
-        for at, child, parent in tree
-        if at == depth
+        for child_depth, child, parent in tree
+        if child_depth == depth
     )

@@ -1,33 +1,44 @@
-"""How do algorithms for powers of two serve any number of ranks? The others hand in their vectors and wait."""
+"""Folding: how an algorithm for a power of two of ranks runs on any number of ranks.
+
+The remaining ranks are folded: each sends its vector to a neighbour, waits, and receives the total.
+"""
 
 from collections.abc import Iterable
 
 from services.collectives.base import Round, Transfer
 
 
-def core(ranks: int) -> tuple[int, ...]:
-    """The largest power of two of ranks, without the odd ones of the first pairs."""
-    power = 1 << (ranks.bit_length() - 1)
-    folded = set(range(1, 2 * (ranks - power), 2))
-    return tuple(rank for rank in range(ranks) if rank not in folded)
+def power_of_two_ranks(rank_count: int) -> tuple[int, ...]:
+    """Return the ranks that run the algorithm: a power of two of them.
 
-
-def folded(ranks: int, parts: int, rounds: Iterable[Round], *, tokens: bool) -> tuple[Round, ...]:
-    """`rounds` among the core; before them odd ranks give all to the even ones before them, and get the total after.
-
-    With `tokens`, whoever folds in nobody waits for one, so that its first message does not share a link with a folded
-    vector.
+    The ranks left out (folded) are the odd ones among the first ranks, one per rank beyond the power of two.
     """
-    odd = range(1, 2 * (ranks - len(core(ranks))), 2)
-    if not odd:
+    power = 1 << (rank_count.bit_length() - 1)
+    folded = set(range(1, 2 * (rank_count - power), 2))
+    return tuple(rank for rank in range(rank_count) if rank not in folded)
+
+
+def add_folding_rounds(
+    rank_count: int, chunk_count: int, rounds: Iterable[Round], *, with_tokens: bool
+) -> tuple[Round, ...]:
+    """Return `rounds`, between a round that reduces the folded ranks' vectors and one that returns the total to them.
+
+    Each folded rank sends to the even rank before it. With `with_tokens`, ranks that receive no folded vector wait for
+    a token before their first message, so that it does not share a link with a folded vector.
+    """
+    folded = range(1, 2 * (rank_count - len(power_of_two_ranks(rank_count))), 2)
+    if not folded:
         return tuple(rounds)
-    first = tuple(Transfer(rank, rank - 1, 0, parts, "adds") for rank in odd)
-    others = core(ranks)[len(odd) :]
-    told = tuple(Transfer(odd[k % len(odd)] - 1, rank, 0, parts, "allows") for k, rank in enumerate(others))
-    last = tuple(Transfer(rank - 1, rank, 0, parts, "copies") for rank in odd)
-    return (first, *((told,) if tokens else ()), *rounds, last)
+    reduce_round = tuple(Transfer(rank, rank - 1, 0, chunk_count, "reduce") for rank in folded)
+    waiting = power_of_two_ranks(rank_count)[len(folded) :]
+    token_round = tuple(
+        Transfer(folded[k % len(folded)] - 1, rank, 0, chunk_count, "token") for k, rank in enumerate(waiting)
+    )
+    copy_round = tuple(Transfer(rank - 1, rank, 0, chunk_count, "copy") for rank in folded)
+    return (reduce_round, *((token_round,) if with_tokens else ()), *rounds, copy_round)
 
 
-def fold_s(ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-    """What folding adds to the time of the core: the vector there and back."""
-    return 0.0 if ranks == len(core(ranks)) else 2 * (alpha_s + size_bytes * beta_s)
+def folding_seconds(rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    """Return the seconds that folding adds to the run time: the vector to a neighbour, and the total back."""
+    is_power_of_two = rank_count == len(power_of_two_ranks(rank_count))
+    return 0.0 if is_power_of_two else 2 * (alpha_s + vector_bytes * beta_s_per_byte)

@@ -1,4 +1,4 @@
-"""What do collectives of two levels share? Groups of ranks: given, of a size, or the racks of the network."""
+"""Rank groups of collectives with two levels: declared groups, groups of one size, or the racks of the network."""
 
 from abc import ABC
 from collections.abc import Iterator
@@ -6,45 +6,48 @@ from typing import Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.collectives.base import Site
-from services.collectives.rendezvous import Rendezvous
+from services.collectives.base import CollectiveSite
+from services.collectives.rendezvous import RendezvousCollective
 from services.schema.conflicts import Conflict, refuse
 
-Groups: TypeAlias = tuple[tuple[int, ...], ...]
+RankGroups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-class Grouped(Rendezvous, ABC):
-    """A collective that treats ranks of one group and of several differently."""
+class GroupedCollective(RendezvousCollective, ABC):
+    """A collective with two levels: inside each group of ranks, and between the groups."""
 
-    size: PositiveInt | None = Field(None, description="ranks per group, by their numbers; the last may have fewer")
+    size: PositiveInt | None = Field(
+        None, description="ranks per group, in the order of their numbers; the last group may have fewer"
+    )
     groups: tuple[tuple[NonNegativeInt, ...], ...] = Field(
-        (), description="ranks that stand together; when neither this nor size is given, the network's racks or regions"
+        (), description="ranks of each group; when groups and size are absent, the network's racks or regions"
     )
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        refuse(self._conflicts())
+    def _check_fields(self) -> Self:
+        refuse(self._field_conflicts())
         return self
 
-    def _conflicts(self) -> Iterator[Conflict]:
+    def _field_conflicts(self) -> Iterator[Conflict]:
         if self.size and self.groups:
-            yield Conflict(("size",), "groups say who stands together already; write one of the two")
+            yield Conflict(("size",), "size and groups exclude each other; remove one of them")
 
-    def refusal(self, ranks: int) -> str | None:
-        named = sorted(rank for group in self.groups for rank in group)
-        if not self.groups or (all(self.groups) and named == list(range(ranks))):
+    def conflict_reason(self, rank_count: int) -> str | None:
+        grouped_ranks = sorted(rank for group in self.groups for rank in group)
+        if not self.groups or (all(self.groups) and grouped_ranks == list(range(rank_count))):
             return None
-        return f"groups of {self.kind} hold the ranks 0 to {ranks - 1}, each once, and none is empty"
+        last_rank = rank_count - 1
+        return f"groups of {self.kind} must contain the ranks 0 to {last_rank}, each once, and no group may be empty"
 
-    def settled(self, site: Site) -> Self:
-        settled = super().settled(site)
+    def resolve(self, site: CollectiveSite) -> Self:
+        resolved = super().resolve(site)
         if self.size or self.groups:
-            return settled
-        return settled.model_copy(update={"groups": tuple(rack for rack in site.racks if rack)})
+            return resolved
+        return resolved.model_copy(update={"groups": tuple(rack for rack in site.racks if rack)})
 
-    def among(self, ranks: int) -> Groups:
-        """The groups; all ranks in one where nothing is said or settled, as on one switch."""
+    def rank_groups(self, rank_count: int) -> RankGroups:
+        """Return the ranks of each group; a single group where neither groups nor a size are known."""
         if self.groups:
             return self.groups
-        size = self.size or ranks
-        return tuple(tuple(range(first, min(first + size, ranks))) for first in range(0, ranks, size))
+        size = self.size or rank_count
+        return tuple(tuple(range(first, min(first + size, rank_count))) for first in range(0, rank_count, size))

@@ -1,67 +1,71 @@
-"""Recursive halving and doubling (R. Rabenseifner, ICCS 2004).
+"""Recursive halving and doubling (R. Rabenseifner, ICCS 2004): reduce-scatter, then all-gather.
 
-We differ where n is not a power of two: folded ranks hand in the whole vector instead of swapping halves, which on
-full-duplex links moves as many bytes in one message less.
+We differ where n is not a power of two: folded ranks send their whole vector instead of swapping halves. On full-duplex
+links that moves as many bytes in one message less.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from services.collectives.base import Round, Schedule, Transfer
-from services.collectives.folding import core, fold_s, folded
-from services.collectives.swapping import Swapping
+from services.collectives.folding import add_folding_rounds, folding_seconds, power_of_two_ranks
+from services.collectives.swapping import PairwiseExchange
 
 
-class HalvingDoubling(Swapping):
-    """Partners swap halves of what they still sum until each holds one finished chunk; then they go back.
+class HalvingDoubling(PairwiseExchange):
+    """All-reduce as a reduce-scatter by recursive halving and an all-gather by recursive doubling.
 
-    As few bytes as a ring in far fewer messages, where n is a power of two.
+    Partners swap halves of the data that they still sum, until each rank owns the total of one chunk. Then they swap
+    totals in the reverse order. Where n is a power of two, it moves as few bytes as a ring in far fewer messages.
     """
 
     kind: Literal["halving_doubling"] = "halving_doubling"
     closed_form: ClassVar[str] = "4⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
-    eager_form: ClassVar[str] = "2⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
+    eager_closed_form: ClassVar[str] = "2⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
 
-    def schedule(self, ranks: int) -> Schedule:
-        members = core(ranks)
-        parts = len(members)
-        rounds = self.meeting((*_halving(members), *_doubling(members)))
-        return Schedule(parts=parts, rounds=folded(ranks, parts, rounds, tokens=not self.meets))
+    def schedule(self, rank_count: int) -> Schedule:
+        ranks = power_of_two_ranks(rank_count)
+        chunk_count = len(ranks)
+        rounds = self.insert_tokens_before((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
+        with_tokens = not self.uses_rendezvous
+        return Schedule(
+            chunk_count=chunk_count, rounds=add_folding_rounds(rank_count, chunk_count, rounds, with_tokens=with_tokens)
+        )
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """Halves, quarters, ...: (p-1)/p of the vector, there and back; to fold takes it whole twice.
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds: S/2 + S/4 + … = (p-1)/p·S in each direction; folding adds 2S.
 
-        Nobody waits for the token of a fold: of two that swap halves, it is on its way with the other one's half.
+        The token after folding adds no α: while a rank waits for it, its partner's half is already on its way.
         """
-        power = len(core(ranks))
-        waiting_s = 2 * (power.bit_length() - 1) * self.alphas * alpha_s
-        moving_s = 2 * (power - 1) / power * size_bytes * beta_s
-        return waiting_s + moving_s + fold_s(ranks, size_bytes, alpha_s, beta_s)
+        power = len(power_of_two_ranks(rank_count))
+        latency_s = 2 * (power.bit_length() - 1) * self.messages_per_round * alpha_s
+        transfer_s = 2 * (power - 1) / power * vector_bytes * beta_s_per_byte
+        return latency_s + transfer_s + folding_seconds(rank_count, vector_bytes, alpha_s, beta_s_per_byte)
 
 
-def _halving(members: Sequence[int]) -> Iterator[Round]:
-    """Every place gives away the half of its segment that holds the chunk of its partner's number."""
-    distance = len(members) // 2
+def _halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
+    """Yield the rounds of the reduce-scatter: each rank sends the half of its chunks that its partner will own."""
+    distance = len(ranks) // 2
     while distance:
         yield tuple(
-            Transfer(rank, members[place ^ distance], *_segment(place ^ distance, distance), "adds")
-            for place, rank in enumerate(members)
+            Transfer(rank, ranks[position ^ distance], *_aligned_chunks(position ^ distance, distance), "reduce")
+            for position, rank in enumerate(ranks)
         )
         distance //= 2
 
 
-def _doubling(members: Sequence[int]) -> Iterator[Round]:
-    """Every place gives its partner all that it has finished."""
+def _doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
+    """Yield the rounds of the all-gather: each rank sends its partner all totals that it has."""
     distance = 1
-    while distance < len(members):
+    while distance < len(ranks):
         yield tuple(
-            Transfer(rank, members[place ^ distance], *_segment(place, distance), "copies")
-            for place, rank in enumerate(members)
+            Transfer(rank, ranks[position ^ distance], *_aligned_chunks(position, distance), "copy")
+            for position, rank in enumerate(ranks)
         )
         distance *= 2
 
 
-def _segment(place: int, length: int) -> tuple[int, int]:
-    """The chunks that hold the place's own, aligned to their length."""
-    first = place // length * length
-    return first, first + length
+def _aligned_chunks(position: int, chunk_count: int) -> tuple[int, int]:
+    """Return start and stop of the aligned block of `chunk_count` chunks that contains chunk number `position`."""
+    first = position // chunk_count * chunk_count
+    return first, first + chunk_count

@@ -1,55 +1,62 @@
-"""Two levels (Horovod's hierarchical all-reduce): inside every rack, between racks, inside every rack again."""
+"""Hierarchical all-reduce with two levels (as in Horovod): inside racks, between racks, and inside racks again."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from services.collectives.base import Schedule, Transfer
-from services.collectives.grouped import Grouped
-from services.collectives.ring import rounds_of_ring
+from services.collectives.grouped import GroupedCollective
+from services.collectives.ring import ring_rounds
 
 
-class Hierarchical(Grouped):
-    """Each rack sums a slice at each of its ranks; the owners of a slice form a ring; each rack spreads the slices.
+class HierarchicalAllReduce(GroupedCollective):
+    """All-reduce with a reduce-scatter inside each group, one ring per slice between groups, and an all-gather inside.
 
-    A rack sends 2(G-1)/G of the vector to others, whatever its size. Inside, slices go straight to their owners, which
-    waits once where a ring would wait g-1 times. The smallest rack says how many slices there are; ranks beyond that
-    own none.
+    Each rank of a group owns the sum of one slice. The owners of a slice, one per group, form a ring. A group sends
+    2(G-1)/G of the vector to other groups, whatever its size. Inside a group, slices go directly to their owners, so α
+    counts once where a ring would count it g-1 times. The smallest group determines the number of slices; further ranks
+    of larger groups own none.
     """
 
     kind: Literal["hierarchical"] = "hierarchical"
     closed_form: ClassVar[str] = "2(2α + (g-1)S/l·β) + 2(G-1)(α + S/(lG)·β), G groups of l to g ranks"
-    eager_form: ClassVar[str] = "2(α + (g-1)S/l·β) + 2(G-1)(α + S/(lG)·β), G groups of l to g ranks"
+    eager_closed_form: ClassVar[str] = "2(α + (g-1)S/l·β) + 2(G-1)(α + S/(lG)·β), G groups of l to g ranks"
 
-    def schedule(self, ranks: int) -> Schedule:
-        groups = self.among(ranks)
-        slices = min(map(len, groups))
-        inside = tuple(transfer for group in groups for transfer in _inside(group, slices, len(groups)))
-        rings = [list(rounds_of_ring([group[k] for group in groups], k * len(groups))) for k in range(slices)]
-        between = (sum(hops, ()) for hops in zip(*rings, strict=True))
-        rounds = (inside, *between, tuple(map(_returned, inside)))
-        return Schedule(parts=slices * len(groups), rounds=tuple(self.in_turn([each for each in rounds if each])))
+    def schedule(self, rank_count: int) -> Schedule:
+        groups = self.rank_groups(rank_count)
+        slice_count, chunks_per_slice = min(map(len, groups)), len(groups)
+        reduce_scatter = tuple(
+            transfer for group in groups for transfer in _reduce_scatter_transfers(group, slice_count, chunks_per_slice)
+        )
+        rings = [list(ring_rounds([group[k] for group in groups], k * chunks_per_slice)) for k in range(slice_count)]
+        between_groups = (sum(same_hop, ()) for same_hop in zip(*rings, strict=True))
+        rounds = (reduce_scatter, *between_groups, tuple(map(_return_transfer, reduce_scatter)))
+        non_empty_rounds = [transfers for transfers in rounds if transfers]
+        return Schedule(
+            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self.insert_tokens_after(non_empty_rounds))
+        )
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """The largest rack takes longest inside; between racks, slices move at once over links of their own.
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds: twice inside the largest group, plus the rings between groups.
 
-        A token says when a link is free for what goes out of the rack, and for what goes back into it.
+        All slices move at the same time over links of their own. With a rendezvous, one token precedes the first
+        transfer out of a group and one the first transfer back into it.
         """
-        sizes = [len(group) for group in self.among(ranks)]
-        slice_s = size_bytes / min(sizes) * beta_s
-        alphas = 1 + (self.meets and len(sizes) > 1)
-        inside_s = 2 * ((max(sizes) > 1) * alphas * alpha_s + (max(sizes) - 1) * slice_s)
+        sizes = [len(group) for group in self.rank_groups(rank_count)]
+        slice_s = vector_bytes / min(sizes) * beta_s_per_byte
+        messages = 1 + (self.uses_rendezvous and len(sizes) > 1)
+        inside_s = 2 * ((max(sizes) > 1) * messages * alpha_s + (max(sizes) - 1) * slice_s)
         return inside_s + 2 * (len(sizes) - 1) * (alpha_s + slice_s / len(sizes))
 
 
-def _inside(group: Sequence[int], slices: int, parts: int) -> Iterator[Transfer]:
-    """Everybody begins with the rank behind it; slice k, `parts` chunks long, belongs to the k-th rank."""
+def _reduce_scatter_transfers(group: Sequence[int], slice_count: int, chunks_per_slice: int) -> Iterator[Transfer]:
+    """Yield the transfers that reduce slice k of a group at its k-th rank; each rank sends to its successor first."""
     for turn in range(1, len(group)):
-        for place, rank in enumerate(group):
-            owner = (place + turn) % len(group)
-            if owner < slices:
-                yield Transfer(rank, group[owner], owner * parts, (owner + 1) * parts, "adds")
+        for position, rank in enumerate(group):
+            owner = (position + turn) % len(group)
+            if owner < slice_count:
+                yield Transfer(rank, group[owner], owner * chunks_per_slice, (owner + 1) * chunks_per_slice, "reduce")
 
 
-def _returned(transfer: Transfer) -> Transfer:
-    """The total of what `transfer` has summed, the other way."""
-    return transfer._replace(source=transfer.target, target=transfer.source, does="copies")
+def _return_transfer(transfer: Transfer) -> Transfer:
+    """Return the reverse of `transfer`: its target sends the total of the same chunks back to its source."""
+    return transfer._replace(source=transfer.target, target=transfer.source, kind="copy")

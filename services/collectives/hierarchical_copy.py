@@ -1,36 +1,38 @@
-"""TensorFlow's HierarchicalCopyAllReduce: along a fixed hierarchy to one rank, and back the same way."""
+"""TensorFlow's HierarchicalCopyAllReduce: reduce along a fixed hierarchy to one rank, and broadcast back along it."""
 
 from typing import ClassVar, Literal
 
 from services.collectives.base import Schedule, Transfer
-from services.collectives.grouped import Grouped
+from services.collectives.grouped import GroupedCollective
 
 
-class HierarchicalCopy(Grouped):
-    """The first rank of each group sums its group, the first of all groups sums those; totals go back.
+class HierarchicalCopyAllReduce(GroupedCollective):
+    """All-reduce over leaders: each group reduces to its first rank, these reduce to the first group's; totals go back.
 
-    Made for machines whose groups of devices have few links between them.
+    TensorFlow made it for machines whose groups of devices have few links between them.
     """
 
     kind: Literal["hierarchical_copy"] = "hierarchical_copy"
     closed_form: ClassVar[str] = "5α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
-    eager_form: ClassVar[str] = "4α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
+    eager_closed_form: ClassVar[str] = "4α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
 
-    def schedule(self, ranks: int) -> Schedule:
-        groups = self.among(ranks)
-        inside = tuple((rank, group[0]) for group in groups for rank in group[1:])
-        between = tuple((group[0], groups[0][0]) for group in groups[1:])
-        levels = [pairs for pairs in (inside, between) if pairs]
-        up = (tuple(Transfer(low, high, 0, 1, "adds") for low, high in pairs) for pairs in levels)
-        down = (tuple(Transfer(high, low, 0, 1, "copies") for low, high in pairs) for pairs in reversed(levels))
-        return Schedule(rounds=tuple(self.in_turn((*up, *down))))
+    def schedule(self, rank_count: int) -> Schedule:
+        groups = self.rank_groups(rank_count)
+        inside_groups = tuple((rank, group[0]) for group in groups for rank in group[1:])
+        between_groups = tuple((group[0], groups[0][0]) for group in groups[1:])
+        levels = [pairs for pairs in (inside_groups, between_groups) if pairs]
+        reduce_rounds = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
+        copy_rounds = (
+            tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels)
+        )
+        return Schedule(rounds=tuple(self.insert_tokens_after((*reduce_rounds, *copy_rounds))))
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """The links of leaders carry one vector per other member, those of the first leader one per other leader.
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds: the busiest leader's link carries one vector per other rank of each level.
 
-        Before it goes on with its own members, the first leader waits for the tokens of the others.
+        With a rendezvous, the first leader waits for tokens of the other leaders before it sends to its own group.
         """
-        groups = self.among(ranks)
-        others = [count - 1 for count in (max(map(len, groups)), len(groups)) if count > 1]
-        token_s = alpha_s * (self.meets and len(others) > 1)
-        return token_s + 2 * sum(alpha_s + count * size_bytes * beta_s for count in others)
+        groups = self.rank_groups(rank_count)
+        senders_by_level = [count - 1 for count in (max(map(len, groups)), len(groups)) if count > 1]
+        token_s = alpha_s * (self.uses_rendezvous and len(senders_by_level) > 1)
+        return token_s + 2 * sum(alpha_s + count * vector_bytes * beta_s_per_byte for count in senders_by_level)

@@ -3,33 +3,37 @@
 from typing import ClassVar, Literal
 
 from services.collectives.base import Schedule, Transfer
-from services.collectives.folding import core, fold_s, folded
-from services.collectives.swapping import Swapping
+from services.collectives.folding import add_folding_rounds, folding_seconds, power_of_two_ranks
+from services.collectives.swapping import PairwiseExchange
 
 
-class RecursiveDoubling(Swapping):
-    """In every round each rank swaps its whole vector with one twice as far away as in the round before.
+class RecursiveDoubling(PairwiseExchange):
+    """All-reduce in which partners swap whole vectors; the distance to the partner doubles from round to round.
 
-    Fewest messages, most bytes: for small vectors. Where n is not a power of two, some ranks hand in theirs first.
+    It has the fewest rounds and moves the most bytes: for small vectors. Where n is not a power of two, some ranks send
+    their vectors to a neighbour first (folding).
     """
 
     kind: Literal["recursive_doubling"] = "recursive_doubling"
     closed_form: ClassVar[str] = "⌊lg n⌋(2α + S·β); + 2(α + S·β) where n ≠ 2^k"
-    eager_form: ClassVar[str] = "⌊lg n⌋(α + S·β); + 3α + 2S·β where n ≠ 2^k"
+    eager_closed_form: ClassVar[str] = "⌊lg n⌋(α + S·β); + 3α + 2S·β where n ≠ 2^k"
 
-    def schedule(self, ranks: int) -> Schedule:
-        members = core(ranks)
+    def schedule(self, rank_count: int) -> Schedule:
+        ranks = power_of_two_ranks(rank_count)
         rounds = tuple(
-            tuple(Transfer(rank, members[place ^ distance], 0, 1, "adds") for place, rank in enumerate(members))
-            for distance in (1 << bit for bit in range(len(members).bit_length() - 1))
+            tuple(Transfer(rank, ranks[position ^ distance], 0, 1, "reduce") for position, rank in enumerate(ranks))
+            for distance in (1 << bit for bit in range(len(ranks).bit_length() - 1))
         )
-        return Schedule(rounds=folded(ranks, 1, self.meeting(rounds), tokens=not self.meets))
+        rounds_with_tokens = self.insert_tokens_before(rounds)
+        with_tokens = not self.uses_rendezvous
+        return Schedule(rounds=add_folding_rounds(rank_count, 1, rounds_with_tokens, with_tokens=with_tokens))
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """Every round moves the whole vector, behind a token if it is long; to fold takes it twice more.
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds: the whole vector in each round, and folding adds 2S.
 
-        A short one's first round waits for a token when some fold.
+        With a rendezvous, a token precedes each swap. Without one, the first swap waits for a token where ranks fold.
         """
-        token_s = alpha_s * (ranks != len(core(ranks)) and not self.meets)
-        swapping_s = (ranks.bit_length() - 1) * (self.alphas * alpha_s + size_bytes * beta_s)
-        return token_s + swapping_s + fold_s(ranks, size_bytes, alpha_s, beta_s)
+        has_folded_ranks = rank_count != len(power_of_two_ranks(rank_count))
+        token_s = alpha_s * (has_folded_ranks and not self.uses_rendezvous)
+        swap_s = (rank_count.bit_length() - 1) * (self.messages_per_round * alpha_s + vector_bytes * beta_s_per_byte)
+        return token_s + swap_s + folding_seconds(rank_count, vector_bytes, alpha_s, beta_s_per_byte)

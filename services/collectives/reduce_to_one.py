@@ -1,4 +1,4 @@
-"""TensorFlow's ReductionToOneDevice: rank 0 sums all vectors and sends the total to everybody."""
+"""TensorFlow's ReductionToOneDevice: rank 0 sums the vectors of all ranks and sends the total to each of them."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -6,68 +6,81 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt
 
-from services.collectives.base import Collective, Round, Schedule, Site, Transfer
+from services.collectives.base import Collective, CollectiveSite, Round, Schedule, Transfer
 
 
 class ReduceToOne(Collective):
-    """Everything passes the link of rank 0, once in each direction.
+    """All-reduce through rank 0, which sums all vectors and broadcasts the total; its link carries all data.
 
-    Tensor by tensor, the total of the first is sent while the next is received; TensorFlow fuses none.
+    If arrays are not fused, rank 0 sends the total of one array while it receives the next, as TensorFlow does.
     """
 
     kind: Literal["reduce_to_one"] = "reduce_to_one"
     closed_form: ClassVar[str] = "2α + (n-1)(S + s)β, s: S if fused, else the largest array; serial: (2n-1)α + 2(n-1)Sβ"
 
     senders: Literal["concurrent", "serial"] = Field(
-        "concurrent", description="serial: one rank sends at a time, when rank 0 hands it a token"
+        "concurrent",
+        description="concurrent: all ranks send to rank 0 at the same time; serial: one after another, each when it "
+        "has a token from rank 0",
     )
-    fused: bool = Field(default=True, description="the whole gradient in one message; or a message per array")
+    fused: bool = Field(
+        default=True, description="whether the whole gradient is one message; otherwise one message per array"
+    )
     tensors: tuple[NonNegativeInt, ...] = Field(
-        (), description="entries of each array, where they are not fused; those of the model when absent"
+        (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
-    def settled(self, site: Site) -> Self:
-        return self if self.fused or self.tensors else self.model_copy(update={"tensors": site.tensors})
+    def resolve(self, site: CollectiveSite) -> Self:
+        return self if self.fused or self.tensors else self.model_copy(update={"tensors": site.array_sizes})
 
-    def conflict(self, arrays: Sequence[int]) -> tuple[str, str] | None:
-        if not self.tensors or sum(self.tensors) == sum(arrays):
+    def array_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:
+        total, model_total = sum(self.tensors), sum(array_sizes)
+        if not self.tensors or total == model_total:
             return None
-        own = ", ".join(map(str, arrays))
-        return "tensors", f"{sum(self.tensors)} entries, and the model has {sum(arrays)}, in arrays of {own}"
+        model_arrays = ", ".join(map(str, array_sizes))
+        return "tensors", f"{total} entries in all, but the model has {model_total}, in arrays of {model_arrays}"
 
-    def schedule(self, ranks: int) -> Schedule:
-        if ranks == 1:
+    def schedule(self, rank_count: int) -> Schedule:
+        if rank_count == 1:
             return Schedule()
-        tensors = () if self.fused else self.tensors
-        parts = len(tensors) or 1
-        sums = self._in_turn(ranks, parts) if self.senders == "serial" else self._at_once(ranks, parts)
-        totals = (tuple(Transfer(0, rank, k, k + 1, "copies") for rank in range(1, ranks)) for k in range(parts))
-        return Schedule(parts=parts, tensors=tensors, rounds=(*sums, *totals))
+        array_sizes = () if self.fused else self.tensors
+        chunk_count = len(array_sizes) or 1
+        rounds_of_sums = self._serial_rounds if self.senders == "serial" else self._concurrent_rounds
+        totals = (
+            tuple(Transfer(0, rank, chunk, chunk + 1, "copy") for rank in range(1, rank_count))
+            for chunk in range(chunk_count)
+        )
+        rounds = (*rounds_of_sums(rank_count, chunk_count), *totals)
+        return Schedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """A tensor's total leaves when the tensor has come from everybody and the totals before it have left.
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds: until rank 0 has sent the last total.
 
-        That makes the latest, over all tensors, of: what has come with it, then it and all behind it to n-1 ranks.
+        Rank 0 sends the total of an array when all ranks have sent it the array, and all earlier totals have left. So
+        the run time is the largest sum, over all arrays, of two times: until the array has been received from all
+        ranks, and to send its total and all later ones to n-1 ranks.
         """
-        others, shares = ranks - 1, self._shares()
-        come = [others * share for share in accumulate(shares)]
+        others, shares = rank_count - 1, self._message_shares()
+        received = [others * share for share in accumulate(shares)]  # vectors through the link of rank 0
         if self.senders == "serial":
-            come = [others - 1 + share for share in accumulate(shares)]
-        left = [others * (1 - share) for share in accumulate(shares, initial=0.0)]
-        moved = max(there + back for there, back in zip(come, left, strict=False)) if others else 0.0
-        waits = (2 * others + 1) if self.senders == "serial" else 2
-        return (waits * alpha_s if others else 0.0) + moved * size_bytes * beta_s
+            received = [others - 1 + share for share in accumulate(shares)]
+        unsent = [others * (1 - share) for share in accumulate(shares, initial=0.0)]
+        vectors = max(before + after for before, after in zip(received, unsent, strict=False)) if others else 0.0
+        messages = (2 * others + 1) if self.senders == "serial" else 2
+        return (messages * alpha_s if others else 0.0) + vectors * vector_bytes * beta_s_per_byte
 
-    def _shares(self) -> list[float]:
-        """Which part of the vector each message holds."""
-        whole = sum(self.tensors)
-        return [1.0] if self.fused or not whole else [entries / whole for entries in self.tensors]
+    def _message_shares(self) -> list[float]:
+        """Return the size of each message of one rank, as a share of the vector."""
+        total = sum(self.tensors)
+        return [1.0] if self.fused or not total else [entries / total for entries in self.tensors]
 
-    def _at_once(self, ranks: int, parts: int) -> Iterator[Round]:
-        for k in range(parts):
-            yield tuple(Transfer(rank, 0, k, k + 1, "adds") for rank in range(1, ranks))
+    def _concurrent_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
+        """Yield one round per chunk, in which all ranks send the chunk to rank 0."""
+        for chunk in range(chunk_count):
+            yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for rank in range(1, rank_count))
 
-    def _in_turn(self, ranks: int, parts: int) -> Iterator[Round]:
-        for rank in range(1, ranks):
-            yield (Transfer(0, rank, 0, parts, "allows"),)
-            yield tuple(Transfer(rank, 0, k, k + 1, "adds") for k in range(parts))
+    def _serial_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
+        """Yield two rounds per rank: a token from rank 0, then all chunks to rank 0."""
+        for rank in range(1, rank_count):
+            yield (Transfer(0, rank, 0, chunk_count, "token"),)
+            yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for chunk in range(chunk_count))

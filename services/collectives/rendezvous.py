@@ -1,6 +1,7 @@
-"""When do ranks wait for each other before long messages? Where two of them would share a link: MPI's rendezvous.
+"""Rendezvous: tokens that prevent two long messages from sharing a link, as in MPI.
 
-A message counts as sent when this host has taken it, which for a long one is well before it is there.
+A send counts as done when the sending host has accepted the message. For a long message that is well before it has
+arrived.
 """
 
 from abc import ABC
@@ -9,59 +10,60 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from services.collectives.base import Collective, Round, Site, Transfer
+from services.collectives.base import Collective, CollectiveSite, Round, Transfer
 
-EAGER_BYTES = 64 << 10  # the next partner's link carries that beside what it is still busy with
+EAGER_LIMIT_BYTES = 64 << 10  # vectors up to this size may share a link with the previous message
 
 
-class Rendezvous(Collective, ABC):
-    """A collective in which somebody sends to one rank after another."""
+class RendezvousCollective(Collective, ABC):
+    """A collective in which a rank sends to one rank after another, with or without waiting for tokens."""
 
-    eager_form: ClassVar[str]  # the closed form where nobody waits for a token
+    eager_closed_form: ClassVar[str]  # closed form without tokens
 
     rendezvous: bool | None = Field(
         None,
-        description="ranks wait for each other where two messages would share a link; absent: with vectors of more "
+        description="whether ranks wait for a token where two messages would share a link; absent: for vectors of more "
         "than 64 KiB",
     )
 
-    def settled(self, site: Site) -> Self:
+    def resolve(self, site: CollectiveSite) -> Self:
         if self.rendezvous is not None:
             return self
-        return self.model_copy(update={"rendezvous": site.vector_bytes > EAGER_BYTES})
+        return self.model_copy(update={"rendezvous": site.vector_bytes > EAGER_LIMIT_BYTES})
 
     @property
     def formula(self) -> str:
-        return self.closed_form if self.meets else self.eager_form
+        return self.closed_form if self.uses_rendezvous else self.eager_closed_form
 
     @property
-    def meets(self) -> bool:
-        """Whoever is not told the vector's length is on the safe side."""
+    def uses_rendezvous(self) -> bool:
+        """Whether the schedule has tokens; true also before the length of the vector is known."""
         return self.rendezvous is not False
 
-    def in_turn(self, rounds: Sequence[Round]) -> Iterator[Round]:
-        """The rounds, behind each one tokens to all who go on with somebody else: what they have sent is there.
+    def insert_tokens_after(self, rounds: Sequence[Round]) -> Iterator[Round]:
+        """Yield the rounds, each followed by tokens to the ranks that next send to another rank.
 
-        Otherwise the second message takes half of their link from the first: broadcast along a binomial tree took a
-        fifth longer than its form, since the rank that has most to pass on is served first.
+        The token confirms that their message has arrived. Without it, the second message takes half of their link from
+        the first one: broadcast along a binomial tree took a fifth longer than its closed form, since the rank that
+        has to forward most is served first.
         """
-        for number, each in enumerate(rounds, 1):
-            yield each
-            told = tuple(
-                Transfer(t.target, t.source, t.first, t.last, "allows")
-                for t in each
-                if self.meets and _turns_away(t, rounds[number:])
+        for number, transfers in enumerate(rounds, 1):
+            yield transfers
+            tokens = tuple(
+                Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token")
+                for t in transfers
+                if self.uses_rendezvous and _needs_token(t, rounds[number:])
             )
-            if told:
-                yield told
+            if tokens:
+                yield tokens
 
 
-def _turns_away(transfer: Transfer, later: Sequence[Round]) -> bool:
-    """Whether its source goes on with somebody else, and does not hear of its target before."""
-    for each in later:
-        targets = {other.target for other in each if other.source == transfer.source}
+def _needs_token(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
+    """Return whether the source next sends to another rank, without first receiving from the target."""
+    for transfers in later_rounds:
+        targets = {later.target for later in transfers if later.source == transfer.source}
         if targets:
             return transfer.target not in targets
-        if any(other.edge == transfer.edge[::-1] for other in each):
+        if any(later.edge == transfer.edge[::-1] for later in transfers):
             return False
     return False

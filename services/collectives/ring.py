@@ -1,89 +1,102 @@
-"""Ring all-reduce (Patarasuk & Yuan, J. Parallel Distrib. Comput. 69, 2009): every chunk goes round twice."""
+"""Ring all-reduce (Patarasuk & Yuan, J. Parallel Distrib. Comput. 69, 2009): every chunk passes the ring twice."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.collectives.base import Collective, Does, Round, Schedule, Site, Transfer
+from services.collectives.base import Collective, CollectiveSite, Round, Schedule, Transfer, TransferKind
 from services.collectives.recursive_doubling import RecursiveDoubling
 from services.schema.conflicts import Conflict, refuse
 from services.schema.units import Bytes
 
 
 class Ring(Collective):
-    """Chunk k is summed along the ring from place k on, then spread along the ring from its owner on.
+    """All-reduce as a reduce-scatter and an all-gather along the same ring, both pipelined.
 
-    Every rank sends 2(n-1)/n of the vector in 2(n-1) messages, whatever n: no other algorithm moves fewer bytes.
+    The sum of chunk k starts at position k of the ring. Every rank sends 2(n-1)/n of the vector in 2(n-1) messages, for
+    every n: no other algorithm moves fewer bytes.
     """
 
     kind: Literal["ring"] = "ring"
     closed_form: ClassVar[str] = "2(n-1)(α + S/n·β)"
 
     stride: PositiveInt = Field(
-        1, description="how far apart the ranks of neighbours are; the size of a rack makes every hop leave the rack"
+        1,
+        description="difference between the ranks of neighbours in the ring; with the size of a rack, every hop leaves "
+        "the rack",
     )
     order: Literal["ranks", "racks"] = Field(
-        "ranks", description="racks: rack by rack, or region by region, so that one hop leaves each"
+        "ranks",
+        description="ranks: in the order of their numbers; racks: rack by rack (or region by region), so that one hop "
+        "leaves each rack",
     )
     sequence: tuple[NonNegativeInt, ...] = Field(
-        (), description="the ranks in the order of the ring; when absent, order and stride decide"
+        (), description="ranks in the order of the ring; absent: defined by order and stride"
     )
     small: Bytes | None = Field(
-        None, description="vectors up to this size are summed by recursive_doubling instead; none when absent"
+        None, description="vectors up to this size use recursive_doubling instead of the ring; absent: none"
     )
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        refuse(self._conflicts())
+    def _check_fields(self) -> Self:
+        refuse(self._field_conflicts())
         return self
 
-    def _conflicts(self) -> Iterator[Conflict]:
+    def _field_conflicts(self) -> Iterator[Conflict]:
         if self.stride > 1 and (self.order == "racks" or self.sequence):
-            yield Conflict(("stride",), "it orders the ranks by their numbers; leave out order and sequence")
+            yield Conflict(("stride",), "stride already defines the order of the ranks; remove order and sequence")
 
-    def refusal(self, ranks: int) -> str | None:
-        if not self.sequence or sorted(self.sequence) == list(range(ranks)):
+    def conflict_reason(self, rank_count: int) -> str | None:
+        if not self.sequence or sorted(self.sequence) == list(range(rank_count)):
             return None
-        return f"sequence of the ring holds the ranks 0 to {ranks - 1}, each once; it is {list(self.sequence)}"
+        declared = list(self.sequence)
+        return f"sequence of {self.kind} must list the ranks 0 to {rank_count - 1}, each once; it is {declared}"
 
-    def settled(self, site: Site) -> Self:
+    def resolve(self, site: CollectiveSite) -> Self:
         if self.order == "ranks" or self.sequence:
             return self
         return self.model_copy(update={"sequence": tuple(rank for rack in site.racks for rank in rack)})
 
-    def candidates(self, site: Site) -> tuple[Collective, ...]:
-        """Itself, unless the vector of a trial is a small one: a plan then has the other in its place."""
+    def resolved_candidates(self, site: CollectiveSite) -> tuple[Collective, ...]:
+        """Return this ring, or recursive doubling for a vector of at most `small` bytes; the plan records which one."""
         is_small = self.small is not None and site.vector_bytes <= self.small
-        return ((RecursiveDoubling() if is_small else self).settled(site),)
+        return ((RecursiveDoubling() if is_small else self).resolve(site),)
 
-    def schedule(self, ranks: int) -> Schedule:
-        order = self.sequence or sorted(range(ranks), key=lambda rank: (rank % self.stride, rank))
-        return Schedule(parts=ranks, rounds=tuple(rounds_of_ring(order)), pipelined=True)
+    def schedule(self, rank_count: int) -> Schedule:
+        rank_order = self.sequence or sorted(range(rank_count), key=lambda rank: (rank % self.stride, rank))
+        return Schedule(chunk_count=rank_count, rounds=tuple(ring_rounds(rank_order)), is_pipelined=True)
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """2(n-1)(alpha + S/n beta): every round moves one chunk over every link at once."""
-        return 2 * (ranks - 1) * (alpha_s + size_bytes / ranks * beta_s)
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds, 2(n-1)(α + S/n·β): every round moves one chunk over each link at once."""
+        return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
-    def hidden_s(self, ranks: int, size_bytes: float, piece_bytes: int, moving_s: float, waits_s: float) -> float:
-        """Links are never idle but for one wait; or, over long ways, they are but for one piece in every hop."""
-        if ranks == 1:
+    def hidden_latency_s(
+        self, rank_count: int, vector_bytes: float, piece_bytes: int, transfer_s: float, latency_s: float
+    ) -> float:
+        """Return the seconds of latency that overlap with data transfer: (1 - 1/m)·min(latency, (1 - s/c)·transfer).
+
+        m = 2(n-1) is the number of hops, and s/c the share of a piece in its chunk. Over short distances, links are
+        idle for one latency only. Over long distances, they are idle except for one piece per hop.
+        """
+        if rank_count == 1:
             return 0.0
-        of_chunk = min(1.0, piece_bytes * ranks / size_bytes)
-        return (1 - 1 / (2 * (ranks - 1))) * min(waits_s, (1 - of_chunk) * moving_s)
+        piece_share = min(1.0, piece_bytes * rank_count / vector_bytes)
+        return (1 - 1 / (2 * (rank_count - 1))) * min(latency_s, (1 - piece_share) * transfer_s)
 
 
-def rounds_of_ring(order: Sequence[int], first_chunk: int = 0) -> Iterator[Round]:
-    """All-reduce of as many chunks, numbered from `first_chunk`, as there are ranks in `order`."""
-    hops = range(len(order) - 1)
-    yield from (_hop(order, first_chunk, -hop, "adds") for hop in hops)
-    yield from (_hop(order, first_chunk, 1 - hop, "copies") for hop in hops)
+def ring_rounds(rank_order: Sequence[int], first_chunk: int = 0) -> Iterator[Round]:
+    """Yield the rounds of a ring all-reduce of one chunk per rank, numbered from `first_chunk`."""
+    hops = range(len(rank_order) - 1)
+    yield from (_ring_round(rank_order, first_chunk, -hop, "reduce") for hop in hops)
+    yield from (_ring_round(rank_order, first_chunk, 1 - hop, "copy") for hop in hops)
 
 
-def _hop(order: Sequence[int], first_chunk: int, shift: int, does: Does) -> Round:
-    """Every rank sends one chunk to the next: the one with its own place's number, shifted."""
-    ranks = len(order)
-    chunks = [first_chunk + (place + shift) % ranks for place in range(ranks)]
+def _ring_round(rank_order: Sequence[int], first_chunk: int, shift: int, kind: TransferKind) -> Round:
+    """Return a round in which the rank at each position p sends chunk p + `shift` (modulo n) to the next rank."""
+    ranks = len(rank_order)
+    chunks = [first_chunk + (position + shift) % ranks for position in range(ranks)]
     return tuple(
-        Transfer(order[place], order[(place + 1) % ranks], chunk, chunk + 1, does) for place, chunk in enumerate(chunks)
+        Transfer(rank_order[position], rank_order[(position + 1) % ranks], chunk, chunk + 1, kind)
+        for position, chunk in enumerate(chunks)
     )

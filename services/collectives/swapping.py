@@ -1,26 +1,27 @@
-"""What do algorithms have in common in which partners swap? They wait for each other, with long vectors."""
+"""Pairwise exchange: base of the collectives in which ranks swap data with one partner after another."""
 
 from collections.abc import Iterable, Iterator
 
 from services.collectives.base import Round, Transfer
-from services.collectives.rendezvous import Rendezvous
+from services.collectives.rendezvous import RendezvousCollective
 
 
-class Swapping(Rendezvous):
-    """Ranks swap with one partner after another.
+class PairwiseExchange(RendezvousCollective):
+    """A collective in which each rank swaps data with one partner per round.
 
-    Who is done with one begins with the next, and would take half of the link on which that one still waits for its
-    own partner. Such delays feed each other: without tokens steps took up to twice as long.
+    Long vectors need a rendezvous. A rank that finishes a swap early would begin with its next partner and take half of
+    the link on which that partner still waits for its own swap. Such delays feed each other: without tokens, steps took
+    up to twice as long.
     """
 
     @property
-    def alphas(self) -> int:
-        """Messages that follow each other in one round."""
-        return 1 + self.meets
+    def messages_per_round(self) -> int:
+        """Messages that follow each other in one round: the token, if there is one, and the data."""
+        return 1 + self.uses_rendezvous
 
-    def meeting(self, rounds: Iterable[Round]) -> Iterator[Round]:
-        """The rounds, before each one with tokens by which all who will take say that they are ready."""
-        for each in rounds:
-            if self.meets:
-                yield tuple(Transfer(t.target, t.source, t.first, t.last, "allows") for t in each)
-            yield each
+    def insert_tokens_before(self, rounds: Iterable[Round]) -> Iterator[Round]:
+        """Yield the rounds, each after a round of tokens by which the receivers say that they are ready."""
+        for transfers in rounds:
+            if self.uses_rendezvous:
+                yield tuple(Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token") for t in transfers)
+            yield transfers

@@ -3,34 +3,37 @@
 from typing import ClassVar, Literal
 
 from services.collectives.base import Schedule, Transfer
-from services.collectives.rendezvous import Rendezvous
+from services.collectives.rendezvous import RendezvousCollective
 
 
-class Tree(Rendezvous):
-    """In every round half of the ranks that are left give their sums to the other half; totals go back the same way.
+class BinomialTree(RendezvousCollective):
+    """All-reduce along a binomial tree: reduce to rank 0, then broadcast the total along the same tree.
 
-    Textbook form: whole vectors, one after the other.
+    In each round of the reduce, half of the remaining ranks send their sums to the other half. As in the textbook,
+    whole vectors are sent one after the other.
     """
 
     kind: Literal["tree"] = "tree"
     closed_form: ClassVar[str] = "(⌊lg n⌋ + 2⌈lg n⌉ - 1)α + 2⌈lg n⌉S·β"
-    eager_form: ClassVar[str] = "2⌊lg n⌋α + 2⌈lg n⌉S·β"
+    eager_closed_form: ClassVar[str] = "2⌊lg n⌋α + 2⌈lg n⌉S·β"
 
-    def schedule(self, ranks: int) -> Schedule:
-        pairs = [
-            [(rank, rank - distance) for rank in range(distance, ranks, 2 * distance)]
-            for distance in (1 << bit for bit in range((ranks - 1).bit_length()))
+    def schedule(self, rank_count: int) -> Schedule:
+        levels = [
+            [(rank, rank - distance) for rank in range(distance, rank_count, 2 * distance)]
+            for distance in (1 << bit for bit in range((rank_count - 1).bit_length()))
         ]
-        sums = (tuple(Transfer(child, parent, 0, 1, "adds") for child, parent in each) for each in pairs)
-        totals = (tuple(Transfer(parent, child, 0, 1, "copies") for child, parent in each) for each in reversed(pairs))
-        return Schedule(rounds=tuple(self.in_turn((*sums, *totals))))
+        reduce_rounds = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
+        copy_rounds = (
+            tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels)
+        )
+        return Schedule(rounds=tuple(self.insert_tokens_after((*reduce_rounds, *copy_rounds))))
 
-    def seconds(self, ranks: int, size_bytes: float, alpha_s: float, beta_s: float) -> float:
-        """As many rounds in each direction as n-1 has binary digits; between those of totals, rank 0 waits for a token.
+    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the run time in seconds: ⌈lg n⌉ rounds in each direction; rank 0 waits for a token between broadcasts.
 
-        Where n is no power of two, the textbook has one more alpha each way: there nobody sends before its round, here
-        a rank without children does, and so does rank 0 when vectors are short.
+        Where n is not a power of two, the textbook counts one more α in each direction: there, no rank sends before its
+        round. Here a rank without children sends at once, and so does rank 0 without a rendezvous.
         """
-        whole, rounds = ranks.bit_length() - 1, (ranks - 1).bit_length()
-        back = 2 * rounds - 1 if self.meets and rounds else whole
-        return (whole + back) * alpha_s + 2 * rounds * size_bytes * beta_s
+        full_levels, rounds = rank_count.bit_length() - 1, (rank_count - 1).bit_length()
+        broadcast_messages = 2 * rounds - 1 if self.uses_rendezvous and rounds else full_levels
+        return (full_levels + broadcast_messages) * alpha_s + 2 * rounds * vector_bytes * beta_s_per_byte

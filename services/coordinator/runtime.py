@@ -19,8 +19,8 @@ from services.coordinator.machine import (
     Stop,
 )
 from services.coordinator.switchover import Judged, Ruled, Summon
-from services.learning.data_order import metrics
-from services.learning.datasets import Data
+from services.learning.data_order import compute_metrics
+from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES
 from services.plan import Plan
 from services.runtime.clock import Clock
@@ -36,7 +36,7 @@ class Desk:
 
     plan: Plan
     machine: Run
-    data: Data
+    data: TrainTestData
     clock: Clock
     log: RunLog
     finished: asyncio.Event = field(default_factory=asyncio.Event)
@@ -282,8 +282,8 @@ class Desk:
         return max(1, round(samples / self.plan.train_samples))
 
 
-def quality(plan: Plan, data: Data, vector: HostArray) -> dict[str, float]:
+def quality(plan: Plan, data: TrainTestData, vector: HostArray) -> dict[str, float]:
     """Metrics of the task and the loss, on the held-out samples."""
     outputs = plan.model.predict(data.task, vector, data.test_x)
     loss, _ = LOSSES[data.task.loss](outputs, data.test_y)
-    return metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}
+    return compute_metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}

@@ -1,1 +1,1 @@
-"""What is trained: models, datasets, optimisers, data order, layout of the parameter vector."""
+"""Parts of a training workload: models, datasets, optimisers, data order, layout of the parameter vector."""

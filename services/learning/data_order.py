@@ -1,7 +1,7 @@
-"""Which samples does a rank see at a step, and how good are outputs?
+"""Order of the training samples by step and rank, and quality metrics of a model's outputs.
 
-The order of the data is a pure function of (seed, step): no node tells another where it is, and a node that comes back,
-or a strategy that switches, finds the same samples at the same step.
+The order is a pure function of seed and step. So nodes never exchange positions, and a node that returns, or a strategy
+after a switch, finds the same samples at the same step.
 """
 
 from collections.abc import Callable
@@ -14,79 +14,90 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from services.learning.datasets.base import Task
+from services.learning.datasets.base import LearningTask
 from services.schema.arrays import Array, namespace
 from services.schema.component import Record
 
-Indices: TypeAlias = npt.NDArray[np.int64]  # shape (n,), into the training samples
-Weights: TypeAlias = tuple[float, ...]  # one per rank, in any unit: only their ratios count
+SampleIndices: TypeAlias = npt.NDArray[np.int64]  # shape (n,), indices into the training samples
+RankWeights: TypeAlias = tuple[float, ...]  # one per rank, in any unit: only their ratios count
 
 
-class Order(Record):
-    """Every epoch is a new permutation of all samples, cut into global batches; the last one may be smaller."""
+class DataOrder(Record):
+    """Order of the training samples: each epoch is a new permutation of all samples, cut into global batches.
 
-    samples: int = Field(gt=0)
-    batch: int = Field(gt=0)  # samples of a global batch, all ranks together
+    The last batch of an epoch may be smaller.
+    """
+
+    samples: int = Field(gt=0)  # training samples of an epoch
+    batch: int = Field(gt=0)  # samples of a global batch, of all ranks together
     seed: int = Field(ge=0)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Global batches of an epoch, the last incomplete one included."""
+        """Number of global batches in an epoch, including an incomplete last one."""
         return ceil(self.samples / self.batch)
 
-    def indices(self, step: int) -> Indices:
-        """The samples of global step `step`, counted from 0 over all epochs."""
+    def batch_indices(self, step: int) -> SampleIndices:
+        """Return the indices of the samples in the global batch of `step`, counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        return permutation(self.samples, self.seed, epoch)[position * self.batch : (position + 1) * self.batch]
+        return epoch_permutation(self.samples, self.seed, epoch)[position * self.batch : (position + 1) * self.batch]
 
-    def before(self, step: int) -> int:
-        """Samples of all global steps before `step`."""
+    def samples_before(self, step: int) -> int:
+        """Return the number of samples in all global batches before `step`."""
         epochs, position = divmod(step, self.steps_per_epoch)
         return epochs * self.samples + min(position * self.batch, self.samples)
 
-    def share(self, step: int, rank: int, weights: Weights) -> Indices:
-        """The part of `indices(step)` that belongs to `rank`: contiguous, as long as its weight says, perhaps empty.
+    def rank_indices(self, step: int, rank: int, weights: RankWeights) -> SampleIndices:
+        """Return the indices of the samples that `rank` processes at `step`.
 
-        The shares of all ranks follow each other without gap or overlap; equal shares among n ranks are `(1,) * n`.
+        They are a contiguous part of the global batch, in proportion to the weight of the rank, and may be empty. The
+        parts of all ranks cover the batch without overlap; n equal parts have the weights `(1,) * n`.
         """
-        batch = self.indices(step)
+        batch = self.batch_indices(step)
         counts = apportion(len(batch), weights)
         start = sum(counts[:rank])
         return batch[start : start + counts[rank]]
 
 
-@lru_cache(maxsize=4)  # the current epoch, and those of workers ahead or behind in the same process
-def permutation(samples: int, seed: int, epoch: int) -> Indices:
-    """The order of all samples in `epoch`; read-only, since callers share it."""
-    order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(samples)
+@lru_cache(maxsize=4)  # the current epoch, and those of faster or slower workers in the same process
+def epoch_permutation(sample_count: int, seed: int, epoch: int) -> SampleIndices:
+    """Return the order of all samples in `epoch`; read-only, since all callers share the array."""
+    order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(sample_count)
     order.setflags(write=False)
     return order
 
 
-@lru_cache(maxsize=64)  # full and last batches, for the weights in force
-def apportion(total: int, weights: Weights) -> tuple[int, ...]:
-    """Cut `total` into whole parts proportional to `weights` by largest remainder (Hamilton); lower ranks win ties.
+@lru_cache(maxsize=64)  # full and last batches, for the weights in use
+def apportion(total: int, weights: RankWeights) -> tuple[int, ...]:
+    """Split `total` into integers proportional to `weights`, by largest remainder (Hamilton); lower ranks win ties.
 
-    Every part is its exact quota rounded down or up. Fractions, because the parts must add up to `total` exactly.
+    Every part is its exact quota rounded down or up. Quotas are fractions, so that the parts add up to `total` exactly.
     """
-    exact = [Fraction(weight) for weight in weights]
-    quotas = [total * weight / sum(exact) for weight in exact]
-    left = total - sum(map(int, quotas))
-    winners = sorted(range(len(quotas)), key=lambda rank: int(quotas[rank]) - quotas[rank])[:left]
-    return tuple(int(quota) + (rank in winners) for rank, quota in enumerate(quotas))
+    exact_weights = [Fraction(weight) for weight in weights]
+    quotas = [total * weight / sum(exact_weights) for weight in exact_weights]
+    remaining = total - sum(map(int, quotas))
+    rounded_up = sorted(range(len(quotas)), key=lambda rank: int(quotas[rank]) - quotas[rank])[:remaining]
+    return tuple(int(quota) + (rank in rounded_up) for rank, quota in enumerate(quotas))
 
 
-def metrics(task: Task, outputs: Array, targets: Array) -> dict[str, float]:
-    """Quality of `outputs` (n, outputs): `accuracy` of classes; `mae`, `mse` and `r2` of numbers. n is at least 1."""
-    return _METRICS[task.loss](outputs, targets)
+def compute_metrics(task: LearningTask, outputs: Array, targets: Array) -> dict[str, float]:
+    """Return the quality of a model's outputs (n, outputs) by metric name, for n of at least 1.
+
+    Classification has `accuracy`; regression has `mae`, `mse` and `r2`.
+    """
+    return _METRICS_BY_LOSS[task.loss](outputs, targets)
 
 
-def _classification(scores: Array, labels: Array) -> dict[str, float]:
+def _classification_metrics(scores: Array, labels: Array) -> dict[str, float]:
     return {"accuracy": float((scores.argmax(axis=1) == labels).mean())}
 
 
-def _regression(outputs: Array, targets: Array) -> dict[str, float]:
-    """r2 = mean over outputs of 1 - residual/total sum of squares; a constant output counts 1 if hit, else 0."""
+def _regression_metrics(outputs: Array, targets: Array) -> dict[str, float]:
+    """Return mae, mse and r2 of a regression.
+
+    r2 is the mean over outputs of 1 - residual / total sum of squares. An output whose targets are constant counts 1 if
+    it is predicted exactly, else 0.
+    """
     xp, error = namespace(outputs), outputs - targets
     residual = (error**2).sum(axis=0)
     total = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
@@ -94,7 +105,7 @@ def _regression(outputs: Array, targets: Array) -> dict[str, float]:
     return {"mae": float(abs(error).mean()), "mse": float((error**2).mean()), "r2": float(r2.mean())}
 
 
-_METRICS: dict[str, Callable[[Array, Array], dict[str, float]]] = {
-    "cross_entropy": _classification,
-    "mse": _regression,
+_METRICS_BY_LOSS: dict[str, Callable[[Array, Array], dict[str, float]]] = {
+    "cross_entropy": _classification_metrics,
+    "mse": _regression_metrics,
 }

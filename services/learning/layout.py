@@ -1,4 +1,4 @@
-"""Where is each array of a model in the one flat vector that everybody else sees?"""
+"""Layout of a model's arrays in one flat parameter vector, and contiguous ranges of that vector."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -11,61 +11,62 @@ from services.schema.component import Record
 Shape: TypeAlias = tuple[int, ...]
 
 
-class Layout(Record):
-    """Names and shapes of a model's arrays, one after the other in a vector of `size` entries, each in C order."""
+class ParameterLayout(Record):
+    """Names and shapes of a model's arrays, which follow each other in the parameter vector, each in C order."""
 
     arrays: tuple[tuple[str, Shape], ...]
 
     @property
     def size(self) -> int:
-        """Entries of the vector."""
+        """Number of entries in the parameter vector."""
         return sum(prod(shape) for _, shape in self.arrays)
 
     def unpack(self, vector: Vector) -> dict[str, Array]:
-        """Every array by its name: views of `vector`, no copies."""
+        """Return the arrays of a parameter vector by name, as views without copies."""
         ends = accumulate((prod(shape) for _, shape in self.arrays), initial=0)
-        parts = zip(self.arrays, pairwise(ends), strict=True)
-        return {name: vector[start:stop].reshape(shape) for (name, shape), (start, stop) in parts}
+        arrays_with_bounds = zip(self.arrays, pairwise(ends), strict=True)
+        return {name: vector[start:stop].reshape(shape) for (name, shape), (start, stop) in arrays_with_bounds}
 
     def pack(self, arrays: Mapping[str, Array]) -> Vector:
-        """A new vector that holds `arrays`; the inverse of `unpack`."""
-        return concatenate([arrays[name] for name, _ in self.arrays])
+        """Return a new parameter vector that contains `arrays`; the inverse of `unpack`."""
+        return flatten_arrays([arrays[name] for name, _ in self.arrays])
 
 
-class Range(NamedTuple):
-    """Entries start, …, stop - 1 of a vector."""
+class VectorRange(NamedTuple):
+    """Contiguous range of a vector: the entries `start`, …, `stop` - 1."""
 
     start: int
     stop: int
 
     @property
     def size(self) -> int:
-        """Number of entries."""
+        """Number of entries in the range."""
         return self.stop - self.start
 
-    def of(self, vector: Vector) -> Vector:
-        """These entries of `vector`: a view."""
+    def view(self, vector: Vector) -> Vector:
+        """Return the entries of `vector` in this range, as a view."""
         return vector[self.start : self.stop]
 
 
-def ranges(size: int, parts: int) -> tuple[Range, ...]:
-    """Cut `size` entries into `parts` chunks: chunk k is [⌊size·k/parts⌋, ⌊size·(k+1)/parts⌋).
+def equal_ranges(entries: int, count: int) -> tuple[VectorRange, ...]:
+    """Cut a vector of `entries` entries into `count` ranges: range k is [⌊entries·k/count⌋, ⌊entries·(k+1)/count⌋).
 
-    They cover everything, do not overlap, and their sizes differ by one entry at most.
+    The ranges cover the whole vector, do not overlap, and their sizes differ by one entry at most.
     """
-    return proportional(size, (1,) * parts)
+    return proportional_ranges(entries, (1,) * count)
 
 
-def proportional(size: int, shares: Sequence[int]) -> tuple[Range, ...]:
-    """Cut `size` entries into chunks whose sizes go as `shares`, each within one entry of its exact part.
+def proportional_ranges(entries: int, shares: Sequence[int]) -> tuple[VectorRange, ...]:
+    """Cut a vector of `entries` entries into ranges whose sizes are proportional to `shares`, within one entry.
 
-    Chunk k ends at ⌊size·(share₀ + … + shareₖ)/(sum of shares)⌋. They cover everything and do not overlap.
+    Range k ends at ⌊entries·(share₀ + … + shareₖ)/(sum of shares)⌋. The ranges cover the whole vector and do not
+    overlap.
     """
-    total = sum(shares)
-    ends = (size * before // total for before in accumulate(shares, initial=0))
-    return tuple(Range(start, stop) for start, stop in pairwise(ends))
+    total_shares = sum(shares)
+    ends = (entries * cumulative_shares // total_shares for cumulative_shares in accumulate(shares, initial=0))
+    return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))
 
 
-def concatenate(arrays: list[Array]) -> Vector:
-    """All entries of `arrays`, in order, in one new vector."""
+def flatten_arrays(arrays: list[Array]) -> Vector:
+    """Return all entries of `arrays`, in order, in one new vector."""
     return namespace(arrays[0]).concatenate([array.ravel() for array in arrays])

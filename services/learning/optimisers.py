@@ -1,8 +1,9 @@
-"""How does a gradient change the parameters?
+"""Optimisers: SGD, momentum and Adam.
 
-Every rule here is strictly element-wise: a contiguous range of the vector can be updated alone, with its range of the
-state, and gives bitwise what the whole update gives there. That is what lets parameter servers hold ranges.
-Weight decay is the L2 penalty added to the gradient (g + λ·θ), as in PyTorch's SGD and Adam; not the decoupled AdamW.
+Every update rule is strictly element-wise. A contiguous range of the parameter vector can be updated alone, with the
+same range of the optimiser's state, and gets the same bits as in an update of the whole vector. So each parameter
+server can update its own range. Weight decay is the L2 penalty added to the gradient (g + λ·θ), as in PyTorch's SGD and
+Adam, not the decoupled form of AdamW.
 """
 
 from abc import abstractmethod
@@ -17,29 +18,32 @@ from services.schema.component import Component
 
 
 @dataclass(frozen=True)
-class State:
-    """What an optimiser remembers of the past."""
+class OptimiserState:
+    """State of an optimiser between two updates."""
 
-    count: int  # updates so far
-    slots: tuple[Vector, ...]  # vectors as long as the parameters; which ones, the optimiser says
+    update_count: int  # updates so far
+    slots: tuple[Vector, ...]  # vectors as long as the parameters, such as the velocity; each optimiser defines its own
 
 
 class Optimiser(Component):
-    """An update rule that never changes what it is given. Parameters θ, gradient g and slots have one length."""
+    """An update rule for the parameters θ, given the gradient g; it does not modify its arguments.
 
-    rate: float = Field(gt=0)  # η, dimensionless
-    weight_decay: float = Field(default=0.0, ge=0)  # λ
+    Parameters, gradient and slots are vectors of the same length.
+    """
+
+    rate: float = Field(gt=0, description="learning rate η")
+    weight_decay: float = Field(default=0.0, ge=0, description="factor λ of the L2 penalty λ/2·|θ|²")
 
     @abstractmethod
-    def init(self, params: Vector) -> State:
-        """The state before the first update of `params`."""
+    def init(self, params: Vector) -> OptimiserState:
+        """Return the state before the first update of `params`."""
 
     @abstractmethod
-    def step(self, params: Vector, grad: Vector, state: State) -> tuple[Vector, State]:
-        """The parameters and the state after one update."""
+    def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
+        """Return the parameters and the state after one update with the gradient `grad`."""
 
-    def decayed(self, params: Vector, grad: Vector) -> Vector:
-        """The gradient of the loss plus λ/2·|θ|²."""
+    def add_weight_decay(self, params: Vector, grad: Vector) -> Vector:
+        """Return the gradient of the loss with the L2 penalty: g + λ·θ."""
         return grad + self.weight_decay * params if self.weight_decay else grad
 
 
@@ -48,55 +52,55 @@ class Sgd(Optimiser):
 
     kind: Literal["sgd"] = "sgd"
 
-    def init(self, params: Vector) -> State:  # noqa: ARG002 - it remembers nothing of them
-        return State(0, ())
+    def init(self, params: Vector) -> OptimiserState:  # noqa: ARG002 - it has no slots
+        return OptimiserState(0, ())
 
-    def step(self, params: Vector, grad: Vector, state: State) -> tuple[Vector, State]:
-        return params - self.rate * self.decayed(params, grad), State(state.count + 1, ())
+    def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
+        return params - self.rate * self.add_weight_decay(params, grad), OptimiserState(state.update_count + 1, ())
 
 
 class Momentum(Optimiser):
-    """Heavy ball: v ← μ·v + g, θ ← θ - η·v; with `nesterov`, θ ← θ - η·(g + μ·v). Slot: v, zero at first.
+    """SGD with momentum: v ← μ·v + g, θ ← θ - η·v; with `nesterov`, θ ← θ - η·(g + μ·v). Slot: v, initially zero.
 
     I. Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013, in PyTorch's
-    form: the rate multiplies the velocity when it is applied, not the gradient when it enters.
+    form: the learning rate multiplies the velocity when it is applied, not the gradient when it is added.
     """
 
     kind: Literal["momentum"] = "momentum"
-    momentum: float = Field(default=0.9, ge=0, lt=1)  # μ
-    nesterov: bool = False
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum μ")
+    nesterov: bool = Field(default=False, description="whether to use Nesterov's form")
 
-    def init(self, params: Vector) -> State:
-        return State(0, (namespace(params).zeros_like(params),))
+    def init(self, params: Vector) -> OptimiserState:
+        return OptimiserState(0, (namespace(params).zeros_like(params),))
 
-    def step(self, params: Vector, grad: Vector, state: State) -> tuple[Vector, State]:
-        grad, (velocity,) = self.decayed(params, grad), state.slots
+    def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
+        grad, (velocity,) = self.add_weight_decay(params, grad), state.slots
         velocity = self.momentum * velocity + grad
         direction = grad + self.momentum * velocity if self.nesterov else velocity
-        return params - self.rate * direction, State(state.count + 1, (velocity,))
+        return params - self.rate * direction, OptimiserState(state.update_count + 1, (velocity,))
 
 
 class Adam(Optimiser):
-    """Adam: m ← β₁·m + (1-β₁)·g, v ← β₂·v + (1-β₂)·g², θ ← θ - η·m̂ / (√v̂ + ε). Slots: m and v, zero at first.
+    """Adam: m ← β₁·m + (1-β₁)·g, v ← β₂·v + (1-β₂)·g², θ ← θ - η·m̂ / (√v̂ + ε). Slots: m and v, initially zero.
 
     m̂ = m/(1-β₁ᵗ) and v̂ = v/(1-β₂ᵗ) at the t-th update. D. P. Kingma, J. Ba, "Adam", ICLR 2015, Algorithm 1.
     """
 
     kind: Literal["adam"] = "adam"
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.999, ge=0, lt=1)
-    epsilon: float = Field(default=1e-8, gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay β₁ of the mean gradient")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="decay β₂ of the mean squared gradient")
+    epsilon: float = Field(default=1e-8, gt=0, description="ε, which keeps the divisor above zero")
 
-    def init(self, params: Vector) -> State:
+    def init(self, params: Vector) -> OptimiserState:
         zeros = namespace(params).zeros_like(params)
-        return State(0, (zeros, zeros))
+        return OptimiserState(0, (zeros, zeros))
 
-    def step(self, params: Vector, grad: Vector, state: State) -> tuple[Vector, State]:
-        grad, (mean, square), count = self.decayed(params, grad), state.slots, state.count + 1
+    def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
+        grad, (mean, square), count = self.add_weight_decay(params, grad), state.slots, state.update_count + 1
         mean = self.beta1 * mean + (1 - self.beta1) * grad
         square = self.beta2 * square + (1 - self.beta2) * (grad * grad)
         scale = namespace(square).sqrt(square) / sqrt(1 - self.beta2**count) + self.epsilon
-        return params - (self.rate / (1 - self.beta1**count)) * (mean / scale), State(count, (mean, square))
+        return params - (self.rate / (1 - self.beta1**count)) * (mean / scale), OptimiserState(count, (mean, square))
 
 
 AnyOptimiser: TypeAlias = Annotated[Sgd | Momentum | Adam, Field(discriminator="kind")]

@@ -147,7 +147,7 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
         optimiser=plan.optimiser,
         device=device,
         transport=transport,
-        batch_size=lambda step: len(plan.order.indices(step)),
+        batch_size=lambda step: len(plan.order.batch_indices(step)),
     )
     data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
     phases, hand_over = plan.strategy.phases(), None
@@ -186,7 +186,7 @@ def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Ser
         raise ProtocolError(f"{plan.strategy.kind} has no shard for {me.name}")
     task = plan.dataset.load(plan.dtype).task
     shard = plan.shards[plan.holders.index(me.name)]
-    params = shard.of(plan.model.init(task, plan.seed, plan.dtype))
+    params = shard.view(plan.model.init(task, plan.seed, plan.dtype))
     rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
     return serving(plan, me, transport, seams, phase, rule)
 
@@ -232,7 +232,7 @@ def serving(
 def _first_shares(plan: Plan, ranks: int, exchange_period: int) -> dict[int, int]:
     """Samples in the first push of every rank that computes; batches that end an epoch may be small."""
     order = plan.order
-    sizes = Counter(order.before(step + 1) - order.before(step) for step in range(exchange_period))
+    sizes = Counter(order.samples_before(step + 1) - order.samples_before(step) for step in range(exchange_period))
     shares = {size: apportion(size, (1,) * ranks) for size in sizes}
     return {rank: sum(shares[size][rank] * steps for size, steps in sizes.items()) for rank in range(ranks)}
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import Field, PositiveInt
 
-from services.learning.layout import Range, proportional
+from services.learning.layout import VectorRange, proportional_ranges
 from services.schema.component import Component
 
 Node = TypeVar("Node")
@@ -48,10 +48,10 @@ class Placement(Component):
         parts = zip((*servers, *workers), (*shares.servers, *shares.workers), strict=True)
         return tuple(name for name, part in parts if part)
 
-    def ranges(self, workers: int, servers: int, entries: int) -> tuple[Range, ...]:
+    def ranges(self, workers: int, servers: int, entries: int) -> tuple[VectorRange, ...]:
         """What each shard holds of a vector of `entries`; equal shares differ by one entry at most."""
         shares = self.shares(workers, self.nodes(servers))
-        return proportional(entries, [part for part in (*shares.servers, *shares.workers) if part])
+        return proportional_ranges(entries, [part for part in (*shares.servers, *shares.workers) if part])
 
 
 class Dedicated(Placement):

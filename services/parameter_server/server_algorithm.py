@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from services.compressors import Compressor
-from services.learning.layout import Range
+from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser
 from services.parameter_server.placement import AnyPlacement, Node
 from services.parameter_server.staleness import AnyStaleness
@@ -36,7 +36,7 @@ class ServerAlgorithm:
         """Return the node that owns each shard, in the order of the shards; `workers` and `servers` are by rank."""
         return self.placement.holders(workers, servers)
 
-    def shards(self, workers: int, entries: int) -> tuple[Range, ...]:
+    def shards(self, workers: int, entries: int) -> tuple[VectorRange, ...]:
         """Return the range of each shard in a vector of `entries` entries."""
         return self.placement.ranges(workers, self.servers, entries)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.learning.optimisers import AnyOptimiser, State
+from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.compensation import AnyCompensation, Memory
 from services.parameter_server.staleness import AnyStaleness
 from services.schema.arrays import HostArray, Vector
@@ -29,7 +29,7 @@ class UpdateRule(ABC):
     """Parameters, and what makes new ones of them; replaced and never changed in place: answers may be on their way."""
 
     params: HostArray
-    state: State | None  # of the optimiser; None where the rule has none
+    state: OptimiserState | None  # of the optimiser; None where the rule has none
 
     @property
     def needs_what_was_read(self) -> bool:
@@ -51,7 +51,7 @@ class GradientRule(UpdateRule):
 
     params: HostArray
     optimiser: AnyOptimiser
-    state: State
+    state: OptimiserState
     staleness: AnyStaleness
     compensation: AnyCompensation
     whole: int | None = None  # gradients that the rate is for, of which fewer use a part; None: any number
@@ -100,7 +100,7 @@ class ElasticRule(UpdateRule):
 
     params: HostArray
     moving_rate: float  # α
-    state: State | None = None
+    state: OptimiserState | None = None
     _before: dict[int, HostArray] = field(default_factory=dict)  # by worker
 
     def update(self, contributions: Sequence[Contribution]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from services.cluster.addresses import Addressing, Place
 from services.cluster.network import Network, Port, resolve
-from services.collectives import Site
-from services.learning.layout import Layout
+from services.collectives import CollectiveSite
+from services.learning.layout import ParameterLayout
 from services.plan.node_plan import COORDINATOR, NodePlan
 from services.scenario.scenario import Scenario
 from services.strategies.cost_model import CostModel
@@ -71,16 +71,18 @@ def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
     return resolve(cluster.network, cluster.links, members, ports)
 
 
-def plan_site(scenario: Scenario, nodes: Sequence[NodePlan], layout: Layout, itemsize: int, cost: CostModel) -> Site:
+def plan_site(
+    scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, itemsize: int, cost: CostModel
+) -> CollectiveSite:
     """Which workers stand together, how far from each other, and of which arrays the vector is made."""
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
     members = [node for node in nodes if node.role != "coordinator"]
     places = scenario.cluster.network.places(members)
-    return Site(
+    return CollectiveSite(
         racks=tuple(tuple(ranks[name] for name in place if name in ranks) for place in places),
-        tensors=tuple(prod(shape) for _, shape in layout.arrays),
+        array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         entry_bytes=itemsize,
-        round_trip_bytes=_round_trip_bytes(cost),
+        bandwidth_delay_bytes=_round_trip_bytes(cost),
     )
 
 

@@ -10,9 +10,9 @@ from services.cluster.fluid_link import quantum_bytes
 from services.cluster.message_lengths import Lengths
 from services.cluster.network import Network
 from services.collectives import Schedule
-from services.learning.data_order import Order
+from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset
-from services.learning.layout import Range
+from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
 from services.plan.cost import DTYPES, cost_model, message_lengths
@@ -71,7 +71,7 @@ class Plan(Record):
     workers: int
     servers: int
     nodes: tuple[NodePlan, ...]
-    shards: tuple[Range, ...]
+    shards: tuple[VectorRange, ...]
     holders: tuple[str, ...] = ()  # names of the nodes that hold them; a worker's process may hold one beside its work
     schedule: Schedule  # of the collective
     network: Network = Network()
@@ -99,9 +99,9 @@ class Plan(Record):
     alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
 
     @property
-    def order(self) -> Order:
+    def order(self) -> DataOrder:
         """The order of the data."""
-        return Order(samples=self.train_samples, batch=self.batch, seed=self.seed)
+        return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)
 
     @property
     def dtype(self) -> str:

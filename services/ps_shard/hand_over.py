@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.learning.optimisers import AnyOptimiser, State
+from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.update_rules import UpdateRule
 from services.ps_shard.loop import Server
 from services.runtime.control import Control, Held, Round, Ruling
@@ -54,7 +54,7 @@ class Switched:
             called.cancel()
 
     @property
-    def _optimiser_state(self) -> State:
+    def _optimiser_state(self) -> OptimiserState:
         """The optimiser's state of the update rule; raises ProtocolError when the rule has none."""
         rule = self.server.rule
         if rule.state is None:
@@ -72,22 +72,22 @@ class Switched:
         self._begin(ruling, params, state)
         return True
 
-    def _held(self, told: Round, params: HostArray, state: State) -> Held:
+    def _held(self, told: Round, params: HostArray, state: OptimiserState) -> Held:
         machine = self.server.machine
         return Held(
             self.node,
             told,
             version=machine.version,
             samples=machine.samples,
-            updates=state.count,
+            updates=state.update_count,
             params=(digest([params]),),
-            state=(digest(state.slots, state.count),),
+            state=(digest(state.slots, state.update_count),),
             serves=True,
         )
 
     async def _load(
-        self, ruling: Ruling, params: HostArray, state: State, ends: float
-    ) -> tuple[Ruling, HostArray, State]:
+        self, ruling: Ruling, params: HostArray, state: OptimiserState, ends: float
+    ) -> tuple[Ruling, HostArray, OptimiserState]:
         try:
             async with self.limit.until(ends):
                 if self.switch.transfer.receivers == "servers":
@@ -99,21 +99,21 @@ class Switched:
             return await self.control.hand_over(failed), params, state
         return await self.control.hand_over(self._held("loaded", params, state)), params, state
 
-    async def _take(self, ruling: Ruling) -> tuple[HostArray, State]:
+    async def _take(self, ruling: Ruling) -> tuple[HostArray, OptimiserState]:
         slots = len(self._optimiser_state.slots) if self.switch.transfer.slots else 0
         into = [np.empty_like(self.server.rule.params) for _ in range(1 + slots)]
         workers = self.server.workers
         await take(self.server.transport, shard_sender(self.server.number, self.holders, workers), ruling.step, into)
-        return into[0], State(ruling.updates, tuple(into[1:]))
+        return into[0], OptimiserState(ruling.updates, tuple(into[1:]))
 
-    async def _give(self, params: HostArray, state: State) -> None:
+    async def _give(self, params: HostArray, state: OptimiserState) -> None:
         """To every worker under its own next step: after an abort a later one would make its messages look old."""
         moves = self.switch.transfer
         vectors = [*([params] if moves.params else ()), *(state.slots if moves.slots else ())]
         for rank, step in self.server.steps.items():
             await give(self.server.transport, self.server.workers[rank], step, vectors)
 
-    def _begin(self, ruling: Ruling, params: HostArray, state: State) -> None:
+    def _begin(self, ruling: Ruling, params: HostArray, state: OptimiserState) -> None:
         """Be a server of the strategy after, where it has any; else rest with what is held."""
         algorithm, workers = self.switch.second.server_algorithm(), len(self.server.workers)
         if algorithm is None:

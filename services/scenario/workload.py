@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
-from services.learning.datasets import AnyDataset, Dataset, Task
+from services.learning.datasets import AnyDataset, Dataset, LearningTask
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
 from services.scenario.target import MEANINGS, Target
@@ -43,7 +43,7 @@ class Workload(Record):
             yield Conflict(
                 ("batch",), f"a batch is larger than the training set; {self.dataset.kind} has {samples} samples"
             )
-        if reason := self.model.refusal(task):
+        if reason := self.model.conflict_reason(task):
             yield Conflict(("model",), reason)
         if self.target and task.loss not in MEANINGS[self.target.metric].losses:
             fitting = ", ".join(metric for metric, meaning in MEANINGS.items() if task.loss in meaning.losses)
@@ -67,7 +67,7 @@ class Workload(Record):
 class Posed(NamedTuple):
     """What a dataset asks of a model."""
 
-    task: Task
+    task: LearningTask
     samples: int  # of the training set
 
 

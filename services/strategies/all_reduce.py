@@ -7,11 +7,11 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from services.collectives import AnyCollective, Ring, Schedule, Site
+from services.collectives import AnyCollective, CollectiveSite, Ring, Schedule
 from services.collectives.base import Edge
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, Identity
-from services.learning.optimisers import State as OptimiserState
+from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
 from services.schema.conflicts import Conflict
@@ -43,17 +43,19 @@ class AllReduce(PhaseStrategy):
         if self.compress.init(1) is not None:
             why = f"all_reduce adds on the way, so it takes compressors without state; {self.compress.kind} has state"
             yield Conflict((), why)
-        elif reason := self.collective.refusal(context.workers):
+        elif reason := self.collective.conflict_reason(context.workers):
             yield Conflict((), reason)
-        if conflict := self.collective.conflict(context.array_sizes):
+        if conflict := self.collective.array_conflict(context.array_sizes):
             key, why = conflict
             yield Conflict(("collective", key), why)
         if self.collective.needs_link_rates and not context.has_link_rates:
             why = "auto compares predicted transfer times, and no rate is declared"
             yield Conflict(("collective",), f"{why}: give cluster.worker an uplink, or name a collective")
 
-    def resolve(self, site: Site, cost: CostModel) -> tuple[Self, dict[str, float]]:
-        candidates = [self.model_copy(update={"collective": each}) for each in self.collective.candidates(site)]
+    def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
+        candidates = [
+            self.model_copy(update={"collective": each}) for each in self.collective.resolved_candidates(site)
+        ]
         if len(candidates) == 1:
             return candidates[0], {}
         exchange_s = [candidate.predict(cost).exchange_s for candidate in candidates]
@@ -68,7 +70,9 @@ class AllReduce(PhaseStrategy):
         return self.collective.schedule(workers)
 
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
-        sent = self.schedule(workers).sent(workers, entries, lambda size: self.compress.nbytes(size, dtype))
+        sent = self.schedule(workers).payload_bytes_by_rank(
+            workers, entries, lambda size: self.compress.nbytes(size, dtype)
+        )
         return BytesPerStep(workers=sent)
 
     def predict(self, cost: CostModel) -> StepPrediction:
@@ -79,8 +83,8 @@ class AllReduce(PhaseStrategy):
         ranks, schedule = len(cost.workers), self.schedule(len(cost.workers))
         size_bytes = self.compress.nbytes(cost.entries, cost.dtype)
         flows = {edge: (cost.workers[edge[0]], cost.workers[edge[1]]) for edge in schedule.edges}
-        transfer_s = self.collective.seconds(ranks, size_bytes, 0.0, _beta_s(schedule, cost))
-        waits_s = schedule.latency_s({edge: cost.latency_s([flow]) for edge, flow in flows.items()})
+        transfer_s = self.collective.predict_seconds(ranks, size_bytes, 0.0, _beta_s(schedule, cost))
+        waits_s = schedule.critical_path_latency_s({edge: cost.latency_s([flow]) for edge, flow in flows.items()})
         hidden_s = self._hidden_s(schedule, cost, transfer_s, waits_s)
         return StepPrediction(
             compute_s=cost.kth_compute_s(ranks),
@@ -92,7 +96,7 @@ class AllReduce(PhaseStrategy):
         if cost.lengths is None:
             return 0.0
         piece_bytes = schedule.piece_bytes(cost.vector_bytes, *cost.lengths)
-        return self.collective.hidden_s(len(cost.workers), cost.vector_bytes, piece_bytes, transfer_s, waits_s)
+        return self.collective.hidden_latency_s(len(cost.workers), cost.vector_bytes, piece_bytes, transfer_s, waits_s)
 
     def worker_algorithm(self, context: WorkerContext) -> "AllReduceWorker":
         return AllReduceWorker(context, self.compress)
@@ -136,7 +140,7 @@ def _beta_s(schedule: Schedule, cost: CostModel) -> float:
         workers=cost.workers, entries=1, dtype=cost.dtype, uplinks_s=links, downlinks_s=links, compute_s=0.0
     )
     transfer_s = equal_transfer_s = 0.0
-    for load, rounds in Counter(_by_name(load, cost.workers) for load in schedule.loads).items():
+    for load, rounds in Counter(_by_name(load, cost.workers) for load in schedule.edge_loads).items():
         transfer_s += rounds * cost.transfer_s(load)
         equal_transfer_s += rounds * equal.transfer_s(load)
     return transfer_s / equal_transfer_s if equal_transfer_s else 0.0

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from services.collectives.base import Schedule, Site
+from services.collectives.base import CollectiveSite, Schedule
 from services.compressors import Compressor, Identity
-from services.learning.layout import Range
-from services.learning.optimisers import AnyOptimiser
-from services.learning.optimisers import State as OptimiserState
+from services.learning.layout import VectorRange
+from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.server_algorithm import ServerAlgorithm
 from services.runtime.device import Device
 from services.runtime.run_log import StepTimes
@@ -63,7 +62,7 @@ class WorkerContext:
     rank: int
     workers: Sequence[str]  # node names by rank
     shard_owners: Sequence[str]  # names of the nodes that own a shard, by shard; a worker may be one of them
-    shards: Sequence[Range]  # of the parameter vector
+    shards: Sequence[VectorRange]  # of the parameter vector
     schedule: Schedule  # of the collective
     optimiser: AnyOptimiser
     device: Device
@@ -133,7 +132,7 @@ class Strategy(Component, ABC):
         """Yield what contradicts the rest of the scenario; paths start at this strategy."""
         yield from ()
 
-    def resolve(self, site: Site, cost: CostModel) -> tuple[Self, dict[str, float]]:  # noqa: ARG002 - see below
+    def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:  # noqa: ARG002 - see below
         """Return this strategy with everything decided that depends on the network.
 
         Returns:
@@ -201,7 +200,7 @@ class WorkerAlgorithm(ABC):
     @property
     def send_targets(self) -> tuple[str, ...]:
         """Names of the nodes to which this worker sends."""
-        ranks = self.context.schedule.partners(self.context.rank)
+        ranks = self.context.schedule.target_ranks(self.context.rank)
         return tuple(self.context.workers[rank] for rank in sorted(ranks))
 
     @abstractmethod

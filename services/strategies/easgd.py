@@ -11,8 +11,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from services.learning.optimisers import AnyOptimiser
-from services.learning.optimisers import State as OptimiserState
+from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.synchronisers import Asp, Bsp
 from services.parameter_server.update_rules import ElasticRule, pull
 from services.runtime.run_log import StepTimes

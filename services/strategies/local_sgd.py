@@ -10,10 +10,10 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveInt
 
-from services.collectives import AnyCollective, Ring, Schedule, Site
+from services.collectives import AnyCollective, CollectiveSite, Ring, Schedule
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, Identity
-from services.learning.optimisers import State as OptimiserState
+from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
 from services.schema.conflicts import Conflict
@@ -58,7 +58,7 @@ class LocalSgd(PhaseStrategy):
             why = f"{self.period} does not divide the {steps} steps of an epoch; one of {divisors} does"
             yield Conflict(("period",), why)
 
-    def resolve(self, site: Site, cost: CostModel) -> tuple[Self, dict[str, float]]:
+    def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
         resolved, exchange_s = self._all_reduce.resolve(site, cost)
         strategy = self.model_copy(update={"collective": resolved.collective})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}

@@ -10,8 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from services.compressors import AnyCompressor, Identity
-from services.learning.optimisers import AnyOptimiser
-from services.learning.optimisers import State as OptimiserState
+from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.compensation import AnyCompensation, Uncompensated
 from services.parameter_server.placement import Dedicated
 from services.parameter_server.staleness import AnyStaleness, Unweighted

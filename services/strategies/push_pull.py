@@ -89,9 +89,9 @@ class PushPullWorker(WorkerAlgorithm):
     ) -> tuple[Message, ShardState]:
         """Push one shard's range of the vector and fill its range of `received`; return the reply's first piece."""
         context, owner, owned = self.context, self.context.shard_owners[shard], self.context.shards[shard]
-        payload, compressor_state = self.compressor.compress(owned.of(vector), state.compressor_state)
+        payload, compressor_state = self.compressor.compress(owned.view(vector), state.compressor_state)
         push = header._replace(version=state.version)
         await send_vector(context.transport, owner, push, to_wire(payload, context.device.to_host))
         reply = await context.transport.recv(owner, Tag(header.tag.step, Stage.REPLY))
-        await recv_rest(context.transport, owner, reply, owned.of(received))
+        await recv_rest(context.transport, owner, reply, owned.view(received))
         return reply, ShardState(reply.version, compressor_state, reply.alone)

@@ -24,7 +24,7 @@ from math import inf
 import numpy as np
 
 from services.cluster.fluid_link import last_piece_bytes
-from services.learning.layout import Range
+from services.learning.layout import VectorRange
 from services.parameter_server.placement import Dedicated
 from services.parameter_server.server_algorithm import ServerAlgorithm
 from services.strategies import saturation
@@ -124,7 +124,7 @@ class ServedPrediction:
             if worker != owner
         ]
 
-    def _owned_shards(self) -> Iterator[tuple[str, Range]]:
+    def _owned_shards(self) -> Iterator[tuple[str, VectorRange]]:
         owners = self.algorithm.shard_owners(self.cost.workers, self.cost.servers)
         return zip(owners, self.algorithm.shards(len(self.cost.workers), self.cost.entries), strict=True)
 

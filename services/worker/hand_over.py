@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from services.learning.data_order import Weights
-from services.learning.layout import Range
-from services.learning.optimisers import State as Kept
+from services.learning.data_order import RankWeights
+from services.learning.layout import VectorRange
+from services.learning.optimisers import OptimiserState
 from services.runtime.control import Control, Held, Round, Ruling
 from services.runtime.transport import Message, Stage, Tag
 from services.schema.arrays import HostArray
@@ -22,7 +22,7 @@ class Model:
     """Parameters and, where every worker has it, the optimiser's state; in host memory."""
 
     params: HostArray
-    kept: Kept | None
+    kept: OptimiserState | None
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class HandOver:
     switch: Switch
     before: WorkerAlgorithm
     after: WorkerAlgorithm
-    shares: Weights  # of a batch after the switch, by rank
+    shares: RankWeights  # of a batch after the switch, by rank
     control: Control
     limit: HandOverLimit
 
@@ -63,19 +63,19 @@ class HandOver:
         if kept is None and step == 0:
             kept = self.after.context.optimiser.init(outcome.params)
         if kept is not None:
-            kept = Kept(kept.count, tuple(device.to_host(slot) for slot in kept.slots))
+            kept = OptimiserState(kept.update_count, tuple(device.to_host(slot) for slot in kept.slots))
         return Model(device.to_host(outcome.params), kept)
 
     def _held(self, told: Round, model: Model) -> Held:
         """What this worker holds. Before servers have given theirs, parameters of its own are nobody else's."""
         ranges, kept = self._ranges(model), model.kept
-        state = () if kept is None else digests(ranges, kept.slots, kept.count)
+        state = () if kept is None else digests(ranges, kept.slots, kept.update_count)
         own = told == "stopped" and not self.switch.first.traits().is_synchronous
         params = () if own else digests(ranges, [model.params])
-        return Held(self.node, told, updates=kept.count if kept else 0, params=params, state=state)
+        return Held(self.node, told, updates=kept.update_count if kept else 0, params=params, state=state)
 
-    def _ranges(self, model: Model) -> tuple[Range, ...]:
-        return tuple(self.before.context.shards) or (Range(0, model.params.size),)
+    def _ranges(self, model: Model) -> tuple[VectorRange, ...]:
+        return tuple(self.before.context.shards) or (VectorRange(0, model.params.size),)
 
     async def _load(self, step: int, ruling: Ruling, model: Model, ends: float) -> tuple[Ruling, Model]:
         failed: Held | None = None
@@ -99,7 +99,7 @@ class HandOver:
         async with asyncio.TaskGroup() as group:
             for shard, (server, kept) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
                 if shard_sender(shard, context.shard_owners, context.workers) == self.node:
-                    own = [kept.of(vector) for vector in vectors]
+                    own = [kept.view(vector) for vector in vectors]
                     group.create_task(give(context.transport, server, step, own))
 
     async def _take(self, step: int, ruling: Ruling, model: Model) -> Model:
@@ -110,16 +110,18 @@ class HandOver:
         into = [*([params] if moves.params else ()), *slots]
         async with asyncio.TaskGroup() as group:
             for server, kept in zip(context.shard_owners, context.shards, strict=True):
-                own = [kept.of(vector) for vector in into]
+                own = [kept.view(vector) for vector in into]
                 group.create_task(take(context.transport, server, step, own))
-        return Model(params, Kept(ruling.updates, tuple(slots)) if moves.slots else model.kept)
+        return Model(params, OptimiserState(ruling.updates, tuple(slots)) if moves.slots else model.kept)
 
     def _begin(self, ruling: Ruling, model: Model) -> StepResult:
         """What the strategy after begins with."""
         context = self.after.context
         device = context.device
-        kept = self.switch.optimiser_state(context.optimiser, model.params, model.kept or Kept(ruling.updates, ()))
-        kept = Kept(kept.count, tuple(device.to_device(slot) for slot in kept.slots))
+        kept = self.switch.optimiser_state(
+            context.optimiser, model.params, model.kept or OptimiserState(ruling.updates, ())
+        )
+        kept = OptimiserState(kept.update_count, tuple(device.to_device(slot) for slot in kept.slots))
         params = device.to_device(model.params)
         state = self.after.resume(params, ruling.version, kept)
         return StepResult(params, state, samples=ruling.samples, pending_samples=0)  # everybody has stopped

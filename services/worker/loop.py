@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 
-from services.learning.data_order import Weights
-from services.learning.datasets import Data
+from services.learning.data_order import RankWeights
+from services.learning.datasets import TrainTestData
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import Control, Epoch, Verdict
@@ -72,7 +72,7 @@ class Phase:
 
     algorithm: WorkerAlgorithm
     is_synchronous: bool  # whether all replicas hold the same bits after every step
-    shares: Weights  # of a batch, by rank
+    shares: RankWeights  # of a batch, by rank
     first: int = 0  # step
     samples: int = 0  # in the parameters before it
 
@@ -89,7 +89,7 @@ class Worker:
     plan: Plan
     me: NodePlan
     phase: Phase
-    data: Data
+    data: TrainTestData
     pace: Pace
     control: Control
     clock: Clock
@@ -106,7 +106,7 @@ class Worker:
         """
         task, device = self.data.task, self.context.device
         params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.order.share(0, self.context.rank, self.phase.shares)
+        share = self.plan.order.rank_indices(0, self.context.rank, self.phase.shares)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UPS):
             await self.pace.learn(lambda: self._mathematics(params, x, y))
@@ -175,15 +175,15 @@ class Worker:
     def _samples(self, step: int) -> int:
         """Samples in the parameters before `step`, in lockstep."""
         order = self.plan.order
-        return self.phase.samples + order.before(step) - order.before(self.phase.first)
+        return self.phase.samples + order.samples_before(step) - order.samples_before(self.phase.first)
 
     def _underway(self, step: int, outcome: StepResult) -> int:
         """Samples that the others are computing meanwhile."""
         if outcome.pending_samples is not None:
             return outcome.pending_samples
         order = self.plan.order
-        own = len(order.share(step - 1, self.context.rank, self.phase.shares))
-        return len(order.indices(step - 1)) - own
+        own = len(order.rank_indices(step - 1, self.context.rank, self.phase.shares))
+        return len(order.batch_indices(step - 1)) - own
 
     async def _stopped(self) -> None:
         """Returns when the run is decided, for workers that don't wait for each other; never in lockstep."""
@@ -202,7 +202,7 @@ class Worker:
         planned = self.plan.after.step if self.plan.after and self.switch else None
         if planned is None or not step or self.phase.is_synchronous:
             return planned == step
-        return outcome.samples + self._underway(step, outcome) >= self.plan.order.before(planned)
+        return outcome.samples + self._underway(step, outcome) >= self.plan.order.samples_before(planned)
 
     async def _hand_over(self, step: int, outcome: StepResult) -> tuple[int, StepResult]:
         """Let the next strategy take over, or stay with this one when that fails; the next step, and what it has."""
@@ -267,7 +267,7 @@ class Worker:
     ) -> tuple[float, Gradient, Computed[tuple[float, Vector]]]:
         """Mean loss and gradient of this worker's share of the batch, and when they came."""
         with times.span("data"):
-            share = self.plan.order.share(step, self.context.rank, self.phase.shares)
+            share = self.plan.order.rank_indices(step, self.context.rank, self.phase.shares)
             x = self.context.device.to_device(self.data.train_x[share])
             y = self.context.device.to_device(self.data.train_y[share])
         with times.span("compute"):

@@ -21,25 +21,25 @@ from services.cluster.message_lengths import Lengths
 from services.cluster.network import Network, Path
 from services.collectives import (
     AnyCollective,
-    Auto,
+    AutoCollective,
+    BinomialTree,
     Collective,
-    DoubleTree,
+    CollectiveSite,
+    DoubleBinaryTree,
     HalvingDoubling,
-    Hierarchical,
-    HierarchicalCopy,
+    HierarchicalAllReduce,
+    HierarchicalCopyAllReduce,
     RecursiveDoubling,
     ReduceToOne,
     Ring,
     Schedule,
-    Site,
-    Tree,
 )
-from services.collectives.execution.executor import PLAIN, all_reduce
-from services.collectives.execution.rank_schedule import Act, part_of
-from services.collectives.folding import core
-from services.collectives.grouped import Grouped, Groups
-from services.collectives.rendezvous import Rendezvous
-from services.collectives.swapping import Swapping
+from services.collectives.execution.executor import UNCOMPRESSED, all_reduce
+from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
+from services.collectives.folding import power_of_two_ranks
+from services.collectives.grouped import GroupedCollective, RankGroups
+from services.collectives.rendezvous import RendezvousCollective
+from services.collectives.swapping import PairwiseExchange
 from services.compressors import Compressor, Fp16
 from services.runtime.transport import Message, Traffic
 from services.schema.arrays import HostArray
@@ -54,19 +54,19 @@ EXAMPLES: list[Collective] = [
     Ring(stride=3),
     ReduceToOne(),
     ReduceToOne(senders="serial"),
-    HierarchicalCopy(size=2),
-    HierarchicalCopy(size=3),
-    HierarchicalCopy(size=3, rendezvous=False),
-    Tree(),
-    Tree(rendezvous=False),
-    DoubleTree(),
+    HierarchicalCopyAllReduce(size=2),
+    HierarchicalCopyAllReduce(size=3),
+    HierarchicalCopyAllReduce(size=3, rendezvous=False),
+    BinomialTree(),
+    BinomialTree(rendezvous=False),
+    DoubleBinaryTree(),
     RecursiveDoubling(),
     RecursiveDoubling(rendezvous=False),
     HalvingDoubling(),
     HalvingDoubling(rendezvous=False),
-    Hierarchical(size=2),
-    Hierarchical(size=3),
-    Hierarchical(size=3, rendezvous=False),
+    HierarchicalAllReduce(size=2),
+    HierarchicalAllReduce(size=3),
+    HierarchicalAllReduce(size=3, rendezvous=False),
 ]
 RANKS = (*range(1, 10), 16)
 SIZES = (1, 2, 3, 7, 64, 1001)  # fewer entries than ranks among them, and chunks of unequal length
@@ -93,7 +93,7 @@ async def exchange(
     bytes_per_s: float = inf,
     *,
     piece_bytes: int = QUANTUM_BYTES,
-    compressor: Compressor = PLAIN,
+    compressor: Compressor = UNCOMPRESSED,
     mailbox: type[Mailbox] = Mailbox,
     network: Network = NO_NETWORK,
 ) -> Exchange:
@@ -139,10 +139,10 @@ def test_every_member_of_the_family_of_collectives_stands_in_the_table() -> None
     """A collective that is not in the table is not tested; `auto` is one of the others once a trial is planned."""
     union, _ = get_args(AnyCollective)
 
-    assert {type(collective) for collective in EXAMPLES} == set(get_args(union)) - {Auto}
+    assert {type(collective) for collective in EXAMPLES} == set(get_args(union)) - {AutoCollective}
 
 
-@pytest.mark.parametrize("collective", [*EXAMPLES, Auto()], ids=repr)
+@pytest.mark.parametrize("collective", [*EXAMPLES, AutoCollective()], ids=repr)
 def test_a_collective_is_read_from_what_it_writes(collective: Collective) -> None:
     """A run's record holds the resolved components; the run must be repeatable from it."""
     assert TypeAdapter(AnyCollective).validate_json(collective.model_dump_json()) == collective
@@ -247,9 +247,13 @@ def test_bytes_and_messages_are_those_counted_from_the_schedule(
 
     for rank, traffic in enumerate(done.traffic):
         assert traffic.payload_bytes == sent_by(collective, ranks, rank, size)
-        assert traffic.messages == sum(act.sends for act in part_of(schedule, rank, size, length, 4).acts)
-        assert traffic.messages == schedule.sends(rank) or not 64 <= size <= 1001, "nothing had to be cut or left out"
-        assert {int(name.removeprefix("rank-")) for name in traffic.by_peer} <= schedule.partners(rank)
+        assert traffic.messages == sum(
+            act.is_send for act in build_rank_schedule(schedule, rank, size, length, 4).operations
+        )
+        assert traffic.messages == schedule.count_transfers_from(rank) or not 64 <= size <= 1001, (
+            "nothing had to be cut or left out"
+        )
+        assert {int(name.removeprefix("rank-")) for name in traffic.by_peer} <= schedule.target_ranks(rank)
 
 
 def lg(ranks: int) -> int:
@@ -286,28 +290,30 @@ def test_bytes_and_messages_are_those_of_the_literature(collective: Collective, 
     """A schedule that moves more than its algorithm must is another algorithm."""
     size, schedule = 5040 * 16, collective.schedule(ranks)  # divisible by every number of ranks
     vectors, messages = (formula(ranks) for formula in FORMULAS[collective.kind])
-    tokens = sum(each.does == "allows" for each in schedule.transfers)
+    tokens = sum(each.kind == "token" for each in schedule.transfers)
 
     assert tokens == token_count(collective, ranks, messages)
     assert sum(sent_by(collective, ranks, rank, size) for rank in range(ranks)) == 4 * size * vectors
-    assert sum(schedule.sends(rank) for rank in range(ranks)) == messages + tokens
+    assert sum(schedule.count_transfers_from(rank) for rank in range(ranks)) == messages + tokens
 
 
 @pytest.mark.parametrize("collective", [RecursiveDoubling(), HalvingDoubling()], ids=repr)
 @pytest.mark.parametrize("ranks", [2, 4, 7, 8])
 def test_partners_swap_when_both_are_ready(collective: Collective, ranks: int) -> None:
     """Whoever is early would take the link of whoever is late, and delays would feed each other."""
-    for rank in core(ranks):
-        acts = part_of(collective.schedule(ranks), rank, 64 * ranks, 64, 4).acts
-        folds = {rank - 1, rank + 1} - set(core(ranks))
+    for rank in power_of_two_ranks(ranks):
+        acts = build_rank_schedule(collective.schedule(ranks), rank, 64 * ranks, 64, 4).operations
+        folds = {rank - 1, rank + 1} - set(power_of_two_ranks(ranks))
         for number, act in enumerate(acts):
-            if act.sends and act.does == "allows":
-                assert {k for k, each in enumerate(acts[:number]) if not each.sends} <= waited(acts, number)
-            elif act.sends and act.peer not in folds:
-                assert any(acts[k].does == "allows" and acts[k].peer == act.peer for k in act.after)
+            if act.is_send and act.kind == "token":
+                assert {k for k, each in enumerate(acts[:number]) if not each.is_send} <= waited(acts, number)
+            elif act.is_send and act.peer_rank not in folds:
+                assert any(acts[k].kind == "token" and acts[k].peer_rank == act.peer_rank for k in act.prerequisites)
 
 
-@pytest.mark.parametrize("collective", [Tree(), HierarchicalCopy(size=2), Hierarchical(size=2)], ids=repr)
+@pytest.mark.parametrize(
+    "collective", [BinomialTree(), HierarchicalCopyAllReduce(size=2), HierarchicalAllReduce(size=2)], ids=repr
+)
 @pytest.mark.parametrize("ranks", [4, 7, 8])
 def test_whoever_goes_on_with_somebody_else_has_heard_that_all_is_there(collective: Collective, ranks: int) -> None:
     """Who is served first, because most wait for it, would share the link with who is served next.
@@ -316,47 +322,50 @@ def test_whoever_goes_on_with_somebody_else_has_heard_that_all_is_there(collecti
     """
     turned = 0
     for rank in range(ranks):
-        acts = part_of(collective.schedule(ranks), rank, 64 * ranks, 64, 4).acts
+        acts = build_rank_schedule(collective.schedule(ranks), rank, 64 * ranks, 64, 4).operations
         for number, act in enumerate(acts):
-            if act.sends and act.does != "allows":
+            if act.is_send and act.kind != "token":
                 before = waited(acts, number)
-                served = {acts[k].peer: k for k in sorted(before) if acts[k].sends and acts[k].does != "allows"}
-                left = {peer: k for peer, k in served.items() if peer != act.peer}
+                served = {acts[k].peer_rank: k for k in sorted(before) if acts[k].is_send and acts[k].kind != "token"}
+                left = {peer: k for peer, k in served.items() if peer != act.peer_rank}
                 turned += len(left)
                 for peer, sent in left.items():
-                    heard = {k for k in before if k > sent and acts[k].peer == peer and not acts[k].sends}
-                    assert any(acts[k].chunk == acts[sent].chunk for k in heard)
+                    heard = {k for k in before if k > sent and acts[k].peer_rank == peer and not acts[k].is_send}
+                    assert any(acts[k].first_chunk == acts[sent].first_chunk for k in heard)
     assert turned
 
 
-def waited(acts: Sequence[Act], number: int) -> set[int]:
+def waited(acts: Sequence[RankOperation], number: int) -> set[int]:
     """All acts that are over when this one begins."""
-    return {k for each in acts[number].after for k in (each, *waited(acts, each))}
+    return {k for each in acts[number].prerequisites for k in (each, *waited(acts, each))}
 
 
 @pytest.mark.parametrize("round_trip", [None, "1000B"])
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 9])
 def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int, round_trip: str | None) -> None:
     """A leaf has nothing to wait for: its partial sums would fill the port that others need."""
-    schedule = DoubleTree(round_trip=round_trip and Bytes(round_trip)).schedule(ranks)
-    ahead = schedule.pieces_ahead(256)
+    schedule = DoubleBinaryTree(round_trip=round_trip and Bytes(round_trip)).schedule(ranks)
+    ahead = schedule.window_in_pieces(256)
     assert ahead == 4 * (ranks.bit_length() - 1) + (-(-1000 * (ranks.bit_length() - 1) // 256) if round_trip else 0)
     for rank in range(ranks):
-        acts = part_of(schedule, rank, 40_000, 64, 4).acts
-        far = [act for act in acts if act.sends and act.does == "adds" and act.number >= ahead]
-        awaited = [{(k.peer, k.number) for k in map(acts.__getitem__, act.after) if k.does == "copies"} for act in far]
-        assert all((act.peer, act.number - ahead) in back for act, back in zip(far, awaited, strict=True))
-        assert bool(far) == any(act.sends and act.does == "adds" for act in acts)
+        acts = build_rank_schedule(schedule, rank, 40_000, 64, 4).operations
+        far = [act for act in acts if act.is_send and act.kind == "reduce" and act.message_number >= ahead]
+        awaited = [
+            {(k.peer_rank, k.message_number) for k in map(acts.__getitem__, act.prerequisites) if k.kind == "copy"}
+            for act in far
+        ]
+        assert all((act.peer_rank, act.message_number - ahead) in back for act, back in zip(far, awaited, strict=True))
+        assert bool(far) == any(act.is_send and act.kind == "reduce" for act in acts)
 
 
 def test_a_large_segment_does_not_starve_two_trees(in_virtual_time: InVirtualTime) -> None:
     """A transport takes shorter pieces, and what a link carries in a round trip is so many more of them."""
     rate, delay_s, names = 1e8, 0.02, [f"rank-{rank}" for rank in range(8)]
-    there = Site(racks=(), tensors=(), round_trip_bytes=int(2 * delay_s * rate))
+    there = CollectiveSite(racks=(), array_sizes=(), bandwidth_delay_bytes=int(2 * delay_s * rate))
     far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     def seconds(segment: str) -> float:
-        schedule = DoubleTree(segment=Bytes(segment)).settled(there).schedule(8)
+        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve(there).schedule(8)
         done: Exchange = in_virtual_time(exchange(schedule, [np.ones(1_000_000)] * 8, rate, network=far))
         return done.seconds
 
@@ -368,13 +377,13 @@ def token_count(collective: Collective, ranks: int, messages: float) -> float:
 
     And one per message of a parent in a tree but its last, and of the first leader to other leaders.
     """
-    if isinstance(collective, Swapping):
+    if isinstance(collective, PairwiseExchange):
         to_fold = ranks - 2 * fold(ranks) if fold(ranks) else 0
-        return messages - 2 * fold(ranks) if collective.meets else to_fold
-    if isinstance(collective, Tree) and collective.meets:
+        return messages - 2 * fold(ranks) if collective.uses_rendezvous else to_fold
+    if isinstance(collective, BinomialTree) and collective.uses_rendezvous:
         return (ranks - 1) // 2
-    if isinstance(collective, HierarchicalCopy) and collective.meets:
-        return len(collective.among(ranks)) - 1
+    if isinstance(collective, HierarchicalCopyAllReduce) and collective.uses_rendezvous:
+        return len(collective.rank_groups(ranks)) - 1
     return ranks - 1 if collective == ReduceToOne(senders="serial") else 0
 
 
@@ -382,7 +391,9 @@ def token_count(collective: Collective, ranks: int, messages: float) -> float:
 def test_nobody_in_a_ring_or_in_halving_and_doubling_sends_more_than_its_share(ranks: int) -> None:
     """Patarasuk and Yuan's bound: no all-reduce moves fewer bytes; halving and doubling meets it for powers of two."""
     size = 5040 * 16
-    meeting = [Ring(), Hierarchical(), HalvingDoubling()] if not fold(ranks) else [Ring(), Hierarchical()]
+    meeting = (
+        [Ring(), HierarchicalAllReduce(), HalvingDoubling()] if not fold(ranks) else [Ring(), HierarchicalAllReduce()]
+    )
 
     for collective in meeting:
         for rank in range(ranks):
@@ -392,13 +403,13 @@ def test_nobody_in_a_ring_or_in_halving_and_doubling_sends_more_than_its_share(r
 @pytest.mark.parametrize(("racks", "size"), [(2, 2), (2, 4), (4, 2), (3, 3)])
 def test_of_two_levels_a_rack_sends_others_what_a_rank_of_a_ring_would(racks: int, size: int) -> None:
     """2(G-1)/G of the vector, however many ranks it has: that is what the second level is for."""
-    schedule = Hierarchical(size=size).schedule(racks * size)
+    schedule = HierarchicalAllReduce(size=size).schedule(racks * size)
     entries = 5040 * 16
 
     crossing = schedule.model_copy(
         update={"rounds": (tuple(t for t in schedule.transfers if t.source // size != t.target // size),)}
     )
-    sent = crossing.sent(racks * size, entries, lambda chunk: chunk)
+    sent = crossing.payload_bytes_by_rank(racks * size, entries, lambda chunk: chunk)
 
     for rack in range(racks):
         assert sum(sent[rack * size : (rack + 1) * size]) == 2 * (racks - 1) * entries // racks
@@ -409,7 +420,7 @@ def test_of_two_levels_a_rack_sends_others_what_a_rank_of_a_ring_would(racks: in
 def test_a_schedule_sums_every_chunk_once_and_tells_everybody_by_itself(collective: Collective, ranks: int) -> None:
     """Its rounds played with sets instead of numbers: who has whose summand, without the executor."""
     schedule = collective.schedule(ranks)
-    held = [[Counter({rank: 1}) for _ in range(len(schedule.chunks(1000)))] for rank in range(ranks)]
+    held = [[Counter({rank: 1}) for _ in range(len(schedule.chunk_ranges(1000)))] for rank in range(ranks)]
     everybody = Counter(range(ranks))
 
     for each in schedule.rounds:
@@ -417,9 +428,9 @@ def test_a_schedule_sums_every_chunk_once_and_tells_everybody_by_itself(collecti
         for source, target, first, last, does in each:
             for chunk in range(first, last):
                 given = before[source][chunk]
-                assert does != "copies" or given == everybody, "totals alone are copied"
-                if does != "allows":
-                    held[target][chunk] = given + (held[target][chunk] if does == "adds" else Counter())
+                assert does != "copy" or given == everybody, "totals alone are copied"
+                if does != "token":
+                    held[target][chunk] = given + (held[target][chunk] if does == "reduce" else Counter())
 
     assert all(counts == everybody for chunks in held for counts in chunks)
 
@@ -428,7 +439,7 @@ def test_a_schedule_sums_every_chunk_once_and_tells_everybody_by_itself(collecti
 @any_ranks
 def test_a_message_is_named_once(collective: Collective, ranks: int) -> None:
     """The receiver tells messages of one sender apart by what they do and by their first chunk."""
-    names = Counter((t.edge, t.does, t.first) for t in collective.schedule(ranks).transfers)
+    names = Counter((t.edge, t.kind, t.first_chunk) for t in collective.schedule(ranks).transfers)
 
     assert set(names.values()) <= {1}
     assert all(source != target for (source, target), _, _ in names)
@@ -449,7 +460,7 @@ def test_the_closed_form_is_the_time_on_the_virtual_fabric(
 
     done = in_virtual_time(exchange(collective.schedule(ranks), [np.ones(size, "float32")] * ranks, bytes_per_s))
 
-    assert done.seconds == pytest.approx(collective.seconds(ranks, 4 * size, 0.0, 1 / bytes_per_s), rel=error)
+    assert done.seconds == pytest.approx(collective.predict_seconds(ranks, 4 * size, 0.0, 1 / bytes_per_s), rel=error)
 
 
 @every_collective
@@ -462,7 +473,7 @@ def test_the_closed_form_holds_for_other_numbers_of_ranks(
 
     done = in_virtual_time(exchange(collective.schedule(ranks), [np.ones(size, "float32")] * ranks, rate))
 
-    expected = collective.seconds(ranks, 4 * size, 0.0, 1 / rate)
+    expected = collective.predict_seconds(ranks, 4 * size, 0.0, 1 / rate)
     assert done.seconds == pytest.approx(expected, rel=0.2 if uneven(collective, ranks) else 0.1)
 
 
@@ -485,18 +496,20 @@ def read(formula: str, **values: float) -> float:
 
 @pytest.mark.parametrize("ranks", [4, 6, 8, 12])
 @pytest.mark.parametrize("rendezvous", [True, False])
-@pytest.mark.parametrize("kind", [RecursiveDoubling, HalvingDoubling, Tree, Hierarchical, HierarchicalCopy])
+@pytest.mark.parametrize(
+    "kind", [RecursiveDoubling, HalvingDoubling, BinomialTree, HierarchicalAllReduce, HierarchicalCopyAllReduce]
+)
 def test_the_formula_says_what_the_number_beside_it_counts(
-    kind: type[Rendezvous], rendezvous: bool, ranks: int
+    kind: type[RendezvousCollective], rendezvous: bool, ranks: int
 ) -> None:
     """With tokens α counts more often than without, and a report prints both."""
-    collective = kind(rendezvous=rendezvous, **({"size": 2} if issubclass(kind, Grouped) else {}))
+    collective = kind(rendezvous=rendezvous, **({"size": 2} if issubclass(kind, GroupedCollective) else {}))
     low = ranks.bit_length() - 1
     values = {"n": ranks, "p": 2**low, "f": low, "c": (ranks - 1).bit_length(), "g": 2, "l": 2, "G": ranks // 2}
 
     told = read(collective.formula, a=7.0, b=3.0, S=840.0, **values)
 
-    assert told == pytest.approx(collective.seconds(ranks, 840.0, 7.0, 3.0))
+    assert told == pytest.approx(collective.predict_seconds(ranks, 840.0, 7.0, 3.0))
 
 
 @every_collective
@@ -508,9 +521,9 @@ def test_the_closed_form_counts_the_waits_of_the_longest_chain(collective: Colle
     """
     schedule = collective.schedule(ranks)
 
-    waits_s = schedule.latency_s(dict.fromkeys(schedule.edges, 2.5))
+    waits_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.edges, 2.5))
 
-    formula_s = collective.seconds(ranks, 0.0, 2.5, 1.0)
+    formula_s = collective.predict_seconds(ranks, 0.0, 2.5, 1.0)
     assert waits_s <= formula_s if uneven(collective, ranks) else waits_s == pytest.approx(formula_s)
 
 
@@ -521,8 +534,8 @@ def test_delays_take_as_long_as_the_formulas_alphas(
 ) -> None:
     """Of a pipeline, pieces hide some of them."""
     size, rate, delay_s = 250_000, 1e7, 0.05
-    there = Site(racks=(), tensors=(size,), round_trip_bytes=int(2 * delay_s * rate))
-    settled = collective if hasattr(collective, "size") else collective.settled(there)
+    there = CollectiveSite(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    settled = collective if hasattr(collective, "size") else collective.resolve(there)
     vectors, schedule = [np.ones(size, "float32")] * ranks, settled.schedule(ranks)
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
@@ -531,13 +544,13 @@ def test_delays_take_as_long_as_the_formulas_alphas(
         in_virtual_time(exchange(schedule, vectors, rate, network=each)).seconds for each in (Network(), far)
     )
 
-    waits_s = collective.seconds(ranks, 0.0, delay_s, 0.0)
+    waits_s = collective.predict_seconds(ranks, 0.0, delay_s, 0.0)
     assert far_s - near_s <= waits_s * 1.001
-    assert far_s - near_s == pytest.approx(waits_s, rel=0.02) or schedule.pipelined or uneven(collective, ranks)
+    assert far_s - near_s == pytest.approx(waits_s, rel=0.02) or schedule.is_pipelined or uneven(collective, ranks)
 
 
 @pytest.mark.parametrize(
-    ("collective", "error"), [(Ring(), 0.01), (Ring(stride=3), 0.01), (DoubleTree(), 0.10)], ids=str
+    ("collective", "error"), [(Ring(), 0.01), (Ring(stride=3), 0.01), (DoubleBinaryTree(), 0.10)], ids=str
 )
 @pytest.mark.parametrize("ranks", [2, 4, 5, 8, 16])
 @pytest.mark.parametrize("delay_s", [0.001, 0.02])
@@ -565,7 +578,9 @@ def test_pieces_hide_of_delays_what_the_forms_say(
         network=far,
         compute_s=0.0,
     )
-    settled = collective.settled(Site(racks=(), tensors=(entries,), round_trip_bytes=int(2 * delay_s * rate)))
+    settled = collective.resolve(
+        CollectiveSite(racks=(), array_sizes=(entries,), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    )
     schedule, vectors = settled.schedule(ranks), [np.ones(entries, "float32")] * ranks
 
     taken_s = in_virtual_time(exchange(schedule, vectors, rate, piece_bytes=piece_bytes, network=far)).seconds
@@ -573,12 +588,12 @@ def test_pieces_hide_of_delays_what_the_forms_say(
     predicted = AllReduce(collective=settled).predict(cost)
     assert taken_s == pytest.approx(predicted.exchange_s, rel=error)
     hides = "less the part of α that pieces hide" in predicted.formula
-    assert hides == (schedule.piece_bytes(4 * entries, piece_bytes, QUANTUM_BYTES) * schedule.parts < 4 * entries)
-    assert (predicted.exchange_s < collective.seconds(ranks, 4 * entries, delay_s, 1 / rate)) == hides
+    assert hides == (schedule.piece_bytes(4 * entries, piece_bytes, QUANTUM_BYTES) * schedule.chunk_count < 4 * entries)
+    assert (predicted.exchange_s < collective.predict_seconds(ranks, 4 * entries, delay_s, 1 / rate)) == hides
 
 
 @st.composite
-def cut(draw: st.DrawFn) -> Groups:
+def cut(draw: st.DrawFn) -> RankGroups:
     """Any ranks in any groups, of any sizes."""
     ranks = draw(st.permutations(range(draw(st.integers(2, 11)))))
     ends = sorted(draw(st.sets(st.integers(1, len(ranks) - 1), max_size=4)))
@@ -586,13 +601,13 @@ def cut(draw: st.DrawFn) -> Groups:
 
 
 @pytest.mark.parametrize("rendezvous", [True, False])
-@pytest.mark.parametrize("kind", [Hierarchical, HierarchicalCopy])
+@pytest.mark.parametrize("kind", [HierarchicalAllReduce, HierarchicalCopyAllReduce])
 @settings(deadline=None, max_examples=10)
 @given(groups=cut(), entries=st.integers(1, 60))
 def test_ranks_that_stand_anywhere_in_groups_of_any_size_sum_and_wait_as_the_schedule_says(
-    kind: type[Hierarchical | HierarchicalCopy],
+    kind: type[HierarchicalAllReduce | HierarchicalCopyAllReduce],
     rendezvous: bool,
-    groups: Groups,
+    groups: RankGroups,
     entries: int,
     in_virtual_time: InVirtualTime,
 ) -> None:
@@ -606,7 +621,7 @@ def test_ranks_that_stand_anywhere_in_groups_of_any_size_sum_and_wait_as_the_sch
 
     assert replicas(done) == 1
     assert (done.vectors[0] == np.sum(vectors, axis=0)).all()
-    assert done.seconds == pytest.approx(schedule.latency_s(dict.fromkeys(schedule.edges, 0.5)))
+    assert done.seconds == pytest.approx(schedule.critical_path_latency_s(dict.fromkeys(schedule.edges, 0.5)))
 
 
 @every_collective
@@ -631,7 +646,7 @@ def test_a_strategy_predicts_its_collectives_closed_form_on_equal_links(
 
     predicted = AllReduce(collective=collective).predict(cost)
 
-    assert predicted.exchange_s == pytest.approx(collective.seconds(ranks, 4 * entries, alpha_s, beta_s))
+    assert predicted.exchange_s == pytest.approx(collective.predict_seconds(ranks, 4 * entries, alpha_s, beta_s))
 
 
 @every_collective
@@ -644,7 +659,7 @@ def test_one_rank_alone_exchanges_nothing_and_takes_no_time(
     done = in_virtual_time(exchange(collective.schedule(1), [vector], bytes_per_s=1.0, compressor=Fp16()))
 
     assert done.vectors[0].tobytes() == vector.tobytes()
-    assert (done.traffic[0].messages, done.seconds, collective.seconds(1, 1e6, 1.0, 1.0)) == (0, 0.0, 0.0)
+    assert (done.traffic[0].messages, done.seconds, collective.predict_seconds(1, 1e6, 1.0, 1.0)) == (0, 0.0, 0.0)
 
 
 @every_collective
@@ -677,5 +692,5 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
 
     seconds = in_virtual_time(with_a_slow_rank())
 
-    slow = Ring().seconds(4, 8 * QUANTUM_BYTES, 0.0, 1 / 2.5e5)
+    slow = Ring().predict_seconds(4, 8 * QUANTUM_BYTES, 0.0, 1 / 2.5e5)
     assert seconds == pytest.approx(slow) or slow < seconds <= 1.15 * slow  # no idle moment, but for rounding

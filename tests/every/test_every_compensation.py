@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from services.learning.layout import ranges
+from services.learning.layout import equal_ranges
 from services.parameter_server.compensation import AdaptiveDcAsgd, AnyCompensation, Compensation, DcAsgd, Uncompensated
 from services.runtime.device import Device
 
@@ -60,14 +60,14 @@ def test_without_strength_a_gradient_stays_as_it_is(weak: Compensation, device: 
 def test_ranges_compensated_alone_are_bitwise_the_whole(compensation: Compensation, dtype: str, device: Device) -> None:
     """That is what lets servers hold ranges; and the type of the parameters is kept."""
     gradient, params, read = vectors(device, dtype)
-    chunks = ranges(100, 3)
-    whole, parts = compensation.init(params), [compensation.init(chunk.of(params)) for chunk in chunks]
+    chunks = equal_ranges(100, 3)
+    whole, parts = compensation.init(params), [compensation.init(chunk.view(params)) for chunk in chunks]
 
     for _ in range(2):  # the second time with a memory
         made, whole = compensation.compensate(gradient, params, read, whole)
         pieces = []
         for number, chunk in enumerate(chunks):
-            own = chunk.of(gradient), chunk.of(params), chunk.of(read)
+            own = chunk.view(gradient), chunk.view(params), chunk.view(read)
             piece, parts[number] = compensation.compensate(*own, parts[number])
             pieces.append(device.to_host(piece))
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from services.learning.datasets import Task
-from services.learning.models import AnyModel, LeNet5, Linear, Mlp, Model
+from services.learning.datasets import LearningTask
+from services.learning.models import AnyModel, LeNet5, LinearModel, Mlp, Model
 from services.learning.optimisers import Sgd
 from services.runtime.device import Device
 from services.schema.arrays import HostArray
 
-PICTURES = Task(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
-NUMBERS = Task(inputs=(5,), outputs=3, loss="mse")
+PICTURES = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
+NUMBERS = LearningTask(inputs=(5,), outputs=3, loss="mse")
 
-EXAMPLES: list[tuple[Model, Task]] = [
-    (Linear(), PICTURES),
-    (Linear(), NUMBERS),
+EXAMPLES: list[tuple[Model, LearningTask]] = [
+    (LinearModel(), PICTURES),
+    (LinearModel(), NUMBERS),
     (Mlp(hidden=(16,), activation="relu"), PICTURES),
     (Mlp(hidden=(8, 6), activation="tanh"), NUMBERS),
     (LeNet5(input_side=16, activation="tanh"), PICTURES),
@@ -29,7 +29,7 @@ every_model = pytest.mark.parametrize(
 )
 
 
-def samples(task: Task, count: int, dtype: str = "float64") -> tuple[HostArray, HostArray]:
+def samples(task: LearningTask, count: int, dtype: str = "float64") -> tuple[HostArray, HostArray]:
     """`count` samples without meaning, and targets for them."""
     rng = np.random.default_rng(7)
     x = rng.standard_normal((count, *task.inputs)).astype(dtype)
@@ -48,13 +48,13 @@ def test_every_member_of_the_family_of_models_stands_in_the_table() -> None:
 
 
 @every_model
-def test_a_model_is_read_from_what_it_writes(model: Model, task: Task) -> None:
+def test_a_model_is_read_from_what_it_writes(model: Model, task: LearningTask) -> None:
     """A run's record holds the resolved components; the run must be repeatable from it."""
     assert TypeAdapter(AnyModel).validate_json(model.model_dump_json()) == model
 
 
 @every_model
-def test_a_gradient_agrees_with_finite_differences(model: Model, task: Task) -> None:
+def test_a_gradient_agrees_with_finite_differences(model: Model, task: LearningTask) -> None:
     """A wrong gradient still learns something, only worse; nothing but the definition finds it.
 
     Directional derivatives along random directions see every entry at once; central differences err by O(h²).
@@ -73,7 +73,7 @@ def test_a_gradient_agrees_with_finite_differences(model: Model, task: Task) -> 
 
 
 @every_model
-def test_each_array_has_its_own_right_gradient(model: Model, task: Task) -> None:
+def test_each_array_has_its_own_right_gradient(model: Model, task: LearningTask) -> None:
     """An error in a small array, such as a bias, hides in directions over all entries: one entry of each alone."""
     x, y = samples(task, 3)
     params, h = model.init(task, 3, "float64"), 1e-6
@@ -90,7 +90,7 @@ def test_each_array_has_its_own_right_gradient(model: Model, task: Task) -> None
 
 
 @every_model
-def test_the_loss_falls_along_the_gradient(model: Model, task: Task, device: Device) -> None:
+def test_the_loss_falls_along_the_gradient(model: Model, task: LearningTask, device: Device) -> None:
     """The one thing that training needs of a model, on every device."""
     x, y = map(device.to_device, samples(task, 16, "float32"))
     params = device.to_device(model.init(task, 0, "float32"))
@@ -107,7 +107,7 @@ def test_the_loss_falls_along_the_gradient(model: Model, task: Task, device: Dev
 
 
 @every_model
-def test_devices_agree(model: Model, task: Task, device: Device) -> None:
+def test_devices_agree(model: Model, task: LearningTask, device: Device) -> None:
     """Replicas on different devices train one model together; rounding apart, they must see the same gradient."""
     x, y = samples(task, 8)
     params = model.init(task, 0, "float64")
@@ -120,7 +120,7 @@ def test_devices_agree(model: Model, task: Task, device: Device) -> None:
 
 
 @every_model
-def test_first_parameters_are_a_pure_function_of_the_seed(model: Model, task: Task) -> None:
+def test_first_parameters_are_a_pure_function_of_the_seed(model: Model, task: LearningTask) -> None:
     """Replicas start from the same bits without telling each other; another seed is another run."""
     first, again, other = (model.init(task, seed, "float32") for seed in (1, 1, 2))
 
@@ -129,7 +129,7 @@ def test_first_parameters_are_a_pure_function_of_the_seed(model: Model, task: Ta
 
 
 @every_model
-def test_first_parameters_fill_the_layout(model: Model, task: Task) -> None:
+def test_first_parameters_fill_the_layout(model: Model, task: LearningTask) -> None:
     """Shards and payloads are cut by the layout's size."""
     params = model.init(task, 0, "float32")
 
@@ -137,7 +137,7 @@ def test_first_parameters_fill_the_layout(model: Model, task: Task) -> None:
 
 
 @every_model
-def test_biases_start_at_zero_and_weights_do_not(model: Model, task: Task) -> None:
+def test_biases_start_at_zero_and_weights_do_not(model: Model, task: LearningTask) -> None:
     """Equal weights would stay equal for ever; biases have nothing to break."""
     arrays = model.layout(task).unpack(model.init(task, 0, "float64"))
 
@@ -146,7 +146,7 @@ def test_biases_start_at_zero_and_weights_do_not(model: Model, task: Task) -> No
 
 @every_model
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_results_have_the_type_of_the_parameters(model: Model, task: Task, dtype: str, device: Device) -> None:
+def test_results_have_the_type_of_the_parameters(model: Model, task: LearningTask, dtype: str, device: Device) -> None:
     """One silent fp64 intermediate doubles the bytes on the wire."""
     x, y = map(device.to_device, samples(task, 4, dtype))
     params = device.to_device(model.init(task, 0, dtype))
@@ -157,7 +157,7 @@ def test_results_have_the_type_of_the_parameters(model: Model, task: Task, dtype
 
 
 @every_model
-def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, task: Task) -> None:
+def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, task: LearningTask) -> None:
     """Unequal shares are weighted by their samples; that is right only for means, and down to a batch of one."""
     x, y = samples(task, 3)
     params = model.init(task, 0, "float64")
@@ -170,7 +170,7 @@ def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, tas
 
 
 @every_model
-def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: Task, device: Device) -> None:
+def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: LearningTask, device: Device) -> None:
     """The last batch of an epoch may leave a rank empty-handed; it still takes part in the sum."""
     x, y = map(device.to_device, samples(task, 0))
     params = device.to_device(model.init(task, 0, "float64"))
@@ -183,7 +183,7 @@ def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: Task, devic
 
 
 @every_model
-def test_arguments_stay_as_they_were(model: Model, task: Task) -> None:
+def test_arguments_stay_as_they_were(model: Model, task: LearningTask) -> None:
     """The caller sends its parameters while the next step computes."""
     x, y = samples(task, 2)
     params = model.init(task, 0, "float64")
@@ -196,6 +196,6 @@ def test_arguments_stay_as_they_were(model: Model, task: Task) -> None:
 
 
 @every_model
-def test_a_backward_pass_costs_two_forward_passes(model: Model, task: Task) -> None:
+def test_a_backward_pass_costs_two_forward_passes(model: Model, task: LearningTask) -> None:
     """Paced devices share a step's time between the phases by this rule."""
     assert model.flops_per_sample(task) == 3 * model.forward_flops(task) > 0

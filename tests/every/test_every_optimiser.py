@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.learning.layout import ranges
-from services.learning.optimisers import Adam, AnyOptimiser, Momentum, Optimiser, Sgd, State
+from services.learning.layout import equal_ranges
+from services.learning.optimisers import Adam, AnyOptimiser, Momentum, Optimiser, OptimiserState, Sgd
 from services.runtime.device import Device
 from services.schema.arrays import Vector
 
@@ -25,7 +25,7 @@ EXAMPLES: list[Optimiser] = [
 every_optimiser = pytest.mark.parametrize("optimiser", EXAMPLES, ids=repr)
 
 
-def trained(optimiser: Optimiser, params: Vector, grads: Vector) -> tuple[Vector, State]:
+def trained(optimiser: Optimiser, params: Vector, grads: Vector) -> tuple[Vector, OptimiserState]:
     """The parameters and the state after one update by each row of `grads`."""
     state = optimiser.init(params)
     for grad in grads:
@@ -57,7 +57,7 @@ def test_ranges_updated_alone_are_bitwise_the_whole_updated(
     grads = rng.standard_normal((4, size)).astype("float32")
 
     whole, state = trained(optimiser, params, grads)
-    shards = [trained(optimiser, r.of(params), grads[:, r.start : r.stop]) for r in ranges(size, parts)]
+    shards = [trained(optimiser, r.view(params), grads[:, r.start : r.stop]) for r in equal_ranges(size, parts)]
 
     assert whole.tobytes() == b"".join(shard.tobytes() for shard, _ in shards)
     for slot, pieces in zip(state.slots, zip(*(s.slots for _, s in shards), strict=True), strict=True):
@@ -86,7 +86,7 @@ def test_without_gradient_and_decay_nothing_moves(optimiser: Optimiser) -> None:
     after, state = trained(optimiser.model_copy(update={"weight_decay": 0.0}), params, np.zeros((3, 9)))
 
     assert after.tobytes() == params.tobytes()
-    assert state.count == 3
+    assert state.update_count == 3
 
 
 @every_optimiser

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.learning.datasets import Task
+from services.learning.datasets import LearningTask
 from services.learning.models import LeNet5, Mlp, Model
 from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
 from services.runtime.device import Device
@@ -11,8 +11,8 @@ from services.schema.arrays import HostArray
 
 STRIDE = 31
 UPDATES = 7
-PICTURES = Task(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
-NUMBERS = Task(inputs=(5,), outputs=3, loss="mse")
+PICTURES = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
+NUMBERS = LearningTask(inputs=(5,), outputs=3, loss="mse")
 
 
 def sines(*shape: int) -> HostArray:
@@ -40,7 +40,7 @@ TARGETS = {"cross_entropy": np.array([3, 1, 4, 1]), "mse": sines(4, 3)}
     ],
 )
 def test_losses_and_gradients_are_pytorchs(
-    case: str, model: Model, task: Task, recorded: dict[str, HostArray], device: Device
+    case: str, model: Model, task: LearningTask, recorded: dict[str, HostArray], device: Device
 ) -> None:
     """Finite differences show that the gradient fits our loss; this, that the loss is the one everybody means."""
     params = device.to_device(0.1 * sines(model.layout(task).size))

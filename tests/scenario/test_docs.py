@@ -13,7 +13,7 @@ from services.cluster.addresses import Nowhere
 from services.cluster.device_profiles import SPEEDS
 from services.cluster.port import PROFILES
 from services.cluster.spans import SPANS
-from services.collectives import AnyCollective, Auto
+from services.collectives import AnyCollective, AutoCollective
 from services.plan import make_plan
 
 BASE = """
@@ -48,7 +48,9 @@ def test_the_page_on_collectives_has_a_row_for_every_member(pytestconfig: pytest
     members = get_args(get_args(AnyCollective)[0])
 
     assert [member for member in members if f"| `{member.model_fields['kind'].default}` |" not in page] == []
-    forms = {member: member.closed_form.split(";")[0].split(",")[0] for member in members if member is not Auto}
+    forms = {
+        member: member.closed_form.split(";")[0].split(",")[0] for member in members if member is not AutoCollective
+    }
     assert [member for member, form in forms.items() if form not in page] == []
 
 

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from services.cluster.addresses import Nowhere
 from services.cluster.fluid_link import Port
 from services.collectives import (
-    Auto,
+    AutoCollective,
     Collective,
-    Hierarchical,
-    HierarchicalCopy,
+    CollectiveSite,
+    HierarchicalAllReduce,
+    HierarchicalCopyAllReduce,
     RecursiveDoubling,
     ReduceToOne,
     Ring,
     Schedule,
-    Site,
     Transfer,
 )
-from services.collectives.double_tree import _tree
+from services.collectives.double_tree import _tree_edges
 from services.collectives.execution.executor import all_reduce
-from services.collectives.folding import core
+from services.collectives.folding import power_of_two_ranks
 from services.plan import Plan, make_plan
 from services.runtime.transport import Message, Stage, Tag, Then, Traffic, Transport
 from services.scenario.scenario import Scenario
@@ -34,7 +34,7 @@ from services.schema.errors import DeadlineExceeded, ProtocolError, Unreachable
 from services.schema.units import Bytes
 from services.transport.virtual import Fabric
 
-SITE = Site(racks=((0, 3, 5), (1, 2, 4)), tensors=(600, 40, 1))
+SITE = CollectiveSite(racks=((0, 3, 5), (1, 2, 4)), array_sizes=(600, 40, 1))
 
 InVirtualTime = Callable[[Any], Any]
 
@@ -63,21 +63,23 @@ def plan(
 
 def test_a_ring_in_the_order_of_racks_leaves_each_of_them_once() -> None:
     """Every other order has more flows in a rack's uplink than one."""
-    ring = Ring(order="racks").settled(SITE)
+    ring = Ring(order="racks").resolve(SITE)
 
     assert ring.sequence == (0, 3, 5, 1, 2, 4)
     between = sorted(edge for edge in ring.schedule(6).edges if len({0, 3, 5}.intersection(edge)) == 1)
     assert between == [(4, 0), (5, 1)]
-    assert Ring().settled(SITE) == Ring()
+    assert Ring().resolve(SITE) == Ring()
 
 
-@pytest.mark.parametrize("collective", [Hierarchical(), HierarchicalCopy()], ids=lambda member: member.kind)
+@pytest.mark.parametrize(
+    "collective", [HierarchicalAllReduce(), HierarchicalCopyAllReduce()], ids=lambda member: member.kind
+)
 def test_two_levels_are_those_of_the_network_unless_they_are_given(collective: Any) -> None:
     """A scenario that sweeps its racks needs no second list of them."""
-    assert collective.settled(SITE).groups == SITE.racks
+    assert collective.resolve(SITE).groups == SITE.racks
     for named in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
         mine = collective.model_copy(update=named)
-        found = mine.settled(SITE)
+        found = mine.resolve(SITE)
         assert (found.size, found.groups) == (mine.size, mine.groups)
 
 
@@ -109,7 +111,7 @@ def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
     senders: Any, ranks: int, tensors: tuple[int, ...], in_virtual_time: InVirtualTime
 ) -> None:
     """The sum is the same, the time that of the closed form, and no message holds two arrays."""
-    unfused = ReduceToOne(senders=senders, fused=False).settled(Site(racks=(), tensors=tensors))
+    unfused = ReduceToOne(senders=senders, fused=False).resolve(CollectiveSite(racks=(), array_sizes=tensors))
     size, rate = sum(tensors), 1e6
     vectors = [np.full(size, 1.0 + rank, "float32") for rank in range(ranks)]
 
@@ -117,8 +119,8 @@ def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
 
     assert unfused.tensors == tensors
     assert all((vector == ranks * (ranks + 1) / 2).all() for vector in vectors)
-    assert unfused.schedule(ranks).sends(ranks - 1) == (len(tensors) if ranks > 1 else 0)
-    assert seconds == pytest.approx(unfused.seconds(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
+    assert unfused.schedule(ranks).count_transfers_from(ranks - 1) == (len(tensors) if ranks > 1 else 0)
+    assert seconds == pytest.approx(unfused.predict_seconds(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -208,8 +210,8 @@ def test_pieces_that_wait_for_their_turn_follow_each_other(
     error: Exception | None, in_virtual_time: InVirtualTime
 ) -> None:
     """As many as a long vector has, none within the other; what stops one of them ends the sum, at once."""
-    up, down = Transfer(1, 0, 0, 1, "adds"), Transfer(0, 1, 0, 1, "copies")
-    schedule = Schedule(rounds=((up,), (down,)), pipelined=True, sums_first=True)
+    up, down = Transfer(1, 0, 0, 1, "reduce"), Transfer(0, 1, 0, 1, "copy")
+    schedule = Schedule(rounds=((up,), (down,)), is_pipelined=True, sends_partial_sums_first=True)
 
     async def alone() -> None:
         transport = Congested(error)
@@ -226,13 +228,13 @@ def test_a_vector_that_is_not_made_of_the_planned_arrays_is_a_bug() -> None:
     schedule = ReduceToOne(fused=False, tensors=(3, 4)).schedule(2)
 
     with pytest.raises(ProtocolError, match="8 entries"):
-        schedule.chunks(8)
+        schedule.chunk_ranges(8)
 
 
 @pytest.mark.parametrize("ranks", range(1, 34))
 def test_of_two_trees_who_passes_on_in_one_is_a_leaf_of_the_other(ranks: int) -> None:
     """Otherwise a rank would send 3S or more; and a tree of depth lg n has few hops."""
-    trees = [list(_tree(ranks, half)) for half in (0, 1)]
+    trees = [list(_tree_edges(ranks, half)) for half in (0, 1)]
     first, second = ({parent for _, _, parent in tree} for tree in trees)
 
     assert not first & second
@@ -245,7 +247,7 @@ def test_of_two_trees_who_passes_on_in_one_is_a_leaf_of_the_other(ranks: int) ->
 @pytest.mark.parametrize("ranks", range(1, 34))
 def test_the_core_is_the_largest_power_of_two(ranks: int) -> None:
     """And who is not in it stands right behind somebody who is."""
-    members = core(ranks)
+    members = power_of_two_ranks(ranks)
 
     assert len(members) == 1 << (ranks.bit_length() - 1)
     assert set(members) | {rank + 1 for rank in members[: ranks - len(members)]} == set(range(ranks))
@@ -256,20 +258,20 @@ def test_the_core_is_the_largest_power_of_two(ranks: int) -> None:
     [
         (Ring(sequence=(0, 1, 1)), "ranks 0 to 2, each once"),
         (Ring(sequence=(0, 1)), "ranks 0 to 2, each once"),
-        (Hierarchical(groups=((0, 1), (3,))), "ranks 0 to 2, each once"),
-        (HierarchicalCopy(groups=((0, 1, 2), ())), "none is empty"),
+        (HierarchicalAllReduce(groups=((0, 1), (3,))), "ranks 0 to 2, each once"),
+        (HierarchicalCopyAllReduce(groups=((0, 1, 2), ())), "no group may be empty"),
     ],
     ids=repr,
 )
 def test_ranks_that_are_missing_or_named_twice_are_refused(collective: Collective, why: str) -> None:
     """A rank that is left out waits for ever."""
-    assert why in (collective.refusal(3) or "")
+    assert why in (collective.conflict_reason(3) or "")
 
 
 def test_auto_is_decided_by_a_plan_and_by_nothing_else() -> None:
     """Nobody else knows the network; a default would be a guess."""
     with pytest.raises(ProtocolError, match="plan"):
-        Auto().schedule(4)
+        AutoCollective().schedule(4)
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.learning.layout import Layout, Range, ranges
+from services.learning.layout import ParameterLayout, VectorRange, equal_ranges
 from services.runtime.device import Device
 
 sizes = st.integers(0, 10_000)
 counts = st.integers(1, 64)
-LAYOUT = Layout(arrays=(("weight", (2, 3)), ("scale", ()), ("bias", (3,))))
+LAYOUT = ParameterLayout(arrays=(("weight", (2, 3)), ("scale", ()), ("bias", (3,))))
 
 
 @given(size=sizes, parts=counts)
 def test_ranges_cover_everything_and_do_not_overlap(size: int, parts: int) -> None:
     """An entry in no range is never learned; one in two ranges is learned twice."""
-    chunks = ranges(size, parts)
+    chunks = equal_ranges(size, parts)
 
     assert [i for chunk in chunks for i in range(*chunk)] == list(range(size))
 
@@ -23,15 +23,15 @@ def test_ranges_cover_everything_and_do_not_overlap(size: int, parts: int) -> No
 @given(size=sizes, parts=counts)
 def test_ranges_differ_by_one_entry_at_most(size: int, parts: int) -> None:
     """The largest chunk is what everybody waits for."""
-    lengths = {chunk.size for chunk in ranges(size, parts)}
+    lengths = {chunk.size for chunk in equal_ranges(size, parts)}
 
     assert max(lengths) - min(lengths) <= 1
 
 
 def test_ranges_follow_the_formula() -> None:
     """Chunk k of n is [⌊d·k/n⌋, ⌊d·(k+1)/n⌋): every node cuts for itself and must cut alike."""
-    assert ranges(10, 4) == (Range(0, 2), Range(2, 5), Range(5, 7), Range(7, 10))
-    assert ranges(1, 2) == (Range(0, 0), Range(0, 1))
+    assert equal_ranges(10, 4) == (VectorRange(0, 2), VectorRange(2, 5), VectorRange(5, 7), VectorRange(7, 10))
+    assert equal_ranges(1, 2) == (VectorRange(0, 0), VectorRange(0, 1))
 
 
 def test_pack_undoes_unpack(device: Device) -> None:
@@ -58,5 +58,5 @@ def test_a_range_is_a_view_too() -> None:
     """Chunks are sent from where the gradient lies."""
     vector = np.arange(10)
 
-    assert np.shares_memory(Range(2, 5).of(vector), vector)
-    assert Range(2, 5).of(vector).tolist() == [2, 3, 4]
+    assert np.shares_memory(VectorRange(2, 5).view(vector), vector)
+    assert VectorRange(2, 5).view(vector).tolist() == [2, 3, 4]

@@ -184,7 +184,7 @@ def test_a_prediction_takes_the_slowest_link_and_the_slowest_worker() -> None:
     )
 
     assert decided.predicted.compute_s == 16 / 100
-    expected = Ring().seconds(4, decided.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
+    expected = Ring().predict_seconds(4, decided.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
     assert decided.predicted.exchange_s == pytest.approx(expected)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.learning.data_order import Order
+from services.learning.data_order import DataOrder
 from services.plan.cost import DTYPES
 from services.scenario.workload import Workload
 from services.schema.arrays import HostArray
@@ -112,8 +112,8 @@ def exported(case: str) -> dict[str, HostArray]:
     work, settings = workload(case), settings_of(case)
     ranks, dtype = settings["workers"], DTYPES[work.precision]
     data = work.dataset.load(dtype)
-    order = Order(samples=len(data.train_x), batch=work.global_batch(ranks), seed=SEED)
-    shares = [order.share(step, rank, (1,) * ranks) for step, rank in product(range(STEPS), range(ranks))]
+    order = DataOrder(samples=len(data.train_x), batch=work.global_batch(ranks), seed=SEED)
+    shares = [order.rank_indices(step, rank, (1,) * ranks) for step, rank in product(range(STEPS), range(ranks))]
     return {
         "settings": np.array(json.dumps(settings)),
         "x": data.train_x,

@@ -1,1 +1,1 @@
-"""Execution of a collective's schedule: the part of one rank, its messages, and the executor."""
+"""Execution of a collective's schedule: operations of one rank, payloads of its messages, and the executor."""

@@ -1,4 +1,4 @@
-"""The one executor of all collectives: it walks one rank's part of a schedule and moves pieces of the vector."""
+"""Executor of all collectives: it runs one rank's operations and moves pieces of the vector."""
 
 import asyncio
 from collections import deque
@@ -8,202 +8,215 @@ from heapq import heappop, heappush
 from itertools import count
 
 from services.collectives.base import Schedule
-from services.collectives.execution.payloads import PLAIN, Payloads, payloads
-from services.collectives.execution.rank_schedule import Act, part_of
+from services.collectives.execution.payloads import UNCOMPRESSED, PayloadCodec, create_payload_codec
+from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
 from services.compressors import Compressor
 from services.runtime.transport import Awaited, Buffer, Message, Outcome, Sending, Stage, Tag, Transport
 from services.schema.arrays import HostArray
 
-STAGES = {"adds": Stage.SUM, "copies": Stage.SPREAD, "allows": Stage.ALLOW}
+STAGE_BY_KIND = {"reduce": Stage.SUM, "copy": Stage.SPREAD, "token": Stage.ALLOW}
 
 
 async def all_reduce(
     transport: Transport,
-    ranks: Sequence[str],
+    node_names: Sequence[str],
     rank: int,
     schedule: Schedule,
     step: int,
     vector: HostArray,
-    compressor: Compressor = PLAIN,
+    compressor: Compressor = UNCOMPRESSED,
 ) -> None:
     """Replace `vector`, shape (n,) in host memory, by its sum over all ranks, in place.
 
-    All ranks end with the same bits, whatever is rounded on the wire.
+    All ranks end with the same bits, also with a compressor that rounds.
 
     Args:
-        transport: of this node.
-        ranks: node names by rank.
-        rank: of this node.
-        schedule: from `Collective.schedule`.
-        step: names the messages of this call.
-        vector: this rank's summand, then the sum.
-        compressor: number format of what is sent, partial sums and totals alike.
+        transport: transport of this node.
+        node_names: names of all nodes, by rank.
+        rank: rank of this node.
+        schedule: result of `Collective.schedule`.
+        step: number that tells the messages of this call from those of others.
+        vector: this rank's summand, afterwards the sum.
+        compressor: number format on the wire, for partial sums and totals.
     """
     if not schedule.rounds:
         return
     piece_bytes = schedule.piece_bytes(vector.nbytes, transport.piece_bytes, transport.finest_bytes)
-    part = part_of(schedule, rank, vector.size, max(1, piece_bytes // vector.itemsize), vector.itemsize)
-    held = payloads(compressor, vector, part.pieces)
-    await _Walk(transport, ranks, step, part.acts, held, _Turns() if schedule.sums_first else None).go()
-    held.finish()
+    max_message_entries = max(1, piece_bytes // vector.itemsize)
+    rank_schedule = build_rank_schedule(schedule, rank, vector.size, max_message_entries, vector.itemsize)
+    payloads = create_payload_codec(compressor, vector, rank_schedule.pieces)
+    send_lock = _SendLock() if schedule.sends_partial_sums_first else None
+    await _RankExecution(transport, node_names, step, rank_schedule.operations, payloads, send_lock).run()
+    payloads.finish()
 
 
-class _Turns:
-    """Who sends next where pieces of several transfers are ready: partial sums first, since totals wait for them."""
+class _SendLock:
+    """Lock that lets one operation send at a time. Partial sums go before totals, since totals depend on them."""
 
     def __init__(self) -> None:
-        self._has: int | None = None  # the act whose turn it is
-        self._waiting: list[tuple[bool, int, int, int]] = []
-        self._numbers = count()  # of equals the one that has waited longest
+        self._owner: int | None = None  # index of the operation that holds the lock
+        self._queue: list[tuple[bool, int, int, int]] = []
+        self._arrival_numbers = count()  # of equal operations, the one that has waited longest goes first
 
-    def take(self, number: int, act: Act) -> bool:
-        """Whether it is the turn of `act`; then `give_back` must follow. Otherwise `give_back` will name it."""
-        if self._has is None:
-            self._has = number
-        elif self._has != number:
-            heappush(self._waiting, (act.does == "copies", act.number, next(self._numbers), number))
-        return self._has == number
+    def try_acquire(self, operation_index: int, operation: RankOperation) -> bool:
+        """Return whether `operation` now holds the lock; otherwise queue it, and `release` will return its index."""
+        if self._owner is None:
+            self._owner = operation_index
+        elif self._owner != operation_index:
+            is_total = operation.kind == "copy"
+            heappush(self._queue, (is_total, operation.message_number, next(self._arrival_numbers), operation_index))
+        return self._owner == operation_index
 
-    def give_back(self) -> int | None:
-        """Handed on to the act that is named: nobody who comes now goes before those who wait."""
-        self._has = heappop(self._waiting)[-1] if self._waiting else None
-        return self._has
+    def release(self) -> int | None:
+        """Pass the lock to the first queued operation and return its index; None if no operation is queued.
+
+        The lock has its next owner at once, so no operation that arrives later overtakes the queue.
+        """
+        self._owner = heappop(self._queue)[-1] if self._queue else None
+        return self._owner
 
 
-class _Walk:
-    """One rank's acts on one vector.
+class _RankExecution:
+    """Execution of one rank's operations on one vector.
 
-    No task does them, but the end of one begins those that waited for it: a message that comes is summed and passed on
-    in the same turn of the event loop. Tasks and futures for every piece would cost more than its sum.
+    Operations are not tasks: the end of one starts those that waited for it. A received message is added and forwarded
+    in the same iteration of the event loop. Tasks and futures for every piece would cost more than its sum.
     """
 
     def __init__(
         self,
         transport: Transport,
-        ranks: Sequence[str],
+        node_names: Sequence[str],
         step: int,
-        acts: Sequence[Act],
-        held: Payloads,
-        turns: _Turns | None,
+        operations: Sequence[RankOperation],
+        payloads: PayloadCodec,
+        send_lock: _SendLock | None,
     ) -> None:
         self._transport = transport
-        self._ranks = ranks
+        self._node_names = node_names
         self._step = step
-        self._acts = acts
-        self._held = held
-        self._turns = turns
-        self._missing = [len(act.after) for act in acts]  # acts that must still end before each
-        self._left = len(acts)
-        self._due = deque(number for number, act in enumerate(acts) if not act.after)
-        self._under_way: dict[int, Awaited] = {}  # by act
-        self._is_busy = False
+        self._operations = operations
+        self._payloads = payloads
+        self._send_lock = send_lock
+        self._open_prerequisites = [len(operation.prerequisites) for operation in operations]
+        self._unfinished_count = len(operations)
+        self._ready = deque(index for index, operation in enumerate(operations) if not operation.prerequisites)
+        self._pending: dict[int, Awaited] = {}  # index of an operation -> its send or receive under way
+        self._is_starting = False
 
-    async def go(self) -> None:
-        """Do each act as soon as those are over that it must wait for.
+    async def run(self) -> None:
+        """Run all operations, each as soon as its prerequisites are complete.
 
         Raises:
-            NetworkError: the first error of an act; the others are given up.
+            NetworkError: the first error of an operation; the remaining ones are cancelled.
         """
-        if not self._acts:
+        if not self._operations:
             return
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._go_on()
+        self._result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._start_ready()
         try:
-            await self._over
+            await self._result
         finally:
-            if self._under_way:
-                await self._give_up()
+            if self._pending:
+                await self._cancel_pending()
 
-    async def _give_up(self) -> None:
-        """Return when those acts are over that an error has left without a purpose."""
-        given_up = tuple(self._under_way.values())
-        for each in given_up:
-            each.cancel()
-        await asyncio.gather(*(each for each in given_up if isinstance(each, asyncio.Future)), return_exceptions=True)
+    async def _cancel_pending(self) -> None:
+        """Cancel all sends and receives under way, and return when they have ended."""
+        cancelled = tuple(self._pending.values())
+        for pending in cancelled:
+            pending.cancel()
+        futures = (pending for pending in cancelled if isinstance(pending, asyncio.Future))
+        await asyncio.gather(*futures, return_exceptions=True)
 
-    def _go_on(self) -> None:
-        """Begin all that is due; what this ends makes more of it due."""
-        if self._is_busy:
+    def _start_ready(self) -> None:
+        """Start all operations that are ready, also those that become ready meanwhile."""
+        if self._is_starting:
             return
-        self._is_busy = True
+        self._is_starting = True
         try:
-            while self._due and not self._over.done():
-                self._begin(self._due.popleft())
-        except Exception as error:  # noqa: BLE001 - nobody else hears of it: whoever called was a message
+            while self._ready and not self._result.done():
+                self._start_operation(self._ready.popleft())
+        except Exception as error:  # noqa: BLE001 - the caller may be a transport's callback, which cannot handle it
             self._fail(error)
-        self._is_busy = False
+        self._is_starting = False
 
-    def _begin(self, number: int) -> None:
-        act = self._acts[number]
-        if not act.sends:
-            self._take(number, act)
-        elif self._turns is None or self._turns.take(number, act):
-            self._send(number, act)
+    def _start_operation(self, operation_index: int) -> None:
+        operation = self._operations[operation_index]
+        if not operation.is_send:
+            self._receive(operation_index, operation)
+        elif self._send_lock is None or self._send_lock.try_acquire(operation_index, operation):
+            self._send(operation_index, operation)
 
-    def _send(self, number: int, act: Act) -> None:
-        data = b"" if act.does == "allows" else self._held.pack(act)
-        sending = self._transport.send_soon(self._ranks[act.peer], Message(self._tag(act), data))
+    def _send(self, operation_index: int, operation: RankOperation) -> None:
+        data = b"" if operation.kind == "token" else self._payloads.encode(operation)
+        message = Message(self._message_tag(operation), data)
+        sending = self._transport.send_soon(self._node_names[operation.peer_rank], message)
         if sending is None:
-            self._sent(number)
+            self._complete_send(operation_index)
         else:
-            self._under_way[number] = sending
-            sending.add_done_callback(partial(self._left_at_last, number))
+            self._pending[operation_index] = sending
+            sending.add_done_callback(partial(self._on_send_done, operation_index))
 
-    def _left_at_last(self, number: int, sending: Sending) -> None:
-        if self._over.done():
+    def _on_send_done(self, operation_index: int, sending: Sending) -> None:
+        if self._result.done():
             return
-        del self._under_way[number]
+        del self._pending[operation_index]
         if sending.cancelled():
-            self._over.cancel()
+            self._result.cancel()
         elif (error := sending.exception()) is not None:
             self._fail(error)
         else:
-            self._sent(number)
-            self._go_on()
+            self._complete_send(operation_index)
+            self._start_ready()
 
-    def _sent(self, number: int) -> None:
-        """Whose turn comes now is due, not called: acts begin nowhere but in `_go_on`, which hears of their errors."""
-        if self._turns is not None and (following := self._turns.give_back()) is not None:
-            self._due.appendleft(following)
-        self._end(number)
+    def _complete_send(self, operation_index: int) -> None:
+        """Pass the send lock on, and mark the send as complete.
 
-    def _take(self, number: int, act: Act) -> None:
-        room = None if act.does == "allows" else self._held.room(act)
-        came = partial(self._came, number, room)
-        receiving = self._transport.recv_then(self._ranks[act.peer], self._tag(act), came, room)
+        The next owner of the lock becomes ready and is not started here: only `_start_ready` handles its errors.
+        """
+        if self._send_lock is not None and (next_owner := self._send_lock.release()) is not None:
+            self._ready.appendleft(next_owner)
+        self._complete_operation(operation_index)
+
+    def _receive(self, operation_index: int, operation: RankOperation) -> None:
+        buffer = None if operation.kind == "token" else self._payloads.receive_buffer(operation)
+        on_done = partial(self._on_receive_done, operation_index, buffer)
+        source = self._node_names[operation.peer_rank]
+        receiving = self._transport.recv_then(source, self._message_tag(operation), on_done, buffer)
         if receiving is not None:
-            self._under_way[number] = receiving
+            self._pending[operation_index] = receiving
 
-    def _came(self, number: int, room: Buffer | None, outcome: Outcome) -> None:
-        if self._over.done():
+    def _on_receive_done(self, operation_index: int, receive_buffer: Buffer | None, outcome: Outcome) -> None:
+        if self._result.done():
             return None
-        self._under_way.pop(number, None)
+        self._pending.pop(operation_index, None)
         if not isinstance(outcome, Message):
             return self._fail(outcome)
         try:
-            self._hold(self._acts[number], room, outcome.data)
-        except Exception as error:  # noqa: BLE001 - as above
+            self._apply_payload(self._operations[operation_index], receive_buffer, outcome.data)
+        except Exception as error:  # noqa: BLE001 - as in `_start_ready`
             return self._fail(error)
-        self._end(number)
-        return self._go_on()
+        self._complete_operation(operation_index)
+        return self._start_ready()
 
-    def _hold(self, act: Act, room: Buffer | None, data: Buffer) -> None:
-        if act.does != "allows" and data is not room:
-            self._held.take(act, data)
+    def _apply_payload(self, operation: RankOperation, receive_buffer: Buffer | None, payload: Buffer) -> None:
+        """Apply a received payload, unless the transport has written it into the vector already."""
+        if operation.kind != "token" and payload is not receive_buffer:
+            self._payloads.apply_received(operation, payload)
 
-    def _end(self, number: int) -> None:
-        """What waited for this act alone is due."""
-        self._left -= 1
-        if not self._left:
-            self._over.set_result(None)
-        for then in self._acts[number].then:
-            self._missing[then] -= 1
-            if not self._missing[then]:
-                self._due.append(then)
+    def _complete_operation(self, operation_index: int) -> None:
+        """Mark an operation as complete, and make its dependents ready that wait for no other operation."""
+        self._unfinished_count -= 1
+        if not self._unfinished_count:
+            self._result.set_result(None)
+        for dependent in self._operations[operation_index].dependents:
+            self._open_prerequisites[dependent] -= 1
+            if not self._open_prerequisites[dependent]:
+                self._ready.append(dependent)
 
     def _fail(self, error: BaseException) -> None:
-        if not self._over.done():
-            self._over.set_exception(error)
+        if not self._result.done():
+            self._result.set_exception(error)
 
-    def _tag(self, act: Act) -> Tag:
-        return Tag(self._step, STAGES[act.does], act.chunk, act.number)
+    def _message_tag(self, operation: RankOperation) -> Tag:
+        return Tag(self._step, STAGE_BY_KIND[operation.kind], operation.first_chunk, operation.message_number)

@@ -1,120 +1,127 @@
-"""What do the messages of a collective hold, and what becomes of it at the receiver?"""
+"""Payloads of a collective's messages: encoding pieces of the vector, and adding or copying received ones."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 
-from services.collectives.execution.rank_schedule import Act
+from services.collectives.execution.rank_schedule import RankOperation
 from services.compressors import Compressor, Identity, from_wire, to_wire
-from services.learning.layout import Range
+from services.learning.layout import VectorRange
 from services.runtime.transport import Buffer
 from services.schema.arrays import HostArray
 
-PLAIN = Identity()
+UNCOMPRESSED = Identity()
 
 
-class Payloads(ABC):
-    """One vector between a rank's acts and its messages; tokens have no payload and never come here."""
-
-    @abstractmethod
-    def pack(self, act: Act) -> Buffer:
-        """What a message holds; the vector's own memory where it can be sent as it is."""
+class PayloadCodec(ABC):
+    """Conversion between one vector and the payloads of a rank's messages. Tokens have no payload and no codec."""
 
     @abstractmethod
-    def take(self, act: Act, data: Buffer) -> None:
-        """Add what has come, or hold it instead of what was there."""
+    def encode(self, operation: RankOperation) -> Buffer:
+        """Return the payload of a send; the vector's own memory where it can be sent unchanged."""
 
-    def room(self, act: Act) -> memoryview | None:  # noqa: ARG002 - most formats must be unpacked
-        """Memory to which the payload may be written as it comes; then there is nothing left to `take`."""
+    @abstractmethod
+    def apply_received(self, operation: RankOperation, payload: Buffer) -> None:
+        """Add a received payload to the vector, or copy it into the vector."""
+
+    def receive_buffer(self, operation: RankOperation) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
+        """Return memory into which the transport may write the payload; then `apply_received` is not called.
+
+        None: `apply_received` must decode the payload.
+        """
         return None
 
-    def finish(self) -> None:  # noqa: B027 - where nothing is rounded there is nothing to do
-        """All acts are over."""
+    def finish(self) -> None:  # noqa: B027 - without rounding there is nothing to do
+        """Bring the vector to its final values; called when all operations are complete."""
 
 
-def payloads(compressor: Compressor, vector: HostArray, pieces: Sequence[Range]) -> Payloads:
-    """Those of `vector`, shape (n,) in host memory, in the number format of `compressor`."""
-    return Plain(vector, pieces) if compressor == PLAIN else Packed(compressor, vector, pieces)
+def create_payload_codec(compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> PayloadCodec:
+    """Return a codec for `vector`, shape (n,) in host memory, in the number format of `compressor`."""
+    if compressor == UNCOMPRESSED:
+        return UncompressedPayloadCodec(vector, pieces)
+    return CompressedPayloadCodec(compressor, vector, pieces)
 
 
-class Plain(Payloads):
-    """Entries travel as they are, from the vector and into it."""
+class UncompressedPayloadCodec(PayloadCodec):
+    """Codec that sends the entries of the vector unchanged."""
 
-    def __init__(self, vector: HostArray, pieces: Sequence[Range]) -> None:
+    def __init__(self, vector: HostArray, pieces: Sequence[VectorRange]) -> None:
         self._vector = vector
         self._pieces = pieces
-        self._came: dict[range, Buffer] = {}  # pieces -> their total as it came, until it is passed on
+        self._totals_to_forward: dict[range, Buffer] = {}  # pieces -> payload of their total, until it is forwarded
 
-    def pack(self, act: Act) -> Buffer:
-        return self._came.pop(act.pieces, None) or self._entries(act).data.cast("B")
+    def encode(self, operation: RankOperation) -> Buffer:
+        received_total = self._totals_to_forward.pop(operation.piece_numbers, None)
+        return received_total or self._operation_entries(operation).data.cast("B")
 
-    def room(self, act: Act) -> memoryview | None:
-        return self._entries(act).data.cast("B") if act.does == "copies" else None
+    def receive_buffer(self, operation: RankOperation) -> memoryview | None:
+        return self._operation_entries(operation).data.cast("B") if operation.kind == "copy" else None
 
-    def take(self, act: Act, data: Buffer) -> None:
-        entries = self._entries(act)
-        received = np.frombuffer(data, entries.dtype)
-        if act.does == "adds":
+    def apply_received(self, operation: RankOperation, payload: Buffer) -> None:
+        entries = self._operation_entries(operation)
+        received = np.frombuffer(payload, entries.dtype)
+        if operation.kind == "reduce":
             np.add(received, entries, out=entries)
-        else:
-            entries[:] = received
-            if act.passed_on:
-                self._came[act.pieces] = data
+            return
+        entries[:] = received
+        if operation.is_forwarded:
+            self._totals_to_forward[operation.piece_numbers] = payload
 
-    def _entries(self, act: Act) -> HostArray:
-        """Pieces of one message follow each other."""
-        return self._vector[self._pieces[act.pieces[0]].start : self._pieces[act.pieces[-1]].stop]
+    def _operation_entries(self, operation: RankOperation) -> HostArray:
+        """Return the entries of one message as a view of the vector; its pieces are contiguous."""
+        first, last = self._pieces[operation.piece_numbers[0]], self._pieces[operation.piece_numbers[-1]]
+        return self._vector[first.start : last.stop]
 
 
-class Packed(Payloads):
-    """Every piece goes through a compressor.
+class CompressedPayloadCodec(PayloadCodec):
+    """Codec that compresses every piece.
 
-    What is rounded on the wire is rounded at its sender too, and totals are passed on as they came: so all ranks end
-    with the same bits.
+    The sender also keeps the rounded values that it has sent, and totals are forwarded as they were received. So all
+    ranks end with the same bits.
     """
 
-    def __init__(self, compressor: Compressor, vector: HostArray, pieces: Sequence[Range]) -> None:
+    def __init__(self, compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> None:
         self._compressor = compressor
         self._vector = vector
         self._pieces = pieces
-        self._totals: dict[int, Buffer] = {}  # piece -> how everybody gets its total
+        self._encoded_totals: dict[int, Buffer] = {}  # piece -> payload of its total, the same for all ranks
 
-    def pack(self, act: Act) -> Buffer:
-        """Partial sums are packed now, totals once."""
-        pack = self._pack if act.does == "adds" else self._total
-        data = [pack(k) for k in act.pieces]
+    def encode(self, operation: RankOperation) -> Buffer:
+        """Return the payload of a send; totals are encoded once only."""
+        encode_piece = self._encode_piece if operation.kind == "reduce" else self._encode_total
+        data = [encode_piece(piece_number) for piece_number in operation.piece_numbers]
         return data[0] if len(data) == 1 else b"".join(data)
 
-    def take(self, act: Act, data: Buffer) -> None:
-        view = memoryview(data).cast("B")
-        for k in act.pieces:
-            piece = self._pieces[k].of(self._vector)
-            length = self._compressor.nbytes(piece.size, piece.dtype.name)
-            received, view = view[:length], view[length:]
-            if act.does == "adds":
-                np.add(self._unpack(received, piece), piece, out=piece)
+    def apply_received(self, operation: RankOperation, payload: Buffer) -> None:
+        unread = memoryview(payload).cast("B")
+        for piece_number in operation.piece_numbers:
+            piece = self._pieces[piece_number].view(self._vector)
+            piece_bytes = self._compressor.nbytes(piece.size, piece.dtype.name)
+            received, unread = unread[:piece_bytes], unread[piece_bytes:]
+            if operation.kind == "reduce":
+                np.add(self._decode_piece(received, piece), piece, out=piece)
             else:
-                piece[:] = self._unpack(received, piece)
-                self._totals[k] = received
+                piece[:] = self._decode_piece(received, piece)
+                self._encoded_totals[piece_number] = received
 
     def finish(self) -> None:
-        """A total that others have got is rounded; whoever has formed it too and sent it to nobody rounds it alike."""
-        for k in range(len(self._pieces)):
-            self._total(k)
+        """Round every total to the values that the other ranks have, also totals that this rank has not sent."""
+        for piece_number in range(len(self._pieces)):
+            self._encode_total(piece_number)
 
-    def _total(self, k: int) -> Buffer:
-        if k not in self._totals:
-            self._totals[k] = self._pack(k)
-        return self._totals[k]
+    def _encode_total(self, piece_number: int) -> Buffer:
+        if piece_number not in self._encoded_totals:
+            self._encoded_totals[piece_number] = self._encode_piece(piece_number)
+        return self._encoded_totals[piece_number]
 
-    def _pack(self, k: int) -> Buffer:
-        """A piece as it is sent; what is kept of it is what the others get."""
-        piece = self._pieces[k].of(self._vector)
+    def _encode_piece(self, piece_number: int) -> Buffer:
+        """Return a piece as it is sent, and round it in the vector as its receivers will decode it."""
+        piece = self._pieces[piece_number].view(self._vector)
         payload, _ = self._compressor.compress(piece, None)
         data = to_wire(payload).data
-        piece[:] = self._unpack(data, piece)
+        piece[:] = self._decode_piece(data, piece)
         return data
 
-    def _unpack(self, data: Buffer, piece: HostArray) -> HostArray:
-        return from_wire(self._compressor, np.frombuffer(data, np.uint8), piece.size, piece.dtype.name)
+    def _decode_piece(self, payload: Buffer, piece: HostArray) -> HostArray:
+        return from_wire(self._compressor, np.frombuffer(payload, np.uint8), piece.size, piece.dtype.name)

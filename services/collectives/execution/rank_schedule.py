@@ -1,4 +1,4 @@
-"""What does one rank do in a schedule, and what must be over before each of its acts?"""
+"""Schedule of a single rank: its sends and receives, and which of them must be complete before another may start."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -6,146 +6,195 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from services.collectives.base import Does, Schedule, Transfer
-from services.learning.layout import Range
+from services.collectives.base import Schedule, Transfer, TransferKind
+from services.learning.layout import VectorRange
 
 
-class Act(NamedTuple):
-    """One message that a rank sends or takes."""
+class RankOperation(NamedTuple):
+    """Send or receive of one message by one rank. Other operations of the rank are given by their index."""
 
-    sends: bool
-    peer: int
-    does: Does
-    chunk: int  # the first of its transfer
-    number: int  # within its transfer
-    pieces: range
-    after: tuple[int, ...]  # acts that must be over before
-    then: tuple[int, ...] = ()  # acts that wait for this one
-    passed_on: bool = False  # one of these sends what this one has taken
-
-
-class Part(NamedTuple):
-    """What one rank does: the pieces into which the vector is cut, and its acts in order."""
-
-    pieces: tuple[Range, ...]
-    acts: tuple[Act, ...]
+    is_send: bool
+    peer_rank: int
+    kind: TransferKind
+    first_chunk: int  # of the transfer
+    message_number: int  # within the transfer
+    piece_numbers: range
+    prerequisites: tuple[int, ...]  # operations that must be complete before this one starts
+    dependents: tuple[int, ...] = ()  # operations that have this one among their prerequisites
+    is_forwarded: bool = False  # whether a dependent sends what this operation receives
 
 
-@lru_cache(maxsize=256)  # every step does the same; a simulation has many ranks in one process
-def part_of(schedule: Schedule, rank: int, size: int, length: int, entry_bytes: int) -> Part:
-    """The part of `rank` in summing vectors of `size` entries, in messages of at most `length` entries."""
-    cut = [_pieces(chunk, length) for chunk in schedule.chunks(size)]
-    script = _Script(rank, cut, length, together=not schedule.pipelined)
-    for each in schedule.rounds:
-        script.send(transfer for transfer in each if transfer.source == rank)
-        script.take(transfer for transfer in each if transfer.target == rank)
-    ahead = schedule.pieces_ahead(length * entry_bytes)
-    acts = _held_back(script.acts, ahead) if ahead else script.acts
-    return Part(tuple(piece for pieces in cut for piece in pieces), _linked(acts))
+class RankSchedule(NamedTuple):
+    """Pieces into which the vector is cut, and the operations of one rank in order."""
+
+    pieces: tuple[VectorRange, ...]
+    operations: tuple[RankOperation, ...]
 
 
-def _pieces(chunk: Range, length: int) -> tuple[Range, ...]:
-    """A chunk as ranges of at most `length` entries; none if it is empty."""
-    ends = (*range(chunk.start, chunk.stop, length), chunk.stop)
-    return tuple(Range(start, stop) for start, stop in pairwise(ends))
+@lru_cache(maxsize=256)  # every step uses the same schedule; a simulation has many ranks in one process
+def build_rank_schedule(
+    schedule: Schedule, rank: int, entries: int, max_message_entries: int, entry_bytes: int
+) -> RankSchedule:
+    """Return the operations of `rank` for vectors of `entries` entries.
+
+    Args:
+        schedule: transfers of all ranks.
+        rank: rank whose operations are returned.
+        entries: entries of the vector.
+        max_message_entries: entries of the longest message.
+        entry_bytes: bytes of an entry.
+    """
+    pieces_by_chunk = [_cut_chunk(chunk, max_message_entries) for chunk in schedule.chunk_ranges(entries)]
+    builder = _OperationBuilder(
+        rank, pieces_by_chunk, max_message_entries, waits_for_whole_transfers=not schedule.is_pipelined
+    )
+    for transfers in schedule.rounds:
+        builder.add_sends(transfer for transfer in transfers if transfer.source == rank)
+        builder.add_receives(transfer for transfer in transfers if transfer.target == rank)
+    window_pieces = schedule.window_in_pieces(max_message_entries * entry_bytes)
+    operations = _limit_window(builder.operations, window_pieces) if window_pieces else builder.operations
+    return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _link_dependents(operations))
 
 
-def _held_back(acts: Sequence[Act], ahead: int) -> list[Act]:
-    """The same acts; a partial sum waits until the total of the piece `ahead` before it has come back the same way."""
-    back = {(a.peer, a.chunk, a.number): k for k, a in enumerate(acts) if a.does == "copies" and not a.sends}
-
-    def awaited(act: Act) -> set[int]:
-        summand = act.does == "adds" and act.sends
-        return {back[key]} if summand and (key := (act.peer, act.chunk, act.number - ahead)) in back else set()
-
-    return [act._replace(after=tuple(sorted(awaited(act).union(act.after)))) for act in acts]
+def _cut_chunk(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange, ...]:
+    """Return a chunk as ranges of at most `max_piece_entries` entries; none if the chunk is empty."""
+    ends = (*range(chunk.start, chunk.stop, max_piece_entries), chunk.stop)
+    return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))
 
 
-def _linked(acts: Sequence[Act]) -> tuple[Act, ...]:
-    """The same acts; each knows which ones wait for it."""
-    then: defaultdict[int, list[int]] = defaultdict(list)
-    for number, act in enumerate(acts):
-        for earlier in act.after:
-            then[earlier].append(number)
-    sent = {number for number, act in enumerate(acts) if act.sends}
+def _limit_window(operations: Sequence[RankOperation], window_pieces: int) -> list[RankOperation]:
+    """Return the operations with a limited number of partial sums in flight.
+
+    The send of a partial sum also waits for the total of the message `window_pieces` before it, from the same peer.
+    """
+    received_totals = {
+        (operation.peer_rank, operation.first_chunk, operation.message_number): index
+        for index, operation in enumerate(operations)
+        if operation.kind == "copy" and not operation.is_send
+    }
+
+    def window_prerequisites(operation: RankOperation) -> set[int]:
+        if operation.kind != "reduce" or not operation.is_send:
+            return set()
+        awaited = (operation.peer_rank, operation.first_chunk, operation.message_number - window_pieces)
+        return {received_totals[awaited]} if awaited in received_totals else set()
+
+    return [
+        operation._replace(prerequisites=tuple(sorted(window_prerequisites(operation).union(operation.prerequisites))))
+        for operation in operations
+    ]
+
+
+def _link_dependents(operations: Sequence[RankOperation]) -> tuple[RankOperation, ...]:
+    """Return the operations with `dependents` and `is_forwarded`, which follow from the prerequisites, filled in."""
+    dependents: defaultdict[int, list[int]] = defaultdict(list)
+    for index, operation in enumerate(operations):
+        for earlier in operation.prerequisites:
+            dependents[earlier].append(index)
+    sends = {index for index, operation in enumerate(operations) if operation.is_send}
     return tuple(
-        act._replace(then=tuple(then[number]), passed_on=not (act.sends or sent.isdisjoint(then[number])))
-        for number, act in enumerate(acts)
+        operation._replace(
+            dependents=tuple(dependents[index]),
+            is_forwarded=not (operation.is_send or sends.isdisjoint(dependents[index])),
+        )
+        for index, operation in enumerate(operations)
     )
 
 
-class _Script:
-    """Writes down a rank's acts, round by round."""
+class _OperationBuilder:
+    """Builder of one rank's operations, round by round."""
 
-    def __init__(self, rank: int, cut: Sequence[Sequence[Range]], length: int, *, together: bool) -> None:
-        """`together`: a transfer waits for whole transfers, and for all that this rank has to send before."""
-        self.acts: list[Act] = []
+    def __init__(
+        self,
+        rank: int,
+        pieces_by_chunk: Sequence[Sequence[VectorRange]],
+        max_message_entries: int,
+        *,
+        waits_for_whole_transfers: bool,
+    ) -> None:
+        """Create a builder without operations.
+
+        With `waits_for_whole_transfers`, a send waits until all pieces of the transfers that it depends on have been
+        received, and until this rank has sent everything of earlier rounds.
+        """
+        self.operations: list[RankOperation] = []
         self._rank = rank
-        self._together = together
-        self._length = length
-        self._sizes = [piece.size for pieces in cut for piece in pieces]
-        self._firsts = list(accumulate(map(len, cut), initial=0))  # pieces before each chunk
-        self._taken: dict[int, int] = {}  # piece -> the last act that has changed it
-        self._sent: defaultdict[int, set[int]] = defaultdict(set)  # piece -> acts that have sent it since
-        self._round: set[int] = set()  # the sends of the last round that had any, and tokens that came since
+        self._waits_for_whole_transfers = waits_for_whole_transfers
+        self._max_message_entries = max_message_entries
+        self._piece_sizes = [piece.size for pieces in pieces_by_chunk for piece in pieces]
+        self._first_piece_by_chunk = list(accumulate(map(len, pieces_by_chunk), initial=0))
+        self._last_receive_by_piece: dict[int, int] = {}  # piece -> last operation that changed it
+        self._sends_since_receive: defaultdict[int, set[int]] = defaultdict(set)  # piece -> sends since that operation
+        self._previous_round: set[int] = set()  # sends of the last round that had any, and tokens received since
 
-    def send(self, transfers: Iterable[Transfer]) -> None:
-        """All sends of one round; they don't wait for each other."""
-        earlier = self._round if self._together else set()
-        sends = {act for transfer in transfers for act in self._sends(transfer, earlier)}
-        self._round = sends or self._round
+    def add_sends(self, transfers: Iterable[Transfer]) -> None:
+        """Add all sends of one round. Sends of one round do not wait for each other."""
+        earlier = self._previous_round if self._waits_for_whole_transfers else set()
+        sends = {index for transfer in transfers for index in self._add_send(transfer, earlier)}
+        self._previous_round = sends or self._previous_round
 
-    def take(self, transfers: Iterable[Transfer]) -> None:
-        """All that comes in one round, in this order."""
+    def add_receives(self, transfers: Iterable[Transfer]) -> None:
+        """Add all receives of one round, in this order."""
         for transfer in transfers:
-            self._takes(transfer)
+            self._add_receive(transfer)
 
-    def _sends(self, transfer: Transfer, earlier: set[int]) -> Iterable[int]:
-        earlier = earlier | set(self._taken.values()) if transfer.does == "allows" else earlier
-        for number, pieces in enumerate(self._messages(transfer)):
-            act = self._write(transfer, number, pieces, earlier | self._changed(self._awaited(transfer, pieces)))
-            for k in pieces:
-                self._sent[k].add(act)
-            yield act
+    def _add_send(self, transfer: Transfer, prerequisites: set[int]) -> Iterable[int]:
+        """Add the send of each message of a transfer and yield their indices."""
+        if transfer.kind == "token":
+            prerequisites = prerequisites | set(self._last_receive_by_piece.values())
+        for number, pieces in enumerate(self._message_pieces(transfer)):
+            receives = self._last_receives(self._pieces_to_await(transfer, pieces))
+            index = self._append_operation(transfer, number, pieces, prerequisites | receives)
+            for piece in pieces:
+                self._sends_since_receive[piece].add(index)
+            yield index
 
-    def _takes(self, transfer: Transfer) -> None:
-        """It is there as a whole when its last message is."""
+    def _add_receive(self, transfer: Transfer) -> None:
+        """Add the receive of each message of a transfer; a whole transfer is complete with its last message."""
         previous: set[int] = set()
-        for number, pieces in enumerate(self._messages(transfer)):
-            sent = {act for k in pieces for act in self._sent.pop(k, ())}
-            act = self._write(transfer, number, pieces, previous | sent | self._changed(pieces))
-            previous = {act} if self._together else set()
-            if transfer.does == "allows":
-                self._round.add(act)
-            self._taken.update(dict.fromkeys(self._awaited(transfer, pieces), act))
+        for number, pieces in enumerate(self._message_pieces(transfer)):
+            sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
+            index = self._append_operation(transfer, number, pieces, previous | sends | self._last_receives(pieces))
+            previous = {index} if self._waits_for_whole_transfers else set()
+            if transfer.kind == "token":
+                self._previous_round.add(index)
+            self._last_receive_by_piece.update(dict.fromkeys(self._pieces_to_await(transfer, pieces), index))
 
-    def _write(self, transfer: Transfer, number: int, pieces: range, after: set[int]) -> int:
-        sends = transfer.source == self._rank
-        peer = transfer.target if sends else transfer.source
-        self.acts.append(Act(sends, peer, transfer.does, transfer.first, number, pieces, tuple(sorted(after))))
-        return len(self.acts) - 1
+    def _append_operation(
+        self, transfer: Transfer, message_number: int, piece_numbers: range, prerequisites: set[int]
+    ) -> int:
+        """Append one operation and return its index."""
+        is_send = transfer.source == self._rank
+        peer_rank = transfer.target if is_send else transfer.source
+        in_order = tuple(sorted(prerequisites))
+        self.operations.append(
+            RankOperation(
+                is_send, peer_rank, transfer.kind, transfer.first_chunk, message_number, piece_numbers, in_order
+            )
+        )
+        return len(self.operations) - 1
 
-    def _changed(self, pieces: range) -> set[int]:
-        """The acts that have last changed any of these."""
-        return {self._taken[k] for k in pieces if k in self._taken}
+    def _last_receives(self, piece_numbers: range) -> set[int]:
+        """Return the last operation that changed each of the pieces `piece_numbers`."""
+        return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
-    def _awaited(self, transfer: Transfer, pieces: range) -> range:
-        """The pieces that are there together with these of a transfer."""
-        return self._all(transfer) if self._together else pieces
+    def _pieces_to_await(self, transfer: Transfer, piece_numbers: range) -> range:
+        """Return the pieces that must be complete before a message of `piece_numbers` counts as complete."""
+        return self._transfer_pieces(transfer) if self._waits_for_whole_transfers else piece_numbers
 
-    def _all(self, transfer: Transfer) -> range:
-        return range(self._firsts[transfer.first], self._firsts[transfer.last])
+    def _transfer_pieces(self, transfer: Transfer) -> range:
+        return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
-    def _messages(self, transfer: Transfer) -> list[range]:
-        """The pieces of each message, as many as fit; a token is one message and stands for all of them."""
-        pieces = self._all(transfer)
-        if transfer.does == "allows":
+    def _message_pieces(self, transfer: Transfer) -> list[range]:
+        """Return the pieces of each message of a transfer, as many as fit; a token is one message for all pieces."""
+        pieces = self._transfer_pieces(transfer)
+        if transfer.kind == "token":
             return [pieces]
-        starts: list[int] = []
-        room = 0
-        for k in pieces:
-            if self._sizes[k] > room:
-                starts.append(k)
-                room = self._length
-            room -= self._sizes[k]
-        return [range(start, stop) for start, stop in pairwise((*starts, pieces.stop))]
+        message_starts: list[int] = []
+        free_entries = 0
+        for piece in pieces:
+            if self._piece_sizes[piece] > free_entries:
+                message_starts.append(piece)
+                free_entries = self._max_message_entries
+            free_entries -= self._piece_sizes[piece]
+        return [range(start, stop) for start, stop in pairwise((*message_starts, pieces.stop))]

@@ -1,19 +1,19 @@
-"""What is learned from?
+"""Datasets that a scenario can name.
 
-digits                  classes from pictures, 1,797 samples (1, 8, 8), real
-linnerud                three numbers from three, 20 samples, real
-diabetes                one number from ten, 442 samples, real
-synthetic_regression    numbers from numbers, any size, generated
+digits                  classification of images, 1,797 samples (1, 8, 8), real
+linnerud                regression of three numbers from three, 20 samples, real
+diabetes                regression of one number from ten, 442 samples, real
+synthetic_regression    regression of any size, generated
 
-`AnyDataset` is the registry: a member of this union can stand in a scenario under its `kind`.
-The real ones are small files in this folder; `README.md` says where they come from.
+`AnyDataset` is the registry: each member of this union can be named in a scenario by its `kind`.
+The real datasets are small files in this folder; `README.md` states their sources.
 """
 
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from services.learning.datasets.base import Data, Dataset, Task
+from services.learning.datasets.base import Dataset, LearningTask, TrainTestData
 from services.learning.datasets.diabetes import Diabetes
 from services.learning.datasets.digits import Digits
 from services.learning.datasets.linnerud import Linnerud
@@ -26,11 +26,11 @@ AnyDataset: TypeAlias = Annotated[
 
 __all__ = [
     "AnyDataset",
-    "Data",
     "Dataset",
     "Diabetes",
     "Digits",
+    "LearningTask",
     "Linnerud",
     "SyntheticRegression",
-    "Task",
+    "TrainTestData",
 ]

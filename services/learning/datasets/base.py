@@ -1,4 +1,4 @@
-"""What is a dataset? Samples and targets in the host's memory, split once, and the task that they pose."""
+"""Contract of a dataset: samples and targets in host memory, split into training and test data, and their task."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -14,37 +14,40 @@ from services.schema.arrays import HostArray
 from services.schema.component import Component, Record
 
 
-class Task(Record):
-    """What a model must fit: its inputs, its outputs, and the loss between outputs and targets."""
+class LearningTask(Record):
+    """Task that a model must fit: shape of a sample, number of outputs, and the loss between outputs and targets."""
 
     inputs: Shape  # of one sample; images are (channels, height, width)
-    outputs: int = Field(gt=0)  # classes, or numbers to predict
+    outputs: int = Field(gt=0)  # number of classes, or of values to predict
     loss: Literal["cross_entropy", "mse"]
 
 
 @dataclass(frozen=True)
-class Data:
-    """Samples (n, *inputs) and targets: labels (n,) as int64 for classes, (n, outputs) for regression."""
+class TrainTestData:
+    """Training and test data of a task: samples (n, *inputs) and targets.
+
+    Targets are labels (n,) as int64 for classification, and values (n, outputs) for regression.
+    """
 
     train_x: HostArray
     train_y: HostArray
     test_x: HostArray
     test_y: HostArray
-    task: Task
+    task: LearningTask
 
 
 class Dataset(Component):
-    """Where samples come from. The split is part of the dataset: every node that loads it has the same."""
+    """Source of the samples. The split is part of the dataset, so every node that loads it has the same split."""
 
-    test_fraction: float = Field(default=0.2, gt=0, lt=1)  # share of the samples kept for testing
-    seed: int = Field(default=0, ge=0)  # of the split, and of what is generated
+    test_fraction: float = Field(default=0.2, gt=0, lt=1, description="share of the samples that are used for testing")
+    seed: int = Field(default=0, ge=0, description="seed of the split, and of generated samples")
 
     @abstractmethod
-    def load(self, dtype: npt.DTypeLike) -> Data:
-        """The data, floating-point arrays in `dtype`; a pure function of the fields."""
+    def load(self, dtype: npt.DTypeLike) -> TrainTestData:
+        """Return training and test data with floating-point arrays in `dtype`; a pure function of the fields."""
 
 
-def stored(name: str) -> dict[str, HostArray]:
-    """The arrays of `<name>.npz` beside this file."""
-    with np.load(Path(__file__).with_name(f"{name}.npz")) as file:
+def read_stored_arrays(dataset_name: str) -> dict[str, HostArray]:
+    """Return the arrays in the file `<dataset_name>.npz` of this folder, by name."""
+    with np.load(Path(__file__).with_name(f"{dataset_name}.npz")) as file:
         return dict(file)

@@ -1,21 +1,22 @@
-"""Diabetes progression: a real regression that a straight line explains by half."""
+"""Diabetes progression: a real regression of which a linear model explains half of the variance."""
 
 from typing import Literal
 
 import numpy.typing as npt
 
-from services.learning.datasets.base import Data, Dataset, stored
-from services.learning.datasets.split import regression
+from services.learning.datasets.base import Dataset, TrainTestData, read_stored_arrays
+from services.learning.datasets.split import regression_data
 
 
 class Diabetes(Dataset):
-    """Ten measurements of 442 patients → progression one year later; all columns standardised by the training part.
+    """Regression: ten measurements of 442 patients → disease progression one year later.
 
-    B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least angle regression", Annals of Statistics 32(2), 2004.
+    All columns are standardised by the training part. B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least angle
+    regression", Annals of Statistics 32(2), 2004.
     """
 
     kind: Literal["diabetes"] = "diabetes"
 
-    def load(self, dtype: npt.DTypeLike) -> Data:
-        arrays = stored("diabetes")
-        return regression(arrays["measurements"], arrays["progression"], self.test_fraction, self.seed, dtype)
+    def load(self, dtype: npt.DTypeLike) -> TrainTestData:
+        arrays = read_stored_arrays("diabetes")
+        return regression_data(arrays["measurements"], arrays["progression"], self.test_fraction, self.seed, dtype)

@@ -1,28 +1,28 @@
-"""Handwritten digits: the smallest real pictures."""
+"""Handwritten digits: a small real dataset of images."""
 
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from services.learning.datasets.base import Data, Dataset, Task, stored
+from services.learning.datasets.base import Dataset, LearningTask, TrainTestData, read_stored_arrays
 from services.learning.datasets.split import stratified_split
 
-BRIGHTEST = 16  # a pixel counts the inked points of a 4x4 block
+MAX_PIXEL_VALUE = 16  # a pixel counts the inked points of a 4x4 block
 
 
 class Digits(Dataset):
-    """1,797 pictures (1, 8, 8) of ten digits, pixels in [0, 1], split class by class.
+    """Classification: 1,797 images (1, 8, 8) of ten digits, pixels in [0, 1], split class by class.
 
     E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998 (its test part, as in scikit-learn).
     """
 
     kind: Literal["digits"] = "digits"
 
-    def load(self, dtype: npt.DTypeLike) -> Data:
-        arrays = stored("digits")
-        x = arrays["images"][:, np.newaxis].astype(dtype) / np.asarray(BRIGHTEST, dtype)
+    def load(self, dtype: npt.DTypeLike) -> TrainTestData:
+        arrays = read_stored_arrays("digits")
+        x = arrays["images"][:, np.newaxis].astype(dtype) / np.asarray(MAX_PIXEL_VALUE, dtype)
         y = arrays["labels"].astype(np.int64)
         train, test = stratified_split(y, self.test_fraction, self.seed)
-        task = Task(inputs=x.shape[1:], outputs=10, loss="cross_entropy")
-        return Data(x[train], y[train], x[test], y[test], task)
+        task = LearningTask(inputs=x.shape[1:], outputs=10, loss="cross_entropy")
+        return TrainTestData(x[train], y[train], x[test], y[test], task)

@@ -1,21 +1,22 @@
-"""Twenty men in a fitness club: the smallest real regression."""
+"""Linnerud's fitness-club measurements: a very small real regression."""
 
 from typing import Literal
 
 import numpy.typing as npt
 
-from services.learning.datasets.base import Data, Dataset, stored
-from services.learning.datasets.split import regression
+from services.learning.datasets.base import Dataset, TrainTestData, read_stored_arrays
+from services.learning.datasets.split import regression_data
 
 
 class Linnerud(Dataset):
-    """Chin-ups, sit-ups, jumps → weight, waist, pulse: 20 samples, all columns standardised by the training part.
+    """Regression: chin-ups, sit-ups and jumps of 20 men → weight, waist and pulse.
 
-    A. C. Linnerud, North Carolina State University; printed in M. Tenenhaus, "La régression PLS", Technip, 1998.
+    All columns are standardised by the training part. A. C. Linnerud, North Carolina State University; printed in
+    M. Tenenhaus, "La régression PLS", Technip, 1998.
     """
 
     kind: Literal["linnerud"] = "linnerud"
 
-    def load(self, dtype: npt.DTypeLike) -> Data:
-        arrays = stored("linnerud")
-        return regression(arrays["exercise"], arrays["physiology"], self.test_fraction, self.seed, dtype)
+    def load(self, dtype: npt.DTypeLike) -> TrainTestData:
+        arrays = read_stored_arrays("linnerud")
+        return regression_data(arrays["exercise"], arrays["physiology"], self.test_fraction, self.seed, dtype)

@@ -1,47 +1,54 @@
-"""What is a model? A function of one flat vector of parameters, with the gradient of its loss."""
+"""Contract of a model: a function of one flat parameter vector, with the gradient of its loss."""
 
 from abc import abstractmethod
 
 import numpy.typing as npt
 
-from services.learning.datasets.base import Task
-from services.learning.layout import Layout
+from services.learning.datasets.base import LearningTask
+from services.learning.layout import ParameterLayout
 from services.schema.arrays import Array, HostArray, Vector
 from services.schema.component import Component
 
-BACKWARD_PER_FORWARD = 2  # gradients of inputs and of weights cost one product each where the forward pass costs one
+# The backward pass computes two products, for gradients of inputs and of weights, per product of the forward pass.
+BACKWARD_FLOPS_PER_FORWARD_FLOP = 2
 
 
 class Model(Component):
-    """A shape of network; the task says how many inputs and outputs it has.
+    """Architecture of a network; the task defines its numbers of inputs and outputs.
 
-    Samples x (B, *task.inputs) and parameters have one floating-point type and live on one device; results do too.
+    Samples x (B, *task.inputs) and parameters have one floating-point type and are on one device; so are results.
     """
 
     @abstractmethod
-    def layout(self, task: Task) -> Layout:
-        """Names and shapes of the arrays in the vector of parameters."""
+    def layout(self, task: LearningTask) -> ParameterLayout:
+        """Return names and shapes of the arrays in the parameter vector."""
 
-    def refusal(self, task: Task) -> str | None:  # noqa: ARG002 - most models take any task
-        """Why this model cannot fit `task`; None when it can."""
+    def conflict_reason(self, task: LearningTask) -> str | None:  # noqa: ARG002 - most models fit any task
+        """Return why this model cannot fit `task`; None when it can."""
         return None
 
     @abstractmethod
-    def init(self, task: Task, seed: int, dtype: npt.DTypeLike) -> HostArray:
-        """The first parameters, in the host's memory: a pure function of its arguments."""
+    def init(self, task: LearningTask, seed: int, dtype: npt.DTypeLike) -> HostArray:
+        """Return the initial parameters in host memory; a pure function of the arguments."""
 
     @abstractmethod
-    def loss_and_grad(self, task: Task, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
-        """The mean loss over the samples, and its gradient; both zero without samples: an empty share adds nothing."""
+    def loss_and_grad(self, task: LearningTask, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
+        """Return the mean loss over the samples `x` with targets `y`, and its gradient with respect to `params`.
+
+        Both are zero without samples, so that an empty share of a batch adds nothing.
+        """
 
     @abstractmethod
-    def predict(self, task: Task, params: Vector, x: Array) -> Array:
-        """Outputs (B, task.outputs): scores before the softmax for classes, numbers for regression."""
+    def predict(self, task: LearningTask, params: Vector, x: Array) -> Array:
+        """Return the outputs (B, task.outputs): scores before the softmax for classes, values for regression."""
 
     @abstractmethod
-    def forward_flops(self, task: Task) -> int:
-        """Floating-point operations of the products of one sample's forward pass; a multiply-add counts two."""
+    def forward_flops(self, task: LearningTask) -> int:
+        """Return the floating-point operations of matrix products in the forward pass of one sample.
 
-    def flops_per_sample(self, task: Task) -> int:
-        """Floating-point operations of one sample's forward and backward pass, by the usual rule 1 : 2."""
-        return (1 + BACKWARD_PER_FORWARD) * self.forward_flops(task)
+        A multiply-add counts as two operations.
+        """
+
+    def flops_per_sample(self, task: LearningTask) -> int:
+        """Return the floating-point operations of the forward and backward pass of one sample; usual rule 1 : 2."""
+        return (1 + BACKWARD_FLOPS_PER_FORWARD_FLOP) * self.forward_flops(task)

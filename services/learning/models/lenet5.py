@@ -1,60 +1,62 @@
-"""LeNet-5, the convolutional network that every teacher shows first.
+"""LeNet-5, the classic small convolutional network.
 
 Y. LeCun et al., "Gradient-based learning applied to document recognition", Proc. IEEE 86(11), 1998, section II-B.
-We differ as most do today: subsampling has no coefficients, the second convolution sees all six maps, the output is a
-dense layer under a softmax. With pictures of one channel brought to 32x32 and ten classes it has the customary 61,706
-parameters.
+We differ as most implementations do today: subsampling has no coefficients, the second convolution sees all six maps,
+and the output is a dense layer under a softmax. With images of one channel enlarged to 32x32 and ten classes it has the
+customary 61,706 parameters.
 """
 
 from typing import Literal
 
 from pydantic import Field
 
-from services.learning.datasets.base import Task
-from services.learning.models.layers import ACTIVATIONS, AveragePool, Conv2d, Dense, Flatten, Layer, enlarged
-from services.learning.models.sequential import Sequential
+from services.learning.datasets.base import LearningTask
+from services.learning.models.layers import ACTIVATIONS, AveragePool, Conv2d, Dense, Flatten, Layer, upsample
+from services.learning.models.sequential import SequentialModel
 from services.schema.arrays import Array, namespace
 
-KERNEL = 5
-PICTURE_AXES = 3  # channels, rows, columns
+KERNEL_SIDE = 5
+IMAGE_AXES = 3  # channels, rows, columns
 
 
-class LeNet5(Sequential):
-    """conv 6 - pool - conv 16 - pool - dense 120 - dense 84 - dense, kernels 5x5, for square pictures.
+class LeNet5(SequentialModel):
+    """LeNet-5 for square images: conv 6 - pool - conv 16 - pool - dense 120 - dense 84 - dense, kernels 5x5.
 
-    A picture is enlarged by the largest whole factor that fits into `input_side` and framed by zeros:
-    8x8 becomes 32x32 by a factor of 4, 28x28 by a frame two pixels wide.
+    An image is enlarged by the largest integer factor that fits into `input_side` and padded with zeros: 8x8 becomes
+    32x32 by a factor of 4, 28x28 by a border of two pixels.
     """
 
     kind: Literal["lenet5"] = "lenet5"
-    activation: Literal["relu", "tanh"] = "relu"
-    input_side: int = Field(default=32, ge=16, multiple_of=4)  # pixels; both poolings must divide evenly
+    activation: Literal["relu", "tanh"] = Field("relu", description="nonlinearity between the layers")
+    input_side: int = Field(
+        default=32, ge=16, multiple_of=4, description="side of the network's input in pixels; both poolings halve it"
+    )
 
-    def refusal(self, task: Task) -> str | None:
-        pictures = len(task.inputs) == PICTURE_AXES and task.inputs[1] == task.inputs[2] <= self.input_side
-        needed = f"lenet5 needs square pictures of at most {self.input_side} pixels a side"
-        return None if pictures else f"{needed}; a sample here has shape {task.inputs}"
+    def conflict_reason(self, task: LearningTask) -> str | None:
+        is_image = len(task.inputs) == IMAGE_AXES and task.inputs[1] == task.inputs[2] <= self.input_side
+        required = f"lenet5 needs square images of at most {self.input_side} pixels a side"
+        return None if is_image else f"{required}; a sample of this dataset has shape {task.inputs}"
 
-    def layers(self, task: Task) -> dict[str, Layer]:
+    def build_layers(self, task: LearningTask) -> dict[str, Layer]:
         activation, (channels, _, _) = ACTIVATIONS[self.activation], task.inputs
-        half = (self.input_side - KERNEL + 1) // 2
-        quarter = (half - KERNEL + 1) // 2
+        side_after_pool1 = (self.input_side - KERNEL_SIDE + 1) // 2
+        side_after_pool2 = (side_after_pool1 - KERNEL_SIDE + 1) // 2
         return {
-            "conv1": Conv2d(channels, 6, KERNEL, self.input_side, activation.variance),
+            "conv1": Conv2d(channels, 6, KERNEL_SIDE, self.input_side, activation.variance),
             "activation1": activation,
             "pool1": AveragePool(),
-            "conv2": Conv2d(6, 16, KERNEL, half, activation.variance),
+            "conv2": Conv2d(6, 16, KERNEL_SIDE, side_after_pool1, activation.variance),
             "activation2": activation,
             "pool2": AveragePool(),
             "flatten": Flatten(),
-            "dense1": Dense(16 * quarter**2, 120, activation.variance),
+            "dense1": Dense(16 * side_after_pool2**2, 120, activation.variance),
             "activation3": activation,
             "dense2": Dense(120, 84, activation.variance),
             "activation4": activation,
             "output": Dense(84, task.outputs),
         }
 
-    def prepare(self, x: Array) -> Array:
-        pictures = enlarged(x.transpose(1, 2, 3, 0), self.input_side // x.shape[-1])
-        before, odd = divmod(self.input_side - pictures.shape[1], 2)
-        return namespace(x).pad(pictures, ((0, 0), *[(before, before + odd)] * 2, (0, 0)))
+    def prepare_input(self, x: Array) -> Array:
+        images = upsample(x.transpose(1, 2, 3, 0), self.input_side // x.shape[-1])
+        padding, extra = divmod(self.input_side - images.shape[1], 2)
+        return namespace(x).pad(images, ((0, 0), *[(padding, padding + extra)] * 2, (0, 0)))

@@ -3,19 +3,19 @@
 from math import prod
 from typing import Literal
 
-from services.learning.datasets.base import Task
-from services.learning.models.layers import Dense, Layer, flat
-from services.learning.models.sequential import Sequential
+from services.learning.datasets.base import LearningTask
+from services.learning.models.layers import Dense, Layer, flatten_samples
+from services.learning.models.sequential import SequentialModel
 from services.schema.arrays import Array
 
 
-class Linear(Sequential):
-    """Outputs are linear in the flattened sample: the loss is convex, so every strategy has one truth to find."""
+class LinearModel(SequentialModel):
+    """Linear model of the flattened sample. Its loss is convex, so all strategies approach the same minimum."""
 
     kind: Literal["linear"] = "linear"
 
-    def layers(self, task: Task) -> dict[str, Layer]:
+    def build_layers(self, task: LearningTask) -> dict[str, Layer]:
         return {"dense": Dense(prod(task.inputs), task.outputs)}
 
-    def prepare(self, x: Array) -> Array:
-        return flat(x)
+    def prepare_input(self, x: Array) -> Array:
+        return flatten_samples(x)

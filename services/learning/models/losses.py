@@ -1,6 +1,6 @@
-"""How wrong are outputs, and in which direction would they be less wrong?
+"""Loss functions: the mean loss over the samples, and its gradient with respect to the outputs.
 
-B samples, at least one; O outputs. Each loss gives its mean over the samples and the gradient of that by the outputs.
+Shapes: B samples, at least one; O outputs.
 """
 
 from collections.abc import Callable
@@ -9,21 +9,21 @@ from services.schema.arrays import Array, namespace
 
 
 def cross_entropy(scores: Array, labels: Array) -> tuple[Array, Array]:
-    """-mean log softmax(scores)[label], with scores (B, O), labels (B,) → (), (B, O).
+    """Return -mean log softmax(scores)[label], and its gradient; scores (B, O), labels (B,) → (), (B, O).
 
-    The row's largest score is taken off first: the softmax stays the same, and exp cannot overflow.
+    The largest score of each row is subtracted first: the softmax stays the same, and exp cannot overflow.
     """
     xp, samples = namespace(scores), len(labels)
-    chosen = xp.arange(samples), labels
+    label_entries = xp.arange(samples), labels
     shifted = scores - scores.max(axis=1, keepdims=True)
     log_softmax = shifted - xp.log(xp.exp(shifted).sum(axis=1, keepdims=True))
     grad = xp.exp(log_softmax)
-    grad[chosen] -= 1
-    return -log_softmax[chosen].sum() / samples, grad / samples
+    grad[label_entries] -= 1
+    return -log_softmax[label_entries].sum() / samples, grad / samples
 
 
 def mse(outputs: Array, targets: Array) -> tuple[Array, Array]:
-    """Mean over samples and outputs of (output - target)², both (B, O) → (), (B, O)."""
+    """Return the mean of (output - target)² over samples and outputs, and its gradient; both (B, O) → (), (B, O)."""
     error = outputs - targets
     return (error**2).mean(), error * (2 / error.size)
 

@@ -1,4 +1,4 @@
-"""Dense layers with a nonlinearity between them."""
+"""Multilayer perceptron: dense layers with a nonlinearity between them."""
 
 from itertools import pairwise
 from math import prod
@@ -6,22 +6,22 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from services.learning.datasets.base import Task
-from services.learning.models.layers import ACTIVATIONS, Dense, Layer, flat
-from services.learning.models.sequential import Sequential
+from services.learning.datasets.base import LearningTask
+from services.learning.models.layers import ACTIVATIONS, Dense, Layer, flatten_samples
+from services.learning.models.sequential import SequentialModel
 from services.schema.arrays import Array
 
-Width: TypeAlias = Annotated[int, Field(gt=0)]  # outputs of a layer
+LayerWidth: TypeAlias = Annotated[int, Field(gt=0)]  # outputs of a layer
 
 
-class Mlp(Sequential):
+class Mlp(SequentialModel):
     """Multilayer perceptron on the flattened sample."""
 
     kind: Literal["mlp"] = "mlp"
-    hidden: tuple[Width, ...] = Field(default=(64,), min_length=1)
-    activation: Literal["relu", "tanh"] = "relu"
+    hidden: tuple[LayerWidth, ...] = Field(default=(64,), min_length=1, description="outputs of each hidden layer")
+    activation: Literal["relu", "tanh"] = Field("relu", description="nonlinearity after each hidden layer")
 
-    def layers(self, task: Task) -> dict[str, Layer]:
+    def build_layers(self, task: LearningTask) -> dict[str, Layer]:
         activation, widths = ACTIVATIONS[self.activation], (prod(task.inputs), *self.hidden)
         layers: dict[str, Layer] = {}
         for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):
@@ -29,5 +29,5 @@ class Mlp(Sequential):
             layers[f"{self.activation}{number}"] = activation
         return {**layers, "output": Dense(widths[-1], task.outputs)}
 
-    def prepare(self, x: Array) -> Array:
-        return flat(x)
+    def prepare_input(self, x: Array) -> Array:
+        return flatten_samples(x)

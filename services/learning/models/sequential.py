@@ -1,4 +1,4 @@
-"""A network as a chain of layers: what its loss is, and how the gradient comes back."""
+"""Models that are chains of layers: forward pass, loss, and backpropagation."""
 
 from abc import abstractmethod
 from itertools import islice
@@ -6,66 +6,70 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from services.learning.datasets.base import Task
-from services.learning.layout import Layout, concatenate
+from services.learning.datasets.base import LearningTask
+from services.learning.layout import ParameterLayout, flatten_arrays
 from services.learning.models.base import Model
-from services.learning.models.layers import Backward, Layer
+from services.learning.models.layers import Layer, LayerBackward
 from services.learning.models.losses import LOSSES
 from services.schema.arrays import Array, HostArray, Vector, namespace
 
 
-class Sequential(Model):
-    """A model that is told by its layers; everything else follows from them."""
+class SequentialModel(Model):
+    """A model defined by its chain of layers."""
 
     @abstractmethod
-    def layers(self, task: Task) -> dict[str, Layer]:
-        """The layers by name, in order; the first one has arrays."""
+    def build_layers(self, task: LearningTask) -> dict[str, Layer]:
+        """Return the layers by name, in order; the first layer has arrays."""
 
     @abstractmethod
-    def prepare(self, x: Array) -> Array:
-        """The samples as the first layer wants them; nothing in here is learned, so no gradient goes through."""
+    def prepare_input(self, x: Array) -> Array:
+        """Return the samples in the form that the first layer expects.
 
-    def layout(self, task: Task) -> Layout:
-        return Layout(
+        It has no learned parameters, so no gradient passes through it.
+        """
+
+    def layout(self, task: LearningTask) -> ParameterLayout:
+        return ParameterLayout(
             arrays=tuple(
-                (f"{name}.{array}", shape)
-                for name, layer in self.layers(task).items()
-                for array, shape in layer.shapes().items()
+                (f"{layer_name}.{array_name}", shape)
+                for layer_name, layer in self.build_layers(task).items()
+                for array_name, shape in layer.array_shapes().items()
             )
         )
 
-    def init(self, task: Task, seed: int, dtype: npt.DTypeLike) -> HostArray:
+    def init(self, task: LearningTask, seed: int, dtype: npt.DTypeLike) -> HostArray:
         rng = np.random.Generator(np.random.PCG64(seed))
-        arrays = [array for layer in self.layers(task).values() for array in layer.init(rng)]
-        return np.asarray(concatenate(arrays), dtype)
+        arrays = [array for layer in self.build_layers(task).values() for array in layer.init_arrays(rng)]
+        return np.asarray(flatten_arrays(arrays), dtype)
 
-    def loss_and_grad(self, task: Task, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
+    def loss_and_grad(self, task: LearningTask, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
         if len(x) == 0:
             return 0.0, namespace(params).zeros_like(params)
-        outputs, way_back = self._forward(task, params, x)
-        loss, dy = LOSSES[task.loss](outputs, y)
-        return float(loss), concatenate(backward(way_back, dy))
+        outputs, layer_backwards = self._forward_pass(task, params, x)
+        loss, output_grad = LOSSES[task.loss](outputs, y)
+        return float(loss), flatten_arrays(backpropagate(layer_backwards, output_grad))
 
-    def predict(self, task: Task, params: Vector, x: Array) -> Array:
-        outputs, _ = self._forward(task, params, x)
+    def predict(self, task: LearningTask, params: Vector, x: Array) -> Array:
+        outputs, _ = self._forward_pass(task, params, x)
         return outputs
 
-    def forward_flops(self, task: Task) -> int:
-        return sum(layer.flops() for layer in self.layers(task).values())
+    def forward_flops(self, task: LearningTask) -> int:
+        return sum(layer.forward_flops() for layer in self.build_layers(task).values())
 
-    def _forward(self, task: Task, params: Vector, x: Array) -> tuple[Array, list[Backward]]:
+    def _forward_pass(self, task: LearningTask, params: Vector, x: Array) -> tuple[Array, list[LayerBackward]]:
+        """Return the outputs for the samples `x`, and the backward pass of each layer, in the order of the layers."""
         arrays = iter(self.layout(task).unpack(params).values())
-        x, way_back = self.prepare(x), []
-        for layer in self.layers(task).values():
-            x, back = layer.forward(tuple(islice(arrays, len(layer.shapes()))), x)
-            way_back.append(back)
-        return x, way_back
+        x, layer_backwards = self.prepare_input(x), []
+        for layer in self.build_layers(task).values():
+            x, layer_backward = layer.forward(tuple(islice(arrays, len(layer.array_shapes()))), x)
+            layer_backwards.append(layer_backward)
+        return x, layer_backwards
 
 
-def backward(way_back: list[Backward], dy: Array) -> list[Array]:
-    """Gradients of all arrays in their order, from the gradient `dy` of the last layer's output."""
-    first, *later = way_back
+def backpropagate(layer_backwards: list[LayerBackward], output_grad: Array) -> list[Array]:
+    """Return the gradients of all arrays in their order, given the gradient of the last layer's output."""
+    first, *later = layer_backwards
     grads: list[Array] = []
-    for back in reversed(later):
-        grads[:0], dy = back.to_arrays(dy), back.to_input(dy)
-    return [*first.to_arrays(dy), *grads]
+    for layer_backward in reversed(later):
+        grads[:0], output_grad = layer_backward.array_grads(output_grad), layer_backward.input_grad(output_grad)
+    return [*first.array_grads(output_grad), *grads]

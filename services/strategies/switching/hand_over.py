@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.learning.layout import Range
+from services.learning.layout import VectorRange
 from services.runtime.clock import Clock
 from services.runtime.transport import Message, Stage, Tag, Transport
 from services.runtime.vector_messages import messages, recv_rest
@@ -53,9 +53,9 @@ def digest(vectors: Sequence[HostArray], updates: int | None = None) -> str:
     return found.hexdigest()
 
 
-def digests(ranges: Sequence[Range], vectors: Sequence[HostArray], updates: int | None = None) -> tuple[str, ...]:
+def digests(ranges: Sequence[VectorRange], vectors: Sequence[HostArray], updates: int | None = None) -> tuple[str, ...]:
     """The digest of every range of some vectors of one length."""
-    return tuple(digest([kept.of(vector) for vector in vectors], updates) for kept in ranges)
+    return tuple(digest([kept.view(vector) for vector in vectors], updates) for kept in ranges)
 
 
 async def give(transport: Transport, to: str, step: int, vectors: Sequence[HostArray]) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, PositiveFloat
 
-from services.collectives import Site
+from services.collectives import CollectiveSite
 from services.parameter_server.synchronisers import Asp
 from services.schema.conflicts import Conflict, nested
 from services.strategies.all_reduce import AllReduce
@@ -63,7 +63,7 @@ class StrategySwitch(Strategy):
             return _rate_share(self.after, workers) / _rate_share(self.before, workers)
         return self.rate
 
-    def resolve(self, site: Site, cost: CostModel) -> tuple[Self, dict[str, float]]:
+    def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
         """Resolve both phases; where both have alternatives, their names say which phase is meant."""
         (before, first), (after, second) = self.before.resolve(site, cost), self.after.resolve(site, cost)
         exchange_s = first or second

@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from services.learning.optimisers import AnyOptimiser
-from services.learning.optimisers import State as OptimiserState
+from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.schema.arrays import Vector, namespace
 from services.strategies.base import BytesPerStep, PhaseStrategy
 from services.strategies.switching.rules import AnySwitchRule
@@ -59,7 +58,7 @@ class Switch:
         initial = optimiser.init(params)
         if self.state_policy == "reset":
             return initial
-        return OptimiserState(state.count, tuple(namespace(params).zeros_like(slot) for slot in initial.slots))
+        return OptimiserState(state.update_count, tuple(namespace(params).zeros_like(slot) for slot in initial.slots))
 
     @property
     def transfer(self) -> Transfer:

@@ -5,12 +5,12 @@ import pytest
 from sklearn.datasets import load_diabetes, load_digits, load_linnerud
 
 from services.learning.datasets import Dataset, Diabetes, Digits, Linnerud, SyntheticRegression
-from services.learning.datasets.base import stored
+from services.learning.datasets.base import read_stored_arrays
 
 
 def test_digits_are_scikit_learns() -> None:
     """Nodes carry a copy; a copy can be wrong."""
-    original, copy = load_digits(), stored("digits")
+    original, copy = load_digits(), read_stored_arrays("digits")
 
     np.testing.assert_array_equal(copy["images"], original.images)
     np.testing.assert_array_equal(copy["labels"], original.target)
@@ -18,7 +18,7 @@ def test_digits_are_scikit_learns() -> None:
 
 def test_linnerud_is_scikit_learns() -> None:
     """The same for the fitness club."""
-    original, copy = load_linnerud(), stored("linnerud")
+    original, copy = load_linnerud(), read_stored_arrays("linnerud")
 
     np.testing.assert_array_equal(copy["exercise"], original.data)
     np.testing.assert_array_equal(copy["physiology"], original.target)
@@ -26,7 +26,7 @@ def test_linnerud_is_scikit_learns() -> None:
 
 def test_diabetes_is_scikit_learns() -> None:
     """The same for the patients, in their raw units."""
-    original, copy = load_diabetes(scaled=False), stored("diabetes")
+    original, copy = load_diabetes(scaled=False), read_stored_arrays("diabetes")
 
     np.testing.assert_array_equal(copy["measurements"], original.data)
     np.testing.assert_array_equal(copy["progression"][:, 0], original.target)

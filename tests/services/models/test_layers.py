@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from services.learning.datasets import Task
-from services.learning.models import LeNet5, Linear, Mlp
-from services.learning.models.layers import Conv2d, Dense, enlarged, from_patches, he, patches
+from services.learning.datasets import LearningTask
+from services.learning.models import LeNet5, LinearModel, Mlp
+from services.learning.models.layers import Conv2d, Dense, extract_patches, he_variance, sum_patches, upsample
 from services.learning.models.losses import cross_entropy, mse
 from services.runtime.device import Device
 
-MNIST = Task(inputs=(1, 28, 28), outputs=10, loss="cross_entropy")
-DIGITS = Task(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
+MNIST = LearningTask(inputs=(1, 28, 28), outputs=10, loss="cross_entropy")
+DIGITS = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 
 
 def test_from_patches_is_the_adjoint_of_patches(device: Device) -> None:
@@ -19,14 +19,14 @@ def test_from_patches_is_the_adjoint_of_patches(device: Device) -> None:
     x = device.to_device(rng.standard_normal((3, 6, 6, 2)))
     c = device.to_device(rng.standard_normal((3 * 9, 4 * 4 * 2)))
 
-    there, back = (patches(x, 3) * c).sum(), (x * from_patches(c, x.shape, 3)).sum()
+    there, back = (extract_patches(x, 3) * c).sum(), (x * sum_patches(c, x.shape, 3)).sum()
 
     assert float(there) == pytest.approx(float(back))
 
 
 def test_the_spread_of_a_convolution_counts_a_patch_not_a_picture() -> None:
     """Fan-in is channels · kernel²; with all pixels of the picture counted, activations would fade layer by layer."""
-    weight, bias = Conv2d(16, 64, 5, side=32, variance=he).init(np.random.default_rng(0))
+    weight, bias = Conv2d(16, 64, 5, side=32, variance=he_variance).init_arrays(np.random.default_rng(0))
 
     assert weight.var() == pytest.approx(2 / (16 * 25), rel=0.05)
     assert not bias.any()
@@ -34,13 +34,13 @@ def test_the_spread_of_a_convolution_counts_a_patch_not_a_picture() -> None:
 
 def test_the_spread_of_a_dense_layer_counts_both_sides() -> None:
     """Glorot and Bengio, eq. 12."""
-    weight, _ = Dense(200, 300).init(np.random.default_rng(0))
+    weight, _ = Dense(200, 300).init_arrays(np.random.default_rng(0))
 
     assert weight.var() == pytest.approx(2 / 500, rel=0.05)
 
 
 @pytest.mark.parametrize("task", [DIGITS, MNIST], ids=["8x8", "28x28"])
-def test_lenet5_has_its_customary_size(task: Task) -> None:
+def test_lenet5_has_its_customary_size(task: LearningTask) -> None:
     """61,706 parameters: others publish times for exactly this network."""
     assert LeNet5().layout(task).size == 61_706
 
@@ -49,7 +49,7 @@ def test_pictures_are_enlarged_and_framed() -> None:
     """8x8 by a factor of four; 28x28 not at all, with a frame of two pixels."""
     small, large = np.ones((3, 1, 8, 8)), np.ones((3, 1, 28, 28))
 
-    filled, framed = LeNet5().prepare(small), LeNet5().prepare(large)
+    filled, framed = LeNet5().prepare_input(small), LeNet5().prepare_input(large)
 
     assert filled.shape == framed.shape == (1, 32, 32, 3)
     assert filled.all()
@@ -61,7 +61,7 @@ def test_enlarging_repeats_pixels() -> None:
     """Nearest neighbour: no value appears that was not there."""
     x = np.array([[1, 2], [3, 4]]).reshape(1, 2, 2, 1)
 
-    assert enlarged(x, 2)[0, :, :, 0].tolist() == [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]]
+    assert upsample(x, 2)[0, :, :, 0].tolist() == [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]]
 
 
 def test_flops_are_counted_by_hand() -> None:
@@ -93,4 +93,4 @@ def test_the_squared_error_is_a_mean_over_samples_and_outputs() -> None:
 
 def test_a_linear_model_has_a_weight_per_input_and_output_and_a_bias_per_output() -> None:
     """Its truth can be computed in closed form: nothing else may hide in it."""
-    assert dict(Linear().layout(DIGITS).arrays) == {"dense.weight": (64, 10), "dense.bias": (10,)}
+    assert dict(LinearModel().layout(DIGITS).arrays) == {"dense.weight": (64, 10), "dense.bias": (10,)}

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from services.learning.data_order import Order, metrics
-from services.learning.datasets import Data, Dataset, Diabetes, Digits, SyntheticRegression
-from services.learning.models import LeNet5, Linear, Mlp, Model
+from services.learning.data_order import DataOrder, compute_metrics
+from services.learning.datasets import Dataset, Diabetes, Digits, SyntheticRegression, TrainTestData
+from services.learning.models import LeNet5, LinearModel, Mlp, Model
 from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
 from services.schema.arrays import Vector
 
 
-def trained(model: Model, optimiser: Optimiser, data: Data, epochs: int, batch: int = 128) -> Vector:
+def trained(model: Model, optimiser: Optimiser, data: TrainTestData, epochs: int, batch: int = 128) -> Vector:
     """Parameters after `epochs` over the training part: the serial trainer that every strategy is compared with."""
-    order = Order(samples=len(data.train_x), batch=batch, seed=0)
+    order = DataOrder(samples=len(data.train_x), batch=batch, seed=0)
     params = model.init(data.task, 0, "float32")
     state = optimiser.init(params)
     for step in range(epochs * order.steps_per_epoch):
-        batch_x, batch_y = (part[order.indices(step)] for part in (data.train_x, data.train_y))
+        batch_x, batch_y = (part[order.batch_indices(step)] for part in (data.train_x, data.train_y))
         _, grad = model.loss_and_grad(data.task, params, batch_x, batch_y)
         params, state = optimiser.step(params, grad, state)
     return params
@@ -29,7 +29,7 @@ def trained(model: Model, optimiser: Optimiser, data: Data, epochs: int, batch: 
         (Mlp(hidden=(64,)), Momentum(rate=0.2), Digits(), 8, "accuracy", 0.95),
         (LeNet5(activation="tanh"), Adam(rate=0.003), Digits(), 3, "accuracy", 0.92),
         (Mlp(hidden=(32,), activation="tanh"), Adam(rate=0.01), SyntheticRegression(), 30, "r2", 0.85),
-        (Linear(), Sgd(rate=0.05), Diabetes(), 20, "r2", 0.3),
+        (LinearModel(), Sgd(rate=0.05), Diabetes(), 20, "r2", 0.3),
     ],
     ids=repr,
 )
@@ -41,13 +41,13 @@ def test_known_settings_reach_known_quality(
 
     params = trained(model, optimiser, data, epochs)
 
-    assert metrics(data.task, model.predict(data.task, params, data.test_x), data.test_y)[metric] >= reached
+    assert compute_metrics(data.task, model.predict(data.task, params, data.test_x), data.test_y)[metric] >= reached
 
 
 def test_a_linear_model_finds_the_least_squares_solution() -> None:
     """Its loss is convex: full batches must end where the normal equations do."""
     data = SyntheticRegression(samples=100, features=3).load("float64")
-    model, optimiser = Linear(), Sgd(rate=0.5)
+    model, optimiser = LinearModel(), Sgd(rate=0.5)
     params = model.init(data.task, 0, "float64")
     state = optimiser.init(params)
 

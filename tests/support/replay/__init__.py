@@ -13,7 +13,7 @@ from math import inf
 from replay import elastic, pushes, sums
 from replay.base import Arrivals, Course, Model
 from services.collectives import Schedule
-from services.learning.datasets import Data
+from services.learning.datasets import TrainTestData
 from services.learning.optimisers import AnyOptimiser
 from services.plan import Plan
 from services.schema.arrays import HostArray
@@ -59,7 +59,7 @@ def _part(
     strategy: PhaseStrategy,
     optimiser: AnyOptimiser,
     schedule: Schedule,
-    data: Data,
+    data: TrainTestData,
     arrivals: Sequence[Arrivals],
     steps: tuple[int, int],
     begins: Model,

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from services.learning.data_order import Weights
-from services.learning.datasets import Data
-from services.learning.optimisers import State
+from services.learning.data_order import RankWeights
+from services.learning.datasets import TrainTestData
+from services.learning.optimisers import OptimiserState
 from services.plan import Plan
 from services.schema.arrays import HostArray
 
@@ -36,15 +36,15 @@ class Model(NamedTuple):
     """Where a part of a run begins or ends."""
 
     params: HostArray  # shape (parameters,)
-    state: State  # the optimiser's; slots have the same shape
+    state: OptimiserState  # the optimiser's; slots have the same shape
     version: int = 0  # updates that have made it
 
 
 def gradient(
-    plan: Plan, data: Data, params: HostArray, rank: int, step: int, shares: Weights | None = None
+    plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int, shares: RankWeights | None = None
 ) -> tuple[HostArray, int]:
     """What a worker computed: the mean over its share of the batch, and the samples in it; equal shares by default."""
-    share = plan.order.share(step, rank, shares or (1,) * plan.workers)
+    share = plan.order.rank_indices(step, rank, shares or (1,) * plan.workers)
     _, mean = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
     host: HostArray = mean
     return host, len(share)

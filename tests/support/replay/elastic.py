@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from replay.base import Arrivals, Row, by_version, gradient, name
-from services.learning.datasets import Data
-from services.learning.layout import Range
-from services.learning.optimisers import State
+from services.learning.datasets import TrainTestData
+from services.learning.layout import VectorRange
+from services.learning.optimisers import OptimiserState
 from services.parameter_server.update_rules import Contribution, ElasticRule, pull
 from services.plan import Plan
 from services.schema.arrays import HostArray
@@ -24,7 +24,7 @@ class _Worker:
     """One worker between two meetings: it comes to the next with the parameters `params`."""
 
     params: HostArray
-    moments: State  # of its own optimiser
+    moments: OptimiserState  # of its own optimiser
     end: int  # the step after its last
     steps: int = 0  # done
     meetings: int = 0
@@ -34,7 +34,7 @@ class _Worker:
 def replay(
     plan: Plan,
     strategy: Easgd,
-    data: Data,
+    data: TrainTestData,
     arrivals: Sequence[Arrivals],
     ends: Sequence[int],
     params: HostArray,
@@ -51,7 +51,7 @@ def replay(
 class _Replay:
     plan: Plan
     strategy: Easgd
-    data: Data
+    data: TrainTestData
     workers: list[_Worker]
     rules: list[ElasticRule]  # by shard
     updates: list[list[list[Row]]]  # by shard: those to come
@@ -61,14 +61,14 @@ class _Replay:
         cls,
         plan: Plan,
         strategy: Easgd,
-        data: Data,
+        data: TrainTestData,
         arrivals: Sequence[Arrivals],
         ends: Sequence[int],
         params: HostArray,
     ) -> "_Replay":
         workers = [_Worker(params, plan.optimiser.init(params), end) for end in ends]
         rules = [
-            strategy.server_algorithm().make_update_rule(plan.optimiser, held.of(params), plan.workers)
+            strategy.server_algorithm().make_update_rule(plan.optimiser, held.view(params), plan.workers)
             for held in plan.shards
         ]
         replayed = cls(plan, strategy, data, workers, rules, [by_version(told.updates) for told in arrivals])
@@ -107,8 +107,8 @@ class _Replay:
             if len(worker.centre) == len(self.rules):
                 self._met(rank)
 
-    def _contribution(self, row: Row, held: Range) -> Contribution:
-        vector = held.of(self.workers[row["worker"]].params)
+    def _contribution(self, row: Row, held: VectorRange) -> Contribution:
+        vector = held.view(self.workers[row["worker"]].params)
         return Contribution(row["worker"], row["samples"], row["staleness"], vector)
 
     def _met(self, rank: int) -> None:

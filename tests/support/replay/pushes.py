@@ -9,9 +9,9 @@ import numpy as np
 
 from replay.base import Arrivals, Model, Name, Row, by_version, gradient, name, reads
 from services.compressors import from_wire, to_wire
-from services.learning.datasets import Data
-from services.learning.layout import Range
-from services.learning.optimisers import AnyOptimiser, State
+from services.learning.datasets import TrainTestData
+from services.learning.layout import VectorRange
+from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.update_rules import Contribution, GradientRule
 from services.plan import Plan
 from services.schema.arrays import HostArray
@@ -53,7 +53,7 @@ def replay(
     plan: Plan,
     strategy: ParameterServer,
     optimiser: AnyOptimiser,
-    data: Data,
+    data: TrainTestData,
     arrivals: Sequence[Arrivals],
     begins: Model,
 ) -> Model:
@@ -69,7 +69,7 @@ def replay(
 class _Replay:
     plan: Plan
     strategy: ParameterServer
-    data: Data
+    data: TrainTestData
     shards: list[_Shard]
     uses: Counter[Name]  # updates, over all shards, that a push has yet to go into
     _computed: dict[Name, _Computed] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class _Replay:
         plan: Plan,
         strategy: ParameterServer,
         optimiser: AnyOptimiser,
-        data: Data,
+        data: TrainTestData,
         arrivals: Sequence[Arrivals],
         begins: Model,
     ) -> "_Replay":
@@ -105,7 +105,7 @@ class _Replay:
                 self._update(number)
         first, *_ = rules = [shard.rule for shard in self.shards]
         slots = zip(*(rule.state.slots for rule in rules), strict=True)
-        state = State(first.state.count, tuple(map(np.concatenate, slots)))
+        state = OptimiserState(first.state.update_count, tuple(map(np.concatenate, slots)))
         return Model(np.concatenate([rule.params for rule in rules]), state, self.shards[0].version)
 
     def _is_ready(self, shard: _Shard) -> bool:
@@ -137,13 +137,15 @@ class _Replay:
         if push not in self._computed:
             self._computed[push] = self._compute(push)
         computed = self._computed[push]
-        payload, _ = self.strategy.compress.compress(shard.of(computed.gradient), None)
+        payload, _ = self.strategy.compress.compress(shard.view(computed.gradient), None)
         vector = from_wire(self.strategy.compress, to_wire(payload), shard.size, self.plan.dtype)
         return Contribution(row["worker"], row["samples"], row["staleness"], vector, computed.read[number])
 
 
-def _rule(plan: Plan, strategy: ParameterServer, optimiser: AnyOptimiser, held: Range, begins: Model) -> GradientRule:
+def _rule(
+    plan: Plan, strategy: ParameterServer, optimiser: AnyOptimiser, held: VectorRange, begins: Model
+) -> GradientRule:
     """A server's rule, with its range of what the part begins with."""
-    rule = strategy.server_algorithm().make_update_rule(optimiser, held.of(begins.params), plan.workers)
-    rule.state = State(begins.state.count, tuple(held.of(slot) for slot in begins.state.slots))
+    rule = strategy.server_algorithm().make_update_rule(optimiser, held.view(begins.params), plan.workers)
+    rule.state = OptimiserState(begins.state.update_count, tuple(held.view(slot) for slot in begins.state.slots))
     return rule

@@ -7,7 +7,7 @@ from replay.base import Model, gradient
 from services.cluster.fluid_link import Port
 from services.collectives import Schedule
 from services.collectives.execution.executor import all_reduce
-from services.learning.datasets import Data
+from services.learning.datasets import TrainTestData
 from services.learning.optimisers import AnyOptimiser
 from services.plan import Plan
 from services.runtime.clock import VirtualLoop
@@ -21,7 +21,7 @@ def replay(
     strategy: AllReduce,
     optimiser: AnyOptimiser,
     schedule: Schedule,
-    data: Data,
+    data: TrainTestData,
     steps: tuple[int, int],
     begins: Model,
 ) -> Model:
@@ -35,7 +35,7 @@ async def _steps(
     strategy: AllReduce,
     optimiser: AnyOptimiser,
     schedule: Schedule,
-    data: Data,
+    data: TrainTestData,
     steps: tuple[int, int],
     begins: Model,
 ) -> Model:
@@ -56,10 +56,10 @@ def _fabric(plan: Plan) -> Fabric:
     return Fabric(uplinks, downlinks, plan.timeouts.step)
 
 
-def _summand(plan: Plan, data: Data, params: HostArray, rank: int, step: int) -> HostArray:
+def _summand(plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int) -> HostArray:
     """A worker's part of the mean over the batch."""
     mean, samples = gradient(plan, data, params, rank, step)
-    summand: HostArray = mean * mean.dtype.type(samples / len(plan.order.indices(step)))
+    summand: HostArray = mean * mean.dtype.type(samples / len(plan.order.batch_indices(step)))
     return summand
 
 
