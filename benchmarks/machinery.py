@@ -22,10 +22,10 @@ from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.run import Source, run
 from compose.runs.supervisor import Tail
 from services.plan import Plan
-from services.runtime.transport import Message, Tag
+from services.runtime.transport import Message, MessageTag
 from services.scenario.scenario import Scenario
-from services.transport.codec import decode, encode
-from services.wire.data_pb2 import Header, Part
+from services.transport.codec import decode_message, encode_message
+from services.wire.data_pb2 import DataHeader, DataMessage
 
 ROUNDS, FEWEST_ROUNDS = 5, 5
 CALLS = 50  # of a codec, in one round
@@ -110,13 +110,13 @@ def _codec_table(rounds: int) -> Iterator[str]:
 
 def _codecs() -> dict[tuple[str, ...], Callable[[], object]]:
     data = bytes(PAYLOAD_BYTES)
-    message = Message(Tag(1, 1), memoryview(data))
-    part = encode(message)
+    message = Message(MessageTag(1, 1), memoryview(data))
+    part = encode_message(message)
     return {
-        ("build", "hand"): lambda: encode(message),
-        ("build", "protobuf"): lambda: Part(header=Header(step=1, stage=1), data=data).SerializeToString(),
-        ("read", "hand"): lambda: decode(part),
-        ("read", "protobuf"): lambda: Part.FromString(part),
+        ("build", "hand"): lambda: encode_message(message),
+        ("build", "protobuf"): lambda: DataMessage(header=DataHeader(step=1, kind=1), payload=data).SerializeToString(),
+        ("read", "hand"): lambda: decode_message(part),
+        ("read", "protobuf"): lambda: DataMessage.FromString(part),
     }
 
 

@@ -234,13 +234,13 @@ def calibrate(engine: Engine = None) -> None:
     from compose.calibration.capacity import save_capacity
     from compose.engines import choose_engine
     from ensayo.progress_display import display
-    from services.transport.planes import PLANES
+    from services.transport.planes import DATA_PLANES
 
     chosen, _ = choose_engine(engine)
     if chosen.name == "simulated":
         raise UserError("engine simulated needs no calibration: virtual time carries everything")
     watch = display(quiet=True)
-    for transport in PLANES:
+    for transport in DATA_PLANES:
         typer.echo(f"transport    {transport}")
         kept = save_capacity(measure(chosen, transport, watch, typer.echo))
     typer.echo(f"{kept}: kept for engine {chosen.name}")

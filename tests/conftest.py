@@ -18,8 +18,8 @@ from compose.runs.interrupt import stoppable
 from compose.runs.supervisor import Tail, TrialFailed
 from compose.scenario_files.load import load
 from services.plan import COORDINATOR, Plan, make_plan
-from services.runtime.clock import VirtualLoop
-from services.runtime.device import Device, Want, select
+from services.runtime.clock import VirtualTimeLoop
+from services.runtime.device import Device, DeviceSelection, select_device
 from services.schema.errors import HostError
 
 settings.register_profile("any host", deadline=None)  # a busy host is slow, not wrong
@@ -31,9 +31,9 @@ InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:
     """Every device that this host has; the same test body runs on each."""
-    want: Want = request.param
+    want: DeviceSelection = request.param
     try:
-        return select(want)
+        return select_device(want)
     except HostError as absent:
         pytest.skip(str(absent))
 
@@ -68,7 +68,7 @@ def in_virtual_time() -> InVirtualTime:
     """Runs a coroutine in a virtual loop of its own; what it returns."""
 
     def run(main: Coroutine[Any, Any, Any]) -> Any:
-        loop = VirtualLoop()
+        loop = VirtualTimeLoop()
         try:
             return loop.run_until_complete(main)
         finally:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from threading import Thread
 from typing import Any
 
-from services.runtime.scheduling import wake_soon
+from services.runtime.scheduling import reduce_wakeup_latency
 
 PIECE_BYTES = 256 << 10
 CONNECT_S, RETRY_S = 10.0, 0.01
@@ -102,7 +102,7 @@ def echo(address: str, port: int, count: int) -> Answer:
 def ping(to: str, port: int, count: int, gap_s: float) -> Answer:
     """Seconds of round trips, one after the other."""
     trips = []
-    wake_soon()
+    reduce_wakeup_latency()
     with _connected(to, port) as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(count):

@@ -16,8 +16,8 @@ from typing import Self
 
 import numpy as np
 
-from services.runtime.clock import WallClock, precise_loop
-from services.runtime.pacing import Paced, is_missed
+from services.runtime.clock import WallClock, precise_event_loop
+from services.runtime.pacing import DevicePacer, is_deadline_missed
 
 SIZE = 64  # of the matrices whose products are the mathematics
 COUNTED = 1000  # products that show how long one takes
@@ -48,7 +48,7 @@ class Kept:
 
 def beat(what: Beat) -> str:
     """Live as one such worker; JSON of `Kept`."""
-    with asyncio.Runner(loop_factory=precise_loop) as runner:
+    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         kept = runner.run(_beat(what))
     return json.dumps(asdict(kept))
 
@@ -59,9 +59,9 @@ async def _beat(what: Beat) -> Kept:
         await holder.open()
     barrier = await Barrier.join()
     clock, work, kept = WallClock(), _mathematics(what.work_s), Kept()
-    pace = Paced(clock, 1 / what.step_s, what.rank / what.workers)
+    pace = DevicePacer(clock, 1 / what.step_s, what.rank / what.workers)
     for _ in range(DROPPED):
-        await pace.learn(work)
+        await pace.learn_compute_time(work)
         await barrier.wait()
     started = clock.now()
     for _ in range(what.steps):
@@ -76,7 +76,7 @@ async def _beat(what: Beat) -> Kept:
         if step >= DROPPED:
             kept.steps_s.append(step_s)
             kept.late_s.append(late_s)
-            kept.missed += is_missed(clock, late_s, phase_s, step_s)
+            kept.missed += is_deadline_missed(clock, late_s, phase_s, step_s)
     await barrier.leave()
     if what.rank == 0:
         await holder.close()

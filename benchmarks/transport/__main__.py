@@ -34,7 +34,7 @@ from compose.calibration.capacity import HostFingerprint
 from compose.engines.local import LocalEngine
 from compose.runs.certificates import issue
 from compose.runs.interrupt import stoppable
-from services.transport.planes import PLANES
+from services.transport.planes import DATA_PLANES
 
 ROUNDS, FEWEST_ROUNDS = 7, 7
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "transport.md"
@@ -149,7 +149,7 @@ def _groups(stack: ExitStack, case: Case, torch: str | None) -> list[Group]:
     secrets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-bench-")))
     issue("bench", [f"rank-{rank}" for rank in range(case.ranks)], secrets)
     groups = []
-    for number, name in enumerate((*PLANES, *(each for each in case.rivals if each != GLOO or torch))):
+    for number, name in enumerate((*DATA_PLANES, *(each for each in case.rivals if each != GLOO or torch))):
         ports = [FIRST_PORT + number * case.ranks + rank for rank in range(case.ranks)]
         groups.append(stack.enter_context(group(name, space, ports, secrets, torch)))
     return groups

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from benchmarks.transport.jobs import Job, serve
 from services.cluster.message_lengths import GRPC
-from services.transport.grpc.channels import OPTIONS
+from services.transport.grpc.channels import GRPC_OPTIONS
 
 SERVICE, METHOD = "bench.Data", "Push"
 Vector: TypeAlias = npt.NDArray[np.float32]
@@ -41,7 +41,7 @@ class _Rank:
     def __init__(self, rank: int, addresses: list[str]) -> None:
         self._rank, self._addresses = rank, addresses
         self._came: defaultdict[int, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
-        self._server = grpc.aio.server(options=OPTIONS)
+        self._server = grpc.aio.server(options=GRPC_OPTIONS)
         self._channels: dict[int, grpc.aio.Channel] = {}
         self._streams: dict[int, Any] = {}
 
@@ -52,7 +52,7 @@ class _Rank:
         await self._server.start()
         for peer, address in enumerate(self._addresses):
             if peer != self._rank:
-                self._channels[peer] = grpc.aio.insecure_channel(address, options=OPTIONS)
+                self._channels[peer] = grpc.aio.insecure_channel(address, options=GRPC_OPTIONS)
                 open_stream = self._channels[peer].stream_unary(f"/{SERVICE}/{METHOD}")
                 self._streams[peer] = open_stream(metadata=(("rank", str(self._rank)),), wait_for_ready=True)
                 await self._streams[peer].wait_for_connection()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from benchmarks.transport.jobs import What
-from services.transport.planes import PLANES
+from services.transport.planes import DATA_PLANES
 
 BOUND, GLOO, RAW, TEXTBOOK, BARE = "bound", "gloo", "raw TCP", "textbook gRPC", "bare gRPC"
 RIVALS: Mapping[What, tuple[str, ...]] = {"sum": (GLOO, BARE), "pair": (RAW, TEXTBOOK), "beside": ()}
@@ -80,7 +80,7 @@ def told(values: Least, sign: str = "") -> str:
 
 
 def _planes(**least: float) -> Gates:
-    return dict.fromkeys(PLANES, least)
+    return dict.fromkeys(DATA_PLANES, least)
 
 
 FULL = _planes(bound=0.94, gloo=0.99)

@@ -18,12 +18,12 @@ from benchmarks.transport.jobs import Job, serve
 from services.cluster.addresses import Address
 from services.collectives import RecursiveDoubling, Ring, Schedule
 from services.collectives.execution.executor import all_reduce
-from services.runtime.clock import WallClock, precise_loop
-from services.runtime.identity import Identity
-from services.runtime.transport import Message, Stage, Tag, Transport
+from services.runtime.clock import WallClock, precise_event_loop
+from services.runtime.identity import NodeIdentity
+from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import send_vector
 from services.scenario.scenario import TransportName
-from services.transport.planes import PLANES
+from services.transport.planes import DATA_PLANES
 
 PATIENCE_S, LIFE_S = 60.0, 3600.0
 SMALL = b"x" * 100
@@ -42,7 +42,7 @@ class Task(TypedDict):
 
 def main() -> None:
     """Live as one rank until the input ends."""
-    with asyncio.Runner(loop_factory=precise_loop) as runner:
+    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         runner.run(_live(json.loads(sys.argv[1])))
 
 
@@ -50,8 +50,8 @@ async def _live(task: Task) -> None:
     places = zip(task["hosts"], task["ports"], strict=True)
     addresses = {f"rank-{k}": Address(host=host, port=port) for k, (host, port) in enumerate(places)}
     ranks, me = tuple(addresses), f"rank-{task['rank']}"
-    identity = Identity.read(me, Path(task["secrets"]) / me)
-    async with PLANES[task["plane"]](addresses, identity, WallClock(), PATIENCE_S, LIFE_S) as transport:
+    identity = NodeIdentity.read(me, Path(task["secrets"]) / me)
+    async with DATA_PLANES[task["plane"]](addresses, identity, WallClock(), PATIENCE_S, LIFE_S) as transport:
         await transport.connect(name for name in ranks if name != me)
         await serve(_Rank(transport, ranks, task["rank"]).call)
 
@@ -87,17 +87,19 @@ class _Rank:
         """A vector, until the other has it."""
         vector = np.ones(size_bytes // 4, np.float32)
         started = time.perf_counter()
-        await send_vector(self._transport, self._ranks[1], Message(Tag(self._step, Stage.PUSH)), vector)
-        await self._transport.recv(self._ranks[1], Tag(self._step, Stage.REPLY))
+        await send_vector(self._transport, self._ranks[1], Message(MessageTag(self._step, MessageKind.PUSH)), vector)
+        await self._transport.receive(self._ranks[1], MessageTag(self._step, MessageKind.REPLY))
         return time.perf_counter() - started
 
     async def _hear(self, size_bytes: int) -> None:
         """Take the vector piece by piece, as a sum would; say that all of it has come."""
         taken = piece = 0
         while taken < size_bytes:
-            taken += (await self._transport.recv(self._ranks[0], Tag(self._step, Stage.PUSH, 0, piece))).size
+            taken += (
+                await self._transport.receive(self._ranks[0], MessageTag(self._step, MessageKind.PUSH, 0, piece))
+            ).size_bytes
             piece += 1
-        await self._transport.send(self._ranks[0], Message(Tag(self._step, Stage.REPLY)))
+        await self._transport.send(self._ranks[0], Message(MessageTag(self._step, MessageKind.REPLY)))
 
     async def _hurry(self, size_bytes: int) -> float:
         """A small message and its answer, while a vector is under way to the same node."""
@@ -106,16 +108,16 @@ class _Rank:
         if vector.done():
             raise ValueError(f"{size_bytes} bytes are too few to be under way for {HEAD_START_S} s")
         started = time.perf_counter()
-        await self._transport.send(self._ranks[1], Message(Tag(self._step, Stage.PUSH, 1), SMALL))
-        await self._transport.recv(self._ranks[1], Tag(self._step, Stage.REPLY, 1))
+        await self._transport.send(self._ranks[1], Message(MessageTag(self._step, MessageKind.PUSH, 1), SMALL))
+        await self._transport.receive(self._ranks[1], MessageTag(self._step, MessageKind.REPLY, 1))
         seconds = time.perf_counter() - started
         await vector
         return seconds
 
     async def _echo(self, size_bytes: int) -> None:
         vector = asyncio.create_task(self._hear(size_bytes))
-        await self._transport.recv(self._ranks[0], Tag(self._step, Stage.PUSH, 1))
-        await self._transport.send(self._ranks[0], Message(Tag(self._step, Stage.REPLY, 1), SMALL))
+        await self._transport.receive(self._ranks[0], MessageTag(self._step, MessageKind.PUSH, 1))
+        await self._transport.send(self._ranks[0], Message(MessageTag(self._step, MessageKind.REPLY, 1), SMALL))
         await vector
 
 

@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 
 from benchmarks.transport.jobs import Job, serve
-from services.wire.data_pb2 import Delivered, Part
+from services.wire.data_pb2 import DataMessage, StreamReceipt
 
 SERVICE, METHOD = "bench.Data", "Push"
 PIECE_BYTES = 1 << 20  # gRPC's own limit is 4 MiB
@@ -32,8 +32,8 @@ def main() -> None:
         server.stop(None)
         return
     with grpc.insecure_channel(address) as channel:
-        push = channel.unary_unary(f"/{SERVICE}/{METHOD}", Part.SerializeToString, Delivered.FromString)
-        push(Part(), timeout=PATIENCE_S, wait_for_ready=True)
+        push = channel.unary_unary(f"/{SERVICE}/{METHOD}", DataMessage.SerializeToString, StreamReceipt.FromString)
+        push(DataMessage(), timeout=PATIENCE_S, wait_for_ready=True)
 
         async def call(job: Job) -> float | None:
             return _send(push, job["size_bytes"])
@@ -43,27 +43,27 @@ def main() -> None:
 
 def _serving(address: str) -> grpc.Server:
     server = grpc.server(ThreadPoolExecutor(1))
-    handler = grpc.unary_unary_rpc_method_handler(_take, Part.FromString, Delivered.SerializeToString)
+    handler = grpc.unary_unary_rpc_method_handler(_take, DataMessage.FromString, StreamReceipt.SerializeToString)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
     server.add_insecure_port(address)
     server.start()
     return server
 
 
-def _take(part: Part, _: Any) -> Delivered:
-    return Delivered(parts=np.frombuffer(part.data, np.float32).nbytes)
+def _take(part: DataMessage, _: Any) -> StreamReceipt:
+    return StreamReceipt(messages=np.frombuffer(part.payload, np.float32).nbytes)
 
 
 async def _nothing(_: Job) -> None:
     """The server's threads do everything."""
 
 
-def _send(push: Callable[[Part], Delivered], size_bytes: int) -> float:
+def _send(push: Callable[[DataMessage], StreamReceipt], size_bytes: int) -> float:
     vector = np.ones(size_bytes // 4, np.float32)
     length = PIECE_BYTES // vector.itemsize
     started = time.perf_counter()
     for start in range(0, vector.size, length):
-        push(Part(data=vector[start : start + length].tobytes()))
+        push(DataMessage(payload=vector[start : start + length].tobytes()))
     return time.perf_counter() - started
 
 

@@ -28,7 +28,7 @@ from compose.shaping.node_link import NodeLink
 from services.cluster.addresses import Address, Place
 from services.node.message_probe import ANSWERS, ASKS, Measured
 from services.plan import Plan, make_plan
-from services.runtime.control import OPEN_GATE
+from services.runtime.control import OPEN_GATE_SIGNAL
 from services.scenario.scenario import Scenario, TransportName
 from services.schema.component import Record
 from services.schema.errors import HostError
@@ -76,7 +76,7 @@ class ProcessPair(CalibrationPair):
             )
             assert requester.stdout is not None  # noqa: S101 - started with a pipe
             if requester.stdout.readline().strip() == READY_LINE:
-                requester.send_signal(OPEN_GATE)
+                requester.send_signal(OPEN_GATE_SIGNAL)
             stdout, stderr = requester.communicate(timeout=MEASUREMENT_TIMEOUT_S)
         return _parse_result(stdout, stderr)
 
@@ -150,7 +150,7 @@ class ContainerPair(CalibrationPair):
         if next(lines, b"").decode().strip() == READY_LINE:
             if rate_bps is not None:
                 _shape_links(client, self._images["cpu"], run_name, containers, rate_bps)
-            requester.kill(signal=OPEN_GATE.name)
+            requester.kill(signal=OPEN_GATE_SIGNAL.name)
         requester.wait(timeout=MEASUREMENT_TIMEOUT_S)
         stdout = requester.logs(stdout=True, stderr=False).decode(errors="replace")
         stderr = requester.logs(stdout=False, stderr=True).decode(errors="replace")

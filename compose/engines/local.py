@@ -18,7 +18,7 @@ from compose.runs.supervisor import Nodes, Supervisor, Tail
 from services.cluster.addresses import Address, Addressing, Place
 from services.cluster.fluid_link import SharedCells
 from services.plan import COORDINATOR, Plan
-from services.runtime.control import OPEN_GATE
+from services.runtime.control import OPEN_GATE_SIGNAL
 from services.scenario.scenario import EngineName
 from services.schema.component import Record
 
@@ -102,7 +102,7 @@ class NodeProcesses(Nodes):
 
     def open_gate(self) -> None:
         """Signal the coordinator's process to start training."""
-        self._processes[COORDINATOR].send_signal(OPEN_GATE)
+        self._processes[COORDINATOR].send_signal(OPEN_GATE_SIGNAL)
 
     def exit_codes(self) -> dict[str, int]:
         """Return the exit codes of the processes that have ended, by node name."""

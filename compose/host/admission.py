@@ -24,7 +24,7 @@ from services.cluster.events import LinkChange
 from services.collectives import Schedule
 from services.learning.data_order import apportion
 from services.plan import AfterSwitch, NodePlan, Plan
-from services.runtime.pacing import LATE_STEP_SHARE
+from services.runtime.pacing import MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.component import Record
 from services.schema.errors import UserError
@@ -110,7 +110,7 @@ class Load(NamedTuple):
 
         Nobody computes on more than one core.
         """
-        spare_s = LATE_STEP_SHARE * self.step_s
+        spare_s = MAX_LATE_STEP_SHARE * self.step_s
         each = [phase.cpu_s / (phase.device_s + spare_s) for phase in self.phases]
         return max(sum(each) / (CPU_SHARE * cores), max(each) / OWN_SHARE)
 

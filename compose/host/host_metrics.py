@@ -13,7 +13,7 @@ from typing import Any
 
 from compose.engines.base import CpuThrottling
 from compose.host.host_facts import CpuTimes, busy_share, cpu_times, stalled_s, stolen_share
-from services.runtime.scheduling import wake_soon
+from services.runtime.scheduling import reduce_wakeup_latency
 
 NAP_S = 0.001
 LOOK_S = 0.2  # between two looks at the counters of containers; what was counted after the last is lost
@@ -44,7 +44,7 @@ class Canary:
         return {name: round(1e3 * late_s[int(share * last)], 3) for name, share in SHARES.items()} if late_s else {}
 
     def _sleep(self) -> None:
-        wake_soon()
+        reduce_wakeup_latency()
         while not self._over.is_set():
             wanted = time.monotonic() + NAP_S
             time.sleep(NAP_S)

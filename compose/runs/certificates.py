@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from services.runtime.identity import AUTHORITY, CERTIFICATE, KEY
+from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
 VALID = timedelta(days=7)  # longer than any run
 SKEW = timedelta(minutes=5)  # a clock that is a little behind still accepts a new certificate
@@ -29,9 +29,9 @@ def issue(run: str, nodes: Iterable[str], folder: Path) -> None:
         certificate = _certificate(_name(node), subject, own, key, authority=False)
         home = folder / node
         home.mkdir(parents=True, mode=0o700)
-        _write(home / AUTHORITY, authority.public_bytes(Encoding.PEM))
-        _write(home / CERTIFICATE, certificate.public_bytes(Encoding.PEM))
-        _write(home / KEY, own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        _write(home / CA_FILE, authority.public_bytes(Encoding.PEM))
+        _write(home / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
+        _write(home / KEY_FILE, own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def _name(common_name: str) -> x509.Name:

@@ -13,7 +13,7 @@ from compose.engines.base import CpuThrottling, EventObserver, LinkRecord, Trial
 from compose.host.host_metrics import Evidence
 from compose.runs.interrupt import held_back
 from services.plan import COORDINATOR, Plan
-from services.runtime.run_log import TOKEN
+from services.runtime.run_log import LOG_LINE_PREFIX
 from services.schema.errors import EnsayoError
 
 POLL_S = 0.02
@@ -90,7 +90,7 @@ class Tail:
                 if not line.endswith(b"\n"):
                     return
                 self._position += len(line)
-                _, token, event = line.decode(errors="replace").partition(TOKEN)
+                _, token, event = line.decode(errors="replace").partition(LOG_LINE_PREFIX)
                 if token:
                     yield json.loads(event)
 

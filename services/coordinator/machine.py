@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from services.coordinator import switchover
 from services.coordinator.switchover import Judged, Summon, Switchover
-from services.runtime.control import Epoch, Held
+from services.runtime.control import EpochReport, HandOverState
 from services.scenario.target import Target
 from services.schema.errors import ProtocolError, Refused
 from services.strategies.switching.rules import Point, Source
@@ -24,14 +24,14 @@ class Release:
 class Evaluate:
     """Measure the quality of the parameters that came with `epoch`, then tell `evaluated`."""
 
-    epoch: Epoch
+    epoch: EpochReport
 
 
 @dataclass(frozen=True)
 class Report:
     """All samples of an epoch, or as many, have been used: their mean training loss is known."""
 
-    epoch: Epoch
+    epoch: EpochReport
     loss: float
 
 
@@ -93,12 +93,12 @@ class Run:
     _left: set[str] = field(default_factory=set)
     _gate_open: bool = False
     _released: bool = False
-    _finished: dict[int, dict[str, Epoch]] = field(default_factory=dict)
+    _finished: dict[int, dict[str, EpochReport]] = field(default_factory=dict)
     _evaluated: int = 0
     _validation: float = nan  # loss of the epoch that was evaluated last
     _concluded: int = 0  # epochs of which it is known, in lockstep, how to go on
     _prepares: int = 0  # the epoch after which another strategy takes over
-    _pass: list[Epoch] = field(default_factory=list)  # reports since the last pass over the data
+    _pass: list[EpochReport] = field(default_factory=list)  # reports since the last pass over the data
     _passes: int = 0
 
     def joined(self, node: str, plan_sha256: str) -> list[Action]:
@@ -119,7 +119,7 @@ class Run:
         self._gate_open = True
         return self._release()
 
-    def epoch_ended(self, epoch: Epoch) -> list[Action]:
+    def epoch_ended(self, epoch: EpochReport) -> list[Action]:
         """A worker has finished an epoch; it may say so again and is answered once.
 
         Raises:
@@ -127,38 +127,38 @@ class Run:
         """
         # A fast worker does more than its share of the budget, and what comes after it counts on from there.
         most = self.epochs if self.lockstep and not self._switched else inf
-        if epoch.node not in self.workers or not 1 <= epoch.number <= most:
-            raise ProtocolError(f"{epoch.node} can't finish epoch {epoch.number}")
-        reports = self._finished.setdefault(epoch.number, {})
-        if epoch.node in reports:
+        if epoch.node_name not in self.workers or not 1 <= epoch.epoch <= most:
+            raise ProtocolError(f"{epoch.node_name} can't finish epoch {epoch.epoch}")
+        reports = self._finished.setdefault(epoch.epoch, {})
+        if epoch.node_name in reports:
             return []
-        reports[epoch.node] = replace(epoch, parameters=b"")  # those of every epoch would fill the memory
+        reports[epoch.node_name] = replace(epoch, parameters=b"")  # those of every epoch would fill the memory
         actions: list[Action] = []
-        if epoch.node == self.workers[0]:
+        if epoch.node_name == self.workers[0]:
             actions.append(Evaluate(epoch))
-        elif not self.lockstep or epoch.number <= self._concluded:
-            actions.append(self._answer(epoch.node, epoch.number))
+        elif not self.lockstep or epoch.epoch <= self._concluded:
+            actions.append(self._answer(epoch.node_name, epoch.epoch))
         if self.lockstep and self._all_of(reports):
             actions.append(Report(reports[self.workers[0]], _mean_loss(reports.values())))
-            actions.extend(self._conclude(epoch.number))
+            actions.extend(self._conclude(epoch.epoch))
         if not self.lockstep:
             actions.extend(self._pass_over(replace(epoch, parameters=b"")))
         return actions
 
-    def _pass_over(self, epoch: Epoch) -> list[Action]:
+    def _pass_over(self, epoch: EpochReport) -> list[Action]:
         """Out of lockstep fast workers do more epochs: as many reports as there are workers make one pass."""
         self._pass.append(epoch)
         if len(self._pass) < len(self._computing):
             return []
         done, self._pass, self._passes = self._pass, [], self._passes + 1
-        report = Report(replace(epoch, number=self._passes), _mean_loss(done))
+        report = Report(replace(epoch, epoch=self._passes), _mean_loss(done))
         if not self._watches("train"):
             return [report]
         return [report, *self._observe(Point(self._passes, epoch.steps, train=_tallies(done)))]
 
-    def evaluated(self, epoch: Epoch, metrics: dict[str, float]) -> list[Action]:
+    def evaluated(self, epoch: EpochReport, metrics: dict[str, float]) -> list[Action]:
         """The quality after an epoch is known."""
-        self._evaluated = epoch.number
+        self._evaluated = epoch.epoch
         self._validation = metrics.get("loss", nan)
         stops = self.target is not None and self.target.reached(metrics)
         actions: list[Action] = []
@@ -166,10 +166,10 @@ class Run:
             self.reason = "target reached"
             actions.append(Stop(self.reason))
         if self.lockstep:
-            return [*actions, *self._conclude(epoch.number)]
+            return [*actions, *self._conclude(epoch.epoch)]
         if self._watches("validation"):
-            actions += self._observe(Point(epoch.number, epoch.steps, self._validation))
-        return [*actions, self._answer(epoch.node, epoch.number)]
+            actions += self._observe(Point(epoch.epoch, epoch.steps, self._validation))
+        return [*actions, self._answer(epoch.node_name, epoch.epoch)]
 
     def concluded(self, epoch: int, step: int, metrics: dict[str, float]) -> list[Action]:
         """Everybody has left, and the quality of what servers hold is known: the last point that a rule looks at.
@@ -225,14 +225,14 @@ class Run:
             actions.append(Stop(self.reason))
         return actions
 
-    def handed_over(self, held: Held) -> list[Action]:
+    def handed_over(self, held: HandOverState) -> list[Action]:
         """A node has stopped for a switch, or has loaded what it needs after it.
 
         Raises:
             ProtocolError: nothing is switched in this run, or the node is ahead of the others.
         """
         if self.switch is None:
-            raise ProtocolError(f"{held.node} hands over in a run that switches nothing")
+            raise ProtocolError(f"{held.node_name} hands over in a run that switches nothing")
         actions = self.switch.told(held)
         if self.switch.committed:
             self.lockstep = self.switch.switch.second.traits().is_synchronous
@@ -270,11 +270,11 @@ class Run:
         return [Release()]
 
 
-def _tallies(reports: Collection[Epoch]) -> tuple[tuple[float, int], ...]:
+def _tallies(reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
     """Sum of losses and samples of every worker."""
     return tuple((report.loss_sum, report.loss_samples) for report in reports)
 
 
-def _mean_loss(reports: Collection[Epoch]) -> float:
+def _mean_loss(reports: Collection[EpochReport]) -> float:
     """Mean over all samples of an epoch."""
     return sum(report.loss_sum for report in reports) / sum(report.loss_samples for report in reports)

@@ -24,7 +24,14 @@ from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES
 from services.plan import Plan
 from services.runtime.clock import Clock
-from services.runtime.control import Epoch, Final, Held, Round, Ruling, Verdict
+from services.runtime.control import (
+    EpochDecision,
+    EpochReport,
+    FinalState,
+    HandOverDecision,
+    HandOverStage,
+    HandOverState,
+)
 from services.runtime.run_log import RunLog
 from services.schema.arrays import HostArray
 from services.strategies.switching.rules import Judgement, Point
@@ -44,22 +51,22 @@ class Desk:
     _released_at: float = 0.0
     _due: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number of an event that awaits a step
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    _answers: dict[tuple[str, int], asyncio.Future[Verdict]] = field(default_factory=dict)
+    _answers: dict[tuple[str, int], asyncio.Future[EpochDecision]] = field(default_factory=dict)
     _called: asyncio.Event = field(default_factory=asyncio.Event)  # to a switch, or dismissed from waiting for one
     _dismissed: bool = False
-    _rulings: dict[Round, asyncio.Future[Ruling]] = field(default_factory=dict)
+    _rulings: dict[HandOverStage, asyncio.Future[HandOverDecision]] = field(default_factory=dict)
     _summoned_at: float = 0.0
     _switching: bool = False
     _patience: asyncio.Task[None] | None = None
-    _finals: dict[str, Final] = field(default_factory=dict)
-    _last: Epoch | None = None  # whose parameters were evaluated last
+    _finals: dict[str, FinalState] = field(default_factory=dict)
+    _last: EpochReport | None = None  # whose parameters were evaluated last
     _best_reached: bool = False
     _epoch: int | None = None  # that has begun and not ended
 
     async def join(self, node: str, plan_sha256: str) -> float:
         """A node is up; returns when the run starts, and when that is."""
         actions = self.machine.joined(node, plan_sha256)
-        self.log.point("membership", {"node": node, "event": "joined"})
+        self.log.log_event("membership", {"node": node, "event": "joined"})
         await self._act(actions)
         await self._released.wait()
         return self._released_at
@@ -70,7 +77,7 @@ class Desk:
             due = self._moment(event.number)
             if event.is_of_links and event.step is not None and event.step <= step and not due.done():
                 due.set_result(self.clock.now())
-                self.log.point("event_due", {"number": event.number, "step": step})
+                self.log.log_event("event_due", {"number": event.number, "step": step})
 
     async def due(self, event: int) -> float:
         """Returns when an event begins that waits for a step, and when that is."""
@@ -80,9 +87,9 @@ class Desk:
         """The network is as the plan wants it."""
         await self._act(self.machine.gate_opened())
 
-    async def end_epoch(self, epoch: Epoch) -> Verdict:
+    async def end_epoch(self, epoch: EpochReport) -> EpochDecision:
         """A worker has finished an epoch; what it does now."""
-        answer = self._answer(epoch.node, epoch.number)
+        answer = self._answer(epoch.node_name, epoch.epoch)
         await self._act(self.machine.epoch_ended(epoch))
         return await answer
 
@@ -91,9 +98,9 @@ class Desk:
         await self._called.wait()
         return not self._dismissed
 
-    async def hand_over(self, held: Held) -> Ruling:
+    async def hand_over(self, held: HandOverState) -> HandOverDecision:
         """A node has stopped, or has loaded; how it goes on once that is known of all."""
-        ruling = self._ruling(held.round)
+        ruling = self._ruling(held.stage)
         await self._act(self.machine.handed_over(held))
         return await asyncio.shield(ruling)
 
@@ -102,19 +109,19 @@ class Desk:
         await self._stopped.wait()
         return self.machine.reason
 
-    async def leave(self, node: str, final: Final) -> None:
+    async def leave(self, node: str, final: FinalState) -> None:
         """A node has done its part."""
         self._finals[node] = final
-        self.log.point("membership", {"node": node, "event": "left"})
+        self.log.log_event("membership", {"node": node, "event": "left"})
         await self._act(self.machine.left(node))
 
     def _moment(self, event: int) -> asyncio.Future[float]:
         return self._due.setdefault(event, asyncio.get_running_loop().create_future())
 
-    def _ruling(self, told: Round) -> asyncio.Future[Ruling]:
+    def _ruling(self, told: HandOverStage) -> asyncio.Future[HandOverDecision]:
         return self._rulings.setdefault(told, asyncio.get_running_loop().create_future())
 
-    def _answer(self, node: str, epoch: int) -> asyncio.Future[Verdict]:
+    def _answer(self, node: str, epoch: int) -> asyncio.Future[EpochDecision]:
         """What will be answered to a node; the same future when it asks again."""
         return self._answers.setdefault((node, epoch), asyncio.get_running_loop().create_future())
 
@@ -135,9 +142,9 @@ class Desk:
     def _act_at_once(self, action: Action) -> None:
         match action:
             case Answer(node, number, reason):
-                self._decide(node, number, Verdict(reason))
+                self._decide(node, number, EpochDecision(reason))
             case Prepare(node, number):
-                self._decide(node, number, Verdict(hand_over=True))
+                self._decide(node, number, EpochDecision(must_hand_over=True))
             case Stop():
                 self._stopped.set()
             case Judged(point, found):
@@ -151,56 +158,56 @@ class Desk:
                 self._called.set()
 
     def _release(self) -> None:
-        self.log.end("init_stop")
+        self.log.log_end("init_stop")
         self._released_at = self.clock.now()
-        self.log.start("run_start")
+        self.log.log_start("run_start")
         self._begin_epoch(1, 0)
         self._released.set()
 
-    async def _evaluate(self, epoch: Epoch) -> None:
+    async def _evaluate(self, epoch: EpochReport) -> None:
         """Measure the carrier's parameters; then the machine knows whether to go on."""
         self._last = epoch
         self._end_epoch(epoch.samples)
         vector = np.frombuffer(epoch.parameters, self.plan.dtype)
-        found = await self._measure(vector, epoch.number, epoch.samples, epoch.steps)
+        found = await self._measure(vector, epoch.epoch, epoch.samples, epoch.steps)
         actions = self.machine.evaluated(epoch, found)
-        if not self.machine.reason and epoch.number < self.plan.epochs:
-            self._begin_epoch(epoch.number + 1, epoch.samples)
+        if not self.machine.reason and epoch.epoch < self.plan.epochs:
+            self._begin_epoch(epoch.epoch + 1, epoch.samples)
         await self._act(actions)
 
     def _begin_epoch(self, number: int, samples: int) -> None:
         self._epoch = number
-        self.log.start("epoch_start", epoch_num=number, samples_count=samples)
+        self.log.log_start("epoch_start", epoch_num=number, samples_count=samples)
 
     def _end_epoch(self, samples: int) -> None:
         """Out of lockstep the carrier may do more epochs than were planned, which begin nowhere and end nowhere."""
         if self._epoch is not None:
-            self.log.end("epoch_stop", epoch_num=self._epoch, samples_count=samples)
+            self.log.log_end("epoch_stop", epoch_num=self._epoch, samples_count=samples)
         self._epoch = None
 
     async def _measure(self, vector: HostArray, epoch: int, samples: int, step: int) -> dict[str, float]:
         """Held-out quality of the parameters, logged."""
         where = {"epoch_num": epoch, "samples_count": samples}
-        self.log.start("eval_start", **where)
-        found = await self.clock.run(lambda: quality(self.plan, self.data, vector))
+        self.log.log_start("eval_start", **where)
+        found = await self.clock.run_compute(lambda: quality(self.plan, self.data, vector))
         metric = self.plan.target.metric if self.plan.target else next(iter(found))
-        self.log.point("eval_accuracy", found[metric], **where, metric=metric)
-        self.log.point("eval_metrics", found, **where, step=step)
-        self.log.end("eval_stop", **where)
+        self.log.log_event("eval_accuracy", found[metric], **where, metric=metric)
+        self.log.log_event("eval_metrics", found, **where, step=step)
+        self.log.log_end("eval_stop", **where)
         self._best_reached |= self.plan.target is not None and self.plan.target.reached(found)
         return found
 
-    def _report(self, epoch: Epoch, loss: float) -> None:
-        self.log.point("train_loss", loss, epoch_num=epoch.number, samples_count=epoch.samples, step=epoch.steps)
+    def _report(self, epoch: EpochReport, loss: float) -> None:
+        self.log.log_event("train_loss", loss, epoch_num=epoch.epoch, samples_count=epoch.samples, step=epoch.steps)
 
-    def _decide(self, node: str, number: int, verdict: Verdict) -> None:
+    def _decide(self, node: str, number: int, verdict: EpochDecision) -> None:
         answer = self._answer(node, number)
         if not answer.done():
             answer.set_result(verdict)
 
     def _note(self, point: Point, found: Judgement) -> None:
         """What the rule found, whether it fired or not: a run that never switches shows why."""
-        self.log.point("switch_rule", found._asdict(), epoch_num=point.number, step=point.step)
+        self.log.log_event("switch_rule", found._asdict(), epoch_num=point.number, step=point.step)
 
     def _summon(self) -> None:
         self._summoned_at, self._switching = self.clock.now(), True
@@ -216,10 +223,10 @@ class Desk:
         answer = self._ruling(ruled.round)
         if answer.done():
             return
-        if ruled.round == "stopped" and ruled.ruling.verb != "abort":
+        if ruled.round == "stopped" and ruled.ruling.action != "abort":
             self._log_switch("switch_prepared", ruled)
         answer.set_result(ruled.ruling)
-        if ruled.ruling.verb != "load":
+        if ruled.ruling.action != "load":
             self._end_switch(ruled)
 
     def _end_switch(self, ruled: Ruled) -> None:
@@ -230,30 +237,30 @@ class Desk:
             self._patience.cancel()
         if not self._dismissed:
             self._called.clear()
-        self._log_switch("switch_committed" if ruled.ruling.verb == "commit" else "switch_aborted", ruled)
+        self._log_switch("switch_committed" if ruled.ruling.action == "commit" else "switch_aborted", ruled)
 
     def _log_switch(self, key: str, ruled: Ruled) -> None:
         """Digests are by range of the vector; seconds count from the first node that stopped."""
         ruling, seconds = ruled.ruling, round(self.clock.now() - self._summoned_at, 6)
-        if ruling.verb == "abort":
-            self.log.point(key, {"reason": ruling.reason, "seconds": seconds})
+        if ruling.action == "abort":
+            self.log.log_event(key, {"reason": ruling.abort_reason, "seconds": seconds})
             return
         value = {
-            "step": ruling.step,
+            "step": ruling.first_step,
             "version": ruling.version,
             "samples": ruling.samples,
             "params_sha256": ruled.params,
             "state_sha256": ruled.state,
-            "loaded": ruled.round == "loaded" or ruling.verb == "load",
+            "loaded": ruled.round == "loaded" or ruling.action == "load",
             "seconds": seconds,
         }
-        self.log.point(key, value, samples_count=ruling.samples, step=ruling.step)
+        self.log.log_event(key, value, samples_count=ruling.samples, step=ruling.first_step)
 
     async def _finish(self) -> None:
         """Everybody has left: what the servers hold is the result, else what the carrier held last."""
         held = [self._finals[name] for name in self.plan.holders]
         steps, samples = (self._last.steps, self._last.samples) if self._last else (0, 0)
-        digest = self._last.sha256 if self._last else ""
+        digest = self._last.parameters_sha256 if self._last else ""
         served = held and not self.machine.lockstep
         if served:
             steps, samples = held[0].version, held[0].samples
@@ -265,9 +272,9 @@ class Desk:
             passed = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
             found = await self._measure(vector, epoch, samples, passed)
             await self._act(self.machine.concluded(epoch, passed, found))
-        self.log.point("params_sha256", digest, samples_count=samples, step=steps)
+        self.log.log_event("params_sha256", digest, samples_count=samples, step=steps)
         missed = self.plan.target is not None and not self._best_reached
-        self.log.end(
+        self.log.log_end(
             "run_stop",
             status="aborted" if missed or self.machine.diverged else "success",
             target_reached=self._best_reached,

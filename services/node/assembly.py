@@ -23,21 +23,21 @@ from services.ps_shard.hand_over import Switched
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
 from services.runtime.clock import Clock
-from services.runtime.control import Control, Final
-from services.runtime.core_share import Share
-from services.runtime.device import Device, select
-from services.runtime.host_facts import allocator
-from services.runtime.pacing import HostSpeed, Pace, Paced, as_declared
-from services.runtime.run_log import Batch, RunLog
-from services.runtime.scheduling import slice_ns
-from services.runtime.slowdowns import Hindrances
+from services.runtime.control import CoordinatorClient, FinalState
+from services.runtime.core_share import CoreShare
+from services.runtime.device import Device, select_device
+from services.runtime.host_facts import describe_allocator
+from services.runtime.pacing import DevicePacer, HostSpeedPacer, Pacer, constant_duration_factor
+from services.runtime.run_log import EventBatch, RunLog
+from services.runtime.scheduling import read_time_slice_ns
+from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
 from services.strategies import PhaseStrategy, WorkerContext
 from services.strategies.switching.hand_over import HandOverLimit
-from services.transport.loopback import LoopbackTransport
+from services.transport.loopback import SelfDeliveryTransport
 from services.transport.mailbox import Mailbox
-from services.transport.pausing import PausingTransport
+from services.transport.pausing import PausableTransport
 from services.worker.hand_over import HandOver
 from services.worker.loop import Phase, Worker
 
@@ -47,17 +47,17 @@ class Seams:
     """What an engine gives a node: the outside world."""
 
     transport: Transport
-    control: Control
+    control: CoordinatorClient
     clock: Clock
     log: RunLog
     interface_bytes: Callable[[], int | None]  # that the shaped network's interface has sent; None: can't be known
-    core_share: Callable[[], Share | None]  # of the host that this process gets; None: it shares everything
+    core_share: Callable[[], CoreShare | None]  # of the host that this process gets; None: it shares everything
     conditions: Conditions | None = None  # of links, where the transport enforces them
 
 
 async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
     """A worker's life."""
-    device = select(me.device)
+    device = select_device(me.device)
     timeline = _timeline(plan, me, seams)
     transport = _transport(plan, me, seams, timeline.hindrances)
     worker = _worker(plan, me, device, seams, timeline, transport())
@@ -72,7 +72,7 @@ async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
         async with asyncio.TaskGroup() as group:
             training = group.create_task(worker.train())
             served = group.create_task(_serve(plan, me, server, seams, training)) if server else None
-        await seams.control.leave(served.result() if served else Final())
+        await seams.control.leave(served.result() if served else FinalState())
     tally = worker.tally
     _log_stop(seams, before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed)
 
@@ -96,7 +96,7 @@ async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
     await seams.control.leave(final)
 
 
-async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside: asyncio.Task[None]) -> Final:
+async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside: asyncio.Task[None]) -> FinalState:
     """A server's work, under one strategy or two; `beside` is that of the worker in its process."""
     switch = plan.strategy.phases().switch
     if switch is None or plan.after is None:
@@ -161,21 +161,21 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
     return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, hand_over)
 
 
-def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: Hindrances) -> Callable[[], Transport]:
+def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: WorkerSlowdowns) -> Callable[[], Transport]:
     """What each part of a worker's process gets: the network sees its pauses, nobody what it sends to itself."""
     pauses = any(isinstance(event.what, Pause) and me.name in event.what.nodes for event in plan.events)
-    transport = PausingTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
+    transport = PausableTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
     if me.name not in plan.holders:
         return lambda: transport
-    mailbox = Mailbox(plan.patience_s, seams.clock.wall(1.0))
-    return lambda: LoopbackTransport(transport, me.name, mailbox)
+    mailbox = Mailbox(plan.patience_s, seams.clock.to_wall_s(1.0))
+    return lambda: SelfDeliveryTransport(transport, me.name, mailbox)
 
 
-def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: Hindrances) -> Pace:
+def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: WorkerSlowdowns) -> Pacer:
     if me.throughput is None:
-        return HostSpeed(clock, hindrances)
-    factor = partial(me.variation.factor, plan.seed, me.rank) if me.variation else as_declared
-    return Paced(clock, me.throughput, me.slot, factor, hindrances)
+        return HostSpeedPacer(clock, hindrances)
+    factor = partial(me.variation.factor, plan.seed, me.rank) if me.variation else constant_duration_factor
+    return DevicePacer(clock, me.throughput, me.slot, factor, hindrances)
 
 
 def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Server:
@@ -224,8 +224,8 @@ def serving(
         transport=transport,
         clock=seams.clock,
         number=plan.holders.index(me.name),
-        updates=Batch(seams.log, "shard_updates", UPDATE_COLUMNS),
-        drops=Batch(seams.log, "shard_drops", UPDATE_COLUMNS),
+        updates=EventBatch(seams.log, "shard_updates", UPDATE_COLUMNS),
+        drops=EventBatch(seams.log, "shard_drops", UPDATE_COLUMNS),
     )
 
 
@@ -237,19 +237,19 @@ def _first_shares(plan: Plan, ranks: int, exchange_period: int) -> dict[int, int
     return {rank: sum(shares[size][rank] * steps for size, steps in sizes.items()) for rank in range(ranks)}
 
 
-def _core(share: Share | None) -> dict[str, float | None]:
+def _core(share: CoreShare | None) -> dict[str, float | None]:
     """What a node says of its share of a core; a quota is judged by it."""
-    return share._asdict() if share else dict.fromkeys(Share._fields)
+    return share._asdict() if share else dict.fromkeys(CoreShare._fields)
 
 
 def _log_start(log: RunLog, **facts: object) -> None:
     process = {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "slice_ns": slice_ns(),
-        "allocator": allocator(),
+        "slice_ns": read_time_slice_ns(),
+        "allocator": describe_allocator(),
     }
-    log.point("node_start", process | facts)
+    log.log_event("node_start", process | facts)
 
 
 def _log_stop(seams: Seams, interface_before: int | None, **facts: object) -> None:
@@ -262,19 +262,19 @@ def _log_stop(seams: Seams, interface_before: int | None, **facts: object) -> No
         "framing_bytes_sent": traffic.framing_bytes,
         "messages_sent": traffic.messages,
         "interface_bytes_sent": sent,
-        "peers": traffic.by_peer,
+        "peers": traffic.payload_bytes_by_peer,
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
         **facts,
     }
-    seams.log.point("node_stop", value)
+    seams.log.log_event("node_stop", value)
 
 
 def _log_init(plan: Plan, log: RunLog) -> None:
     """The keys that MLCommons' checker wants of a run before it starts."""
-    log.point("cache_clear", value=True)
-    log.start("init_start")
+    log.log_event("cache_clear", value=True)
+    log.log_start("init_start")
     for key, value in _description(plan).items():
-        log.point(key, value)
+        log.log_event(key, value)
 
 
 def _description(plan: Plan) -> dict[str, object]:

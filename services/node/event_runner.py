@@ -16,9 +16,9 @@ from services.cluster.events import Event, Slowdown
 from services.cluster.link_conditions import Conditions
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
-from services.runtime.control import Control
+from services.runtime.control import CoordinatorClient
 from services.runtime.run_log import RunLog
-from services.runtime.slowdowns import Hindrances
+from services.runtime.slowdowns import WorkerSlowdowns
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Timeline:
 
     plan: Plan
     me: NodePlan
-    control: Control
+    control: CoordinatorClient
     clock: Clock
     log: RunLog
     conditions: Conditions | None  # of the links that the transport shapes
-    hindrances: Hindrances = field(default_factory=Hindrances)
+    hindrances: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _zero: float = 0.0
     _begun: int = -1  # the step that this worker is in
     _playing: set[asyncio.Task[None]] = field(default_factory=set)
@@ -66,7 +66,7 @@ class Timeline:
             if self._is_mine(event):
                 self._start(self._play_own(event, self.clock.now()))
         if any(event.is_of_links for event in waiting):
-            await self.control.reached(step)
+            await self.control.report_step(step)
 
     def _is_mine(self, event: Event) -> bool:
         return not event.is_of_links and self.me.name in event.what.nodes
@@ -82,7 +82,7 @@ class Timeline:
         return self._play(event, begins, "worker", lambda: None, lambda: None)
 
     async def _play_link(self, event: Event, conditions: Conditions) -> None:
-        begins = await self.control.due(event.number) if event.time_s is None else self._zero + event.time_s
+        begins = await self.control.await_event(event.number) if event.time_s is None else self._zero + event.time_s
         await self._play(event, begins, "transport", lambda: conditions.begin(event), lambda: conditions.end(event))
 
     async def _play(
@@ -109,4 +109,4 @@ class Timeline:
             "applied_s": round(self.clock.now() - self._zero, 6),
             "lateness_s": round(self.clock.now() - planned, 6),
         }
-        self.log.point("event_applied", value)
+        self.log.log_event("event_applied", value)

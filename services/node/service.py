@@ -15,17 +15,17 @@ from services.cluster.link_conditions import Conditions
 from services.coordinator.service import ControlService
 from services.node.assembly import Seams, coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.runtime.clock import WallClock, precise_loop
-from services.runtime.control import OPEN_GATE
-from services.runtime.core_share import share_of_a_core
-from services.runtime.host_facts import bytes_sent, interface_of
-from services.runtime.identity import Identity
+from services.runtime.clock import WallClock, precise_event_loop
+from services.runtime.control import OPEN_GATE_SIGNAL
+from services.runtime.core_share import measure_core_share
+from services.runtime.host_facts import find_interface, read_bytes_sent
+from services.runtime.identity import NodeIdentity
 from services.runtime.run_log import RunLog
 from services.schema.errors import DeadlineExceeded, EnsayoError
-from services.transport.grpc.channels import OPTIONS, channel, listen
-from services.transport.grpc.control import GrpcControl
-from services.transport.planes import PLANES
-from services.transport.shaping import DelayLine, FluidLink, Ports, Shaping
+from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, open_channel
+from services.transport.grpc.control import GrpcCoordinatorClient
+from services.transport.planes import DATA_PLANES
+from services.transport.shaping import DelayOnlyShaping, FluidLinkShaping, NodeLinks, TransportShaping
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 PROBE_S = 2.0
@@ -45,9 +45,9 @@ def live(plan: Plan, name: str, secrets: Path, pipes: Path | None = None) -> int
         pipes: file with the state of the pipes that processes share; None when the kernel has them.
     """
     failures: list[Exception] = []
-    with asyncio.Runner(loop_factory=precise_loop) as runner:
+    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         try:
-            runner.run(_live(plan, plan.node(name), Identity.read(name, secrets), pipes))
+            runner.run(_live(plan, plan.node(name), NodeIdentity.read(name, secrets), pipes))
         except* EnsayoError as errors:
             failures.extend(leaf for leaf in leaves(errors) if isinstance(leaf, EnsayoError))
     for failure in failures:
@@ -66,17 +66,17 @@ def leaves(group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
 
 def probe(plan: Plan, name: str, secrets: Path) -> int:
     """Ask a node whether it serves; 0 when it does."""
-    return asyncio.run(_probe(plan, name, Identity.read(name, secrets)))
+    return asyncio.run(_probe(plan, name, NodeIdentity.read(name, secrets)))
 
 
-async def _live(plan: Plan, me: NodePlan, identity: Identity, pipes: Path | None) -> None:
+async def _live(plan: Plan, me: NodePlan, identity: NodeIdentity, pipes: Path | None) -> None:
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if me.name == COORDINATOR else me.name, clock, sys.stdout.write)
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(options=GRPC_OPTIONS)
     serving = health.HealthServicer()
     add_HealthServicer_to_server(serving, server)
-    listen(server, me.place.control, identity)
+    listen_on(server, me.place.control, identity)
     try:
         if me.role == "coordinator":
             await _coordinate(plan, clock, log, server, serving)
@@ -97,7 +97,7 @@ async def _coordinate(
     desk = coordinator(plan, clock, log)
     add_ControlServicer_to_server(ControlService(desk), server)
     opened = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(OPEN_GATE, opened.set)
+    asyncio.get_running_loop().add_signal_handler(OPEN_GATE_SIGNAL, opened.set)
     await server.start()
     await serving.set("", health_pb2.HealthCheckResponse.SERVING)
     await _within(clock, plan.timeouts.start, opened, "nobody opened the gate")
@@ -112,7 +112,7 @@ async def _within(clock: WallClock, timeout_s: float, event: asyncio.Event, what
         DeadlineExceeded: it did not happen.
     """
     try:
-        async with asyncio.timeout(clock.wall(timeout_s)):
+        async with asyncio.timeout(clock.to_wall_s(timeout_s)):
             await event.wait()
     except TimeoutError:
         raise DeadlineExceeded(f"{what} within {timeout_s:g} s") from None
@@ -121,7 +121,7 @@ async def _within(clock: WallClock, timeout_s: float, event: asyncio.Event, what
 async def _take_part(
     plan: Plan,
     me: NodePlan,
-    identity: Identity,
+    identity: NodeIdentity,
     clock: WallClock,
     log: RunLog,
     serving: health.HealthServicer,
@@ -129,18 +129,18 @@ async def _take_part(
 ) -> None:
     """Serve the data port and live as a worker or a server."""
     conditions = Conditions() if plan.engine == "local" else None
-    transport = PLANES[plan.transport](
+    transport = DATA_PLANES[plan.transport](
         addresses={node.name: node.place.data for node in plan.nodes},
         identity=identity,
         clock=clock,
         timeout_s=plan.patience_s,
-        run_s=plan.timeouts.run,
+        stream_lifetime_s=plan.timeouts.run,
         shaping=_shaping(plan, me, clock, conditions, pipes),
         encrypt=plan.security.data == "tls",
     )
-    control = GrpcControl(plan, identity)
-    interface = interface_of(me.place.data.host)
-    seams = Seams(transport, control, clock, log, lambda: bytes_sent(interface), share_of_a_core, conditions)
+    control = GrpcCoordinatorClient(plan, identity)
+    interface = find_interface(me.place.data.host)
+    seams = Seams(transport, control, clock, log, lambda: read_bytes_sent(interface), measure_core_share, conditions)
     life = run_worker if me.role == "worker" else run_server
     async with transport:
         await serving.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -150,7 +150,7 @@ async def _take_part(
 
 def _shaping(
     plan: Plan, me: NodePlan, clock: WallClock, conditions: Conditions | None, pipes: Path | None
-) -> Shaping | None:
+) -> TransportShaping | None:
     """What the kernel leaves to the transport: everything without containers; rates are virtual, like the clock."""
     if conditions is not None:
         cells = SharedCells(pipes) if pipes else None
@@ -158,13 +158,13 @@ def _shaping(
             Port(goodput(pipe.rate_bps), cells.cell(number) if cells else Own())
             for number, pipe in enumerate(plan.network.pipes)
         ]
-        ports = Ports(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)), shared)
-        return FluidLink(me.name, ports, plan.network, plan.seed, clock, conditions, plan.piece_bytes)
-    return DelayLine(me.name, plan.network, plan.seed, clock) if plan.delay_rung == "transport" else None
+        ports = NodeLinks(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)), shared)
+        return FluidLinkShaping(me.name, ports, plan.network, plan.seed, clock, conditions, plan.piece_bytes)
+    return DelayOnlyShaping(me.name, plan.network, plan.seed, clock) if plan.delay_rung == "transport" else None
 
 
-async def _probe(plan: Plan, name: str, identity: Identity) -> int:
-    async with channel(plan.node(name).place.control, name, identity) as line:
+async def _probe(plan: Plan, name: str, identity: NodeIdentity) -> int:
+    async with open_channel(plan.node(name).place.control, name, identity) as line:
         try:
             answer = await HealthStub(line).Check(health_pb2.HealthCheckRequest(), timeout=PROBE_S)
         except grpc.aio.AioRpcError:

@@ -9,10 +9,17 @@ from services.cluster.fluid_link import Port, goodput
 from services.coordinator.runtime import Desk
 from services.node.assembly import Seams, coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.runtime.clock import Clock, VirtualClock, VirtualLoop
-from services.runtime.control import Control, Epoch, Final, Held, Ruling, Verdict
+from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
+from services.runtime.control import (
+    CoordinatorClient,
+    EpochDecision,
+    EpochReport,
+    FinalState,
+    HandOverDecision,
+    HandOverState,
+)
 from services.runtime.run_log import RunLog
-from services.transport.virtual import Fabric
+from services.transport.virtual import VirtualFabric
 
 LIVES: dict[str, Callable[[Plan, NodePlan, Seams], Coroutine[None, None, None]]] = {
     "worker": run_worker,
@@ -21,7 +28,7 @@ LIVES: dict[str, Callable[[Plan, NodePlan, Seams], Coroutine[None, None, None]]]
 
 
 @dataclass(frozen=True)
-class DirectControl(Control):
+class DirectControl(CoordinatorClient):
     """The coordinator in the same process."""
 
     desk: Desk
@@ -30,26 +37,26 @@ class DirectControl(Control):
     async def join(self) -> float:
         return await self.desk.join(self.node, self.desk.plan.sha256)
 
-    async def reached(self, step: int) -> None:
+    async def report_step(self, step: int) -> None:
         self.desk.reached(step)
 
-    async def due(self, event: int) -> float:
-        return await self.desk.due(event)
+    async def await_event(self, event_number: int) -> float:
+        return await self.desk.due(event_number)
 
-    async def end_epoch(self, epoch: Epoch) -> Verdict:
-        return await self.desk.end_epoch(epoch)
+    async def report_epoch(self, report: EpochReport) -> EpochDecision:
+        return await self.desk.end_epoch(report)
 
     async def await_hand_over(self) -> bool:
         return await self.desk.await_hand_over()
 
-    async def hand_over(self, held: Held) -> Ruling:
-        return await self.desk.hand_over(held)
+    async def report_hand_over(self, state: HandOverState) -> HandOverDecision:
+        return await self.desk.hand_over(state)
 
     async def await_stop(self) -> str:
         return await self.desk.await_stop()
 
-    async def leave(self, final: Final) -> None:
-        await self.desk.leave(self.node, final)
+    async def leave(self, final_state: FinalState) -> None:
+        await self.desk.leave(self.node, final_state)
 
 
 def simulate(plan: Plan, sink: Callable[[str], Callable[[str], object]]) -> None:
@@ -59,7 +66,7 @@ def simulate(plan: Plan, sink: Callable[[str], Callable[[str], object]]) -> None
         plan: with engine `simulated`.
         sink: gives, by node name, the function that takes the node's log lines.
     """
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(_trial(plan, sink))
 
 
@@ -86,15 +93,15 @@ async def _trial(plan: Plan, sink: Callable[[str], Callable[[str], object]]) -> 
     await desk.finished.wait()
 
 
-def _fabric(plan: Plan) -> Fabric:
+def _fabric(plan: Plan) -> VirtualFabric:
     uplinks = {node.name: Port(goodput(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: Port(goodput(node.downlink_bps)) for node in plan.nodes}
-    return Fabric(uplinks, downlinks, plan.patience_s, plan.network, plan.seed, plan.piece_bytes)
+    return VirtualFabric(uplinks, downlinks, plan.patience_s, plan.network, plan.seed, plan.piece_bytes)
 
 
-def _seams(name: str, fabric: Fabric, desk: Desk, clock: Clock, write: Callable[[str], object]) -> Seams:
+def _seams(name: str, fabric: VirtualFabric, desk: Desk, clock: Clock, write: Callable[[str], object]) -> Seams:
     return Seams(
-        transport=fabric.transport(name),
+        transport=fabric.transport_of(name),
         control=DirectControl(desk, name),
         clock=clock,
         log=RunLog(name, clock, write),

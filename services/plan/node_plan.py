@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from services.cluster.addresses import Place
 from services.cluster.device_profiles import AnyVariation
-from services.runtime.device import Want
+from services.runtime.device import DeviceSelection
 from services.schema.component import Record
 
 Role: TypeAlias = Literal["coordinator", "worker", "ps_shard"]
@@ -19,7 +19,7 @@ class NodePlan(Record):
     role: Role
     rank: int  # within its role
     place: Place
-    device: Want = "cpu"
+    device: DeviceSelection = "cpu"
     throughput: float | None = None  # samples/s that a paced worker declares; None: as fast as the host
     slot: float = 0.0  # share of the step after which a paced worker does its mathematics, in [0, 1)
     uplink_bps: float | None = None  # virtual; the engine divides by the dilation

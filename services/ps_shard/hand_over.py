@@ -10,7 +10,7 @@ import numpy as np
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.update_rules import UpdateRule
 from services.ps_shard.loop import Server
-from services.runtime.control import Control, Held, Round, Ruling
+from services.runtime.control import CoordinatorClient, HandOverDecision, HandOverStage, HandOverState
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError
 from services.strategies import PhaseStrategy
@@ -28,7 +28,7 @@ class Switched:
     server: Server
     holders: tuple[str, ...]  # names of the nodes that hold a shard, by shard
     begin: Callable[[PhaseStrategy, UpdateRule, int, int], Server]  # from a version, when samples are in it
-    control: Control
+    control: CoordinatorClient
     limit: HandOverLimit
     beside: Collection[asyncio.Task[None]] = ()  # the life of the worker in the same process, if there is one
 
@@ -64,30 +64,30 @@ class Switched:
     async def _hand_over(self) -> bool:
         """Whether the strategy after has taken over."""
         params, state, ends = self.server.rule.params, self._optimiser_state, self.limit.ends
-        ruling = await self.control.hand_over(self._held("stopped", params, state))
-        if ruling.verb == "load":
+        ruling = await self.control.report_hand_over(self._held("stopped", params, state))
+        if ruling.action == "load":
             ruling, params, state = await self._load(ruling, params, state, ends)
-        if ruling.verb == "abort":
+        if ruling.action == "abort":
             return False
         self._begin(ruling, params, state)
         return True
 
-    def _held(self, told: Round, params: HostArray, state: OptimiserState) -> Held:
+    def _held(self, told: HandOverStage, params: HostArray, state: OptimiserState) -> HandOverState:
         machine = self.server.machine
-        return Held(
+        return HandOverState(
             self.node,
             told,
             version=machine.version,
             samples=machine.samples,
             updates=state.update_count,
-            params=(digest([params]),),
-            state=(digest(state.slots, state.update_count),),
-            serves=True,
+            params_digests=(digest([params]),),
+            state_digests=(digest(state.slots, state.update_count),),
+            is_server=True,
         )
 
     async def _load(
-        self, ruling: Ruling, params: HostArray, state: OptimiserState, ends: float
-    ) -> tuple[Ruling, HostArray, OptimiserState]:
+        self, ruling: HandOverDecision, params: HostArray, state: OptimiserState, ends: float
+    ) -> tuple[HandOverDecision, HostArray, OptimiserState]:
         try:
             async with self.limit.until(ends):
                 if self.switch.transfer.receivers == "servers":
@@ -95,15 +95,17 @@ class Switched:
                 else:
                     await self._give(params, state)
         except NetworkError as error:
-            failed = Held(self.node, "loaded", failure=str(error), serves=True)
-            return await self.control.hand_over(failed), params, state
-        return await self.control.hand_over(self._held("loaded", params, state)), params, state
+            failed = HandOverState(self.node, "loaded", failure=str(error), is_server=True)
+            return await self.control.report_hand_over(failed), params, state
+        return await self.control.report_hand_over(self._held("loaded", params, state)), params, state
 
-    async def _take(self, ruling: Ruling) -> tuple[HostArray, OptimiserState]:
+    async def _take(self, ruling: HandOverDecision) -> tuple[HostArray, OptimiserState]:
         slots = len(self._optimiser_state.slots) if self.switch.transfer.slots else 0
         into = [np.empty_like(self.server.rule.params) for _ in range(1 + slots)]
         workers = self.server.workers
-        await take(self.server.transport, shard_sender(self.server.number, self.holders, workers), ruling.step, into)
+        await take(
+            self.server.transport, shard_sender(self.server.number, self.holders, workers), ruling.first_step, into
+        )
         return into[0], OptimiserState(ruling.updates, tuple(into[1:]))
 
     async def _give(self, params: HostArray, state: OptimiserState) -> None:
@@ -113,7 +115,7 @@ class Switched:
         for rank, step in self.server.steps.items():
             await give(self.server.transport, self.server.workers[rank], step, vectors)
 
-    def _begin(self, ruling: Ruling, params: HostArray, state: OptimiserState) -> None:
+    def _begin(self, ruling: HandOverDecision, params: HostArray, state: OptimiserState) -> None:
         """Be a server of the strategy after, where it has any; else rest with what is held."""
         algorithm, workers = self.switch.second.server_algorithm(), len(self.server.workers)
         if algorithm is None:
@@ -121,4 +123,4 @@ class Switched:
         rule = algorithm.make_update_rule(self.optimiser, params, workers)
         rule.state = self.switch.optimiser_state(self.optimiser, params, state)
         self.server = self.begin(self.switch.second, rule, ruling.version, ruling.samples)
-        self.server.steps = dict.fromkeys(range(algorithm.computing_workers(workers)), ruling.step)
+        self.server.steps = dict.fromkeys(range(algorithm.computing_workers(workers)), ruling.first_step)

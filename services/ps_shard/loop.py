@@ -10,10 +10,10 @@ from services.compressors import Compressor, from_wire
 from services.parameter_server.update_rules import Contribution, UpdateRule
 from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
 from services.runtime.clock import Clock
-from services.runtime.control import Final
-from services.runtime.run_log import Batch
-from services.runtime.transport import Message, Stage, Tag, Transport
-from services.runtime.vector_messages import recv_rest, send_vector
+from services.runtime.control import FinalState
+from services.runtime.run_log import EventBatch
+from services.runtime.transport import Message, MessageKind, MessageTag, Transport
+from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray
 
 UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "time_s")
@@ -30,8 +30,8 @@ class Server:
     transport: Transport
     clock: Clock
     number: int  # of the shard
-    updates: Batch  # the arrival order, which replays to the same parameters
-    drops: Batch  # what came too late, in the same columns; its version is that of the parameters when it came
+    updates: EventBatch  # the arrival order, which replays to the same parameters
+    drops: EventBatch  # what came too late, in the same columns; its version is that of the parameters when it came
     steps: dict[int, int] = field(init=False)  # the next of every worker that has not left
     _vectors: dict[Push, HostArray] = field(default_factory=dict)
     _read: dict[int, HostArray] = field(default_factory=dict)  # what each worker was answered last, if the rule asks
@@ -53,9 +53,9 @@ class Server:
         return any(task.result() for task in attended)
 
     @property
-    def final(self) -> Final:
+    def final(self) -> FinalState:
         """What it hands in at its end."""
-        return Final(self.rule.params.tobytes(), self.machine.version, self.machine.samples)
+        return FinalState(self.rule.params.tobytes(), self.machine.version, self.machine.samples)
 
     async def _attend(self, rank: int, answers: asyncio.TaskGroup) -> bool:
         """One worker's pushes, one after the other, until it leaves or stops to hand over: then true."""
@@ -63,21 +63,21 @@ class Server:
             self._act(self.machine.pushed(push, self.clock.now()), answers)
             self.steps[rank] += 1
         self._act(self.machine.left(rank, self.clock.now()), answers)  # nobody waits for one who pushes no more
-        if push == Stage.LEAVE:
+        if push == MessageKind.LEAVE:
             del self.steps[rank]
-        return push == Stage.HAND_OVER
+        return push == MessageKind.HAND_OVER
 
     async def _receive(self, rank: int, step: int) -> Push | int:
         """The worker's vector of `step`, kept for the update; the stage of what came instead of it."""
-        worker, instead = self.workers[rank], (Stage.LEAVE, Stage.HAND_OVER)
-        names = (Tag(step, Stage.PUSH), *(Tag(step, stage) for stage in instead))
-        first = await self.transport.recv(worker, *names)
-        if first.tag.stage in instead:
-            return first.tag.stage
+        worker, instead = self.workers[rank], (MessageKind.LEAVE, MessageKind.HAND_OVER)
+        names = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in instead))
+        first = await self.transport.receive(worker, *names)
+        if first.tag.kind in instead:
+            return first.tag.kind
         size, dtype = self.rule.params.size, self.rule.params.dtype.name
         data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
-        await recv_rest(self.transport, worker, first, data)
-        push = Push(rank, step, first.version, first.samples, first.update_s, first.alone)
+        await receive_remaining_pieces(self.transport, worker, first, data)
+        push = Push(rank, step, first.version, first.samples, first.update_s, first.skips_wait)
         self._vectors[push] = from_wire(self.compressor, data, size, dtype)
         if rank in self._read:
             self._reads[push] = self._read[rank]
@@ -99,16 +99,16 @@ class Server:
             case Drop(push, version):
                 del self._vectors[push]
                 self._reads.pop(push, None)
-                self.drops.add(_row(push, version, version - push.version, self.clock.epoch_ms()))
+                self.drops.add_row(_row(push, version, version - push.version, self.clock.timestamp_ms()))
             case Reply():
                 answers.create_task(self._answer(action))
 
     def _update(self, update: Update) -> None:
-        started, started_ms = self.clock.now(), self.clock.epoch_ms()
+        started, started_ms = self.clock.now(), self.clock.timestamp_ms()
         self.rule.update([self._contribution(push, update.staleness(push)) for push in update.pushes])
         self._update_s = self.clock.now() - started
         for push in update.pushes:
-            self.updates.add(_row(push, update.version, update.staleness(push), started_ms))
+            self.updates.add_row(_row(push, update.version, update.staleness(push), started_ms))
 
     def _contribution(self, push: Push, staleness: int) -> Contribution:
         vector, read = self._vectors.pop(push), self._reads.pop(push, None)
@@ -120,13 +120,13 @@ class Server:
         if reply.worker in self._read:
             self._read[reply.worker] = vector
         message = Message(
-            Tag(reply.step, Stage.REPLY),
+            MessageTag(reply.step, MessageKind.REPLY),
             version=machine.version,
             samples=machine.samples,
-            underway=reply.underway,
+            pending_samples=reply.underway,
             update_s=self._update_s,
             waited_s=reply.waited_s,
-            alone=reply.alone,
+            skips_wait=reply.alone,
         )
         return send_vector(self.transport, self.workers[reply.worker], message, vector)
 

@@ -1,1 +1,1 @@
-"""Seams and services of a running node: clock, device, transport, control, run log, pacing, identity."""
+"""Interfaces and services of a running node: clock, compute device, transport, coordinator, log, pacing, identity."""

@@ -1,7 +1,8 @@
-"""The seam between an algorithm and time: virtual seconds, whether they pass or are skipped.
+"""Clocks of a node, in virtual seconds: one follows the host's clock, one jumps from timer to timer in a simulation.
 
-Everything that a node does is told in virtual seconds: wall seconds divided by the dilation of the run, or the time of
-an event loop that jumps from one timer to the next. Only this file knows which.
+A node states all times in virtual seconds. On real hosts these are wall seconds divided by the dilation of the run
+(`WallClock`). In a simulation they are the time of an event loop that never waits (`VirtualClock`). Only this module
+distinguishes the two.
 """
 
 import asyncio
@@ -11,103 +12,106 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
-from services.runtime.scheduling import wake_soon
+from services.runtime.scheduling import reduce_wakeup_latency
 
 Result = TypeVar("Result")
 
 
 class Clock(ABC):
-    """Virtual seconds on an axis that all nodes of a run share."""
+    """Clock in virtual seconds; all nodes of a run share its time axis."""
 
     @abstractmethod
     def now(self) -> float:
-        """Virtual seconds; only differences mean something."""
+        """Return the current time in virtual seconds; only differences have a meaning."""
 
     @abstractmethod
-    def epoch_ms(self) -> float:
-        """`now()` as the milliseconds of a log line; differences are virtual, the date is the run's."""
+    def timestamp_ms(self) -> float:
+        """Return the current time in milliseconds for a log line: differences are virtual, the date is the run's."""
 
     @abstractmethod
-    def wall(self, seconds: float) -> float:
-        """Seconds that an event loop must wait for `seconds` of virtual time to pass."""
+    def to_wall_s(self, virtual_s: float) -> float:
+        """Return the seconds that an event loop must wait for `virtual_s` virtual seconds to pass."""
 
     @abstractmethod
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """Do mathematics without holding up messages."""
+    async def run_compute(self, work: Callable[[], Result]) -> Result:
+        """Call the compute function `work` without blocking messages, and return its result."""
 
-    async def sleep_until(self, deadline: float) -> None:
-        """Return at `deadline`, or at once when it has passed."""
-        remaining = deadline - self.now()
-        if remaining > 0:
-            await asyncio.sleep(self.wall(remaining))
+    async def sleep_until(self, deadline_s: float) -> None:
+        """Return at the time `deadline_s`, or at once when it has passed."""
+        remaining_s = deadline_s - self.now()
+        if remaining_s > 0:
+            await asyncio.sleep(self.to_wall_s(remaining_s))
 
 
 class WallClock(Clock):
-    """The host's monotonic clock, which containers share, slowed down by the dilation of the run."""
+    """The host's monotonic clock, which all containers of the host share, slowed down by the dilation of the run."""
 
     def __init__(self, dilation: float = 1.0) -> None:
         self._dilation = dilation
-        self._epoch_s = time.time() - time.monotonic()
+        self._unix_offset_s = time.time() - time.monotonic()
 
     def now(self) -> float:
         return time.monotonic() / self._dilation
 
-    def epoch_ms(self) -> float:
-        return (self._epoch_s + self.now()) * 1e3
+    def timestamp_ms(self) -> float:
+        return (self._unix_offset_s + self.now()) * 1e3
 
-    def wall(self, seconds: float) -> float:
-        return seconds * self._dilation
+    def to_wall_s(self, virtual_s: float) -> float:
+        return virtual_s * self._dilation
 
-    async def run(self, work: Callable[[], Result]) -> Result:
+    async def run_compute(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 class VirtualClock(Clock):
-    """The time of a `VirtualLoop`: mathematics takes none of it."""
+    """The time of a `VirtualTimeLoop`: compute takes no virtual time."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def epoch_ms(self) -> float:
+    def timestamp_ms(self) -> float:
         return self.now() * 1e3
 
-    def wall(self, seconds: float) -> float:
-        return seconds
+    def to_wall_s(self, virtual_s: float) -> float:
+        return virtual_s
 
-    async def run(self, work: Callable[[], Result]) -> Result:
+    async def run_compute(self, work: Callable[[], Result]) -> Result:
         return work()
 
 
-class _Jump(selectors.SelectSelector):
-    """A selector that never waits: it adds the wait to a virtual time instead."""
+class _JumpingSelector(selectors.SelectSelector):
+    """Selector that never waits: instead it adds the requested wait to a virtual time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.time = 0.0
+        self.virtual_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise RuntimeError("every task waits for another one: a deadlock in virtual time")
-        self.time += max(timeout, 0.0)
+            raise RuntimeError("deadlock in virtual time: every task waits for another task and no timer is set")
+        self.virtual_s += max(timeout, 0.0)
         return []
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time, deterministic: it runs what is ready and then jumps to the next timer.
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Deterministic event loop in virtual time: it runs all tasks that are ready, then jumps to the next timer.
 
     Raises:
-        RuntimeError: when nothing is ready and no timer is set, so a lost message is a failure, not a hang.
+        RuntimeError: no task is ready and no timer is set. A lost message is therefore an error, not a hang.
     """
 
     def __init__(self) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
+        self._jumping_selector = _JumpingSelector()
+        super().__init__(self._jumping_selector)
 
     def time(self) -> float:
-        return self._jump.time
+        return self._jumping_selector.virtual_s
 
 
-def precise_loop() -> asyncio.AbstractEventLoop:
-    """An event loop whose timers are good to some ten microseconds; `epoll` would round them up to a millisecond."""
-    wake_soon()
+def precise_event_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop whose timers are accurate to some ten microseconds.
+
+    The default selector, `epoll`, rounds timers up to a millisecond; this one uses `select`.
+    """
+    reduce_wakeup_latency()
     return asyncio.SelectorEventLoop(selectors.SelectSelector())

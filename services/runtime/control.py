@@ -1,106 +1,115 @@
-"""The seam between a node and its coordinator."""
+"""Interface of the calls from a node to the coordinator, and the records that these calls carry."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from signal import SIGUSR1
 from typing import Literal, TypeAlias
 
-OPEN_GATE = SIGUSR1  # from the engine to the coordinator's process: the network is as the plan wants it
+# Sent by the engine to the coordinator's process when the network is set up as planned: the run may start.
+OPEN_GATE_SIGNAL = SIGUSR1
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """A worker has finished an epoch."""
+class EpochReport:
+    """Report of a worker that has finished an epoch."""
 
-    node: str
-    number: int  # from 1
-    steps: int  # of this worker, since the start
-    samples: int  # in the parameters so far, all workers together
+    node_name: str
+    epoch: int  # counted from 1
+    steps: int  # finished by this worker since the start of the run
+    samples: int  # that have contributed to the parameters so far, of all workers together
     loss_sum: float  # over the worker's samples of this epoch
-    loss_samples: int
-    parameters: bytes = b""  # from the worker that carries them, else empty
-    sha256: str = ""
+    loss_samples: int  # number of these samples
+    parameters: bytes = b""  # after this epoch, from the evaluation worker (rank 0); else empty
+    parameters_sha256: str = ""
 
 
 @dataclass(frozen=True)
-class Final:
-    """What a node hands in when it leaves."""
+class FinalState:
+    """State that a node hands in when it leaves the run."""
 
-    parameters: bytes = b""  # a server's range
+    parameters: bytes = b""  # a server's shard of the parameters; empty from a worker
     version: int = 0
     samples: int = 0
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a worker does after an epoch."""
+class EpochDecision:
+    """Decision of the coordinator on how a worker continues after an epoch."""
 
-    reason: str = ""  # why it must stop; empty when it may go on
-    hand_over: bool = False  # another strategy takes over here
-
-
-Round: TypeAlias = Literal["stopped", "loaded"]
+    stop_reason: str = ""  # empty when the worker goes on
+    must_hand_over: bool = False  # another strategy takes over before the worker's next step
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a node holds in a hand-over from one strategy to another; digests stand by range of the vector."""
-
-    node: str
-    round: Round  # it has stopped between two steps; or it has taken what was sent to it
-    step: int = 0  # of a worker: the next one that it would do
-    version: int = 0  # updates that its parameters have had
-    samples: int = 0  # that went into the parameters, all workers together
-    updates: int = 0  # that the optimiser's state counts
-    params: tuple[str, ...] = ()  # of every range in a worker, of its own in a server; empty: it holds none
-    state: tuple[str, ...] = ()  # of the optimiser's, likewise
-    failure: str = ""  # why it can't go on with the hand-over
-    serves: bool = False  # told as a server; one node may be a worker, too, and tells twice
+HandOverStage: TypeAlias = Literal["stopped", "loaded"]
 
 
 @dataclass(frozen=True)
-class Ruling:
-    """How a hand-over goes on."""
+class HandOverState:
+    """State of a node at one stage of the hand-over from one strategy to the next.
 
-    verb: Literal["load", "commit", "abort"]
-    reason: str = ""  # of an abort
-    step: int = 0  # the first of what comes after
+    The stage is `stopped` when the node has stopped between two steps, and `loaded` when it has taken over the vectors
+    that were sent to it. Digests are SHA-256 values, one per shard range of the parameter vector.
+    """
+
+    node_name: str
+    stage: HandOverStage
+    next_step: int = 0  # of a worker
+    version: int = 0  # number of updates of its parameters
+    samples: int = 0  # that have contributed to the parameters, of all workers together
+    updates: int = 0  # update count of the optimiser's state
+    params_digests: tuple[str, ...] = ()  # all ranges from a worker, one from a server; empty: it has no parameters
+    state_digests: tuple[str, ...] = ()  # of the optimiser's state, likewise
+    failure: str = ""  # why the node can't continue the hand-over; empty when it can
+    is_server: bool = False  # reported as a server; a node that is also a worker reports once in each role
+
+
+@dataclass(frozen=True)
+class HandOverDecision:
+    """Decision of the coordinator on how a hand-over continues.
+
+    `load`: send and receive the planned vectors, then report again. `commit`: continue with the second strategy.
+    `abort`: continue with the first strategy.
+    """
+
+    action: Literal["load", "commit", "abort"]
+    abort_reason: str = ""
+    first_step: int = 0  # of the second strategy
     version: int = 0
     samples: int = 0
     updates: int = 0
 
 
-class Control(ABC):
-    """What a node says to the coordinator; every answer may take as long as the run needs."""
+class CoordinatorClient(ABC):
+    """Calls from a node to the coordinator; a reply may take as long as the run needs."""
 
     @abstractmethod
     async def join(self) -> float:
-        """Return when the run starts: when that is, on the clock that all nodes share."""
+        """Join the run; return its start time when it starts, in virtual seconds of the clock that all nodes share."""
 
     @abstractmethod
-    async def reached(self, step: int) -> None:
-        """A worker begins a step that links wait for, or has skipped one."""
+    async def report_step(self, step: int) -> None:
+        """Report that a worker begins, or has skipped, a step that a link event waits for."""
 
     @abstractmethod
-    async def due(self, event: int) -> float:
-        """Return when the event of this number begins, which waits for a step: when that is, on the shared clock."""
+    async def await_event(self, event_number: int) -> float:
+        """Wait until a link event that depends on a step begins; return its start time on the shared clock."""
 
     @abstractmethod
-    async def end_epoch(self, epoch: Epoch) -> Verdict:
-        """What the worker does now."""
+    async def report_epoch(self, report: EpochReport) -> EpochDecision:
+        """Report a finished epoch and return the coordinator's decision on how the worker continues."""
 
     @abstractmethod
     async def await_hand_over(self) -> bool:
-        """Return true when the node must hand over; false when the run is over and it will not have to any more."""
+        """Wait for a call to hand over; return false when no hand-over can come any more."""
 
     @abstractmethod
-    async def hand_over(self, held: Held) -> Ruling:
-        """The node has stopped, or has loaded; how it goes on once that is known of all."""
+    async def report_hand_over(self, state: HandOverState) -> HandOverDecision:
+        """Report that the node has stopped or loaded; return the decision once all nodes have reported this stage."""
 
     @abstractmethod
     async def await_stop(self) -> str:
-        """Why the run stops, once it does."""
+        """Wait until the run stops and return the reason."""
 
     @abstractmethod
-    async def leave(self, final: Final) -> None:
-        """The node has done its part."""
+    async def leave(self, final_state: FinalState) -> None:
+        """Leave the run: the node has finished its part and hands in its final state."""

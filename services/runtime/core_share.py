@@ -1,4 +1,4 @@
-"""What share of a core does this process get? A fixed piece of mathematics, timed on the wall and on the CPU."""
+"""Measurement of the share of a CPU core that this process gets: a compute kernel, timed in wall and CPU seconds."""
 
 import time
 from typing import NamedTuple
@@ -7,37 +7,38 @@ import numpy as np
 
 from services.schema.arrays import HostArray
 
-ROUNDS = 3
-PRODUCTS, SIZE = 200, 192  # some 30 ms of one core, three periods of a quota
+TIMED_ROUNDS = 3
+PRODUCTS_PER_ROUND, MATRIX_SIZE = 200, 192  # some 30 ms of one core, three periods of a CPU quota
 
 
-class Share(NamedTuple):
-    """What a run of the kernel took, and how much of a core that was."""
+class CoreShare(NamedTuple):
+    """Time of the compute kernel, and the share of a core that the process got meanwhile."""
 
-    kernel_s: float  # wall seconds, of the best round
+    kernel_s: float  # wall seconds, of the fastest round
     speed_ratio: float  # CPU seconds per wall second, of the best round
 
 
-def share_of_a_core() -> Share:
-    """Measure now; takes some 0.1 s of one core.
+def measure_core_share() -> CoreShare:
+    """Measure the core share of the calling thread; takes some 0.1 s of one core.
 
-    Of several rounds the best counts: whoever else runs on this core makes rounds slower, and no round can beat a quota
-    for long. The first one may, with what the quota has left of its period, and is not counted.
+    The best of several rounds counts: other load on the core makes rounds slower, and no round can exceed a CPU quota
+    for long. The first round can, with what is left of the quota's current period, and is not counted.
     """
-    matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32)
-    rounds = [_timed(matrix) for _ in range(1 + ROUNDS)][1:]
-    walls, ratios = zip(*rounds, strict=True)
-    return Share(round(min(walls), 6), round(max(ratios), 4))
+    matrix = np.random.default_rng(0).standard_normal((MATRIX_SIZE, MATRIX_SIZE)).astype(np.float32)
+    rounds = [_time_round(matrix) for _ in range(1 + TIMED_ROUNDS)][1:]
+    wall_times_s, speed_ratios = zip(*rounds, strict=True)
+    return CoreShare(round(min(wall_times_s), 6), round(max(speed_ratios), 4))
 
 
-def _timed(matrix: HostArray) -> tuple[float, float]:
-    wall, cpu = time.monotonic(), time.thread_time()
-    for _ in range(PRODUCTS):
-        _multiply(matrix)
-    # The wall clock first: a process without quota left is held back on its way out of a call to the kernel.
-    wall_s = time.monotonic() - wall
-    return wall_s, (time.thread_time() - cpu) / wall_s
+def _time_round(matrix: HostArray) -> tuple[float, float]:
+    """Return the wall seconds of one round and its CPU seconds per wall second."""
+    wall_start_s, cpu_start_s = time.monotonic(), time.thread_time()
+    for _ in range(PRODUCTS_PER_ROUND):
+        _multiply_by_itself(matrix)
+    # Read the wall clock first: a process that has used up its quota is held back on return from a system call.
+    wall_s = time.monotonic() - wall_start_s
+    return wall_s, (time.thread_time() - cpu_start_s) / wall_s
 
 
-def _multiply(matrix: HostArray) -> None:
+def _multiply_by_itself(matrix: HostArray) -> None:
     np.matmul(matrix, matrix)

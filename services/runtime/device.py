@@ -12,99 +12,105 @@ import numpy as np
 from services.schema.arrays import Array, HostArray
 from services.schema.errors import HostError
 
-Want: TypeAlias = Literal["auto", "cpu", "cuda"]
+DeviceSelection: TypeAlias = Literal["auto", "cpu", "cuda"]
 
-HOW_TO_GET_A_GPU = "install the extra `gpu` (pip install 'ensayo[gpu]') on a host where nvidia-smi lists a GPU"
+GPU_INSTALL_HINT = "install the extra `gpu` (pip install 'ensayo[gpu]') on a host where nvidia-smi lists a GPU"
 
 
 @dataclass(frozen=True)
 class Device(ABC):
-    """Where arrays live and who computes with them."""
+    """Compute device: the memory that arrays live in and the library that computes with them."""
 
     name: ClassVar[str]  # "cpu" or "cuda"
     description: str  # model of the processor
-    reason: str  # why this device was taken and not the other
+    reason: str  # why this device was selected
 
     @abstractmethod
-    def to_device(self, x: Array) -> Array:
-        """`x` in this device's memory; `x` itself if it is already there."""
+    def to_device(self, array: Array) -> Array:
+        """Return `array` in the memory of this device, without a copy if it is already there."""
 
     @abstractmethod
-    def to_host(self, x: Array) -> HostArray:
-        """`x` in the host's memory; `x` itself if it is already there."""
+    def to_host(self, array: Array) -> HostArray:
+        """Return `array` in host memory, without a copy if it is already there."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Return when all work handed to the device is done; before this, a clock measures only the handing over."""
+        """Wait until the device has finished all submitted work; a clock read earlier times only the submission."""
 
 
 @dataclass(frozen=True)
-class Cpu(Device):
+class CpuDevice(Device):
     """NumPy on the host's processor."""
 
     name: ClassVar[str] = "cpu"
 
-    def to_device(self, x: Array) -> HostArray:
-        return np.asarray(x)
+    def to_device(self, array: Array) -> HostArray:
+        return np.asarray(array)
 
-    def to_host(self, x: Array) -> HostArray:
-        return np.asarray(x)
+    def to_host(self, array: Array) -> HostArray:
+        return np.asarray(array)
 
     def synchronize(self) -> None:
-        """Nothing to wait for: NumPy returns when it is done."""
+        """Return at once: NumPy calls return when their work is done."""
 
 
 @dataclass(frozen=True)
-class Cuda(Device):
+class CudaDevice(Device):
     """CuPy on the first GPU that this process sees."""
 
     name: ClassVar[str] = "cuda"
 
-    def to_device(self, x: Array) -> Array:
-        return _cupy().asarray(x)
+    def to_device(self, array: Array) -> Array:
+        return _import_cupy().asarray(array)
 
-    def to_host(self, x: Array) -> HostArray:
-        return np.asarray(_cupy().asnumpy(x))
+    def to_host(self, array: Array) -> HostArray:
+        return np.asarray(_import_cupy().asnumpy(array))
 
     def synchronize(self) -> None:
-        _cupy().cuda.get_current_stream().synchronize()
+        _import_cupy().cuda.get_current_stream().synchronize()
 
 
-def select(want: Want) -> Device:
-    """The device wanted; `auto` takes a GPU if one answers and says in `reason` what it found.
+def select_device(choice: DeviceSelection) -> Device:
+    """Return the chosen device; `auto` is a GPU if one is usable, else the CPU, with the cause in `reason`.
 
     Raises:
-        HostError: `cuda` is wanted and no GPU answers.
+        HostError: `cuda` is chosen and no GPU is usable.
     """
-    return _SELECT[want]()
+    return _SELECTORS[choice]()
 
 
-def _select_auto() -> Device:
+def _select_gpu_or_cpu() -> Device:
     try:
-        return Cuda(_answering_gpu(), "auto: a GPU answered")
-    except HostError as absent:
-        return Cpu(_processor(), f"auto: {absent}")
+        return CudaDevice(_tested_gpu_model(), "auto: a GPU is usable")
+    except HostError as error:
+        return CpuDevice(_cpu_model(), f"auto: {error}")
 
 
-_SELECT: dict[Want, Callable[[], Device]] = {
-    "auto": _select_auto,
-    "cpu": lambda: Cpu(_processor(), "cpu was asked for"),
-    "cuda": lambda: Cuda(_answering_gpu(), "cuda was asked for"),
+_SELECTORS: dict[DeviceSelection, Callable[[], Device]] = {
+    "auto": _select_gpu_or_cpu,
+    "cpu": lambda: CpuDevice(_cpu_model(), "cpu was requested"),
+    "cuda": lambda: CudaDevice(_tested_gpu_model(), "cuda was requested"),
 }
 
 
-def _answering_gpu() -> str:
-    """Model of the first GPU, once it has computed something: a driver without a toolkit lists GPUs and fails later."""
+def _tested_gpu_model() -> str:
+    """Run a test computation on the first GPU and return the GPU's model.
+
+    A driver without a toolkit lists GPUs, and only a computation fails.
+
+    Raises:
+        HostError: CuPy is missing or can't compute on a GPU.
+    """
     try:
-        cupy = _cupy()
+        cupy = _import_cupy()
         float((cupy.ones(1) + 1).sum())
         return str(cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
     except (ImportError, OSError, RuntimeError) as error:
-        raise HostError(f"no GPU answers through CuPy ({error}); {HOW_TO_GET_A_GPU}") from error
+        raise HostError(f"no usable GPU: CuPy failed with {error!r}; {GPU_INSTALL_HINT}") from error
 
 
-def _processor() -> str:
-    """Model of the host's processor, as Linux names it, else as Python does."""
+def _cpu_model() -> str:
+    """Return the model of the host's processor as Linux names it, else as Python does."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -113,7 +119,7 @@ def _processor() -> str:
     return next(models, platform.processor() or platform.machine())
 
 
-def _cupy() -> Any:
+def _import_cupy() -> Any:
     import cupy  # noqa: PLC0415 - only hosts with a GPU have it
 
     return cupy

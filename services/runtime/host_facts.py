@@ -1,4 +1,4 @@
-"""What can a node learn about the machine that it runs on?"""
+"""Facts about the machine that a node runs on: network interface, bytes sent on it, memory allocator."""
 
 import fcntl
 import os
@@ -7,38 +7,44 @@ import socket
 import struct
 from pathlib import Path
 
-_SIOCGIFADDR = 0x8915  # the IPv4 address of an interface
-_STATISTICS = Path("/sys/class/net")
+_SIOCGIFADDR = 0x8915  # ioctl request for the IPv4 address of an interface
+_INTERFACES_FOLDER = Path("/sys/class/net")
 
 
-def interface_of(address: str) -> str | None:
-    """The name of the network interface that has this IPv4 address; None when there is none, as for loopback."""
-    for path in sorted(_STATISTICS.iterdir()) if _STATISTICS.exists() else ():
-        if path.name != "lo" and _address(path.name) == address:
+def find_interface(ipv4_address: str) -> str | None:
+    """Return the name of the network interface with this IPv4 address; None if there is none, as for loopback."""
+    for path in sorted(_INTERFACES_FOLDER.iterdir()) if _INTERFACES_FOLDER.exists() else ():
+        if path.name != "lo" and _ipv4_address(path.name) == ipv4_address:
             return path.name
     return None
 
 
-def bytes_sent(interface: str | None) -> int | None:
-    """Bytes that the kernel has sent on an interface, headers and retransmissions included."""
-    if interface is None:
+def read_bytes_sent(interface_name: str | None) -> int | None:
+    """Return the bytes that the kernel has sent on an interface, headers and retransmissions included.
+
+    None when the interface is not known.
+    """
+    if interface_name is None:
         return None
-    return int((_STATISTICS / interface / "statistics" / "tx_bytes").read_text())
+    return int((_INTERFACES_FOLDER / interface_name / "statistics" / "tx_bytes").read_text())
 
 
-def allocator() -> str:
-    """What becomes of the large buffers of messages: page faults cost several times more than copying them."""
+def describe_allocator() -> str:
+    """Return whether the memory allocator keeps the large buffers of messages for reuse.
+
+    Buffers that go back to the kernel cost page faults, several times more than copying the messages.
+    """
     libc, version = platform.libc_ver()
     if libc != "glibc":
-        return "not glibc, whose thresholds alone can be set: large buffers may go back to the kernel"
-    kept = "MALLOC_MMAP_THRESHOLD_" in os.environ
-    return f"glibc {version}, large buffers {'are kept' if kept else 'go back to the kernel'}"
+        return "not glibc: the thresholds can't be set, large buffers may be returned to the kernel"
+    keeps_buffers = "MALLOC_MMAP_THRESHOLD_" in os.environ
+    return f"glibc {version}, large buffers {'are kept for reuse' if keeps_buffers else 'are returned to the kernel'}"
 
 
-def _address(interface: str) -> str | None:
+def _ipv4_address(interface_name: str) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         try:
-            answer = fcntl.ioctl(query.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()))
+            reply = fcntl.ioctl(query.fileno(), _SIOCGIFADDR, struct.pack("256s", interface_name.encode()))
         except OSError:
             return None
-    return socket.inet_ntoa(answer[20:24])
+    return socket.inet_ntoa(reply[20:24])

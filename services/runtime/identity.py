@@ -1,4 +1,4 @@
-"""Who is a node? A certificate of the run's own authority, and signatures that prove it on data streams."""
+"""Identity of a node: a certificate from the run's own authority, and signed proofs that open data streams."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,62 +13,64 @@ from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
 
 from services.schema.errors import Refused
-from services.wire.data_pb2 import Identity as Proof
+from services.wire.data_pb2 import IdentityProof
 
-FRESH_S = 300.0  # a proof is made when a stream is opened; older ones are somebody's recording
-AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
+# A proof is made when a stream is opened; an older one has been recorded and replayed.
+PROOF_LIFETIME_S = 300.0
+CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
 
 
 @dataclass(frozen=True)
-class Identity:
-    """A node's name, certificate and key, and the authority that it trusts; all PEM."""
+class NodeIdentity:
+    """Name, certificate and private key of a node, and the certificate of the authority that it trusts; all PEM."""
 
     name: str
-    authority: bytes
+    ca_certificate: bytes
     certificate: bytes
-    key: bytes
+    private_key: bytes
 
     @classmethod
-    def read(cls, name: str, folder: Path) -> "Identity":
-        """The identity that an engine has laid into `folder`."""
-        return cls(name, *((folder / file).read_bytes() for file in (AUTHORITY, CERTIFICATE, KEY)))
+    def read(cls, node_name: str, folder: Path) -> "NodeIdentity":
+        """Read the identity of a node from the files that an engine has written into `folder`."""
+        return cls(node_name, *((folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
 
-    def prove(self, to: str) -> bytes:
-        """Metadata for a stream to the node `to`."""
-        key, issued_at = load_pem_private_key(self.key, None), time()
+    def make_proof(self, receiver_name: str) -> bytes:
+        """Return a signed proof of this identity that opens a stream to one receiver."""
+        key, issued_at = load_pem_private_key(self.private_key, None), time()
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise Refused("a node's key is an elliptic-curve key")
+            raise Refused(f"the private key of {self.name} is not an elliptic-curve key")
         certificate = x509.load_pem_x509_certificate(self.certificate).public_bytes(Encoding.DER)
-        signature = key.sign(_claim(self.name, to, issued_at), ec.ECDSA(SHA256()))
-        return bytes(Proof(certificate=certificate, issued_at=issued_at, signature=signature).SerializeToString())
+        signature = key.sign(_signed_text(self.name, receiver_name, issued_at), ec.ECDSA(SHA256()))
+        proof = IdentityProof(certificate=certificate, issued_at=issued_at, signature=signature)
+        return bytes(proof.SerializeToString())
 
-    def check(self, metadata: bytes | None) -> str:
-        """The name of the node that opens a stream to this one.
+    def verify_proof(self, serialised_proof: bytes | None) -> str:
+        """Verify the proof with which another node opens a stream to this node, and return that node's name.
 
         Raises:
-            Refused: no proof, or one of another run, of another receiver, or too old.
+            Refused: the proof is missing, too old, from another run or for another receiver.
         """
-        if metadata is None:
+        if serialised_proof is None:
             raise Refused("the stream carries no identity")
         try:
-            proof = Proof.FromString(metadata)
-            sender = self._sender(proof)
+            proof = IdentityProof.FromString(serialised_proof)
+            sender_name = self._verify_sender(proof)
         except (InvalidSignature, DecodeError, ValueError, TypeError) as error:
-            raise Refused("the stream's identity is not of this run") from error
-        if abs(time() - proof.issued_at) > FRESH_S:
-            raise Refused("the stream's identity is too old")
-        return sender
+            raise Refused("the stream's identity is not of this run, or is meant for another receiver") from error
+        if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
+            raise Refused(f"the stream's identity is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s")
+        return sender_name
 
-    def _sender(self, proof: Proof) -> str:
+    def _verify_sender(self, proof: IdentityProof) -> str:
         certificate = x509.load_der_x509_certificate(proof.certificate)
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(self.authority))
-        name = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(self.ca_certificate))
+        sender_name = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
         key = certificate.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise TypeError("a node's key is an elliptic-curve key")
-        key.verify(proof.signature, _claim(name, self.name, proof.issued_at), ec.ECDSA(SHA256()))
-        return name
+            raise TypeError(f"the certificate of {sender_name} has no elliptic-curve key")
+        key.verify(proof.signature, _signed_text(sender_name, self.name, proof.issued_at), ec.ECDSA(SHA256()))
+        return sender_name
 
 
-def _claim(sender: str, receiver: str, issued_at: float) -> bytes:
-    return f"{sender} to {receiver} at {issued_at!r}".encode()
+def _signed_text(sender_name: str, receiver_name: str, issued_at: float) -> bytes:
+    return f"{sender_name} to {receiver_name} at {issued_at!r}".encode()

@@ -1,7 +1,8 @@
-"""When does a worker compute? As fast as the host, or exactly as fast as the device that it stands for.
+"""Pacing of a worker's compute: as fast as the host, or exactly as fast as the device that the worker emulates.
 
-A paced worker does the real mathematics at its own place within the step and then waits for the absolute end of the
-phase, so the step takes what the declared device would take, however busy the host is. What ends late is recorded.
+A paced worker does the real compute in its own time slot within the step and then waits for the absolute deadline of
+the step phase. The step therefore takes as long as on the declared device, however busy the host is. Missed deadlines
+are recorded.
 """
 
 from abc import ABC, abstractmethod
@@ -11,127 +12,138 @@ from itertools import accumulate
 from typing import Generic, NamedTuple, TypeVar
 
 from services.runtime.clock import Clock
-from services.runtime.slowdowns import Hindrances
+from services.runtime.slowdowns import WorkerSlowdowns
 
 Result = TypeVar("Result")
 
-# Workers that a barrier wakes together queue behind each other's mathematics and would take their start time late. A
-# sleep before the mathematics lets all of them take it first (8 workers on two cores: steps 24 % too long without it,
+# Workers that a barrier wakes together queue behind each other's compute, and would read their start time too late. A
+# guard sleep before the compute lets all of them read it first (8 workers on two cores: steps 24 % too long without it,
 # 2 % with it).
 GUARD_WALL_S = 0.002
-GUARD_SHARE = 0.25  # of a short step
-MOST_OWED = 0.25  # of a step
-MEMORY = 0.8  # weight of the past in the running mean of the mathematics' time
-# A backward pass multiplies by weights and by activations where a forward pass does by weights alone: twice the work.
+MAX_GUARD_SHARE = 0.25  # of a short step
+MAX_CATCH_UP_SHARE = 0.25  # of a step: lateness of the previous step that the next one makes up for
+COMPUTE_TIME_SMOOTHING = 0.8  # weight of the past in the running mean of the compute time
+# A backward pass multiplies by weights and by activations, a forward pass by weights alone: twice the work.
 FORWARD_SHARE = 1 / 3
-ONE_BUCKET = (1.0,)
-# A deadline is missed when it is passed by more than all of these: what no timer of a busy host can promise, a share of
-# the phase, and a share of the step, below which nobody could see it in a result.
-LATE_WALL_S, LATE_SHARE, LATE_STEP_SHARE = 0.001, 0.05, 0.01
+SINGLE_BUCKET = (1.0,)
+# A deadline is missed when the delay exceeds all of three limits: the precision of timers on a busy host, a share of
+# the step phase, and a share of the step below which the delay has no visible effect on a result.
+MAX_LATE_WALL_S, MAX_LATE_PHASE_SHARE, MAX_LATE_STEP_SHARE = 0.001, 0.05, 0.01
 
 
-def is_missed(clock: Clock, late_s: float, phase_s: float, step_s: float) -> bool:
-    """Whether a phase that ended `late_s` after the device missed its deadline; virtual seconds."""
-    return late_s > max(LATE_WALL_S / clock.wall(1.0), LATE_SHARE * phase_s, LATE_STEP_SHARE * step_s)
+def is_deadline_missed(clock: Clock, late_s: float, phase_s: float, step_s: float) -> bool:
+    """Return whether a step phase that ended `late_s` after its deadline missed it; virtual seconds."""
+    max_late_s = MAX_LATE_WALL_S / clock.to_wall_s(1.0)
+    return late_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_s, MAX_LATE_STEP_SHARE * step_s)
 
 
-class Computed(NamedTuple, Generic[Result]):
-    """What some mathematics gave, and when; virtual seconds."""
+class TimedResult(NamedTuple, Generic[Result]):
+    """Result of a worker's compute and its times in virtual seconds."""
 
     result: Result
-    late_s: float | None = None  # after the device that was declared; None: none was
-    forward_s: float | None = None  # None: not known apart
+    late_s: float | None = None  # after the declared device; None: no device was declared
+    forward_s: float | None = None  # duration of the forward pass; None: not measured separately
     backward_s: float | None = None
 
 
-class Deadlines(NamedTuple):
-    """When the phases of a paced step end."""
+class StepDeadlines(NamedTuple):
+    """Times at which the phases of a paced step end, in virtual seconds."""
 
-    forward: float
-    buckets: tuple[float, ...]  # when the gradient of each bucket is there, the last layers' first
+    forward_s: float
+    buckets_s: tuple[float, ...]  # when the gradient of each bucket is ready, the last layers' first
 
 
-class Pace(ABC):
-    """How fast a worker is."""
-
-    @abstractmethod
-    async def compute(self, step: int, samples: int, work: Callable[[], Result]) -> Computed[Result]:
-        """Do the mathematics of `samples` samples, for the step of this number."""
+class Pacer(ABC):
+    """Runner of a worker's compute, at the speed of the host or of a declared device."""
 
     @abstractmethod
-    async def learn(self, work: Callable[[], Result]) -> None:
-        """Do some mathematics before anything is timed, to know how long it takes."""
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:
+        """Run `work`, the compute of `sample_count` samples in this step, at the worker's speed."""
+
+    @abstractmethod
+    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
+        """Run `work` once before training starts, to learn how long the compute of a step takes."""
 
 
 @dataclass(frozen=True)
-class HostSpeed(Pace):
-    """As fast as this host; hindrances stretch what the mathematics took."""
+class HostSpeedPacer(Pacer):
+    """Runner of a worker's compute at the speed of this host; slowdowns stretch the measured compute time."""
 
     clock: Clock
-    hindrances: Hindrances = field(default_factory=Hindrances)
+    slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
 
-    async def compute(self, step: int, samples: int, work: Callable[[], Result]) -> Computed[Result]:  # noqa: ARG002
-        started = self.clock.now()
-        result = await self.clock.run(work)
-        await self.clock.sleep_until(self.hindrances.ends(started, self.clock.now() - started))
-        return Computed(result)
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:  # noqa: ARG002
+        start_s = self.clock.now()
+        result = await self.clock.run_compute(work)
+        await self.clock.sleep_until(self.slowdowns.completion_time(start_s, self.clock.now() - start_s))
+        return TimedResult(result)
 
-    async def learn(self, work: Callable[[], Result]) -> None:
-        await self.clock.run(work)
+    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
+        await self.clock.run_compute(work)
 
 
-def as_declared(step: int) -> float:  # noqa: ARG001 - every step is like any other
-    """The factor of a device whose speed does not vary."""
+def constant_duration_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
+    """Return 1.0, the factor on the step duration of a device whose speed does not vary."""
     return 1.0
 
 
 @dataclass
-class Paced(Pace):
-    """A device that does `throughput` samples per virtual second, in a step that nothing varies or hinders."""
+class DevicePacer(Pacer):
+    """Runner of a worker's compute at the speed of a declared device."""
 
     clock: Clock
-    throughput: float
-    slot: float  # of this worker among those of the host, in [0, 1)
-    factor: Callable[[int], float] = as_declared  # of the duration of a step
-    hindrances: Hindrances = field(default_factory=Hindrances)
-    _work_s: float = field(default=0.0)  # what the mathematics takes, running mean
-    _late_s: float = field(default=0.0)  # how long after the device the phase before ended
+    throughput: float  # samples per virtual second, in a step without variation and slowdowns
+    slot: float  # time slot of this worker among the workers of the host, in [0, 1)
+    duration_factor: Callable[[int], float] = constant_duration_factor  # of a step
+    slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
+    _mean_compute_s: float = field(default=0.0)  # running mean
+    _previous_late_s: float = field(default=0.0)  # by which the previous step ended after its deadline
 
-    async def compute(self, step: int, samples: int, work: Callable[[], Result]) -> Computed[Result]:
-        # What followed the phase before began late by that much, and so did this one: the device would be ahead. Of an
-        # exchange with others that waited for somebody later still, this is the part that is known here.
-        started = self.clock.now() - min(self._late_s, MOST_OWED * samples / self.throughput)
-        forward, buckets = self.deadlines(started, self.factor(step) * samples / self.throughput)
-        await self.clock.sleep_until(started + self._offset(buckets[-1] - started))
-        result = await self._timed(work)
-        await self.clock.sleep_until(buckets[-1])
-        now = self.clock.now()
-        self._late_s = max(0.0, now - buckets[-1])
-        return Computed(result, self._late_s, forward - started, now - forward)
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:
+        # The exchange after the previous step, and so this step, began late by `_previous_late_s`: the device would be
+        # ahead by that much. If the exchange waited for a worker that was later still, this is the part known here.
+        max_catch_up_s = MAX_CATCH_UP_SHARE * sample_count / self.throughput
+        start_s = self.clock.now() - min(self._previous_late_s, max_catch_up_s)
+        compute_s = self.duration_factor(step) * sample_count / self.throughput
+        forward_end_s, buckets_s = self.step_deadlines(start_s, compute_s)
+        await self.clock.sleep_until(start_s + self._compute_offset_s(buckets_s[-1] - start_s))
+        result = await self._run_timed(work)
+        await self.clock.sleep_until(buckets_s[-1])
+        end_s = self.clock.now()
+        self._previous_late_s = max(0.0, end_s - buckets_s[-1])
+        return TimedResult(result, self._previous_late_s, forward_end_s - start_s, end_s - forward_end_s)
 
-    async def learn(self, work: Callable[[], Result]) -> None:
-        await self._timed(work)
+    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
+        await self._run_timed(work)
 
-    def deadlines(self, started: float, duration: float, shares: tuple[float, ...] = ONE_BUCKET) -> Deadlines:
-        """When the device would be done with each part of the step.
+    def step_deadlines(
+        self, start_s: float, compute_s: float, bucket_shares: tuple[float, ...] = SINGLE_BUCKET
+    ) -> StepDeadlines:
+        """Return when the device would finish each part of a step.
 
         Args:
-            started: when the step begins.
-            duration: of its mathematics without hindrance.
-            shares: of the backward pass' operations per bucket, in the order in which buckets become ready; sum to 1.
+            start_s: when the step begins.
+            compute_s: duration of the compute without slowdowns.
+            bucket_shares: share of the backward pass' operations per bucket, in the order in which buckets become
+                ready; the sum is 1.
         """
-        backward = duration * (1 - FORWARD_SHARE)
-        done = [*(duration - backward + backward * share for share in accumulate(shares[:-1])), duration]
-        ends = self.hindrances.ends
-        return Deadlines(ends(started, duration - backward), tuple(ends(started, work_s) for work_s in done))
+        backward_s = compute_s * (1 - FORWARD_SHARE)
+        forward_s = compute_s - backward_s
+        bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(bucket_shares[:-1])), compute_s]
+        completion_time = self.slowdowns.completion_time
+        return StepDeadlines(
+            completion_time(start_s, forward_s), tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
+        )
 
-    def _offset(self, duration: float) -> float:
-        """When in a phase of `duration` the mathematics starts: after the guard, in this worker's slot."""
-        guard = min(GUARD_WALL_S / self.clock.wall(1.0), GUARD_SHARE * duration)
-        return guard + self.slot * max(0.0, duration - guard - 2 * self._work_s)
+    def _compute_offset_s(self, step_compute_s: float) -> float:
+        """Return when the real compute starts after the start of the step: after the guard, in this worker's slot."""
+        guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * step_compute_s)
+        return guard_s + self.slot * max(0.0, step_compute_s - guard_s - 2 * self._mean_compute_s)
 
-    async def _timed(self, work: Callable[[], Result]) -> Result:
-        started = self.clock.now()
-        result = await self.clock.run(work)
-        self._work_s = MEMORY * self._work_s + (1 - MEMORY) * (self.clock.now() - started)
+    async def _run_timed(self, work: Callable[[], Result]) -> Result:
+        """Run `work` and update the running mean of the compute time."""
+        start_s = self.clock.now()
+        result = await self.clock.run_compute(work)
+        compute_s = self.clock.now() - start_s
+        self._mean_compute_s = COMPUTE_TIME_SMOOTHING * self._mean_compute_s + (1 - COMPUTE_TIME_SMOOTHING) * compute_s
         return result

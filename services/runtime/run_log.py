@@ -1,7 +1,7 @@
-"""The log of a node: MLPerf-style lines on its standard output, and nothing else there.
+"""Log of a node: MLPerf-style lines, the only output that the node writes to its standard output.
 
-One line is `:::MLLOG ` and a JSON object with namespace, time_ms, event_type, key, value and metadata. They follow the
-format of MLCommons' logging library so that its tools read them; they are not MLPerf results.
+One line is `:::MLLOG ` and a JSON object with namespace, time_ms, event_type, key, value and metadata. The lines follow
+the format of MLCommons' logging library, so that its tools can read them; they are not MLPerf results.
 """
 
 import json
@@ -12,86 +12,86 @@ from typing import Any
 
 from services.runtime.clock import Clock
 
-TOKEN = ":::MLLOG "  # noqa: S105 - the mark of a log line
-POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
+LOG_LINE_PREFIX = ":::MLLOG "
+POINT_EVENT, START_EVENT, END_EVENT = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
 @dataclass(frozen=True)
 class RunLog:
-    """Writes the events of one node, stamped by its clock."""
+    """Writer of one node's events, with timestamps from the node's clock."""
 
-    namespace: str  # the node's name; empty for the coordinator, whose log is the run's
+    namespace: str  # the node's name; empty for the coordinator, whose log is the log of the run
     clock: Clock
-    write: Callable[[str], object]
+    write_line: Callable[[str], object]
 
-    def point(self, key: str, value: object = None, **metadata: object) -> None:
-        """Something is so, or has happened."""
-        self._emit(POINT, key, value, metadata)
+    def log_event(self, key: str, value: object = None, **metadata: object) -> None:
+        """Log an event at a point in time."""
+        self._write_event(POINT_EVENT, key, value, metadata)
 
-    def start(self, key: str, value: object = None, **metadata: object) -> None:
-        """Something begins."""
-        self._emit(START, key, value, metadata)
+    def log_start(self, key: str, value: object = None, **metadata: object) -> None:
+        """Log the start of an interval."""
+        self._write_event(START_EVENT, key, value, metadata)
 
-    def end(self, key: str, value: object = None, **metadata: object) -> None:
-        """Something is over."""
-        self._emit(END, key, value, metadata)
+    def log_end(self, key: str, value: object = None, **metadata: object) -> None:
+        """Log the end of an interval."""
+        self._write_event(END_EVENT, key, value, metadata)
 
-    def _emit(self, event_type: str, key: str, value: object, metadata: dict[str, object]) -> None:
-        line = {
+    def _write_event(self, event_type: str, key: str, value: object, metadata: dict[str, object]) -> None:
+        event = {
             "namespace": self.namespace,
-            "time_ms": round(self.clock.epoch_ms(), 3),
+            "time_ms": round(self.clock.timestamp_ms(), 3),
             "event_type": event_type,
             "key": key,
             "value": value,
             "metadata": metadata,
         }
-        self.write(f"{TOKEN}{json.dumps(line)}\n")
+        self.write_line(f"{LOG_LINE_PREFIX}{json.dumps(event)}\n")
 
 
 @dataclass
-class Batch:
-    """Rows of one event kind, written together: a line per step would cost a step's time."""
+class EventBatch:
+    """Events of one key, logged together as the rows of a table: one log line per step would cost too much time."""
 
     log: RunLog
     key: str
     columns: Sequence[str]
-    interval_s: float = 1.0  # virtual seconds between two lines
+    interval_s: float = 1.0  # virtual seconds between two log lines
     _rows: list[Sequence[Any]] = field(default_factory=list)
-    _written_at: float | None = None
+    _last_flush_s: float | None = None
 
-    def add(self, row: Sequence[Any]) -> None:
-        """Keep a row; write what is kept when the last line is old enough."""
+    def add_row(self, row: Sequence[Any]) -> None:
+        """Keep one row; log all kept rows if `interval_s` has passed since the last log line."""
         self._rows.append(row)
-        now = self.log.clock.now()
-        if self._written_at is None:
-            self._written_at = now
-        elif now - self._written_at >= self.interval_s:
+        now_s = self.log.clock.now()
+        if self._last_flush_s is None:
+            self._last_flush_s = now_s
+        elif now_s - self._last_flush_s >= self.interval_s:
             self.flush()
-            self._written_at = now
+            self._last_flush_s = now_s
 
     def flush(self) -> None:
-        """Write what is kept."""
+        """Log all kept rows as one event."""
         if self._rows:
-            self.log.point(self.key, {"columns": list(self.columns), "rows": self._rows})
+            self.log.log_event(self.key, {"columns": list(self.columns), "rows": self._rows})
             self._rows = []
 
 
 @dataclass
 class StepTimes:
-    """Where the time of one step went, in virtual seconds by phase."""
+    """Durations of the phases of one training step, in virtual seconds."""
 
     clock: Clock
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase
 
     @contextmanager
-    def span(self, phase: str) -> Iterator[None]:
-        """Add the time that the body takes to `phase`."""
-        started = self.clock.now()
+    def measure(self, phase: str) -> Iterator[None]:
+        """Measure the time that the body of the `with` statement takes, and add it to `phase`."""
+        start_s = self.clock.now()
         try:
             yield
         finally:
-            self.add(phase, self.clock.now() - started)
+            self.add_seconds(phase, self.clock.now() - start_s)
 
-    def add(self, phase: str, seconds: float) -> None:
-        """Add time that was measured elsewhere."""
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        """Add time that was measured elsewhere to `phase`."""
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds

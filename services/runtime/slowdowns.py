@@ -1,48 +1,51 @@
-"""What slows a worker down, how much and until when? Slowdowns and pauses as spans of time that stretch its work."""
+"""Slowdowns and pauses of a worker: intervals of time in which its compute takes longer, or stops."""
 
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
-    """From `begins` until `ends`, work takes `factor` times as long; an infinite factor stops it. Virtual seconds."""
+class SlowdownInterval(NamedTuple):
+    """Interval in which compute takes `factor` times as long; a pause has an infinite factor. Virtual seconds."""
 
-    begins: float
-    ends: float
+    start_s: float
+    end_s: float
     factor: float
 
 
 @dataclass
-class Hindrances:
-    """The spans of one worker, as far as they are known: those that wait for a step come when it begins."""
+class WorkerSlowdowns:
+    """Slowdowns and pauses of one worker that are known so far; one that waits for a step is added when it starts."""
 
-    spans: list[Span] = field(default_factory=list)
+    intervals: list[SlowdownInterval] = field(default_factory=list)
 
-    def add(self, begins: float, lasts: float | None, factor: float) -> None:
-        """Work takes `factor` times as long from `begins` on, for `lasts` or for ever."""
-        self.spans.append(Span(begins, inf if lasts is None else begins + lasts, factor))
+    def add(self, start_s: float, duration_s: float | None, factor: float) -> None:
+        """Add a slowdown: from `start_s` on, compute takes `factor` times as long, for `duration_s` or for ever."""
+        self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, factor))
 
-    def ends(self, start: float, work_s: float) -> float:
-        """When work is done that begins at `start` and would take `work_s` without hindrance."""
-        now = start
-        for moment in self._changes(start):
-            factor = self._factor(now)
-            if factor < inf and now + work_s * factor <= moment:
+    def completion_time(self, start_s: float, work_s: float) -> float:
+        """Return the end time of compute that starts at `start_s` and would take `work_s` without any slowdown."""
+        now_s = start_s
+        for change_s in self._change_times(start_s):
+            factor = self._factor_at(now_s)
+            if factor < inf and now_s + work_s * factor <= change_s:
                 break
-            work_s -= (moment - now) / factor
-            now = moment
-        return now + work_s * self._factor(now)
+            work_s -= (change_s - now_s) / factor
+            now_s = change_s
+        return now_s + work_s * self._factor_at(now_s)
 
-    def awake(self, now: float) -> float:
-        """When the worker may go on: now, or when the last pause is over that lies at this time."""
-        while self._factor(now) == inf:
-            now = max(span.ends for span in self.spans if span.begins <= now < span.ends and span.factor == inf)
-        return now
+    def resume_time(self, now_s: float) -> float:
+        """Return when the worker may continue: `now_s`, or the end of the pauses that cover this time."""
+        while self._factor_at(now_s) == inf:
+            pauses = (pause for pause in self.intervals if pause.factor == inf and pause.start_s <= now_s < pause.end_s)
+            now_s = max(pause.end_s for pause in pauses)
+        return now_s
 
-    def _changes(self, after: float) -> list[float]:
-        """Moments at which the factor may change, in order."""
-        return sorted({moment for span in self.spans for moment in span[:2] if after < moment < inf})
+    def _change_times(self, after_s: float) -> list[float]:
+        """Return the times after `after_s` at which the factor may change, in order."""
+        times_s = (time_s for interval in self.intervals for time_s in (interval.start_s, interval.end_s))
+        return sorted({time_s for time_s in times_s if after_s < time_s < inf})
 
-    def _factor(self, now: float) -> float:
-        return prod(span.factor for span in self.spans if span.begins <= now < span.ends)
+    def _factor_at(self, time_s: float) -> float:
+        active = (interval for interval in self.intervals if interval.start_s <= time_s < interval.end_s)
+        return prod(interval.factor for interval in active)

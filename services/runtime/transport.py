@@ -1,4 +1,4 @@
-"""The seam between an algorithm and the network: named messages to named nodes."""
+"""Interface of the network as strategies see it: tagged messages to and from nodes by name."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -11,130 +11,139 @@ from typing import NamedTuple, Protocol, TypeAlias
 Buffer = bytes | memoryview  # contiguous
 
 
-class Stage(IntEnum):
-    """Which part of a step a message belongs to."""
+class MessageKind(IntEnum):
+    """Purpose of a message within a training step."""
 
-    SUM = 1  # a partial sum
-    SPREAD = 2  # a total
-    PUSH = 3  # a gradient for a server
-    REPLY = 4  # parameters for a worker
+    PARTIAL_SUM = 1  # of a collective
+    TOTAL = 2  # complete sum of a collective
+    PUSH = 3  # gradient from a worker to a server
+    REPLY = 4  # parameters from a server to a worker
     LEAVE = 5  # the worker will push no more
-    END = 6  # the last word of a stream: without it, the stream has broken off
-    ALLOW = 7  # a token: the receiver may go on
+    END_OF_STREAM = 6  # last message of a stream: a stream that ends without it has broken off
+    TOKEN = 7  # permission for the receiver to continue
     HAND_OVER = 8  # the worker pushes no more until a switch of strategies is decided
-    LOAD = 9  # parameters (chunk 0) or a slot of the optimiser's state, for who needs them after a switch
+    LOAD = 9  # parameters (chunk 0) or a slot of the optimiser's state, for a node that needs them after a switch
 
 
-class Tag(NamedTuple):
-    """The name of a message from one sender; a name is used once in a run."""
+class MessageTag(NamedTuple):
+    """Identifier of a message among all messages of one sender; a tag is used once in a run."""
 
     step: int
-    stage: int
+    kind: int  # a MessageKind
     chunk: int = 0
     piece: int = 0
 
 
 class Message(NamedTuple):
-    """At most a transport's `piece_bytes` and what the receiver must know about them; times in virtual seconds."""
+    """Message between two nodes: a payload of at most the transport's `max_piece_bytes`, and its metadata.
 
-    tag: Tag
-    data: Buffer = b""
-    version: int = 0  # of the parameters that the payload was computed from, or holds
-    samples: int = 0  # that went into the payload
-    sent_at: float = 0.0  # when the sender's link took it
-    passed_at: float = 0.0  # when the sender's link had passed it on
-    update_s: float = 0.0  # how long the sender took for this: a server to update, a worker to compute
-    underway: int = 0  # samples that are in nobody's parameters yet, but will be
-    waited_s: float = 0.0  # how long a server kept this back, for other workers
-    alone: bool = False  # the worker waits for nobody: with an answer for its next push, and then with that push
+    Times are in virtual seconds.
+    """
+
+    tag: MessageTag
+    data: Buffer = b""  # the payload
+    version: int = 0  # of the parameters that the payload was computed from, or contains
+    samples: int = 0  # that contributed to the payload
+    link_start_s: float = 0.0  # when the message started to pass the sender's link
+    link_end_s: float = 0.0  # when the message had passed the sender's link
+    update_s: float = 0.0  # time spent on the payload: update time of a server, compute time of a worker
+    pending_samples: int = 0  # in a reply: samples in computation or waiting for an update, not yet in the parameters
+    waited_s: float = 0.0  # for which a server held this reply back until other workers had pushed
+    skips_wait: bool = False  # the worker's next push waits for no other worker: set in a reply, repeated in that push
 
     @property
-    def size(self) -> int:
-        """Payload bytes."""
+    def size_bytes(self) -> int:
+        """Length of the payload in bytes."""
         return memoryview(self.data).nbytes
 
 
-Outcome: TypeAlias = Message | BaseException  # what became of waiting for a message
-Then: TypeAlias = Callable[[Outcome], None]
-Sending: TypeAlias = asyncio.Future[None]
+ReceiveOutcome: TypeAlias = Message | BaseException  # a received message, or the error instead of it
+ReceiveCallback: TypeAlias = Callable[[ReceiveOutcome], None]
+SendFuture: TypeAlias = asyncio.Future[None]
 
 
-class Awaited(Protocol):
-    """Something that will happen, or be given up."""
+class Cancellable(Protocol):
+    """Pending operation that can be cancelled."""
 
     def cancel(self) -> object:
-        """Nobody waits for it any more."""
+        """Give up the operation: its result is not needed any more."""
 
 
 @dataclass(slots=True)
-class Traffic:
-    """What one node has sent; framing is what the encoding adds to the payload."""
+class SentTraffic:
+    """Amount of data that one node has sent; framing is what the encoding adds to the payload."""
 
     payload_bytes: int = 0
     framing_bytes: int = 0
     messages: int = 0
-    by_peer: dict[str, int] = field(default_factory=dict)
+    payload_bytes_by_peer: dict[str, int] = field(default_factory=dict)
 
-    def count(self, peer: str, payload_bytes: int, framing_bytes: int) -> None:
-        """Add one message to `peer`."""
+    def add_message(self, peer_name: str, payload_bytes: int, framing_bytes: int) -> None:
+        """Count one message to the node `peer_name`."""
         self.payload_bytes += payload_bytes
         self.framing_bytes += framing_bytes
         self.messages += 1
-        self.by_peer[peer] = self.by_peer.get(peer, 0) + payload_bytes
+        self.payload_bytes_by_peer[peer_name] = self.payload_bytes_by_peer.get(peer_name, 0) + payload_bytes
 
 
 class Transport(ABC):
-    """Messages between this node and its neighbours, each delivered once, under its tag."""
+    """Exchange of messages between this node and other nodes; each message is delivered once, under its tag."""
 
-    traffic: Traffic
-    piece_bytes: int  # the largest payload that one message should carry
-    finest_bytes: int  # a pipeline is cut no finer: more messages would cost more than they hide
-
-    @abstractmethod
-    async def connect(self, names: Iterable[str]) -> None:
-        """Get ready to send to these nodes, before anybody measures; returns when they can be reached."""
+    traffic: SentTraffic
+    max_piece_bytes: int  # the largest payload that one message should carry
+    min_piece_bytes: int  # the smallest piece of a pipeline: more messages would cost more time than they hide
 
     @abstractmethod
-    async def send(self, to: str, message: Message) -> None:
-        """Hand a message to the network; returns when the link has taken it, not when it has arrived."""
+    async def connect(self, node_names: Iterable[str]) -> None:
+        """Open the connections to these nodes before the run is timed; return when the nodes can be reached."""
 
     @abstractmethod
-    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
-        """Wait for a message by name; of several names, for the first that comes.
+    async def send(self, target: str, message: Message) -> None:
+        """Send a message to the node `target`; return when the link has taken it, not when it has arrived."""
+
+    @abstractmethod
+    async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
+        """Wait for a message with one of the tags from the node `source` and return the first that arrives.
 
         Args:
-            source: who sends it.
-            tags: its names.
-            into: memory as long as the payload, lent until this returns. A transport that can writes the payload there,
-                and its message then has this very object as data; after an error it holds anything.
+            source: name of the sending node.
+            tags: tags of the messages to wait for.
+            buffer: memory of the length of the payload, lent until this call returns. If the transport is able to, it
+                writes the payload there, and the message has this very object as `data`. Its content is undefined after
+                an error.
 
         Raises:
-            DeadlineExceeded: it did not come within the plan's step timeout.
-            Unreachable: the sender is gone.
+            DeadlineExceeded: no such message arrived within the step timeout of the plan.
+            Unreachable: the sending node is gone.
         """
 
-    def send_soon(self, to: str, message: Message) -> Sending | None:
-        """Begin to `send`: for who is no task, since one per message would cost more than the message.
+    def start_send(self, target: str, message: Message) -> SendFuture | None:
+        """Start to send a message without waiting for it; for callers that have no task of their own.
+
+        One task per message would cost more than the message.
 
         Returns:
-            None when the link has taken it already; else what is done when it has, and holds the errors of `send`.
+            None when the link has taken the message already; else a future that is done when the link has taken it,
+            and that holds the error if `send` fails.
 
         Raises:
-            NetworkError: the stream has ended.
+            NetworkError: the stream to `target` has ended.
         """
-        return asyncio.get_running_loop().create_task(self.send(to, message))
+        return asyncio.get_running_loop().create_task(self.send(target, message))
 
-    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> Awaited | None:
-        """Begin to `recv`; `then` is called once with the message or the error.
+    def start_receive(
+        self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
+    ) -> Cancellable | None:
+        """Start to receive a message; `callback` is called once with the message or the error.
 
         Returns:
-            None when that has happened already.
+            None when `callback` has already been called.
         """
-        receiving = asyncio.get_running_loop().create_task(self.recv(source, tag, into=into))
-        receiving.add_done_callback(partial(_tell, then))
-        return receiving
+        receive_task = asyncio.get_running_loop().create_task(self.receive(source, tag, buffer=buffer))
+        receive_task.add_done_callback(partial(_report_outcome, callback))
+        return receive_task
 
 
-def _tell(then: Then, receiving: "asyncio.Task[Message]") -> None:
-    if not receiving.cancelled():
-        then(receiving.exception() or receiving.result())
+def _report_outcome(callback: ReceiveCallback, receive_task: "asyncio.Task[Message]") -> None:
+    if not receive_task.cancelled():
+        callback(receive_task.exception() or receive_task.result())

@@ -1,4 +1,4 @@
-"""Vectors as messages: cut into pieces that a transport likes to carry, and put together again."""
+"""Transfer of vectors as messages: split into pieces that fit a transport, and reassembled at the receiver."""
 
 from collections.abc import Iterator
 
@@ -8,30 +8,35 @@ from services.runtime.transport import Message, Transport
 from services.schema.arrays import HostArray
 
 
-def pieces(vector: HostArray, piece_bytes: int) -> Iterator[HostArray]:
-    """Views of at most `piece_bytes` that cover `vector`, shape (n,), in order."""
-    length = max(1, piece_bytes // vector.itemsize)
+def split_vector(vector: HostArray, max_piece_bytes: int) -> Iterator[HostArray]:
+    """Yield views of at most `max_piece_bytes` that cover `vector`, shape (n,), in order."""
+    length = max(1, max_piece_bytes // vector.itemsize)
     return (vector[start : start + length] for start in range(0, vector.size, length))
 
 
-def messages(first: Message, vector: HostArray, piece_bytes: int) -> Iterator[Message]:
-    """The pieces of `vector`, numbered from 0 and otherwise like `first`; an empty one as one piece."""
+def vector_messages(template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
+    """Yield one message per piece of `vector`, numbered from 0 and otherwise like `template`.
+
+    An empty vector is sent as one message without payload.
+    """
     if vector.size == 0:
-        yield first
-    for number, piece in enumerate(pieces(vector, piece_bytes)):
-        yield first._replace(tag=first.tag._replace(piece=number), data=piece.data.cast("B"))
+        yield template
+    for number, piece in enumerate(split_vector(vector, max_piece_bytes)):
+        yield template._replace(tag=template.tag._replace(piece=number), data=piece.data.cast("B"))
 
 
-async def send_vector(transport: Transport, to: str, first: Message, vector: HostArray) -> None:
-    """Send `vector` piece by piece."""
-    for message in messages(first, vector, transport.piece_bytes):
-        await transport.send(to, message)
+async def send_vector(transport: Transport, target: str, template: Message, vector: HostArray) -> None:
+    """Send `vector` to the node `target`, piece by piece, in messages like `template`."""
+    for message in vector_messages(template, vector, transport.max_piece_bytes):
+        await transport.send(target, message)
 
 
-async def recv_rest(transport: Transport, source: str, first: Message, out: HostArray) -> None:
-    """Fill `out` with a vector whose first piece has been received."""
-    for number, piece in enumerate(pieces(out, transport.piece_bytes)):
-        room, tag = piece.data.cast("B"), first.tag._replace(piece=number)
-        message = first if number == 0 else await transport.recv(source, tag, into=room)
-        if message.data is not room:
+async def receive_remaining_pieces(
+    transport: Transport, source: str, first_message: Message, vector: HostArray
+) -> None:
+    """Fill `vector` from the node `source`, whose first piece has been received as `first_message`."""
+    for number, piece in enumerate(split_vector(vector, transport.max_piece_bytes)):
+        buffer, tag = piece.data.cast("B"), first_message.tag._replace(piece=number)
+        message = first_message if number == 0 else await transport.receive(source, tag, buffer=buffer)
+        if message.data is not buffer:
             piece[:] = np.frombuffer(message.data, piece.dtype)

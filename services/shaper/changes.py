@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from services.runtime.scheduling import wake_soon
+from services.runtime.scheduling import reduce_wakeup_latency
 
 SPIN_S = 0.001  # before a moment: a sleep may end late, an empty loop does not
 Program = tuple[list[str], str]  # a command and its input
@@ -96,7 +96,7 @@ class Changes:
         return {"last": self._last}
 
     def _make(self) -> None:
-        wake_soon()
+        reduce_wakeup_latency()
         while True:
             change = self._next()
             change.make(self._tell)

@@ -17,7 +17,7 @@ from itertools import repeat
 from random import Random
 from typing import Any
 
-from services.runtime.scheduling import wake_soon
+from services.runtime.scheduling import reduce_wakeup_latency
 from services.shaper import nfqueue
 
 RECEIVED_AT_ONCE = 256
@@ -75,7 +75,7 @@ def queue_of(number: int, spec: dict[str, Any], early_s: float) -> Queue:
 
 def main() -> int:
     """Serve the queues that standard input names; each line may add some or change some, or ask what some do."""
-    wake_soon()
+    reduce_wakeup_latency()
     early_s, link = _overslept_s(), nfqueue.connect()
     queues: dict[int, Queue] = {}
     pending = b""

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from services.runtime.scheduling import wake_soon
+from services.runtime.scheduling import reduce_wakeup_latency
 
 ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
 DATAGRAM_BYTES, FRAME_BYTES = 1472, 1514
@@ -140,7 +140,7 @@ def message_s(address: str, size: int) -> float:
 
 def _flood(address: str, most_bps: float, since: float, until: float) -> None:
     """In bunches that the kernel cuts; a socket's buffer is what holds it back."""
-    wake_soon()
+    reduce_wakeup_latency()
     segments = max(1, min(MOST_SEGMENTS, int(most_bps / 8 * 0.002 / FRAME_BYTES)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         link.setsockopt(_SOL_UDP, _UDP_SEGMENT, DATAGRAM_BYTES)

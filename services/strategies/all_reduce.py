@@ -121,12 +121,12 @@ class AllReduceWorker(WorkerAlgorithm):
 
     async def step(self, step: int, params: Vector, gradient: Gradient, state: State, times: StepTimes) -> StepResult:
         context = self.context
-        with times.span("exchange"):
+        with times.measure("exchange"):
             own = context.device.to_host(gradient.mean)
             mean = own * own.dtype.type(gradient.samples / context.batch_size(step))
             schedule, compressor = context.schedule, self.compressor
             await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
-        with times.span("update"):
+        with times.measure("update"):
             return StepResult(*context.optimiser.step(params, context.device.to_device(mean), state))
 
 

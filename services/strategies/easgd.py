@@ -88,7 +88,7 @@ class EasgdWorker(PushPullWorker):
     async def step(
         self, step: int, params: Vector, gradient: Gradient, state: EasgdState, times: StepTimes
     ) -> StepResult:
-        with times.span("update"):
+        with times.measure("update"):
             params, optimiser_state = self.context.optimiser.step(params, gradient.mean, state.optimiser_state)
         others = self.context.batch_size(step) - gradient.samples
         local = replace(
@@ -105,7 +105,7 @@ class EasgdWorker(PushPullWorker):
     async def _exchange(self, number: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
         """Move the worker's parameters and the centre towards each other."""
         replies = await self.push_pull(number, params, state.unsent_samples, state.shard_states, times)
-        with times.span("update"):
+        with times.measure("update"):
             centre = self.context.device.to_device(replies.vector)
             moved = pull(self.moving_rate, params, centre)
             state = EasgdState(

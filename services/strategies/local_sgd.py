@@ -108,13 +108,13 @@ class LocalSgdWorker(WorkerAlgorithm):
         self, step: int, params: Vector, gradient: Gradient, state: LocalSgdState, times: StepTimes
     ) -> StepResult:
         context = self.context
-        with times.span("update"):
+        with times.measure("update"):
             params, optimiser_state = context.optimiser.step(params, gradient.mean, state.optimiser_state)
         own_samples = state.own_samples + gradient.samples
         all_samples = state.all_samples + context.batch_size(step)
         if (step + 1) % self.period:
             return StepResult(params, LocalSgdState(optimiser_state, own_samples, all_samples))
-        with times.span("exchange"):
+        with times.measure("exchange"):
             host = context.device.to_host(params)
             mean = host * host.dtype.type(own_samples / all_samples)
             number, schedule, compressor = step // self.period, context.schedule, self.compressor

@@ -52,5 +52,5 @@ class SingleWorkerAlgorithm(WorkerAlgorithm):
         state: State,
         times: StepTimes,
     ) -> StepResult:
-        with times.span("update"):
+        with times.measure("update"):
             return StepResult(*self.context.optimiser.step(params, gradient.mean, state))

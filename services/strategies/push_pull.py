@@ -9,8 +9,8 @@ import numpy as np
 
 from services.compressors import Compressor, to_wire
 from services.runtime.run_log import StepTimes
-from services.runtime.transport import Message, Stage, Tag
-from services.runtime.vector_messages import recv_rest, send_vector
+from services.runtime.transport import Message, MessageKind, MessageTag
+from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray, Vector
 from services.strategies.base import WorkerAlgorithm
 
@@ -45,7 +45,7 @@ class PushPullWorker(WorkerAlgorithm):
 
     async def leave(self, step: int) -> None:
         for owner in self.context.shard_owners:
-            await self.context.transport.send(owner, Message(Tag(step, Stage.LEAVE)))
+            await self.context.transport.send(owner, Message(MessageTag(step, MessageKind.LEAVE)))
 
     def initial_shard_states(self) -> tuple[ShardState, ...]:
         """Return what a worker knows before the first push: version 0 is the same everywhere."""
@@ -61,24 +61,24 @@ class PushPullWorker(WorkerAlgorithm):
         """
         received = np.empty(vector.shape, vector.dtype)
         compute_s, alone = times.seconds.get("compute", 0.0), shard_states[0].alone
-        header = Message(Tag(number, Stage.PUSH), samples=samples, update_s=compute_s, alone=alone)
+        header = Message(MessageTag(number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone)
         replies: dict[int, tuple[Message, ShardState]] = {}  # in the order of their arrival
 
         async def exchange(shard: int) -> None:
             replies[shard] = await self._push_pull_shard(header, shard, shard_states[shard], vector, received)
 
-        with times.span("exchange"):
+        with times.measure("exchange"):
             async with asyncio.TaskGroup() as group:  # the first failure cancels the others
                 for shard in self._shard_order(len(shard_states)):
                     group.create_task(exchange(shard))
         *_, (last, _) = replies.values()
-        times.add("exchange", -last.waited_s - last.update_s)
-        times.add("wait", last.waited_s)
-        times.add("update", last.update_s)
+        times.add_seconds("exchange", -last.waited_s - last.update_s)
+        times.add_seconds("wait", last.waited_s)
+        times.add_seconds("update", last.update_s)
         new_states = tuple(replies[shard][1] for shard in range(len(shard_states)))
         staleness = [new.version - old.version - 1 for new, old in zip(new_states, shard_states, strict=True)]
         first, _ = replies[0]
-        return ShardReplies(received, new_states, float(np.mean(staleness)), first.samples, first.underway)
+        return ShardReplies(received, new_states, float(np.mean(staleness)), first.samples, first.pending_samples)
 
     def _shard_order(self, shards: int) -> tuple[int, ...]:
         """Every worker starts with another shard: otherwise all queue for one link while the other links are idle."""
@@ -92,6 +92,6 @@ class PushPullWorker(WorkerAlgorithm):
         payload, compressor_state = self.compressor.compress(owned.view(vector), state.compressor_state)
         push = header._replace(version=state.version)
         await send_vector(context.transport, owner, push, to_wire(payload, context.device.to_host))
-        reply = await context.transport.recv(owner, Tag(header.tag.step, Stage.REPLY))
-        await recv_rest(context.transport, owner, reply, owned.view(received))
-        return reply, ShardState(reply.version, compressor_state, reply.alone)
+        reply = await context.transport.receive(owner, MessageTag(header.tag.step, MessageKind.REPLY))
+        await receive_remaining_pieces(context.transport, owner, reply, owned.view(received))
+        return reply, ShardState(reply.version, compressor_state, reply.skips_wait)

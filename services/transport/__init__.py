@@ -1,1 +1,1 @@
-"""The seam to the network (`base`) and what fulfils it: `grpc` and `tcp` between processes, `virtual` within one."""
+"""Implementations of the transport interface: `grpc` and `tcp` between processes, `virtual` within one process."""

@@ -1,9 +1,10 @@
-"""Bulk messages without protobuf's copies: the bytes are those of `Part` in data.proto, built and read by hand.
+"""Encoding of bulk messages: writes and reads the bytes of `DataMessage` in data.proto without protobuf's copies.
 
-Protobuf copies a payload twice on each side. Here everything before the payload is `PREFIX_BYTES` long, whatever it
-says, and is packed at once; on receipt the payload is a view of the received buffer (`make bench` measures both). The
-length of the prefix is a multiple of what arrays are aligned to: sums over payloads at odd addresses take 1.75 times as
-long. Both data planes speak it: gRPC in one buffer per message, TCP as a stream of prefixes and payloads.
+Protobuf copies a payload twice on each side. Here everything before the payload is a prefix of constant length,
+`PREFIX_BYTES`, and is packed in one call; the received payload is a view of the receive buffer (`make bench` measures
+both). The length of the prefix is a multiple of the alignment of arrays: sums over payloads at odd addresses take 1.75
+times as long. Both data planes use this encoding: gRPC with one buffer per message, TCP as a stream of prefixes and
+payloads.
 """
 
 import struct
@@ -12,126 +13,144 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from services.runtime.transport import Buffer, Message, Tag
+from services.runtime.transport import Buffer, Message, MessageTag
 from services.schema.errors import ProtocolError
-from services.wire.data_pb2 import Part
+from services.wire.data_pb2 import DataMessage
 
-Values: TypeAlias = tuple[Any, ...]  # what a prefix says, to be handed on
+# Values of a decoded prefix: the fields of tag and message in their order, then the length of the payload as a varint.
+PrefixFields: TypeAlias = tuple[Any, ...]
 
 PREFIX_BYTES = 96
-_SIZE_BITS = 35  # of a payload's length: five bytes of a varint
+_MAX_SIZE_BITS = 35  # of a payload's length: five bytes of a varint
 
-# Key and value of the header as a whole, of its twelve fields, of the pad; then the key of the payload and its length.
-_PREFIX = struct.Struct("<BB BQ BIBIBI BQBQ BdBdBd BQBfB? BBx B5s")
-_FIXED = struct.Struct("<BB B8x B4xB4xB4x B8xB8x B8xB8xB8x B8xB4xBx BBx B5x")  # of the same bytes what never changes,
-_VALUES = struct.Struct("<xx xQ xIxIxI xQxQ xdxdxd xQxfx? xxx x5s")  # and what does
-_KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x5D, 0x60, 0x72, 0x7A)
+# Key and value of the header as a whole, of its twelve fields and of the padding; then key and length of the payload.
+_PREFIX_FORMAT = struct.Struct("<BB BQ BIBIBI BQBQ BdBdBd BQBfB? BBx B5s")
+# The same bytes in two parts: the bytes that are the same in every message, and the values of the fields.
+_CONSTANT_BYTES_FORMAT = struct.Struct("<BB B8x B4xB4xB4x B8xB8x B8xB8xB8x B8xB4xBx BBx B5x")
+_FIELDS_FORMAT = struct.Struct("<xx xQ xIxIxI xQxQ xdxdxd xQxfx? xxx x5s")
+_FIELD_KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x5D, 0x60, 0x72, 0x7A)
 _HEADER_BYTES, _PAD_BYTES = 85, 1
-_AS_OURS = (_KEYS[0], _HEADER_BYTES, *_KEYS[1:14], _PAD_BYTES, _KEYS[14])
+_CONSTANT_BYTES = (_FIELD_KEYS[0], _HEADER_BYTES, *_FIELD_KEYS[1:14], _PAD_BYTES, _FIELD_KEYS[14])
 
 
-def encode(message: Message) -> bytes:
-    """The serialised `Part` of a message; one copy of the payload, or none where it came in just this message."""
-    begin = prefix(message)
-    return _as_it_came(begin, message.data) or b"".join((begin, message.data))
+def encode_message(message: Message) -> bytes:
+    """Return the serialised `DataMessage` of a message.
+
+    This copies the payload once, or not at all if the payload was received in a message with the same prefix.
+    """
+    encoded_prefix = encode_prefix(message)
+    return _reusable_encoding(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
 
 
-def _as_it_came(begin: bytes, data: Buffer) -> bytes | None:
-    """The part of which `decode` has made `data` a view, if it begins alike."""
-    part = data.obj if isinstance(data, memoryview) else None
-    if isinstance(part, bytes) and len(part) == PREFIX_BYTES + len(data) and part.startswith(begin):
-        return part
-    return None
+def _reusable_encoding(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
+    """Return the received bytes that `payload` is a view of, if they begin with the same prefix."""
+    received = payload.obj if isinstance(payload, memoryview) else None
+    if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload):
+        return None
+    return received if received.startswith(encoded_prefix) else None
 
 
-def prefix(message: Message) -> bytes:
-    """Everything of the serialised `Part` that comes before the payload, `PREFIX_BYTES` long."""
-    whole, step, stage, chunk, piece, version, samples, sent, passed, update, underway, waited, alone, pad, data = _KEYS
-    return _PREFIX.pack(
-        *(whole, _HEADER_BYTES),
-        *(step, message.tag.step, stage, message.tag.stage, chunk, message.tag.chunk, piece, message.tag.piece),
+def encode_prefix(message: Message) -> bytes:
+    """Return the part of the serialised `DataMessage` before the payload, `PREFIX_BYTES` long."""
+    header, step, kind, chunk, piece, version, samples, start, end, update, pending, waited, skips, pad, payload = (
+        _FIELD_KEYS
+    )
+    return _PREFIX_FORMAT.pack(
+        *(header, _HEADER_BYTES),
+        *(step, message.tag.step, kind, message.tag.kind, chunk, message.tag.chunk, piece, message.tag.piece),
         *(version, message.version, samples, message.samples),
-        *(sent, message.sent_at, passed, message.passed_at, update, message.update_s),
-        *(underway, message.underway, waited, message.waited_s, alone, message.alone),
-        *(pad, _PAD_BYTES, data, _length(message.size)),
+        *(start, message.link_start_s, end, message.link_end_s, update, message.update_s),
+        *(pending, message.pending_samples, waited, message.waited_s, skips, message.skips_wait),
+        *(pad, _PAD_BYTES, payload, _encode_size(message.size_bytes)),
     )
 
 
-def decode(part: bytes) -> Message:
-    """The message in a serialised `Part`; its data is a view of `part` when a node has written it.
+def decode_message(encoded_message: bytes) -> Message:
+    """Return the message in a serialised `DataMessage`; its payload is a view of the bytes if this codec wrote them.
 
     Raises:
-        ProtocolError: these bytes are not one.
+        ProtocolError: the bytes are not a `DataMessage`.
     """
-    if (values := _values(part)) is None:
-        return _by_protobuf(part)
-    payload = memoryview(part)[PREFIX_BYTES:]
-    if (size := size_of(values)) != payload.nbytes:
-        raise ProtocolError(f"a part announces {size} bytes and holds {payload.nbytes}")
-    return message_of(values, payload)
+    if (fields := _unpack_prefix(encoded_message)) is None:
+        return _decode_with_protobuf(encoded_message)
+    payload = memoryview(encoded_message)[PREFIX_BYTES:]
+    if (size_bytes := payload_size(fields)) != payload.nbytes:
+        raise ProtocolError(f"a message announces a payload of {size_bytes} bytes and has {payload.nbytes}")
+    return build_message(fields, payload)
 
 
-def parse(part: Buffer | bytearray) -> Values:
-    """What a prefix says; `size_of` and `message_of` read it.
+def decode_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
+    """Return the fields of an encoded prefix: the input of `payload_size`, `message_tag` and `build_message`.
 
     Raises:
-        ProtocolError: this is no prefix.
+        ProtocolError: the bytes are not a prefix that this codec wrote.
     """
-    if (values := _values(part)) is None:
-        raise ProtocolError("a message does not begin as one")
-    return values
+    if (fields := _unpack_prefix(encoded_prefix)) is None:
+        raise ProtocolError(f"a message does not begin with a valid prefix of {PREFIX_BYTES} bytes")
+    return fields
 
 
-def size_of(values: Values) -> int:
-    """Bytes of the payload that a prefix announces."""
-    return _size(values[-1])
+def payload_size(fields: PrefixFields) -> int:
+    """Return the length in bytes of the payload that a prefix announces."""
+    return _decode_size(fields[-1])
 
 
-def tag_of(values: Values) -> Tag:
-    """The name of the message."""
-    return Tag(*values[:4])
+def message_tag(fields: PrefixFields) -> MessageTag:
+    """Return the tag of the message whose prefix has these fields."""
+    return MessageTag(*fields[:4])
 
 
-def message_of(values: Values, payload: Buffer) -> Message:
-    """The message of a prefix and of the payload behind it."""
-    return Message(Tag(*values[:4]), payload, *values[4:12])
+def build_message(fields: PrefixFields, payload: Buffer) -> Message:
+    """Return the message with the fields of a prefix and the payload that followed it."""
+    return Message(MessageTag(*fields[:4]), payload, *fields[4:12])
 
 
-def _values(part: Buffer | bytearray) -> Values | None:
-    """Tag, version and so on in their order; None when no node has written this: protobuf leaves pad and zeros away."""
-    if len(part) < PREFIX_BYTES or _FIXED.unpack_from(part) != _AS_OURS:
+def _unpack_prefix(encoded: Buffer | bytearray) -> PrefixFields | None:
+    """Return the fields of a prefix, or None if this codec did not write it: protobuf omits padding and zero values."""
+    if len(encoded) < PREFIX_BYTES or _CONSTANT_BYTES_FORMAT.unpack_from(encoded) != _CONSTANT_BYTES:
         return None
-    return _VALUES.unpack_from(part)
+    return _FIELDS_FORMAT.unpack_from(encoded)
 
 
-def _by_protobuf(part: bytes) -> Message:
-    """What others write who have only the .proto file."""
+def _decode_with_protobuf(encoded_message: bytes) -> Message:
+    """Return the message in a `DataMessage` that another program has written with only the .proto file."""
     try:
-        found = Part.FromString(part)
+        decoded = DataMessage.FromString(encoded_message)
     except DecodeError as error:
-        raise ProtocolError(f"{len(part)} bytes are not a part: {error}") from error
-    if not found.HasField("header"):
-        raise ProtocolError("a part has no header")
-    header = found.header
-    tag = Tag(header.step, header.stage, header.chunk, header.piece)
-    told = header.update_s, header.underway, header.waited_s, header.alone
-    return Message(tag, found.data, header.version, header.samples, header.sent_at, header.passed_at, *told)
+        raise ProtocolError(f"{len(encoded_message)} bytes are not a valid DataMessage: {error}") from error
+    if not decoded.HasField("header"):
+        raise ProtocolError("a DataMessage has no header")
+    header = decoded.header
+    return Message(
+        MessageTag(header.step, header.kind, header.chunk, header.piece),
+        decoded.payload,
+        header.version,
+        header.samples,
+        header.link_start_s,
+        header.link_end_s,
+        header.update_s,
+        header.pending_samples,
+        header.waited_s,
+        header.skips_wait,
+    )
 
 
 @lru_cache(maxsize=1024)
-def _size(length: bytes) -> int:
-    """What `_length` has written."""
-    a, b, c, d, e = length
+def _decode_size(varint: bytes) -> int:
+    """Return the number that `_encode_size` wrote as a varint of five bytes."""
+    a, b, c, d, e = varint
     return a & 0x7F | (b & 0x7F) << 7 | (c & 0x7F) << 14 | (d & 0x7F) << 21 | e << 28
 
 
-@lru_cache(maxsize=1024)  # vectors are cut into pieces of few sizes
-def _length(size: int) -> bytes:
-    """A varint that always has five bytes: seven bits in each, the lowest first; all but the last say that more come.
+@lru_cache(maxsize=1024)  # vectors are split into pieces of few sizes
+def _encode_size(size_bytes: int) -> bytes:
+    """Return a payload length as a varint that always has five bytes.
+
+    Each byte has seven bits, the lowest first; the highest bit of all but the last byte says that more bytes follow.
 
     Raises:
-        ProtocolError: the payload is too long for that.
+        ProtocolError: the payload is longer than a varint of five bytes can state.
     """
-    if size >> _SIZE_BITS:
-        raise ProtocolError(f"a message of {size} bytes is longer than {(1 << _SIZE_BITS) - 1}")
-    return bytes((*(size >> 7 * k & 0x7F | 0x80 for k in range(4)), size >> 28))
+    if size_bytes >> _MAX_SIZE_BITS:
+        raise ProtocolError(f"a payload of {size_bytes} bytes exceeds the limit of {(1 << _MAX_SIZE_BITS) - 1} bytes")
+    return bytes((*(size_bytes >> 7 * k & 0x7F | 0x80 for k in range(4)), size_bytes >> 28))

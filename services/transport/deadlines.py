@@ -1,40 +1,40 @@
-"""How long may something take? One timer watches many waits: a timer for each would cost more than a message."""
+"""Timer for the deadlines of repeated operations: one timer watches many waits, cheaper than one timer per message."""
 
 import asyncio
 from collections.abc import Callable
 
 
-class Patience:
-    """Calls `lost` when what has begun has not ended in time; one thing at a time, again and again."""
+class DeadlineTimer:
+    """Calls `on_timeout` when an operation has not finished in time; it watches one operation at a time, repeatedly."""
 
-    def __init__(self, wall_s: float, lost: Callable[[], object]) -> None:
-        self._wall_s = wall_s
-        self._lost = lost
+    def __init__(self, timeout_wall_s: float, on_timeout: Callable[[], object]) -> None:
+        self._timeout_wall_s = timeout_wall_s
+        self._on_timeout = on_timeout
         self._deadline: float | None = None
-        self._watching = False
+        self._is_scheduled = False
 
-    def begin(self) -> None:
-        """From now on."""
+    def start(self) -> None:
+        """Start to watch an operation: its deadline counts from now."""
         loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + self._wall_s
-        if not self._watching:
-            self._watch(self._wall_s)
+        self._deadline = loop.time() + self._timeout_wall_s
+        if not self._is_scheduled:
+            self._schedule_check(self._timeout_wall_s)
 
-    def end(self) -> None:
-        """It came in time."""
+    def stop(self) -> None:
+        """Stop watching: the operation has finished in time."""
         self._deadline = None
 
-    def _watch(self, seconds: float) -> None:
-        self._watching = True
-        asyncio.get_running_loop().call_later(seconds, self._look)
+    def _schedule_check(self, delay_s: float) -> None:
+        self._is_scheduled = True
+        asyncio.get_running_loop().call_later(delay_s, self._check_deadline)
 
-    def _look(self) -> None:
-        """The timer of an earlier wait may ring in a later one, which has more time."""
-        self._watching = False
+    def _check_deadline(self) -> None:
+        """Report a timeout, or check again later: the timer may have been set for an earlier operation."""
+        self._is_scheduled = False
         if self._deadline is None:
             return
-        left = self._deadline - asyncio.get_running_loop().time()
-        if left > 0:
-            self._watch(left)
+        remaining_s = self._deadline - asyncio.get_running_loop().time()
+        if remaining_s > 0:
+            self._schedule_check(remaining_s)
         else:
-            self._lost()
+            self._on_timeout()

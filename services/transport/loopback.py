@@ -1,50 +1,62 @@
-"""What does a node send to itself? When a worker serves as well: these messages stay inside and are not counted."""
+"""Delivery of a node's messages to itself, where a worker is also a server: they stay in the process, uncounted."""
 
 from collections.abc import Iterable
 
-from services.runtime.transport import Awaited, Message, Sending, Tag, Then, Traffic, Transport
+from services.runtime.transport import (
+    Cancellable,
+    Message,
+    MessageTag,
+    ReceiveCallback,
+    SendFuture,
+    SentTraffic,
+    Transport,
+)
 from services.transport.mailbox import Mailbox
 
 
-class LoopbackTransport(Transport):
-    """Another transport, as one part of a node sees it that is its own neighbour.
+class SelfDeliveryTransport(Transport):
+    """Wrapper of a transport for one role of a node that is worker and server: messages to itself stay inside.
 
-    Its parts share a mailbox; each counts what itself has sent to others, the inner transport counts everything.
+    The roles of the node share a mailbox. Each role counts the messages that it has sent to other nodes; the inner
+    transport counts the messages of all roles.
     """
 
-    def __init__(self, inner: Transport, node: str, mailbox: Mailbox) -> None:
-        self.traffic = Traffic()
-        self.piece_bytes = inner.piece_bytes
-        self.finest_bytes = inner.finest_bytes
+    def __init__(self, inner: Transport, node_name: str, mailbox: Mailbox) -> None:
+        self.traffic = SentTraffic()
+        self.max_piece_bytes = inner.max_piece_bytes
+        self.min_piece_bytes = inner.min_piece_bytes
         self._inner = inner
-        self._node = node
+        self._node_name = node_name
         self._mailbox = mailbox
 
-    async def connect(self, names: Iterable[str]) -> None:
-        await self._inner.connect([name for name in names if name != self._node])
+    async def connect(self, node_names: Iterable[str]) -> None:
+        await self._inner.connect([name for name in node_names if name != self._node_name])
 
-    async def send(self, to: str, message: Message) -> None:
-        if to == self._node:
-            return self._keep(message)
-        self.traffic.count(to, message.size, framing_bytes=0)
-        return await self._inner.send(to, message)
+    async def send(self, target: str, message: Message) -> None:
+        if target == self._node_name:
+            return self._deliver_to_self(message)
+        self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
+        return await self._inner.send(target, message)
 
-    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
-        if source != self._node:
-            return await self._inner.recv(source, *tags, into=into)
-        return await self._mailbox.take(source, *tags)
+    async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
+        if source != self._node_name:
+            return await self._inner.receive(source, *tags, buffer=buffer)
+        return await self._mailbox.receive(source, *tags)
 
-    def send_soon(self, to: str, message: Message) -> Sending | None:
-        if to == self._node:
-            self._keep(message)
+    def start_send(self, target: str, message: Message) -> SendFuture | None:
+        if target == self._node_name:
+            self._deliver_to_self(message)
             return None
-        self.traffic.count(to, message.size, framing_bytes=0)
-        return self._inner.send_soon(to, message)
+        self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
+        return self._inner.start_send(target, message)
 
-    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> Awaited | None:
-        if source != self._node:
-            return self._inner.recv_then(source, tag, then, into)
-        return self._mailbox.expect(source, (tag,), then)
+    def start_receive(
+        self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
+    ) -> Cancellable | None:
+        if source != self._node_name:
+            return self._inner.start_receive(source, tag, callback, buffer)
+        return self._mailbox.start_receive(source, (tag,), callback)
 
-    def _keep(self, message: Message) -> None:
-        self._mailbox.deliver(self._node, message._replace(data=bytes(message.data)))  # the sender may change it
+    def _deliver_to_self(self, message: Message) -> None:
+        # Copy the payload: the sender may change its buffer afterwards.
+        self._mailbox.deliver(self._node_name, message._replace(data=bytes(message.data)))

@@ -1,151 +1,172 @@
-"""Where received messages wait for whoever asks for them by name."""
+"""Mailbox of a node: keeps received messages until they are requested by sender and tag."""
 
 import asyncio
 from collections import defaultdict
 from functools import partial
 
-from services.runtime.transport import Message, Outcome, Tag, Then
+from services.runtime.transport import Message, MessageTag, ReceiveCallback, ReceiveOutcome
 from services.schema.errors import DeadlineExceeded, NetworkError
 
 
-class _Wanted:
-    """Somebody waits for the first of some messages."""
+class _PendingReceive:
+    """Request for the first message with one of several tags that has not arrived yet."""
 
-    __slots__ = ("_mailbox", "deadline", "room", "source", "tags", "then")
+    __slots__ = ("_mailbox", "buffer", "callback", "deadline_s", "source", "tags")
 
-    def __init__(self, mailbox: "Mailbox", source: str, tags: tuple[Tag, ...], then: Then, deadline: float) -> None:
+    def __init__(
+        self,
+        mailbox: "Mailbox",
+        source: str,
+        tags: tuple[MessageTag, ...],
+        callback: ReceiveCallback,
+        deadline_s: float,
+    ) -> None:
         self._mailbox = mailbox
         self.source = source
         self.tags = tags
-        self.then = then
-        self.deadline = deadline
-        self.room: memoryview | None = None  # lent for the payload
+        self.callback = callback
+        self.deadline_s = deadline_s
+        self.buffer: memoryview | None = None  # lent for the payload
 
     def cancel(self) -> None:
-        self._mailbox.withdraw(self)
+        self._mailbox.cancel_receive(self)
 
 
 class Mailbox:
-    """Messages by sender and tag; each is delivered once and taken once.
+    """Received messages by sender and tag; each is delivered once and taken once.
 
-    A sender's messages of one stage are never more than one step apart, so a tag is remembered for two steps and
-    anything older is a copy that came late. Stages go their own ways: a node that computes and serves pushes gradients
-    of its own step and answers others' steps.
+    A sender's messages of one kind are never more than one step apart. A tag is therefore remembered for two steps, and
+    any older message is a duplicate that arrived late. Different kinds progress independently: a node that is worker
+    and server pushes gradients of its own step and replies to the steps of other workers.
     """
 
     def __init__(self, timeout_s: float, dilation: float = 1.0) -> None:
-        """`timeout_s` is virtual; the running event loop waits `dilation` times as long."""
+        """Create an empty mailbox.
+
+        Args:
+            timeout_s: virtual seconds to wait for a message.
+            dilation: wall seconds of the event loop per virtual second.
+        """
         self._timeout_s = timeout_s
         self._dilation = dilation
-        self._waiting: dict[tuple[str, Tag], Message] = {}
-        self._wanted: dict[tuple[str, Tag], _Wanted] = {}
-        self._seen: dict[str, set[Tag]] = defaultdict(set)
-        self._newest: dict[tuple[str, int], int] = defaultdict(int)
-        self._gone: dict[str, NetworkError] = {}
-        self._due: dict[_Wanted, None] = {}  # oldest first
-        self._watched = False
+        self._unclaimed: dict[tuple[str, MessageTag], Message] = {}
+        self._pending_by_tag: dict[tuple[str, MessageTag], _PendingReceive] = {}
+        self._seen_tags: dict[str, set[MessageTag]] = defaultdict(set)
+        self._newest_step: dict[tuple[str, int], int] = defaultdict(int)  # by sender and kind of message
+        self._failed_sources: dict[str, NetworkError] = {}
+        self._pending: dict[_PendingReceive, None] = {}  # oldest first
+        self._is_timer_set = False
 
     def deliver(self, source: str, message: Message) -> None:
-        """Give the message to whoever waits for it, or keep it; drop a second copy."""
-        if not self._is_new(source, message.tag):
+        """Pass a message to the receive call that waits for it, or keep it; drop a duplicate."""
+        if not self._is_first_copy(source, message.tag):
             return
-        wanted = self._wanted.get((source, message.tag))
-        if wanted is None:
-            self._waiting[source, message.tag] = message
+        pending = self._pending_by_tag.get((source, message.tag))
+        if pending is None:
+            self._unclaimed[source, message.tag] = message
         else:
-            self._settle(wanted, message)
+            self._complete(pending, message)
 
-    def fail(self, source: str, error: NetworkError) -> None:
-        """Nothing more will come from `source`: whoever waits for it is told."""
-        self._gone[source] = error
-        for wanted in [each for each in self._due if each.source == source]:
-            self._settle(wanted, error)
+    def fail_source(self, source: str, error: NetworkError) -> None:
+        """Record that no more messages come from `source`; pending and later receive calls get the error."""
+        self._failed_sources[source] = error
+        for pending in [pending for pending in self._pending if pending.source == source]:
+            self._complete(pending, error)
 
-    def lent(self, source: str, tag: Tag, size: int) -> memoryview | None:
-        """Memory where whoever waits for this message wants its payload, if it is `size` long; given out once."""
-        wanted = self._wanted.get((source, tag))
-        if wanted is None or wanted.room is None or wanted.room.nbytes != size:
+    def claim_buffer(self, source: str, tag: MessageTag, size_bytes: int) -> memoryview | None:
+        """Return the buffer that a receive call has lent for the payload of this message.
+
+        None if there is no buffer of this size; each buffer is returned once.
+        """
+        pending = self._pending_by_tag.get((source, tag))
+        if pending is None or pending.buffer is None or pending.buffer.nbytes != size_bytes:
             return None
-        room, wanted.room = wanted.room, None
-        return room
+        buffer, pending.buffer = pending.buffer, None
+        return buffer
 
-    async def take(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
-        """The first message from `source` under one of the tags; `into` is lent meanwhile.
+    async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
+        """Wait for the first message from `source` with one of the tags; `buffer` is lent for its payload meanwhile.
 
         Raises:
-            DeadlineExceeded: none came in time.
-            NetworkError: what `fail` was told.
+            DeadlineExceeded: no such message arrived in time.
+            NetworkError: the error passed to `fail_source`.
         """
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        wanted = self.expect(source, tags, partial(_set, future), into)
+        pending = self.start_receive(source, tags, partial(_set_outcome, future), buffer)
         try:
             return await future
         finally:
-            if wanted is not None:
-                wanted.cancel()
+            if pending is not None:
+                pending.cancel()
 
-    def expect(self, source: str, tags: tuple[Tag, ...], then: Then, into: memoryview | None = None) -> _Wanted | None:
-        """As `take`, but `then` is called with the message or the error: at once, and None returned, if it is here."""
-        if (found := self._found(source, tags)) is not None:
-            then(found)
+    def start_receive(
+        self, source: str, tags: tuple[MessageTag, ...], callback: ReceiveCallback, buffer: memoryview | None = None
+    ) -> _PendingReceive | None:
+        """Call `callback` with the first message from `source` that has one of the tags, or with an error.
+
+        Returns:
+            None if `callback` has been called at once, because the message is here or the source has failed.
+        """
+        if (outcome := self._take_outcome(source, tags)) is not None:
+            callback(outcome)
             return None
         loop = asyncio.get_running_loop()
-        wanted = _Wanted(self, source, tags, then, loop.time() + self._timeout_s * self._dilation)
-        wanted.room = into
+        pending = _PendingReceive(self, source, tags, callback, loop.time() + self._timeout_s * self._dilation)
+        pending.buffer = buffer
         for tag in tags:
-            self._wanted[source, tag] = wanted
-        self._due[wanted] = None
-        if not self._watched:  # one timer serves all who wait, since all wait equally long
-            self._watched = True
-            loop.call_at(wanted.deadline, self._look)
-        return wanted
+            self._pending_by_tag[source, tag] = pending
+        self._pending[pending] = None
+        if not self._is_timer_set:  # one timer is enough for all pending calls, since all have the same timeout
+            self._is_timer_set = True
+            loop.call_at(pending.deadline_s, self._expire_overdue)
+        return pending
 
-    def withdraw(self, wanted: _Wanted) -> None:
-        """Nobody waits there any more."""
-        if wanted not in self._due:
+    def cancel_receive(self, pending: _PendingReceive) -> None:
+        """Cancel a pending receive call; a message that arrives later is kept for the next call."""
+        if pending not in self._pending:
             return
-        del self._due[wanted]
-        for tag in wanted.tags:
-            self._wanted.pop((wanted.source, tag), None)
+        del self._pending[pending]
+        for tag in pending.tags:
+            self._pending_by_tag.pop((pending.source, tag), None)
 
-    def _found(self, source: str, tags: tuple[Tag, ...]) -> Outcome | None:
-        """What has come before anybody asked."""
+    def _take_outcome(self, source: str, tags: tuple[MessageTag, ...]) -> ReceiveOutcome | None:
+        """Return a message that has already arrived, else the error of a failed source, else None."""
         for tag in tags:
-            if (message := self._waiting.pop((source, tag), None)) is not None:
+            if (message := self._unclaimed.pop((source, tag), None)) is not None:
                 return message
-        return self._gone.get(source)
+        return self._failed_sources.get(source)
 
-    def _settle(self, wanted: _Wanted, outcome: Outcome) -> None:
-        if wanted in self._due:
-            self.withdraw(wanted)
-            wanted.then(outcome)
+    def _complete(self, pending: _PendingReceive, outcome: ReceiveOutcome) -> None:
+        if pending in self._pending:
+            self.cancel_receive(pending)
+            pending.callback(outcome)
 
-    def _look(self) -> None:
-        """Give up on whoever has waited too long; come back for the next one."""
+    def _expire_overdue(self) -> None:
+        """Fail the receive calls whose deadline has passed, and set the timer for the next one."""
         loop = asyncio.get_running_loop()
-        self._watched = False
-        for wanted in list(self._due):
-            if wanted.deadline > loop.time():
-                self._watched = True
-                loop.call_at(wanted.deadline, self._look)
+        self._is_timer_set = False
+        for pending in list(self._pending):
+            if pending.deadline_s > loop.time():
+                self._is_timer_set = True
+                loop.call_at(pending.deadline_s, self._expire_overdue)
                 return
-            names = ", ".join(str(tuple(tag)) for tag in wanted.tags)
-            late = f"no message {names} from {wanted.source} within {self._timeout_s:g} s"
-            self._settle(wanted, DeadlineExceeded(late))
+            tags = " or ".join(str(tag) for tag in pending.tags)
+            text = f"no message {tags} from {pending.source} within {self._timeout_s:g} s"
+            self._complete(pending, DeadlineExceeded(text))
 
-    def _is_new(self, source: str, tag: Tag) -> bool:
-        """Whether this is the first copy; forgets tags that can no longer come."""
-        seen, stream = self._seen[source], (source, tag.stage)
-        if tag in seen or tag.step < self._newest[stream] - 1:
+    def _is_first_copy(self, source: str, tag: MessageTag) -> bool:
+        """Return whether no message with this tag has arrived before; forget tags that can no longer arrive."""
+        seen, stream = self._seen_tags[source], (source, tag.kind)
+        if tag in seen or tag.step < self._newest_step[stream] - 1:
             return False
-        if tag.step > self._newest[stream]:
-            self._newest[stream] = tag.step
-            self._seen[source] = {known for known in seen if known.stage != tag.stage or known.step >= tag.step - 1}
-        self._seen[source].add(tag)
+        if tag.step > self._newest_step[stream]:
+            self._newest_step[stream] = tag.step
+            self._seen_tags[source] = {known for known in seen if known.kind != tag.kind or known.step >= tag.step - 1}
+        self._seen_tags[source].add(tag)
         return True
 
 
-def _set(future: "asyncio.Future[Message]", outcome: Outcome) -> None:
+def _set_outcome(future: "asyncio.Future[Message]", outcome: ReceiveOutcome) -> None:
     if future.done():
         return
     if isinstance(outcome, Message):

@@ -1,34 +1,34 @@
-"""What does a paused worker send and receive? Nothing, until its pause is over."""
+"""Transport of a worker that is paused from time to time: it sends and receives nothing until the pause is over."""
 
 from collections.abc import Iterable
 
 from services.runtime.clock import Clock
-from services.runtime.slowdowns import Hindrances
-from services.runtime.transport import Message, Tag, Transport
+from services.runtime.slowdowns import WorkerSlowdowns
+from services.runtime.transport import Message, MessageTag, Transport
 
 
-class PausingTransport(Transport):
-    """Another transport, as a node that is stopped from time to time sees it."""
+class PausableTransport(Transport):
+    """Wrapper of a transport that delays messages while the worker is paused."""
 
-    def __init__(self, inner: Transport, clock: Clock, hindrances: Hindrances) -> None:
+    def __init__(self, inner: Transport, clock: Clock, slowdowns: WorkerSlowdowns) -> None:
         self.traffic = inner.traffic
-        self.piece_bytes = inner.piece_bytes
-        self.finest_bytes = inner.finest_bytes
+        self.max_piece_bytes = inner.max_piece_bytes
+        self.min_piece_bytes = inner.min_piece_bytes
         self._inner = inner
         self._clock = clock
-        self._hindrances = hindrances
+        self._slowdowns = slowdowns
 
-    async def connect(self, names: Iterable[str]) -> None:
-        await self._inner.connect(names)
+    async def connect(self, node_names: Iterable[str]) -> None:
+        await self._inner.connect(node_names)
 
-    async def send(self, to: str, message: Message) -> None:
-        await self._awake()
-        await self._inner.send(to, message)
+    async def send(self, target: str, message: Message) -> None:
+        await self._wait_until_resumed()
+        await self._inner.send(target, message)
 
-    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
-        message = await self._inner.recv(source, *tags, into=into)
-        await self._awake()
+    async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
+        message = await self._inner.receive(source, *tags, buffer=buffer)
+        await self._wait_until_resumed()
         return message
 
-    async def _awake(self) -> None:
-        await self._clock.sleep_until(self._hindrances.awake(self._clock.now()))
+    async def _wait_until_resumed(self) -> None:
+        await self._clock.sleep_until(self._slowdowns.resume_time(self._clock.now()))

@@ -1,10 +1,10 @@
-"""Which data planes are there? What `transport` says in a scenario, and who fulfils it."""
+"""Registry of the data planes: the transport class for each value of the scenario key `transport`."""
 
 from collections.abc import Mapping
 
 from services.scenario.scenario import TransportName
 from services.transport.grpc.data import GrpcTransport
 from services.transport.tcp.data import TcpTransport
-from services.transport.wired import WiredTransport
+from services.transport.wired import SocketTransport
 
-PLANES: Mapping[TransportName, type[WiredTransport]] = {"grpc": GrpcTransport, "tcp": TcpTransport}
+DATA_PLANES: Mapping[TransportName, type[SocketTransport]] = {"grpc": GrpcTransport, "tcp": TcpTransport}

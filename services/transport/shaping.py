@@ -1,7 +1,8 @@
-"""How does a transport make messages as late as the emulated network would, where no kernel does?
+"""Shaping of messages in the transport: delays them as the emulated network would, where no kernel does.
 
-`FluidLink` is the whole network: rates, pipes and delays, with events that change them. `DelayLine` adds delays alone,
-for a host whose kernel shapes rates and can't delay. Neither loses packets or has buffers that overflow.
+`FluidLinkShaping` emulates the whole network: rates, shared links and delays, and the events that change them.
+`DelayOnlyShaping` adds delays alone, for a host whose kernel can shape rates but can't delay. Neither loses packets or
+has buffers that overflow.
 """
 
 import asyncio
@@ -18,128 +19,134 @@ from services.cluster.network import Network
 from services.runtime.clock import Clock
 
 
-class Delays:
-    """One-way delays towards one node; messages of one sender keep their order."""
+class PathDelays:
+    """One-way delays of the paths towards one node; messages of one sender keep their order."""
 
-    def __init__(self, node: str, network: Network, seed: int) -> None:
-        self._laws: dict[str, Iterator[float]] = {
-            path.source: path.delays(Random(f"{seed} {path.source} {node}")) for path in network.into(node)
+    def __init__(self, node_name: str, network: Network, seed: int) -> None:
+        self._delay_samples: dict[str, Iterator[float]] = {
+            path.source: path.delays(Random(f"{seed} {path.source} {node_name}")) for path in network.into(node_name)
         }
-        self._last: dict[str, float] = defaultdict(float)
+        self._last_delivery_s: dict[str, float] = defaultdict(float)
 
-    def due(self, source: str, arrived: float, more_s: float = 0.0) -> float:
-        """When a message may be delivered that has left the last link at `arrived`; virtual seconds."""
-        delay_s = next(self._laws[source]) if source in self._laws else 0.0
-        self._last[source] = max(self._last[source], arrived + delay_s + more_s)
-        return self._last[source]
+    def delivery_time(self, source: str, arrival_s: float, extra_delay_s: float = 0.0) -> float:
+        """Return when to deliver a message that has passed the last link at `arrival_s`; virtual seconds."""
+        delay_s = next(self._delay_samples[source]) if source in self._delay_samples else 0.0
+        delivery_s = max(self._last_delivery_s[source], arrival_s + delay_s + extra_delay_s)
+        self._last_delivery_s[source] = delivery_s
+        return delivery_s
 
 
-class Shaping(ABC):
-    """What happens to one node's messages; times in virtual seconds."""
+class TransportShaping(ABC):
+    """Emulation of the network for the messages of one node; times in virtual seconds."""
 
-    piece_bytes: int | None = None  # the largest message that it can treat well; None: it does not matter
-
-    @abstractmethod
-    def leaving(self, to: str, size: int) -> AbstractAsyncContextManager[Passage]:
-        """A context that is entered when the message is on its way; within, it must be handed over."""
+    max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
     @abstractmethod
-    async def entering(self, source: str, message: Passage, size: int) -> float:
-        """When to deliver a message; returns when the next one of this sender may come in."""
+    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[Passage]:
+        """Return a context that is entered when the message passes the sender's link; send the message in its body."""
+
+    @abstractmethod
+    async def shape_incoming(self, source: str, passage: Passage, size_bytes: int) -> float:
+        """Let a message pass the receiver's link and return when to deliver it.
+
+        The call returns when the next message of this sender may enter the link.
+        """
 
 
 @dataclass(frozen=True)
-class Ports:
-    """What a node's messages pass."""
+class NodeLinks:
+    """Links that the messages of a node pass: its own uplink and downlink, and the links shared with other nodes."""
 
     uplink: Port
     downlink: Port
-    pipes: Sequence[Port] = ()  # in the network's order; shared with other nodes
+    shared_links: Sequence[Port] = ()  # in the order of the network
 
 
-class FluidLink(Shaping):
-    """One node's link, and its way into the pipes behind it.
+class FluidLinkShaping(TransportShaping):
+    """Fluid model of one node's uplink and downlink and of the shared links behind the uplink.
 
-    Of the messages to one node only one waits at a port, the others behind it: so a port serves pairs of nodes in turn,
-    as it would serve TCP flows. A new rate holds for messages that are not yet on the link.
+    Of the messages to one target only one waits at a link, the others wait behind it. A link therefore serves pairs of
+    nodes in turn, as it would serve TCP flows. A new rate applies to messages that have not entered the link yet.
     """
 
     def __init__(
         self,
-        node: str,
-        ports: Ports,
+        node_name: str,
+        links: NodeLinks,
         network: Network,
         seed: int,
         clock: Clock,
         conditions: Conditions | None = None,
-        piece_bytes: int = QUANTUM_BYTES,
+        max_piece_bytes: int = QUANTUM_BYTES,
     ) -> None:
-        self.piece_bytes = piece_bytes
-        self._node = node
-        self._ports = ports
+        self.max_piece_bytes = max_piece_bytes
+        self._node_name = node_name
+        self._links = links
         self._network = network
         self._clock = clock
         self._conditions = conditions or Conditions()
-        self._delays = Delays(node, network, seed)
-        self._declared: dict[Direction, float] = {
-            "uplink": ports.uplink.bytes_per_s,
-            "downlink": ports.downlink.bytes_per_s,
+        self._delays = PathDelays(node_name, network, seed)
+        self._declared_bytes_per_s: dict[Direction, float] = {
+            "uplink": links.uplink.bytes_per_s,
+            "downlink": links.downlink.bytes_per_s,
         }
-        self._out, self._in = asyncio.Lock(), asyncio.Lock()
-        self._targets: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._sources: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._pipes: dict[str, tuple[Port, ...]] = {}  # by target
-        self._conditions.heed(self._adapt)
+        self._uplink_lock, self._downlink_lock = asyncio.Lock(), asyncio.Lock()
+        self._target_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._source_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._shared_links: dict[str, tuple[Port, ...]] = {}  # by target
+        self._conditions.heed(self._update_rates)
 
     @asynccontextmanager
-    async def leaving(self, to: str, size: int) -> AsyncIterator[Passage]:
-        async with self._targets[to]:
-            await self._conditions.together(self._node, to)
-            # Whoever sends to another node at this moment is not behind this node's next message.
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[Passage]:
+        async with self._target_locks[target]:
+            await self._conditions.together(self._node_name, target)
+            # Yield to the event loop: a message to another target that is sent now goes before the next one to this.
             await asyncio.sleep(0)
-            now = self._clock.now()
-            passage = await self._through(self._ports.uplink, self._out, Passage(now, now), size)
+            now_s = self._clock.now()
+            passage = await self._pass_link(self._links.uplink, self._uplink_lock, Passage(now_s, now_s), size_bytes)
             await self._clock.sleep_until(passage.begins)
-            for pipe in self._through_pipes(to):
-                passage = pipe.carry(passage, size)
+            for shared_link in self._shared_links_to(target):
+                passage = shared_link.carry(passage, size_bytes)
                 await self._clock.sleep_until(passage.begins)
             yield passage
 
-    async def entering(self, source: str, message: Passage, size: int) -> float:
-        async with self._sources[source]:
-            arrived = await self._through(self._ports.downlink, self._in, message, size)
-            return self._delays.due(source, arrived.ends, self._conditions.delay_s(source, self._node))
+    async def shape_incoming(self, source: str, passage: Passage, size_bytes: int) -> float:
+        async with self._source_locks[source]:
+            arrival = await self._pass_link(self._links.downlink, self._downlink_lock, passage, size_bytes)
+            extra_delay_s = self._conditions.delay_s(source, self._node_name)
+            return self._delays.delivery_time(source, arrival.ends, extra_delay_s)
 
-    async def _through(self, port: Port, turn: asyncio.Lock, message: Passage, size: int) -> Passage:
-        """Wait until a port of this node is free: only then is it known how fast it will be."""
-        async with turn:
-            await self._clock.sleep_until(port.free_at)
-            return port.carry(message, size)
+    async def _pass_link(self, link: Port, lock: asyncio.Lock, passage: Passage, size_bytes: int) -> Passage:
+        """Wait until a link of this node is free, then let a message pass: only then is the link's rate known."""
+        async with lock:
+            await self._clock.sleep_until(link.free_at)
+            return link.carry(passage, size_bytes)
 
-    def _through_pipes(self, to: str) -> tuple[Port, ...]:
-        if to not in self._pipes:
-            numbered = zip(self._network.pipes, self._ports.pipes, strict=True)
-            self._pipes[to] = tuple(port for pipe, port in numbered if pipe.carries(self._node, to))
-        return self._pipes[to]
+    def _shared_links_to(self, target: str) -> tuple[Port, ...]:
+        """Return the shared links between this node and `target`."""
+        if target not in self._shared_links:
+            pairs = zip(self._network.pipes, self._links.shared_links, strict=True)
+            self._shared_links[target] = tuple(link for pipe, link in pairs if pipe.carries(self._node_name, target))
+        return self._shared_links[target]
 
-    def _adapt(self) -> None:
-        """An event has changed this node's link, or another's."""
-        for direction, declared in self._declared.items():
-            changed = self._conditions.rate_bps(self._node, direction)
-            port: Port = getattr(self._ports, direction)
-            port.bytes_per_s = declared if changed is None else goodput(changed)
+    def _update_rates(self) -> None:
+        """Set the rates of this node's links after an event has changed the conditions of any node's links."""
+        for direction, declared_bytes_per_s in self._declared_bytes_per_s.items():
+            rate_bps = self._conditions.rate_bps(self._node_name, direction)
+            link: Port = getattr(self._links, direction)
+            link.bytes_per_s = declared_bytes_per_s if rate_bps is None else goodput(rate_bps)
 
 
-class DelayLine(Shaping):
-    """Delays and their variation alone; the kernel does the rest."""
+class DelayOnlyShaping(TransportShaping):
+    """Emulation of delays and jitter alone; the kernel emulates the rest of the network."""
 
-    def __init__(self, node: str, network: Network, seed: int, clock: Clock) -> None:
+    def __init__(self, node_name: str, network: Network, seed: int, clock: Clock) -> None:
         self._clock = clock
-        self._delays = Delays(node, network, seed)
+        self._delays = PathDelays(node_name, network, seed)
 
     @asynccontextmanager
-    async def leaving(self, to: str, size: int) -> AsyncIterator[Passage]:  # noqa: ARG002 - nothing holds it up
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[Passage]:  # noqa: ARG002 - no rate
         yield Passage(self._clock.now(), self._clock.now())
 
-    async def entering(self, source: str, message: Passage, size: int) -> float:  # noqa: ARG002
-        return self._delays.due(source, self._clock.now())
+    async def shape_incoming(self, source: str, passage: Passage, size_bytes: int) -> float:  # noqa: ARG002
+        return self._delays.delivery_time(source, self._clock.now())

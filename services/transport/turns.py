@@ -1,47 +1,48 @@
-"""Who writes to a stream next? One message at a time; of those that wait, small ones before large ones."""
+"""Order in which messages are written to a stream: one at a time; of the waiting ones, small before large."""
 
 import asyncio
 from collections import deque
 
-SMALL_BYTES = 64 << 10  # what a link passes on quickly: large messages behind it hardly notice
+SMALL_MESSAGE_BYTES = 64 << 10  # a link passes such a message quickly: large messages behind it are hardly delayed
 
 
-class Turns:
-    """A lock whose waiters are served by size, and otherwise in their order.
+class SmallFirstLock:
+    """Lock for writing to a stream; small messages get it before large ones, messages of a class in their order.
 
-    A large message is cut into pieces, and pieces wait together: without this, a small one would wait for all of them.
+    A large message is split into pieces that wait together. With a plain lock a small message would wait for all of
+    them.
     """
 
     def __init__(self) -> None:
-        self._taken = False
-        self._small: deque[asyncio.Future[None]] = deque()
-        self._large: deque[asyncio.Future[None]] = deque()
+        self._is_locked = False
+        self._small_waiters: deque[asyncio.Future[None]] = deque()
+        self._large_waiters: deque[asyncio.Future[None]] = deque()
 
-    def take_now(self) -> bool:
-        """Whether it could be had without waiting; then `give_back` must follow."""
-        if self._taken:
+    def try_acquire(self) -> bool:
+        """Acquire the lock if it is free, and return whether it was; call `release` afterwards."""
+        if self._is_locked:
             return False
-        self._taken = True
+        self._is_locked = True
         return True
 
-    async def take(self, size: int) -> None:
-        """Return when a message of `size` bytes may be written; `give_back` must follow."""
-        if self.take_now():
+    async def acquire(self, size_bytes: int) -> None:
+        """Wait until a message of `size_bytes` bytes may be written; call `release` afterwards."""
+        if self.try_acquire():
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._small if size <= SMALL_BYTES else self._large).append(turn)
+        (self._small_waiters if size_bytes <= SMALL_MESSAGE_BYTES else self._large_waiters).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it had come, and nobody will use it
-                self.give_back()
+            if turn.done() and not turn.cancelled():  # the lock was handed over to this waiter, which won't use it
+                self.release()
             raise
 
-    def give_back(self) -> None:
-        """Let the next one write."""
-        for waiting in (self._small, self._large):
-            while waiting:
-                if not (turn := waiting.popleft()).done():
+    def release(self) -> None:
+        """Hand the lock over to the next waiting message, or free it."""
+        for waiters in (self._small_waiters, self._large_waiters):
+            while waiters:
+                if not (turn := waiters.popleft()).done():
                     turn.set_result(None)
                     return
-        self._taken = False
+        self._is_locked = False

@@ -1,4 +1,4 @@
-"""The in-process fabric: the network of the `simulated` engine and of the tests, in virtual time."""
+"""Network within one process, in virtual time: the fabric of the `simulated` engine and of tests."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -7,79 +7,88 @@ from services.cluster.fluid_link import FINE_QUANTUM_BYTES, QUANTUM_BYTES, Passa
 from services.cluster.link_conditions import Conditions
 from services.cluster.network import Network
 from services.runtime.clock import VirtualClock
-from services.runtime.transport import Awaited, Message, Tag, Then, Traffic, Transport
+from services.runtime.transport import Cancellable, Message, MessageTag, ReceiveCallback, SentTraffic, Transport
 from services.transport.mailbox import Mailbox
-from services.transport.shaping import FluidLink, Ports
+from services.transport.shaping import FluidLinkShaping, NodeLinks
 
-NO_NETWORK = Network()
+EMPTY_NETWORK = Network()
 
 
-class Fabric:
-    """The links and mailboxes of all nodes of one run, and the pipes between them."""
+class VirtualFabric:
+    """Links and mailboxes of all nodes of one run, and the links that nodes share."""
 
     def __init__(
         self,
         uplinks: Mapping[str, Port],
         downlinks: Mapping[str, Port],
         timeout_s: float,
-        network: Network = NO_NETWORK,
+        network: Network = EMPTY_NETWORK,
         seed: int = 0,
-        piece_bytes: int = FINE_QUANTUM_BYTES,
+        max_piece_bytes: int = FINE_QUANTUM_BYTES,
     ) -> None:
-        pipes = [Port(goodput(pipe.rate_bps)) for pipe in network.pipes]
+        shared_links = [Port(goodput(pipe.rate_bps)) for pipe in network.pipes]
         self.conditions = {name: Conditions() for name in uplinks}
-        self.links = {
-            name: FluidLink(
+        self.shapings = {
+            name: FluidLinkShaping(
                 name,
-                Ports(uplinks[name], downlinks[name], pipes),
+                NodeLinks(uplinks[name], downlinks[name], shared_links),
                 network,
                 seed,
                 VirtualClock(),
                 self.conditions[name],
-                piece_bytes,
+                max_piece_bytes,
             )
             for name in uplinks
         }
-        self.piece_bytes = piece_bytes
+        self.max_piece_bytes = max_piece_bytes
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
-        self._entering: set[asyncio.Task[None]] = set()
+        self._delivery_tasks: set[asyncio.Task[None]] = set()
 
-    def transport(self, node: str) -> "VirtualTransport":
-        """The seam as `node` sees it."""
-        return VirtualTransport(self, node)
+    def transport_of(self, node_name: str) -> "VirtualTransport":
+        """Return a transport that sends and receives as the node `node_name`."""
+        return VirtualTransport(self, node_name)
 
-    def carry(self, source: str, to: str, message: Message) -> None:
-        """Let a message that is on its way come in at its receiver, behind those of this sender before it."""
-        task = asyncio.get_running_loop().create_task(self._enter(source, to, message))
-        self._entering.add(task)
-        task.add_done_callback(self._entering.discard)
+    def start_delivery(self, source: str, target: str, message: Message) -> None:
+        """Start to deliver a message that passes the sender's link, after the earlier messages of this sender."""
+        task = asyncio.get_running_loop().create_task(self._deliver(source, target, message))
+        self._delivery_tasks.add(task)
+        task.add_done_callback(self._delivery_tasks.discard)
 
-    async def _enter(self, source: str, to: str, message: Message) -> None:
-        due = await self.links[to].entering(source, Passage(message.sent_at, message.passed_at), message.size)
-        asyncio.get_running_loop().call_at(due, self.mailboxes[to].deliver, source, message)
+    async def _deliver(self, source: str, target: str, message: Message) -> None:
+        passage = Passage(message.link_start_s, message.link_end_s)
+        delivery_s = await self.shapings[target].shape_incoming(source, passage, message.size_bytes)
+        asyncio.get_running_loop().call_at(delivery_s, self.mailboxes[target].deliver, source, message)
 
 
 class VirtualTransport(Transport):
-    """Delivers every message when the fluid model says that it has arrived."""
+    """One node's access to the virtual fabric; a message is delivered when the fluid model says that it has arrived."""
 
-    def __init__(self, fabric: Fabric, node: str) -> None:
-        self.traffic = Traffic()
-        self.piece_bytes = fabric.piece_bytes
-        self.finest_bytes = QUANTUM_BYTES
+    def __init__(self, fabric: VirtualFabric, node_name: str) -> None:
+        self.traffic = SentTraffic()
+        self.max_piece_bytes = fabric.max_piece_bytes
+        self.min_piece_bytes = QUANTUM_BYTES
         self._fabric = fabric
-        self._node = node
+        self._node_name = node_name
 
-    async def connect(self, names: Iterable[str]) -> None:
-        """Everybody is in this process."""
+    async def connect(self, node_names: Iterable[str]) -> None:
+        """Return at once: all nodes are in this process."""
 
-    async def send(self, to: str, message: Message) -> None:
-        self.traffic.count(to, message.size, framing_bytes=0)
-        message = message._replace(data=bytes(message.data))  # the sender may go on to change it
-        async with self._fabric.links[self._node].leaving(to, message.size) as passage:
-            self._fabric.carry(self._node, to, message._replace(sent_at=passage.begins, passed_at=passage.ends))
+    async def send(self, target: str, message: Message) -> None:
+        self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
+        message = message._replace(data=bytes(message.data))  # a copy: the sender may change its buffer afterwards
+        shaping = self._fabric.shapings[self._node_name]
+        async with shaping.shape_outgoing(target, message.size_bytes) as passage:
+            message = message._replace(link_start_s=passage.begins, link_end_s=passage.ends)
+            self._fabric.start_delivery(self._node_name, target, message)
 
-    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:  # noqa: ARG002
-        return await self._fabric.mailboxes[self._node].take(source, *tags)
+    async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:  # noqa: ARG002
+        return await self._fabric.mailboxes[self._node_name].receive(source, *tags)
 
-    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> Awaited | None:  # noqa: ARG002
-        return self._fabric.mailboxes[self._node].expect(source, (tag,), then)
+    def start_receive(
+        self,
+        source: str,
+        tag: MessageTag,
+        callback: ReceiveCallback,
+        buffer: memoryview | None = None,  # noqa: ARG002
+    ) -> Cancellable | None:
+        return self._fabric.mailboxes[self._node_name].start_receive(source, (tag,), callback)

@@ -1,4 +1,4 @@
-"""What do all data planes between processes have in common? Shaping on the way out and in, and the mailbox."""
+"""Base class of the data planes between processes: shaping of outgoing and incoming messages, and the mailbox."""
 
 import asyncio
 from abc import abstractmethod
@@ -9,74 +9,75 @@ from services.cluster.addresses import Address
 from services.cluster.fluid_link import Passage
 from services.cluster.message_lengths import Lengths
 from services.runtime.clock import Clock
-from services.runtime.identity import Identity
-from services.runtime.transport import Awaited, Message, Tag, Then, Traffic, Transport
+from services.runtime.identity import NodeIdentity
+from services.runtime.transport import Cancellable, Message, MessageTag, ReceiveCallback, SentTraffic, Transport
 from services.transport.codec import PREFIX_BYTES
 from services.transport.mailbox import Mailbox
-from services.transport.shaping import Shaping
+from services.transport.shaping import TransportShaping
 
 
-class WiredTransport(Transport):
-    """One node's end of a data plane: a long-lived stream to every neighbour, opened with a signed identity.
+class SocketTransport(Transport):
+    """One node's end of a data plane: a long-lived stream to every neighbour, opened with the node's signed identity.
 
-    `async with` starts it, and stops it, or aborts it after an error.
+    `async with` starts the transport. It stops the transport at the end, or aborts it after an error.
     """
 
-    lengths: ClassVar[Lengths]  # of its messages
+    message_lengths: ClassVar[Lengths]
 
-    def __init__(  # noqa: D417 - identity and clock are what their types say
+    def __init__(  # noqa: D417 - the types of identity and clock say what they are
         self,
         addresses: Mapping[str, Address],
-        identity: Identity,
+        identity: NodeIdentity,
         clock: Clock,
         timeout_s: float,
-        run_s: float,
-        shaping: Shaping | None = None,
+        stream_lifetime_s: float,
+        shaping: TransportShaping | None = None,
         encrypt: bool = False,
     ) -> None:
-        """Nothing is opened yet.
+        """Create a transport that has no open streams yet.
 
         Args:
-            addresses: of all nodes, by name.
-            timeout_s: virtual seconds for one message.
-            run_s: virtual seconds that a stream may live.
-            shaping: what the kernel does not do to messages; None when it does everything.
-            encrypt: TLS on the streams as well.
+            addresses: data addresses of all nodes, by name.
+            timeout_s: virtual seconds within which a message must be taken or received.
+            stream_lifetime_s: virtual seconds for which a stream may live.
+            shaping: emulation of the network that the kernel does not do; None when the kernel does all of it.
+            encrypt: whether the streams use TLS in addition to the signed identity.
         """
-        self.traffic = Traffic()
-        self.piece_bytes = (shaping and shaping.piece_bytes) or self.lengths.largest
-        self.finest_bytes = self.lengths.finest
+        self.traffic = SentTraffic()
+        self.max_piece_bytes = (shaping and shaping.max_piece_bytes) or self.message_lengths.largest
+        self.min_piece_bytes = self.message_lengths.finest
         self._addresses = addresses
         self._identity = identity
         self._clock = clock
         self._timeout_s = timeout_s
-        self._timeout_wall_s = clock.wall(timeout_s)
-        self._run_wall_s = clock.wall(run_s)
+        self._timeout_wall_s = clock.to_wall_s(timeout_s)
+        self._stream_lifetime_wall_s = clock.to_wall_s(stream_lifetime_s)
         self._shaping = shaping
         self._tls = identity if encrypt else None
-        self._mailbox = Mailbox(timeout_s, clock.wall(1.0))
+        self._mailbox = Mailbox(timeout_s, clock.to_wall_s(1.0))
 
     @abstractmethod
     async def start(self) -> None:
         """Listen on the data network.
 
         Raises:
-            Unreachable: the address can't be had.
+            Unreachable: the address is not available.
         """
 
     @abstractmethod
     async def stop(self) -> None:
-        """Return when neighbours have taken everything, and have sent everything.
+        """Return when the neighbours have taken all messages of this node and have sent all of theirs.
 
-        A stream on which a message was broken off here is left out: its sender has given it up, or knows the error.
+        A stream on which a message was broken off at this node is skipped: its sender has cancelled the message, or
+        has already received the error.
 
         Raises:
-            NetworkError: a neighbour has ended its side before, or does not end it.
+            NetworkError: a neighbour has ended its side early, or does not end it.
         """
 
     @abstractmethod
     async def abort(self) -> None:
-        """Hang up on everybody who sends here: nothing is left to wait for. What has stopped stays as it is."""
+        """Close all incoming streams without waiting for their end; has no effect after a complete `stop`."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -90,28 +91,31 @@ class WiredTransport(Transport):
             await self.abort()
 
     @abstractmethod
-    async def _write(self, to: str, message: Message) -> None:
-        """Hand a message that its link passes now to the stream of `to`."""
+    async def _write(self, target: str, message: Message) -> None:
+        """Write a message that passes the emulated link now to the stream towards `target`."""
 
-    async def send(self, to: str, message: Message) -> None:
-        self.traffic.count(to, message.size, PREFIX_BYTES)
+    async def send(self, target: str, message: Message) -> None:
+        self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
         if self._shaping is None:
-            return await self._write(to, message)
-        async with self._shaping.leaving(to, message.size) as passage:
-            return await self._write(to, message._replace(sent_at=passage.begins, passed_at=passage.ends))
+            return await self._write(target, message)
+        async with self._shaping.shape_outgoing(target, message.size_bytes) as passage:
+            message = message._replace(link_start_s=passage.begins, link_end_s=passage.ends)
+            return await self._write(target, message)
 
-    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
-        return await self._mailbox.take(source, *tags, into=into)
+    async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
+        return await self._mailbox.receive(source, *tags, buffer=buffer)
 
-    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> Awaited | None:
-        return self._mailbox.expect(source, (tag,), then, into)
+    def start_receive(
+        self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
+    ) -> Cancellable | None:
+        return self._mailbox.start_receive(source, (tag,), callback, buffer)
 
-    async def _arrive(self, source: str, message: Message) -> None:
-        """Deliver a message when its link has carried it; returns when the next one may come in."""
+    async def _deliver(self, source: str, message: Message) -> None:
+        """Put a message into the mailbox when it has passed its links; return when the next one may enter them."""
         if self._shaping is None:
             self._mailbox.deliver(source, message)
             return
-        passage = Passage(message.sent_at, message.passed_at)
-        due = await self._shaping.entering(source, passage, message.size)
-        wait_s = self._clock.wall(max(0.0, due - self._clock.now()))
+        passage = Passage(message.link_start_s, message.link_end_s)
+        delivery_s = await self._shaping.shape_incoming(source, passage, message.size_bytes)
+        wait_s = self._clock.to_wall_s(max(0.0, delivery_s - self._clock.now()))
         asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

@@ -1,1 +1,1 @@
-"""Messages on the wire: code generated from `proto/services/wire`, and the codec of the bulk path."""
+"""Messages between nodes: code generated from `proto/services/wire`."""

@@ -24,41 +24,41 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bservices/wire/control.proto\x12\x0b\x65nsayo.wire\"+\n\x06Joined\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0bplan_sha256\x18\x02 \x01(\t\"\x16\n\x08Released\x12\n\n\x02\x61t\x18\x01 \x01(\x01\")\n\x0bStepReached\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"\x07\n\x05Noted\"&\n\x07\x41waited\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65vent\x18\x02 \x01(\r\"\x13\n\x05\x42\x65gun\x12\n\n\x02\x61t\x18\x01 \x01(\x01\"\xa0\x01\n\nEpochEnded\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x10\n\x08loss_sum\x18\x05 \x01(\x01\x12\x14\n\x0closs_samples\x18\x06 \x01(\x04\x12\x12\n\nparameters\x18\x07 \x01(\x0c\x12\x19\n\x11parameters_sha256\x18\x08 \x01(\t\";\n\x08\x44\x65\x63ision\x12\x0c\n\x04stop\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x11\n\thand_over\x18\x03 \x01(\x08\"\x1c\n\x07Summons\x12\x11\n\thand_over\x18\x01 \x01(\x08\"\xa4\x01\n\x04Held\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\x12\x0e\n\x06params\x18\x07 \x03(\t\x12\r\n\x05state\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x12\x0e\n\x06serves\x18\n \x01(\x08\"g\n\x06Ruling\x12\x0c\n\x04verb\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\"\x17\n\x07Waiting\x12\x0c\n\x04node\x18\x01 \x01(\t\"J\n\x04Left\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\"\t\n\x07Goodbye2\xc0\x03\n\x07\x43ontrol\x12\x32\n\x04Join\x12\x13.ensayo.wire.Joined\x1a\x15.ensayo.wire.Released\x12\x37\n\x07Reached\x12\x18.ensayo.wire.StepReached\x1a\x12.ensayo.wire.Noted\x12/\n\x03\x44ue\x12\x14.ensayo.wire.Awaited\x1a\x12.ensayo.wire.Begun\x12:\n\x08\x45ndEpoch\x12\x17.ensayo.wire.EpochEnded\x1a\x15.ensayo.wire.Decision\x12;\n\rAwaitHandOver\x12\x14.ensayo.wire.Waiting\x1a\x14.ensayo.wire.Summons\x12\x32\n\x08HandOver\x12\x11.ensayo.wire.Held\x1a\x13.ensayo.wire.Ruling\x12\x38\n\tAwaitStop\x12\x14.ensayo.wire.Waiting\x1a\x15.ensayo.wire.Decision\x12\x30\n\x05Leave\x12\x11.ensayo.wire.Left\x1a\x14.ensayo.wire.Goodbyeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bservices/wire/control.proto\x12\x0b\x65nsayo.wire\"5\n\x0bJoinRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x13\n\x0bplan_sha256\x18\x02 \x01(\t\"\x1b\n\x08RunStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"-\n\nStepReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"\t\n\x07StepAck\"7\n\x0c\x45ventRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x14\n\x0c\x65vent_number\x18\x02 \x01(\r\"\x1d\n\nEventStart\x12\x0f\n\x07start_s\x18\x01 \x01(\x01\"\xa6\x01\n\x0b\x45pochReport\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x10\n\x08loss_sum\x18\x05 \x01(\x01\x12\x14\n\x0closs_samples\x18\x06 \x01(\x04\x12\x12\n\nparameters\x18\x07 \x01(\x0c\x12\x19\n\x11parameters_sha256\x18\x08 \x01(\t\"H\n\x0bRunDecision\x12\x0c\n\x04stop\x18\x01 \x01(\x08\x12\x13\n\x0bstop_reason\x18\x02 \x01(\t\x12\x16\n\x0emust_hand_over\x18\x03 \x01(\x08\" \n\x0bWaitRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"&\n\x0cHandOverCall\x12\x16\n\x0emust_hand_over\x18\x01 \x01(\x08\"\xca\x01\n\rHandOverState\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x11\n\tnext_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\x12\x16\n\x0eparams_digests\x18\x07 \x03(\t\x12\x15\n\rstate_digests\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x12\x11\n\tis_server\x18\n \x01(\x08\"\x7f\n\x10HandOverDecision\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x62ort_reason\x18\x02 \x01(\t\x12\x12\n\nfirst_step\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0f\n\x07samples\x18\x05 \x01(\x04\x12\x0f\n\x07updates\x18\x06 \x01(\x04\"W\n\x0cLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07samples\x18\x04 \x01(\x04\"\n\n\x08LeaveAck2\x93\x04\n\x07\x43ontrol\x12\x37\n\x04Join\x12\x18.ensayo.wire.JoinRequest\x1a\x15.ensayo.wire.RunStart\x12;\n\nReportStep\x12\x17.ensayo.wire.StepReport\x1a\x14.ensayo.wire.StepAck\x12@\n\nAwaitEvent\x12\x19.ensayo.wire.EventRequest\x1a\x17.ensayo.wire.EventStart\x12\x41\n\x0bReportEpoch\x12\x18.ensayo.wire.EpochReport\x1a\x18.ensayo.wire.RunDecision\x12\x44\n\rAwaitHandOver\x12\x18.ensayo.wire.WaitRequest\x1a\x19.ensayo.wire.HandOverCall\x12K\n\x0eReportHandOver\x12\x1a.ensayo.wire.HandOverState\x1a\x1d.ensayo.wire.HandOverDecision\x12?\n\tAwaitStop\x12\x18.ensayo.wire.WaitRequest\x1a\x18.ensayo.wire.RunDecision\x12\x39\n\x05Leave\x12\x19.ensayo.wire.LeaveRequest\x1a\x15.ensayo.wire.LeaveAckb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'services.wire.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOINED']._serialized_start=44
-  _globals['_JOINED']._serialized_end=87
-  _globals['_RELEASED']._serialized_start=89
-  _globals['_RELEASED']._serialized_end=111
-  _globals['_STEPREACHED']._serialized_start=113
-  _globals['_STEPREACHED']._serialized_end=154
-  _globals['_NOTED']._serialized_start=156
-  _globals['_NOTED']._serialized_end=163
-  _globals['_AWAITED']._serialized_start=165
-  _globals['_AWAITED']._serialized_end=203
-  _globals['_BEGUN']._serialized_start=205
-  _globals['_BEGUN']._serialized_end=224
-  _globals['_EPOCHENDED']._serialized_start=227
-  _globals['_EPOCHENDED']._serialized_end=387
-  _globals['_DECISION']._serialized_start=389
-  _globals['_DECISION']._serialized_end=448
-  _globals['_SUMMONS']._serialized_start=450
-  _globals['_SUMMONS']._serialized_end=478
-  _globals['_HELD']._serialized_start=481
-  _globals['_HELD']._serialized_end=645
-  _globals['_RULING']._serialized_start=647
-  _globals['_RULING']._serialized_end=750
-  _globals['_WAITING']._serialized_start=752
-  _globals['_WAITING']._serialized_end=775
-  _globals['_LEFT']._serialized_start=777
-  _globals['_LEFT']._serialized_end=851
-  _globals['_GOODBYE']._serialized_start=853
-  _globals['_GOODBYE']._serialized_end=862
-  _globals['_CONTROL']._serialized_start=865
-  _globals['_CONTROL']._serialized_end=1313
+  _globals['_JOINREQUEST']._serialized_start=44
+  _globals['_JOINREQUEST']._serialized_end=97
+  _globals['_RUNSTART']._serialized_start=99
+  _globals['_RUNSTART']._serialized_end=126
+  _globals['_STEPREPORT']._serialized_start=128
+  _globals['_STEPREPORT']._serialized_end=173
+  _globals['_STEPACK']._serialized_start=175
+  _globals['_STEPACK']._serialized_end=184
+  _globals['_EVENTREQUEST']._serialized_start=186
+  _globals['_EVENTREQUEST']._serialized_end=241
+  _globals['_EVENTSTART']._serialized_start=243
+  _globals['_EVENTSTART']._serialized_end=272
+  _globals['_EPOCHREPORT']._serialized_start=275
+  _globals['_EPOCHREPORT']._serialized_end=441
+  _globals['_RUNDECISION']._serialized_start=443
+  _globals['_RUNDECISION']._serialized_end=515
+  _globals['_WAITREQUEST']._serialized_start=517
+  _globals['_WAITREQUEST']._serialized_end=549
+  _globals['_HANDOVERCALL']._serialized_start=551
+  _globals['_HANDOVERCALL']._serialized_end=589
+  _globals['_HANDOVERSTATE']._serialized_start=592
+  _globals['_HANDOVERSTATE']._serialized_end=794
+  _globals['_HANDOVERDECISION']._serialized_start=796
+  _globals['_HANDOVERDECISION']._serialized_end=923
+  _globals['_LEAVEREQUEST']._serialized_start=925
+  _globals['_LEAVEREQUEST']._serialized_end=1012
+  _globals['_LEAVEACK']._serialized_start=1014
+  _globals['_LEAVEACK']._serialized_end=1024
+  _globals['_CONTROL']._serialized_start=1027
+  _globals['_CONTROL']._serialized_end=1558
 # @@protoc_insertion_point(module_scope)

@@ -6,49 +6,49 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Joined(_message.Message):
-    __slots__ = ("node", "plan_sha256")
-    NODE_FIELD_NUMBER: _ClassVar[int]
+class JoinRequest(_message.Message):
+    __slots__ = ("node_name", "plan_sha256")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     PLAN_SHA256_FIELD_NUMBER: _ClassVar[int]
-    node: str
+    node_name: str
     plan_sha256: str
-    def __init__(self, node: _Optional[str] = ..., plan_sha256: _Optional[str] = ...) -> None: ...
+    def __init__(self, node_name: _Optional[str] = ..., plan_sha256: _Optional[str] = ...) -> None: ...
 
-class Released(_message.Message):
-    __slots__ = ("at",)
-    AT_FIELD_NUMBER: _ClassVar[int]
-    at: float
-    def __init__(self, at: _Optional[float] = ...) -> None: ...
+class RunStart(_message.Message):
+    __slots__ = ("start_s",)
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    start_s: float
+    def __init__(self, start_s: _Optional[float] = ...) -> None: ...
 
-class StepReached(_message.Message):
-    __slots__ = ("node", "step")
-    NODE_FIELD_NUMBER: _ClassVar[int]
+class StepReport(_message.Message):
+    __slots__ = ("node_name", "step")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    node: str
+    node_name: str
     step: int
-    def __init__(self, node: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+    def __init__(self, node_name: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
 
-class Noted(_message.Message):
+class StepAck(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class Awaited(_message.Message):
-    __slots__ = ("node", "event")
-    NODE_FIELD_NUMBER: _ClassVar[int]
-    EVENT_FIELD_NUMBER: _ClassVar[int]
-    node: str
-    event: int
-    def __init__(self, node: _Optional[str] = ..., event: _Optional[int] = ...) -> None: ...
+class EventRequest(_message.Message):
+    __slots__ = ("node_name", "event_number")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EVENT_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    event_number: int
+    def __init__(self, node_name: _Optional[str] = ..., event_number: _Optional[int] = ...) -> None: ...
 
-class Begun(_message.Message):
-    __slots__ = ("at",)
-    AT_FIELD_NUMBER: _ClassVar[int]
-    at: float
-    def __init__(self, at: _Optional[float] = ...) -> None: ...
+class EventStart(_message.Message):
+    __slots__ = ("start_s",)
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    start_s: float
+    def __init__(self, start_s: _Optional[float] = ...) -> None: ...
 
-class EpochEnded(_message.Message):
-    __slots__ = ("node", "epoch", "steps", "samples", "loss_sum", "loss_samples", "parameters", "parameters_sha256")
-    NODE_FIELD_NUMBER: _ClassVar[int]
+class EpochReport(_message.Message):
+    __slots__ = ("node_name", "epoch", "steps", "samples", "loss_sum", "loss_samples", "parameters", "parameters_sha256")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -56,7 +56,7 @@ class EpochEnded(_message.Message):
     LOSS_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_SHA256_FIELD_NUMBER: _ClassVar[int]
-    node: str
+    node_name: str
     epoch: int
     steps: int
     samples: int
@@ -64,82 +64,82 @@ class EpochEnded(_message.Message):
     loss_samples: int
     parameters: bytes
     parameters_sha256: str
-    def __init__(self, node: _Optional[str] = ..., epoch: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., loss_sum: _Optional[float] = ..., loss_samples: _Optional[int] = ..., parameters: _Optional[bytes] = ..., parameters_sha256: _Optional[str] = ...) -> None: ...
+    def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., loss_sum: _Optional[float] = ..., loss_samples: _Optional[int] = ..., parameters: _Optional[bytes] = ..., parameters_sha256: _Optional[str] = ...) -> None: ...
 
-class Decision(_message.Message):
-    __slots__ = ("stop", "reason", "hand_over")
+class RunDecision(_message.Message):
+    __slots__ = ("stop", "stop_reason", "must_hand_over")
     STOP_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    HAND_OVER_FIELD_NUMBER: _ClassVar[int]
+    STOP_REASON_FIELD_NUMBER: _ClassVar[int]
+    MUST_HAND_OVER_FIELD_NUMBER: _ClassVar[int]
     stop: bool
-    reason: str
-    hand_over: bool
-    def __init__(self, stop: _Optional[bool] = ..., reason: _Optional[str] = ..., hand_over: _Optional[bool] = ...) -> None: ...
+    stop_reason: str
+    must_hand_over: bool
+    def __init__(self, stop: _Optional[bool] = ..., stop_reason: _Optional[str] = ..., must_hand_over: _Optional[bool] = ...) -> None: ...
 
-class Summons(_message.Message):
-    __slots__ = ("hand_over",)
-    HAND_OVER_FIELD_NUMBER: _ClassVar[int]
-    hand_over: bool
-    def __init__(self, hand_over: _Optional[bool] = ...) -> None: ...
+class WaitRequest(_message.Message):
+    __slots__ = ("node_name",)
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    def __init__(self, node_name: _Optional[str] = ...) -> None: ...
 
-class Held(_message.Message):
-    __slots__ = ("node", "round", "step", "version", "samples", "updates", "params", "state", "failure", "serves")
-    NODE_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
+class HandOverCall(_message.Message):
+    __slots__ = ("must_hand_over",)
+    MUST_HAND_OVER_FIELD_NUMBER: _ClassVar[int]
+    must_hand_over: bool
+    def __init__(self, must_hand_over: _Optional[bool] = ...) -> None: ...
+
+class HandOverState(_message.Message):
+    __slots__ = ("node_name", "stage", "next_step", "version", "samples", "updates", "params_digests", "state_digests", "failure", "is_server")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STEP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     UPDATES_FIELD_NUMBER: _ClassVar[int]
-    PARAMS_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
-    SERVES_FIELD_NUMBER: _ClassVar[int]
-    node: str
-    round: str
-    step: int
+    IS_SERVER_FIELD_NUMBER: _ClassVar[int]
+    node_name: str
+    stage: str
+    next_step: int
     version: int
     samples: int
     updates: int
-    params: _containers.RepeatedScalarFieldContainer[str]
-    state: _containers.RepeatedScalarFieldContainer[str]
+    params_digests: _containers.RepeatedScalarFieldContainer[str]
+    state_digests: _containers.RepeatedScalarFieldContainer[str]
     failure: str
-    serves: bool
-    def __init__(self, node: _Optional[str] = ..., round: _Optional[str] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., updates: _Optional[int] = ..., params: _Optional[_Iterable[str]] = ..., state: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., serves: _Optional[bool] = ...) -> None: ...
+    is_server: bool
+    def __init__(self, node_name: _Optional[str] = ..., stage: _Optional[str] = ..., next_step: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., updates: _Optional[int] = ..., params_digests: _Optional[_Iterable[str]] = ..., state_digests: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., is_server: _Optional[bool] = ...) -> None: ...
 
-class Ruling(_message.Message):
-    __slots__ = ("verb", "reason", "step", "version", "samples", "updates")
-    VERB_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
+class HandOverDecision(_message.Message):
+    __slots__ = ("action", "abort_reason", "first_step", "version", "samples", "updates")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    ABORT_REASON_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     UPDATES_FIELD_NUMBER: _ClassVar[int]
-    verb: str
-    reason: str
-    step: int
+    action: str
+    abort_reason: str
+    first_step: int
     version: int
     samples: int
     updates: int
-    def __init__(self, verb: _Optional[str] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., updates: _Optional[int] = ...) -> None: ...
+    def __init__(self, action: _Optional[str] = ..., abort_reason: _Optional[str] = ..., first_step: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., updates: _Optional[int] = ...) -> None: ...
 
-class Waiting(_message.Message):
-    __slots__ = ("node",)
-    NODE_FIELD_NUMBER: _ClassVar[int]
-    node: str
-    def __init__(self, node: _Optional[str] = ...) -> None: ...
-
-class Left(_message.Message):
-    __slots__ = ("node", "parameters", "version", "samples")
-    NODE_FIELD_NUMBER: _ClassVar[int]
+class LeaveRequest(_message.Message):
+    __slots__ = ("node_name", "parameters", "version", "samples")
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    node: str
+    node_name: str
     parameters: bytes
     version: int
     samples: int
-    def __init__(self, node: _Optional[str] = ..., parameters: _Optional[bytes] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ...) -> None: ...
+    def __init__(self, node_name: _Optional[str] = ..., parameters: _Optional[bytes] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ...) -> None: ...
 
-class Goodbye(_message.Message):
+class LeaveAck(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class ControlStub:
-    """What nodes tell the coordinator on the unshaped network. Every call is made under mutual TLS with the certificates of
-    the run, carries a deadline, and may be repeated: the coordinator's answer depends on what was told, not how often.
+    """Calls from the nodes to the coordinator, on the unshaped control network. Every call is made under mutual TLS with the
+    certificates of the run and carries a deadline. Every call may be repeated: the coordinator's reply depends on the
+    content of the request, not on how often it was sent.
     """
 
     def __init__(self, channel):
@@ -38,102 +39,106 @@ class ControlStub:
         """
         self.Join = channel.unary_unary(
                 '/ensayo.wire.Control/Join',
-                request_serializer=services_dot_wire_dot_control__pb2.Joined.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.Released.FromString,
+                request_serializer=services_dot_wire_dot_control__pb2.JoinRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.RunStart.FromString,
                 _registered_method=True)
-        self.Reached = channel.unary_unary(
-                '/ensayo.wire.Control/Reached',
-                request_serializer=services_dot_wire_dot_control__pb2.StepReached.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.Noted.FromString,
+        self.ReportStep = channel.unary_unary(
+                '/ensayo.wire.Control/ReportStep',
+                request_serializer=services_dot_wire_dot_control__pb2.StepReport.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StepAck.FromString,
                 _registered_method=True)
-        self.Due = channel.unary_unary(
-                '/ensayo.wire.Control/Due',
-                request_serializer=services_dot_wire_dot_control__pb2.Awaited.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.Begun.FromString,
+        self.AwaitEvent = channel.unary_unary(
+                '/ensayo.wire.Control/AwaitEvent',
+                request_serializer=services_dot_wire_dot_control__pb2.EventRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.EventStart.FromString,
                 _registered_method=True)
-        self.EndEpoch = channel.unary_unary(
-                '/ensayo.wire.Control/EndEpoch',
-                request_serializer=services_dot_wire_dot_control__pb2.EpochEnded.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.Decision.FromString,
+        self.ReportEpoch = channel.unary_unary(
+                '/ensayo.wire.Control/ReportEpoch',
+                request_serializer=services_dot_wire_dot_control__pb2.EpochReport.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.RunDecision.FromString,
                 _registered_method=True)
         self.AwaitHandOver = channel.unary_unary(
                 '/ensayo.wire.Control/AwaitHandOver',
-                request_serializer=services_dot_wire_dot_control__pb2.Waiting.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.Summons.FromString,
+                request_serializer=services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.HandOverCall.FromString,
                 _registered_method=True)
-        self.HandOver = channel.unary_unary(
-                '/ensayo.wire.Control/HandOver',
-                request_serializer=services_dot_wire_dot_control__pb2.Held.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.Ruling.FromString,
+        self.ReportHandOver = channel.unary_unary(
+                '/ensayo.wire.Control/ReportHandOver',
+                request_serializer=services_dot_wire_dot_control__pb2.HandOverState.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.HandOverDecision.FromString,
                 _registered_method=True)
         self.AwaitStop = channel.unary_unary(
                 '/ensayo.wire.Control/AwaitStop',
-                request_serializer=services_dot_wire_dot_control__pb2.Waiting.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.Decision.FromString,
+                request_serializer=services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.RunDecision.FromString,
                 _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/ensayo.wire.Control/Leave',
-                request_serializer=services_dot_wire_dot_control__pb2.Left.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.Goodbye.FromString,
+                request_serializer=services_dot_wire_dot_control__pb2.LeaveRequest.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.LeaveAck.FromString,
                 _registered_method=True)
 
 
 class ControlServicer:
-    """What nodes tell the coordinator on the unshaped network. Every call is made under mutual TLS with the certificates of
-    the run, carries a deadline, and may be repeated: the coordinator's answer depends on what was told, not how often.
+    """Calls from the nodes to the coordinator, on the unshaped control network. Every call is made under mutual TLS with the
+    certificates of the run and carries a deadline. Every call may be repeated: the coordinator's reply depends on the
+    content of the request, not on how often it was sent.
     """
 
     def Join(self, request, context):
-        """The node is up and serves its data port. Answered when every node has joined and the network has been applied.
+        """The node is up and its data port is open. The reply is sent when every node has joined and the network has been
+        applied.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Reached(self, request, context):
-        """A worker begins a step that an event of links waits for. The first to say so lets it begin.
+    def ReportStep(self, request, context):
+        """A worker begins a step that a link event waits for. The first such report starts the event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Due(self, request, context):
-        """Answered when such an event begins, however long that takes.
+    def AwaitEvent(self, request, context):
+        """The reply is sent when the link event begins, however long that takes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def EndEpoch(self, request, context):
-        """A worker has finished an epoch. Answered when the run's verdict on it is known: go on or stop.
+    def ReportEpoch(self, request, context):
+        """A worker has finished an epoch. The reply is sent when the coordinator has decided whether the worker goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AwaitHandOver(self, request, context):
-        """Answered when the node must hand over to another strategy, or will not have to any more, however long that takes.
+        """The reply is sent when the node must hand over to another strategy, or when no hand-over can come any more, however
+        long that takes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def HandOver(self, request, context):
-        """The node has stopped between two steps, or has loaded what was sent to it. Answered when all have, or one can't.
+    def ReportHandOver(self, request, context):
+        """The node has stopped between two steps, or has loaded the parameters sent to it. The reply is sent when all nodes have
+        reported this stage, or one of them has failed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AwaitStop(self, request, context):
-        """Answered when the run is decided (target reached, or aborted), however long that takes.
+        """The reply is sent when the run has reached its target or is aborted, however long that takes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """The node has done its part and hands in its final state.
+        """The node has finished its part of the run and hands in its final state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,43 +149,43 @@ def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Join': grpc.unary_unary_rpc_method_handler(
                     servicer.Join,
-                    request_deserializer=services_dot_wire_dot_control__pb2.Joined.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.Released.SerializeToString,
+                    request_deserializer=services_dot_wire_dot_control__pb2.JoinRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.RunStart.SerializeToString,
             ),
-            'Reached': grpc.unary_unary_rpc_method_handler(
-                    servicer.Reached,
-                    request_deserializer=services_dot_wire_dot_control__pb2.StepReached.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.Noted.SerializeToString,
+            'ReportStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportStep,
+                    request_deserializer=services_dot_wire_dot_control__pb2.StepReport.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StepAck.SerializeToString,
             ),
-            'Due': grpc.unary_unary_rpc_method_handler(
-                    servicer.Due,
-                    request_deserializer=services_dot_wire_dot_control__pb2.Awaited.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.Begun.SerializeToString,
+            'AwaitEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitEvent,
+                    request_deserializer=services_dot_wire_dot_control__pb2.EventRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.EventStart.SerializeToString,
             ),
-            'EndEpoch': grpc.unary_unary_rpc_method_handler(
-                    servicer.EndEpoch,
-                    request_deserializer=services_dot_wire_dot_control__pb2.EpochEnded.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.Decision.SerializeToString,
+            'ReportEpoch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEpoch,
+                    request_deserializer=services_dot_wire_dot_control__pb2.EpochReport.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.RunDecision.SerializeToString,
             ),
             'AwaitHandOver': grpc.unary_unary_rpc_method_handler(
                     servicer.AwaitHandOver,
-                    request_deserializer=services_dot_wire_dot_control__pb2.Waiting.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.Summons.SerializeToString,
+                    request_deserializer=services_dot_wire_dot_control__pb2.WaitRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.HandOverCall.SerializeToString,
             ),
-            'HandOver': grpc.unary_unary_rpc_method_handler(
-                    servicer.HandOver,
-                    request_deserializer=services_dot_wire_dot_control__pb2.Held.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.Ruling.SerializeToString,
+            'ReportHandOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportHandOver,
+                    request_deserializer=services_dot_wire_dot_control__pb2.HandOverState.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.HandOverDecision.SerializeToString,
             ),
             'AwaitStop': grpc.unary_unary_rpc_method_handler(
                     servicer.AwaitStop,
-                    request_deserializer=services_dot_wire_dot_control__pb2.Waiting.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.Decision.SerializeToString,
+                    request_deserializer=services_dot_wire_dot_control__pb2.WaitRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.RunDecision.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
-                    request_deserializer=services_dot_wire_dot_control__pb2.Left.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.Goodbye.SerializeToString,
+                    request_deserializer=services_dot_wire_dot_control__pb2.LeaveRequest.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.LeaveAck.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -191,8 +196,9 @@ def add_ControlServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Control:
-    """What nodes tell the coordinator on the unshaped network. Every call is made under mutual TLS with the certificates of
-    the run, carries a deadline, and may be repeated: the coordinator's answer depends on what was told, not how often.
+    """Calls from the nodes to the coordinator, on the unshaped control network. Every call is made under mutual TLS with the
+    certificates of the run and carries a deadline. Every call may be repeated: the coordinator's reply depends on the
+    content of the request, not on how often it was sent.
     """
 
     @staticmethod
@@ -210,8 +216,8 @@ class Control:
             request,
             target,
             '/ensayo.wire.Control/Join',
-            services_dot_wire_dot_control__pb2.Joined.SerializeToString,
-            services_dot_wire_dot_control__pb2.Released.FromString,
+            services_dot_wire_dot_control__pb2.JoinRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.RunStart.FromString,
             options,
             channel_credentials,
             insecure,
@@ -223,7 +229,7 @@ class Control:
             _registered_method=True)
 
     @staticmethod
-    def Reached(request,
+    def ReportStep(request,
             target,
             options=(),
             channel_credentials=None,
@@ -236,9 +242,9 @@ class Control:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ensayo.wire.Control/Reached',
-            services_dot_wire_dot_control__pb2.StepReached.SerializeToString,
-            services_dot_wire_dot_control__pb2.Noted.FromString,
+            '/ensayo.wire.Control/ReportStep',
+            services_dot_wire_dot_control__pb2.StepReport.SerializeToString,
+            services_dot_wire_dot_control__pb2.StepAck.FromString,
             options,
             channel_credentials,
             insecure,
@@ -250,7 +256,7 @@ class Control:
             _registered_method=True)
 
     @staticmethod
-    def Due(request,
+    def AwaitEvent(request,
             target,
             options=(),
             channel_credentials=None,
@@ -263,9 +269,9 @@ class Control:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ensayo.wire.Control/Due',
-            services_dot_wire_dot_control__pb2.Awaited.SerializeToString,
-            services_dot_wire_dot_control__pb2.Begun.FromString,
+            '/ensayo.wire.Control/AwaitEvent',
+            services_dot_wire_dot_control__pb2.EventRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.EventStart.FromString,
             options,
             channel_credentials,
             insecure,
@@ -277,7 +283,7 @@ class Control:
             _registered_method=True)
 
     @staticmethod
-    def EndEpoch(request,
+    def ReportEpoch(request,
             target,
             options=(),
             channel_credentials=None,
@@ -290,9 +296,9 @@ class Control:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ensayo.wire.Control/EndEpoch',
-            services_dot_wire_dot_control__pb2.EpochEnded.SerializeToString,
-            services_dot_wire_dot_control__pb2.Decision.FromString,
+            '/ensayo.wire.Control/ReportEpoch',
+            services_dot_wire_dot_control__pb2.EpochReport.SerializeToString,
+            services_dot_wire_dot_control__pb2.RunDecision.FromString,
             options,
             channel_credentials,
             insecure,
@@ -318,8 +324,8 @@ class Control:
             request,
             target,
             '/ensayo.wire.Control/AwaitHandOver',
-            services_dot_wire_dot_control__pb2.Waiting.SerializeToString,
-            services_dot_wire_dot_control__pb2.Summons.FromString,
+            services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.HandOverCall.FromString,
             options,
             channel_credentials,
             insecure,
@@ -331,7 +337,7 @@ class Control:
             _registered_method=True)
 
     @staticmethod
-    def HandOver(request,
+    def ReportHandOver(request,
             target,
             options=(),
             channel_credentials=None,
@@ -344,9 +350,9 @@ class Control:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ensayo.wire.Control/HandOver',
-            services_dot_wire_dot_control__pb2.Held.SerializeToString,
-            services_dot_wire_dot_control__pb2.Ruling.FromString,
+            '/ensayo.wire.Control/ReportHandOver',
+            services_dot_wire_dot_control__pb2.HandOverState.SerializeToString,
+            services_dot_wire_dot_control__pb2.HandOverDecision.FromString,
             options,
             channel_credentials,
             insecure,
@@ -372,8 +378,8 @@ class Control:
             request,
             target,
             '/ensayo.wire.Control/AwaitStop',
-            services_dot_wire_dot_control__pb2.Waiting.SerializeToString,
-            services_dot_wire_dot_control__pb2.Decision.FromString,
+            services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.RunDecision.FromString,
             options,
             channel_credentials,
             insecure,
@@ -399,8 +405,8 @@ class Control:
             request,
             target,
             '/ensayo.wire.Control/Leave',
-            services_dot_wire_dot_control__pb2.Left.SerializeToString,
-            services_dot_wire_dot_control__pb2.Goodbye.FromString,
+            services_dot_wire_dot_control__pb2.LeaveRequest.SerializeToString,
+            services_dot_wire_dot_control__pb2.LeaveAck.FromString,
             options,
             channel_credentials,
             insecure,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class DataStub:
-    """What a node sends to a neighbour on the shaped network: one long-lived stream per direction and neighbour.
+    """Messages between neighbours on the shaped data network: one long-lived stream per direction and neighbour.
     """
 
     def __init__(self, channel):
@@ -35,21 +35,21 @@ class DataStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Push = channel.stream_unary(
-                '/ensayo.wire.Data/Push',
-                request_serializer=services_dot_wire_dot_data__pb2.Part.SerializeToString,
-                response_deserializer=services_dot_wire_dot_data__pb2.Delivered.FromString,
+        self.SendMessages = channel.stream_unary(
+                '/ensayo.wire.Data/SendMessages',
+                request_serializer=services_dot_wire_dot_data__pb2.DataMessage.SerializeToString,
+                response_deserializer=services_dot_wire_dot_data__pb2.StreamReceipt.FromString,
                 _registered_method=True)
 
 
 class DataServicer:
-    """What a node sends to a neighbour on the shaped network: one long-lived stream per direction and neighbour.
+    """Messages between neighbours on the shaped data network: one long-lived stream per direction and neighbour.
     """
 
-    def Push(self, request_iterator, context):
-        """The first metadata of the stream carry the sender's signed identity; a stream without it is refused.
-        The last part says that it is the last (stage 6); a stream that ends without it has broken off.
-        The answer comes when the sender has closed its side: how many parts arrived before that last one.
+    def SendMessages(self, request_iterator, context):
+        """The initial metadata of the stream carry the sender's signed identity; a stream without it is rejected.
+        The last message has kind 6 (end of stream); a stream that ends without it has broken off.
+        The reply follows when the sender has closed its side: the number of messages received before that last one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -58,10 +58,10 @@ class DataServicer:
 
 def add_DataServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Push': grpc.stream_unary_rpc_method_handler(
-                    servicer.Push,
-                    request_deserializer=services_dot_wire_dot_data__pb2.Part.FromString,
-                    response_serializer=services_dot_wire_dot_data__pb2.Delivered.SerializeToString,
+            'SendMessages': grpc.stream_unary_rpc_method_handler(
+                    servicer.SendMessages,
+                    request_deserializer=services_dot_wire_dot_data__pb2.DataMessage.FromString,
+                    response_serializer=services_dot_wire_dot_data__pb2.StreamReceipt.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -72,11 +72,11 @@ def add_DataServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Data:
-    """What a node sends to a neighbour on the shaped network: one long-lived stream per direction and neighbour.
+    """Messages between neighbours on the shaped data network: one long-lived stream per direction and neighbour.
     """
 
     @staticmethod
-    def Push(request_iterator,
+    def SendMessages(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -89,9 +89,9 @@ class Data:
         return grpc.experimental.stream_unary(
             request_iterator,
             target,
-            '/ensayo.wire.Data/Push',
-            services_dot_wire_dot_data__pb2.Part.SerializeToString,
-            services_dot_wire_dot_data__pb2.Delivered.FromString,
+            '/ensayo.wire.Data/SendMessages',
+            services_dot_wire_dot_data__pb2.DataMessage.SerializeToString,
+            services_dot_wire_dot_data__pb2.StreamReceipt.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,8 +8,8 @@ import numpy as np
 from services.learning.data_order import RankWeights
 from services.learning.layout import VectorRange
 from services.learning.optimisers import OptimiserState
-from services.runtime.control import Control, Held, Round, Ruling
-from services.runtime.transport import Message, Stage, Tag
+from services.runtime.control import CoordinatorClient, HandOverDecision, HandOverStage, HandOverState
+from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, first
 from services.strategies import StepResult, WorkerAlgorithm
@@ -34,10 +34,10 @@ class HandOver:
     before: WorkerAlgorithm
     after: WorkerAlgorithm
     shares: RankWeights  # of a batch after the switch, by rank
-    control: Control
+    control: CoordinatorClient
     limit: HandOverLimit
 
-    async def run(self, step: int, outcome: StepResult, samples: int) -> tuple[Ruling, StepResult]:
+    async def run(self, step: int, outcome: StepResult, samples: int) -> tuple[HandOverDecision, StepResult]:
         """How it ended, and what to go on with: after an abort what was given, else what the next strategy begins with.
 
         Args:
@@ -49,13 +49,13 @@ class HandOver:
         if self.switch.first.server_algorithm():
             context = self.before.context
             for owner in context.shard_owners:
-                await context.transport.send(owner, Message(Tag(step, Stage.HAND_OVER)))
+                await context.transport.send(owner, Message(MessageTag(step, MessageKind.HAND_OVER)))
         ends = self.limit.ends
-        stopped = replace(self._held("stopped", model), step=step, version=step, samples=samples)
-        ruling = await self.control.hand_over(stopped)
-        if ruling.verb == "load":
+        stopped = replace(self._held("stopped", model), next_step=step, version=step, samples=samples)
+        ruling = await self.control.report_hand_over(stopped)
+        if ruling.action == "load":
             ruling, model = await self._load(step, ruling, model, ends)
-        return ruling, outcome if ruling.verb == "abort" else self._begin(ruling, model)
+        return ruling, outcome if ruling.action == "abort" else self._begin(ruling, model)
 
     def _model(self, step: int, outcome: StepResult) -> Model:
         """What this worker holds; the state before the first update is the same wherever it is."""
@@ -66,27 +66,31 @@ class HandOver:
             kept = OptimiserState(kept.update_count, tuple(device.to_host(slot) for slot in kept.slots))
         return Model(device.to_host(outcome.params), kept)
 
-    def _held(self, told: Round, model: Model) -> Held:
+    def _held(self, told: HandOverStage, model: Model) -> HandOverState:
         """What this worker holds. Before servers have given theirs, parameters of its own are nobody else's."""
         ranges, kept = self._ranges(model), model.kept
         state = () if kept is None else digests(ranges, kept.slots, kept.update_count)
         own = told == "stopped" and not self.switch.first.traits().is_synchronous
         params = () if own else digests(ranges, [model.params])
-        return Held(self.node, told, updates=kept.update_count if kept else 0, params=params, state=state)
+        return HandOverState(
+            self.node, told, updates=kept.update_count if kept else 0, params_digests=params, state_digests=state
+        )
 
     def _ranges(self, model: Model) -> tuple[VectorRange, ...]:
         return tuple(self.before.context.shards) or (VectorRange(0, model.params.size),)
 
-    async def _load(self, step: int, ruling: Ruling, model: Model, ends: float) -> tuple[Ruling, Model]:
-        failed: Held | None = None
+    async def _load(
+        self, step: int, ruling: HandOverDecision, model: Model, ends: float
+    ) -> tuple[HandOverDecision, Model]:
+        failed: HandOverState | None = None
         try:
             async with self.limit.until(ends):
                 model = await self._exchange(step, ruling, model)
         except* NetworkError as errors:
-            failed = Held(self.node, "loaded", failure=str(first(errors)))
-        return await self.control.hand_over(failed or self._held("loaded", model)), model
+            failed = HandOverState(self.node, "loaded", failure=str(first(errors)))
+        return await self.control.report_hand_over(failed or self._held("loaded", model)), model
 
-    async def _exchange(self, step: int, ruling: Ruling, model: Model) -> Model:
+    async def _exchange(self, step: int, ruling: HandOverDecision, model: Model) -> Model:
         """Give servers the ranges that are this rank's to give, or take from all of them."""
         if self.switch.transfer.receivers == "servers":
             await self._give(step, model)
@@ -102,7 +106,7 @@ class HandOver:
                     own = [kept.view(vector) for vector in vectors]
                     group.create_task(give(context.transport, server, step, own))
 
-    async def _take(self, step: int, ruling: Ruling, model: Model) -> Model:
+    async def _take(self, step: int, ruling: HandOverDecision, model: Model) -> Model:
         context, moves, size = self.before.context, self.switch.transfer, model.params.size
         count = len(self.after.context.optimiser.init(model.params).slots) if moves.slots else 0
         params = np.empty_like(model.params) if moves.params else model.params
@@ -114,7 +118,7 @@ class HandOver:
                 group.create_task(take(context.transport, server, step, own))
         return Model(params, OptimiserState(ruling.updates, tuple(slots)) if moves.slots else model.kept)
 
-    def _begin(self, ruling: Ruling, model: Model) -> StepResult:
+    def _begin(self, ruling: HandOverDecision, model: Model) -> StepResult:
         """What the strategy after begins with."""
         context = self.after.context
         device = context.device

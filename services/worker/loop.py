@@ -11,9 +11,9 @@ from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
-from services.runtime.control import Control, Epoch, Verdict
-from services.runtime.pacing import Computed, Pace, is_missed
-from services.runtime.run_log import Batch, RunLog, StepTimes
+from services.runtime.control import CoordinatorClient, EpochDecision, EpochReport
+from services.runtime.pacing import Pacer, TimedResult, is_deadline_missed
+from services.runtime.run_log import EventBatch, RunLog, StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import State
@@ -90,8 +90,8 @@ class Worker:
     me: NodePlan
     phase: Phase
     data: TrainTestData
-    pace: Pace
-    control: Control
+    pace: Pacer
+    control: CoordinatorClient
     clock: Clock
     log: RunLog
     step_begins: Callable[[int], Awaitable[None]]  # what waits for a step happens then
@@ -109,14 +109,14 @@ class Worker:
         share = self.plan.order.rank_indices(0, self.context.rank, self.phase.shares)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UPS):
-            await self.pace.learn(lambda: self._mathematics(params, x, y))
+            await self.pace.learn_compute_time(lambda: self._mathematics(params, x, y))
 
     async def train(self) -> None:
         """From the first parameters to the end of the run."""
         host = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)
         params = self.context.device.to_device(host)
         outcome = StepResult(params, self.algorithm.init(params))
-        steps = Batch(self.log, "node_steps", STEP_COLUMNS)
+        steps = EventBatch(self.log, "node_steps", STEP_COLUMNS)
         stopped = asyncio.create_task(self._stopped())
         summoned = asyncio.create_task(self._summoned())
         step = 0
@@ -131,9 +131,9 @@ class Worker:
                 self.phase.is_synchronous and not self._goes_on(step, outcome)
             ):
                 verdict = await self._end_epoch(step, outcome)
-                if verdict.reason:
+                if verdict.stop_reason:
                     break
-                if verdict.hand_over:
+                if verdict.must_hand_over:
                     step, outcome = await self._hand_over(step, outcome)
         steps.flush()
         await self._leave(step, outcome)
@@ -213,26 +213,26 @@ class Worker:
         switch, self.switch = self.switch, None
         known = self._samples(step) if self.phase.is_synchronous else outcome.samples
         ruling, outcome = await switch.run(step, outcome, known)
-        if ruling.verb == "commit":
-            step = ruling.step
+        if ruling.action == "commit":
+            step = ruling.first_step
             is_synchronous = switch.switch.second.traits().is_synchronous
             self.phase = Phase(switch.after, is_synchronous, switch.shares, step, ruling.samples)
-            self.log.point("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step)
+            self.log.log_event("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step)
         told = {
-            "verb": ruling.verb,
+            "verb": ruling.action,
             "seconds": round(self.clock.now() - started, 6),
             "bytes_sent": traffic.payload_bytes - sent[0],
             "messages_sent": traffic.messages - sent[1],
         }
-        self.log.point("node_switch", told, step=step)
+        self.log.log_event("node_switch", told, step=step)
         return step, outcome
 
-    async def _step(self, step: int, params: Vector, state: State, steps: Batch) -> StepResult:
+    async def _step(self, step: int, params: Vector, state: State, steps: EventBatch) -> StepResult:
         """One step, timed by phase and logged."""
         await self.step_begins(step)
         traffic = self.context.transport.traffic
         sent = traffic.payload_bytes, traffic.messages
-        started_ms, started = self.clock.epoch_ms(), self.clock.now()
+        started_ms, started = self.clock.timestamp_ms(), self.clock.now()
         times = StepTimes(self.clock)
         loss, gradient, computed = await self._gradient(step, params, times)
         outcome = await self.algorithm.step(step, params, gradient, state, times)
@@ -240,8 +240,8 @@ class Worker:
         self.tally.steps += 1
         spent, step_s = times.seconds, self.clock.now() - started
         if computed.late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
-            self.tally.met(missed=is_missed(self.clock, computed.late_s, spent["compute"], step_s))
-        steps.add(
+            self.tally.met(missed=is_deadline_missed(self.clock, computed.late_s, spent["compute"], step_s))
+        steps.add_row(
             (
                 step,
                 step // self.plan.steps_per_epoch + 1,
@@ -259,18 +259,18 @@ class Worker:
             )
         )
         if self.plan.hash_every_step:
-            self.log.point("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step + 1)
+            self.log.log_event("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step + 1)
         return outcome
 
     async def _gradient(
         self, step: int, params: Vector, times: StepTimes
-    ) -> tuple[float, Gradient, Computed[tuple[float, Vector]]]:
+    ) -> tuple[float, Gradient, TimedResult[tuple[float, Vector]]]:
         """Mean loss and gradient of this worker's share of the batch, and when they came."""
-        with times.span("data"):
+        with times.measure("data"):
             share = self.plan.order.rank_indices(step, self.context.rank, self.phase.shares)
             x = self.context.device.to_device(self.data.train_x[share])
             y = self.context.device.to_device(self.data.train_y[share])
-        with times.span("compute"):
+        with times.measure("compute"):
             computed = await self.pace.compute(step, len(share), lambda: self._mathematics(params, x, y))
         loss, mean = computed.result
         return loss, Gradient(mean, len(share)), computed
@@ -280,23 +280,23 @@ class Worker:
         self.context.device.synchronize()
         return result
 
-    async def _end_epoch(self, steps: int, outcome: StepResult) -> Verdict:
+    async def _end_epoch(self, steps: int, outcome: StepResult) -> EpochDecision:
         """Tell the coordinator; what to do now."""
         host = self.context.device.to_host(outcome.params if outcome.eval_params is None else outcome.eval_params)
         digest = _sha256(host)
         if self.phase.is_synchronous:
-            self.log.point("node_hash", digest, step=steps)
+            self.log.log_event("node_hash", digest, step=steps)
         tally, self.tally = self.tally, self.tally.next_epoch()
-        return await self.control.end_epoch(
-            Epoch(
-                node=self.me.name,
-                number=ceil(steps / self.plan.steps_per_epoch),
+        return await self.control.report_epoch(
+            EpochReport(
+                node_name=self.me.name,
+                epoch=ceil(steps / self.plan.steps_per_epoch),
                 steps=steps,
                 samples=outcome.samples or self._samples(steps),
                 loss_sum=tally.loss_sum,
                 loss_samples=tally.loss_samples,
                 parameters=host.tobytes() if self.me.rank == 0 else b"",
-                sha256=digest,
+                parameters_sha256=digest,
             )
         )
 

@@ -7,16 +7,16 @@ from cryptography import x509
 from cryptography.x509.oid import ExtensionOID
 
 from compose.runs.certificates import issue
-from services.runtime.identity import AUTHORITY, CERTIFICATE, KEY
+from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
 
 def test_every_node_gets_a_certificate_under_its_own_name(tmp_path: Path) -> None:
     """TLS compares the DNS name, the coordinator the common name."""
     issue("run", ["a", "b"], tmp_path)
 
-    authority = x509.load_pem_x509_certificate((tmp_path / "a" / AUTHORITY).read_bytes())
+    authority = x509.load_pem_x509_certificate((tmp_path / "a" / CA_FILE).read_bytes())
     for name in ("a", "b"):
-        certificate = x509.load_pem_x509_certificate((tmp_path / name / CERTIFICATE).read_bytes())
+        certificate = x509.load_pem_x509_certificate((tmp_path / name / CERTIFICATE_FILE).read_bytes())
         certificate.verify_directly_issued_by(authority)
         names = certificate.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
         assert isinstance(names, x509.SubjectAlternativeName)
@@ -35,14 +35,14 @@ def test_the_authoritys_key_is_never_written(tmp_path: Path) -> None:
     """Nobody can add a node to the run afterwards."""
     issue("run", ["a"], tmp_path)
 
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted([AUTHORITY, CERTIFICATE, KEY])
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted([CA_FILE, CERTIFICATE_FILE, KEY_FILE])
     keys = [path for path in tmp_path.rglob("*") if path.is_file() and b"PRIVATE" in path.read_bytes()]
-    assert keys == [tmp_path / "a" / KEY]
+    assert keys == [tmp_path / "a" / KEY_FILE]
 
 
 def test_nodes_are_not_authorities(tmp_path: Path) -> None:
     """A node can't make another one."""
     issue("run", ["a"], tmp_path)
 
-    certificate = x509.load_pem_x509_certificate((tmp_path / "a" / CERTIFICATE).read_bytes())
+    certificate = x509.load_pem_x509_certificate((tmp_path / "a" / CERTIFICATE_FILE).read_bytes())
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca

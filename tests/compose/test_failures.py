@@ -18,7 +18,7 @@ from compose.runs.supervisor import Nodes, Supervisor, Tail, TrialFailed
 from compose.scenario_files.load import find, load
 from services.cluster.addresses import Addressing, Nowhere
 from services.plan import COORDINATOR, Plan
-from services.runtime.run_log import TOKEN
+from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import EngineName, Scenario
 from services.schema.errors import HostError
 
@@ -45,7 +45,7 @@ class Obedient(Nodes):
         self._say("left")
         self.opened = True
         with (self.folder / "logs" / f"{COORDINATOR}.log").open("a") as log:
-            log.write(f"{TOKEN}{json.dumps({'key': 'run_stop', 'value': None})}\n")
+            log.write(f"{LOG_LINE_PREFIX}{json.dumps({'key': 'run_stop', 'value': None})}\n")
 
     def exit_codes(self) -> dict[str, int]:
         self._may("exit_codes")
@@ -66,7 +66,7 @@ class Obedient(Nodes):
         with (self.folder / "logs" / f"{COORDINATOR}.log").open("a") as log:
             for node in self.plan.nodes:
                 value = {"event": event, "node": node.name}
-                log.write(f"{TOKEN}{json.dumps({'key': 'membership', 'value': value})}\n")
+                log.write(f"{LOG_LINE_PREFIX}{json.dumps({'key': 'membership', 'value': value})}\n")
 
 
 class Rehearsed(Engine):

@@ -12,7 +12,7 @@ from benchmarks.transport.network_namespaces import Space
 from benchmarks.transport.rank_processes import Took, group
 from compose.runs.certificates import issue
 from services.schema.errors import HostError
-from services.transport.planes import PLANES
+from services.transport.planes import DATA_PLANES
 
 
 def free_ports(count: int) -> list[int]:
@@ -30,7 +30,7 @@ def job(what: What, size_bytes: int) -> Job:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("variant", [*PLANES, BARE])
+@pytest.mark.parametrize("variant", [*DATA_PLANES, BARE])
 def test_ranks_sum_vectors_small_and_large(variant: str, count: int, tmp_path: Path) -> None:
     """Ranks look at their sums themselves: one that is wrong ends the rank, and that the bench."""
     issue("bench", [f"rank-{rank}" for rank in range(count)], tmp_path)
@@ -43,7 +43,7 @@ def test_ranks_sum_vectors_small_and_large(variant: str, count: int, tmp_path: P
     assert all(each.cpu_s > 0 for each in took)
 
 
-@pytest.mark.parametrize("variant", [*PLANES, RAW, TEXTBOOK])
+@pytest.mark.parametrize("variant", [*DATA_PLANES, RAW, TEXTBOOK])
 def test_one_rank_sends_another_a_vector(variant: str, tmp_path: Path) -> None:
     """Over our planes and over what they are compared with; it counts from the first byte to the other's answer."""
     issue("bench", ["rank-0", "rank-1"], tmp_path)
@@ -116,7 +116,7 @@ def test_the_whole_bench_is_short() -> None:
     """A bench that takes an hour is not run: so long do all variants of all rows take, by what links carry."""
 
     def seconds(case: Case) -> float:
-        turns = ROUNDS * (len(PLANES) + len(case.rivals))
+        turns = ROUNDS * (len(DATA_PLANES) + len(case.rivals))
         return sum(turns * max(2 * WORK_S, 2 * case.expected_s(size)) for size in case.sizes)
 
     assert sum(seconds(case) for row in ROWS.values() for case in row) < 15 * 60

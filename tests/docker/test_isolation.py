@@ -23,8 +23,8 @@ from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, labels, sec
 from compose.scenario_files.load import load
 from services.plan import Plan, make_plan
 from services.runtime import identity
-from services.runtime.identity import AUTHORITY, Identity
-from services.runtime.run_log import TOKEN
+from services.runtime.identity import CA_FILE, NodeIdentity
+from services.runtime.run_log import LOG_LINE_PREFIX
 
 pytestmark = pytest.mark.docker
 
@@ -52,7 +52,7 @@ channel = grpc.insecure_channel(os.environ["TARGET"], (("grpc.enable_http_proxy"
 proof = bytes.fromhex(os.environ["PROOF"])
 metadata = (("ensayo-identity-bin", proof),) if proof else ()
 try:
-    channel.stream_unary("/ensayo.wire.Data/Push")(iter(()), metadata=metadata, timeout=5)
+    channel.stream_unary("/ensayo.wire.Data/SendMessages")(iter(()), metadata=metadata, timeout=5)
     print("OK")
 except grpc.RpcError as error:
     print(error.code().name, error.details())
@@ -190,7 +190,7 @@ def test_the_kernel_enforces_what_was_declared(waiting: Waiting) -> None:
 @pytest.mark.parametrize("how", ["tls", "clear"])
 def test_a_stranger_without_certificate_gets_no_answer_on_the_control_network(waiting: Waiting, how: str) -> None:
     """Even one that knows the authority's certificate: the handshake wants its own."""
-    authority = (waiting.secrets / "coordinator" / AUTHORITY).read_text()
+    authority = (waiting.secrets / "coordinator" / CA_FILE).read_text()
     address = str(waiting.plan.node("coordinator").place.control)
 
     said = waiting.stranger("control", CALL_HEALTH, CA=authority, NODE="coordinator", TARGET=address, HOW=how)
@@ -200,7 +200,7 @@ def test_a_stranger_without_certificate_gets_no_answer_on_the_control_network(wa
 
 def test_a_stream_with_an_identity_of_this_run_is_accepted(waiting: Waiting) -> None:
     """The refusals below are about identities, and not about strangers' containers."""
-    assert _open(waiting, Identity.read("worker-1", waiting.secrets / "worker-1").prove("worker-0")) == "OK"
+    assert _open(waiting, NodeIdentity.read("worker-1", waiting.secrets / "worker-1").make_proof("worker-0")) == "OK"
 
 
 def test_a_stream_without_identity_is_refused(waiting: Waiting) -> None:
@@ -213,20 +213,20 @@ def test_a_stream_with_garbage_for_an_identity_is_refused(waiting: Waiting) -> N
 
 def test_a_stream_with_an_identity_of_another_run_is_refused(waiting: Waiting, tmp_path: Path) -> None:
     issue("another", ["worker-1"], tmp_path)
-    other = Identity.read("worker-1", tmp_path / "worker-1")
+    other = NodeIdentity.read("worker-1", tmp_path / "worker-1")
 
-    assert _open(waiting, other.prove("worker-0")).startswith("UNAUTHENTICATED")
+    assert _open(waiting, other.make_proof("worker-0")).startswith("UNAUTHENTICATED")
 
 
 def test_a_stream_with_an_identity_for_another_receiver_is_refused(waiting: Waiting) -> None:
-    mine = Identity.read("worker-1", waiting.secrets / "worker-1")
+    mine = NodeIdentity.read("worker-1", waiting.secrets / "worker-1")
 
-    assert _open(waiting, mine.prove("server-0")).startswith("UNAUTHENTICATED")
+    assert _open(waiting, mine.make_proof("server-0")).startswith("UNAUTHENTICATED")
 
 
 def test_a_stream_with_an_old_identity_is_refused(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "time", lambda: time.time() - identity.FRESH_S - 10)
-    old = Identity.read("worker-1", waiting.secrets / "worker-1").prove("worker-0")
+    monkeypatch.setattr(identity, "time", lambda: time.time() - identity.PROOF_LIFETIME_S - 10)
+    old = NodeIdentity.read("worker-1", waiting.secrets / "worker-1").make_proof("worker-0")
 
     assert _open(waiting, old).startswith("UNAUTHENTICATED")
 
@@ -270,7 +270,11 @@ def _open(waiting: Waiting, proof: bytes) -> str:
 
 def _up_s(container: Any) -> float:
     started = datetime.fromisoformat(container.attrs["State"]["StartedAt"][:26] + "+00:00").timestamp()
-    events = [json.loads(line.partition(TOKEN)[2]) for line in container.logs().decode().splitlines() if TOKEN in line]
+    events = [
+        json.loads(line.partition(LOG_LINE_PREFIX)[2])
+        for line in container.logs().decode().splitlines()
+        if LOG_LINE_PREFIX in line
+    ]
     return float(next(event["time_ms"] for event in events if event["key"] == "node_start") / 1e3 - started)
 
 

@@ -19,9 +19,9 @@ from compose.engines.simulated import SimulatedEngine
 from compose.runs.certificates import issue
 from compose.runs.supervisor import REPORTED
 from services.plan import Plan, make_plan
-from services.runtime.run_log import TOKEN
+from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
-from services.transport.planes import PLANES
+from services.transport.planes import DATA_PLANES
 
 Document: TypeAlias = dict[str, Any]
 
@@ -135,7 +135,7 @@ def processes(run: str) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("transport", PLANES)
+@pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_trial_in_processes_and_in_virtual_time_has_the_same_result(
     prepare: Prepare, strategy: str, transport: str
@@ -163,13 +163,13 @@ def test_a_trial_in_processes_and_in_virtual_time_has_the_same_result(
 
 def keys(log: Path) -> set[tuple[str, str]]:
     """The kinds of events in a log, with their columns."""
-    events = [json.loads(line.removeprefix(TOKEN)) for line in log.read_text().splitlines()]
+    events = [json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in log.read_text().splitlines()]
     assert events, f"{log} is empty"
     shapes = [sorted(event["value"]) if isinstance(event["value"], dict) else [] for event in events]
     return {(event["key"], str(shape)) for event, shape in zip(events, shapes, strict=True)}
 
 
-@pytest.mark.parametrize("transport", PLANES)
+@pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize(
     ("strategy", "victim"), [("ring", "worker-1"), ("bsp", "worker-1"), ("asp", "server-0"), ("ring", "coordinator")]
 )
@@ -208,7 +208,7 @@ def test_a_node_without_a_plan_fails_the_trial_with_its_complaint(prepare: Prepa
     assert not processes(trial.plan.run)
 
 
-@pytest.mark.parametrize("transport", PLANES)
+@pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize("node", ["coordinator", "server-0", "worker-0"])
 def test_the_last_word_of_a_node_that_fails_is_why(prepare: Prepare, tmp_path: Path, node: str, transport: str) -> None:
     """A trial's reason is the last line of its standard error, and nobody else is there."""

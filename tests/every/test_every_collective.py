@@ -41,13 +41,13 @@ from services.collectives.grouped import GroupedCollective, RankGroups
 from services.collectives.rendezvous import RendezvousCollective
 from services.collectives.swapping import PairwiseExchange
 from services.compressors import Compressor, Fp16
-from services.runtime.transport import Message, Traffic
+from services.runtime.transport import Message, SentTraffic
 from services.schema.arrays import HostArray
 from services.schema.units import Bytes, Rate
 from services.strategies.all_reduce import AllReduce
 from services.strategies.cost_model import CostModel
 from services.transport.mailbox import Mailbox
-from services.transport.virtual import NO_NETWORK, Fabric
+from services.transport.virtual import EMPTY_NETWORK, VirtualFabric
 
 EXAMPLES: list[Collective] = [
     Ring(),
@@ -83,7 +83,7 @@ class Exchange:
     """What one all-reduce did."""
 
     vectors: list[HostArray]  # by rank, afterwards
-    traffic: list[Traffic]  # by rank
+    traffic: list[SentTraffic]  # by rank
     seconds: float
 
 
@@ -95,17 +95,17 @@ async def exchange(
     piece_bytes: int = QUANTUM_BYTES,
     compressor: Compressor = UNCOMPRESSED,
     mailbox: type[Mailbox] = Mailbox,
-    network: Network = NO_NETWORK,
+    network: Network = EMPTY_NETWORK,
 ) -> Exchange:
     """All ranks at once, on links of equal rate."""
     names = [f"rank-{rank}" for rank in range(len(vectors))]
     links = [{name: Port(bytes_per_s) for name in names} for _ in range(2)]
-    fabric = Fabric(*links, timeout_s=1e6, network=network)
+    fabric = VirtualFabric(*links, timeout_s=1e6, network=network)
     fabric.mailboxes = {name: mailbox(1e6) for name in names}
-    transports = [fabric.transport(name) for name in names]
+    transports = [fabric.transport_of(name) for name in names]
     results = [vector.copy() for vector in vectors]
     for transport in transports:
-        transport.piece_bytes = piece_bytes
+        transport.max_piece_bytes = piece_bytes
     await asyncio.gather(
         *(
             all_reduce(transport, names, rank, schedule, 0, result, compressor)
@@ -253,7 +253,9 @@ def test_bytes_and_messages_are_those_counted_from_the_schedule(
         assert traffic.messages == schedule.count_transfers_from(rank) or not 64 <= size <= 1001, (
             "nothing had to be cut or left out"
         )
-        assert {int(name.removeprefix("rank-")) for name in traffic.by_peer} <= schedule.target_ranks(rank)
+        assert {int(name.removeprefix("rank-")) for name in traffic.payload_bytes_by_peer} <= schedule.target_ranks(
+            rank
+        )
 
 
 def lg(ranks: int) -> int:
@@ -680,11 +682,11 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
         names = [f"rank-{rank}" for rank in range(4)]
         uplinks, downlinks = ({name: Port(1e6) for name in names} for _ in range(2))
         uplinks["rank-2"] = Port(2.5e5)
-        fabric = Fabric(uplinks, downlinks, timeout_s=1e6)
+        fabric = VirtualFabric(uplinks, downlinks, timeout_s=1e6)
         vectors = normal(4, 8 * QUANTUM_BYTES // 4, "float32")
         await asyncio.gather(
             *(
-                all_reduce(fabric.transport(name), names, rank, Ring().schedule(4), 0, vectors[rank])
+                all_reduce(fabric.transport_of(name), names, rank, Ring().schedule(4), 0, vectors[rank])
                 for rank, name in enumerate(names)
             )
         )

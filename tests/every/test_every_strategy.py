@@ -23,7 +23,7 @@ from services.parameter_server.placement import Colocated, Promoted, Spare
 from services.parameter_server.synchronisers import Asp, Backup, Bsp, Gba, Ssp
 from services.parameter_server.update_rules import Contribution, ElasticRule, pull
 from services.plan import COORDINATOR, Plan, make_plan
-from services.runtime.run_log import TOKEN
+from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.strategies import (
     AllReduce,
@@ -275,7 +275,7 @@ class Rehearsal:
 
     def events(self, node: str, key: str) -> list[dict[str, Any]]:
         """A node's events of one key."""
-        parsed = (json.loads(line.removeprefix(TOKEN)) for line in self.lines[node])
+        parsed = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in self.lines[node])
         return [event for event in parsed if event["key"] == key]
 
     def rows(self, node: str, key: str) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from services.parameter_server.placement import Colocated
 from services.parameter_server.staleness import CutOff, Unweighted
 from services.parameter_server.synchronisers import Asp, Backup, Bsp, Dssp, Gba, Greedy, Ssp, Watch
 from services.ps_shard.machine import Push, Shard
-from services.runtime.control import Epoch, Held
+from services.runtime.control import EpochReport, HandOverState
 from services.scenario.target import Target
 from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
@@ -57,9 +57,9 @@ def evaluated(run: Run, number: int, accuracy: float) -> list[Any]:
     return run.evaluated(epoch("worker-0", number), {"accuracy": accuracy})
 
 
-def epoch(node: str, number: int) -> Epoch:
+def epoch(node: str, number: int) -> EpochReport:
     """Ten steps and a hundred samples each; the mean loss is the number of the epoch."""
-    return Epoch(node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50)
+    return EpochReport(node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50)
 
 
 def new_switch(workers: int, before: str, after: str) -> Switchover:
@@ -80,9 +80,9 @@ def new_switch(workers: int, before: str, after: str) -> Switchover:
 
 def held(switch: Switchover, node: str, told: Any, step: int = 0, **fields: Any) -> list[Any]:
     """Of one range; a version is that of the step where nothing else is said."""
-    digests = {key: (fields.pop(key),) if key in fields else () for key in ("params", "state")}
+    digests = {f"{key}_digests": (fields.pop(key),) if key in fields else () for key in ("params", "state")}
     serves = fields.pop("serves", node.startswith("server"))
-    return switch.told(Held(node, told, step, serves=serves, **{"version": step, **fields}, **digests))
+    return switch.told(HandOverState(node, told, step, is_server=serves, **{"version": step, **fields}, **digests))
 
 
 MAKE: dict[str, Callable[..., Any]] = {"shard": new_shard, "run": new_run, "switch": new_switch}
@@ -131,8 +131,8 @@ def _answer(tell: Callable[[], list[Any]]) -> Iterator[str]:
 def _brief(action: Any) -> str:
     """Of an epoch only what names it."""
     said = repr(action)
-    if (told := getattr(action, "epoch", None)) and isinstance(told, Epoch):
-        said = said.replace(repr(told), f"{told.node} {told.number}")
+    if (told := getattr(action, "epoch", None)) and isinstance(told, EpochReport):
+        said = said.replace(repr(told), f"{told.node_name} {told.epoch}")
     return said
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.clock import Clock, VirtualClock, VirtualLoop, WallClock, precise_loop
+from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop, WallClock, precise_event_loop
 
 Run = Callable[[Any], Any]
 
@@ -47,7 +47,7 @@ def test_a_deadlock_is_an_error_and_no_hang() -> None:
     async def wait() -> None:
         await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(RuntimeError, match="deadlock"), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with pytest.raises(RuntimeError, match="deadlock"), asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(wait())
 
 
@@ -57,8 +57,8 @@ def test_mathematics_takes_no_virtual_time(in_virtual_time: Run) -> None:
     async def compute() -> tuple[int, float, float]:
         clock = VirtualClock()
         started = clock.now()
-        result = await clock.run(lambda: (time.sleep(0.01), 7)[1])
-        return result, clock.now() - started, clock.wall(3.0)
+        result = await clock.run_compute(lambda: (time.sleep(0.01), 7)[1])
+        return result, clock.now() - started, clock.to_wall_s(3.0)
 
     assert in_virtual_time(compute()) == (7, 0.0, 3.0)
 
@@ -70,16 +70,16 @@ def test_a_dilated_clock_counts_fewer_seconds_and_waits_longer(dilation: float) 
 
     async def sleep() -> tuple[float, float, float]:
         clock, wall = WallClock(dilation), time.monotonic()
-        started, started_ms = clock.now(), clock.epoch_ms()
+        started, started_ms = clock.now(), clock.timestamp_ms()
         await clock.sleep_until(started + 0.05 / dilation)
-        return time.monotonic() - wall, clock.now() - started, clock.epoch_ms() - started_ms
+        return time.monotonic() - wall, clock.now() - started, clock.timestamp_ms() - started_ms
 
     wall_s, virtual_s, virtual_ms = asyncio.run(sleep())
 
     assert wall_s == pytest.approx(0.05, abs=0.02)
     assert virtual_s == pytest.approx(wall_s / dilation, rel=0.05)
     assert virtual_ms == pytest.approx(virtual_s * 1e3, rel=0.05)
-    assert WallClock(dilation).wall(2.0) == 2.0 * dilation
+    assert WallClock(dilation).to_wall_s(2.0) == 2.0 * dilation
 
 
 @pytest.mark.parametrize("clock", [WallClock(), VirtualClock()], ids=["wall", "virtual"])
@@ -107,7 +107,7 @@ def test_timers_of_the_precise_loop_are_good_to_a_fraction_of_a_millisecond() ->
             late.append(loop.time() - due)
         return late
 
-    with asyncio.Runner(loop_factory=precise_loop) as runner:
+    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         late = runner.run(sleep())
 
     assert min(late) > -1e-4

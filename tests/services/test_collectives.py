@@ -28,11 +28,11 @@ from services.collectives.double_tree import _tree_edges
 from services.collectives.execution.executor import all_reduce
 from services.collectives.folding import power_of_two_ranks
 from services.plan import Plan, make_plan
-from services.runtime.transport import Message, Stage, Tag, Then, Traffic, Transport
+from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveCallback, SentTraffic, Transport
 from services.scenario.scenario import Scenario
 from services.schema.errors import DeadlineExceeded, ProtocolError, Unreachable
 from services.schema.units import Bytes
-from services.transport.virtual import Fabric
+from services.transport.virtual import VirtualFabric
 
 SITE = CollectiveSite(racks=((0, 3, 5), (1, 2, 4)), array_sizes=(600, 40, 1))
 
@@ -140,9 +140,9 @@ def test_in_a_pipeline_a_chunk_is_two_pieces_unless_they_would_be_too_fine(
 async def summed(collective: Collective, vectors: list[Any], rate: float) -> float:
     """Sums the vectors in place; seconds that it took on equal links."""
     names = [f"rank-{rank}" for rank in range(len(vectors))]
-    fabric = Fabric({name: Port(rate) for name in names}, {name: Port(rate) for name in names}, timeout_s=1e6)
+    fabric = VirtualFabric({name: Port(rate) for name in names}, {name: Port(rate) for name in names}, timeout_s=1e6)
     schedule = collective.schedule(len(vectors))
-    parts = (all_reduce(fabric.transport(name), names, k, schedule, 0, vectors[k]) for k, name in enumerate(names))
+    parts = (all_reduce(fabric.transport_of(name), names, k, schedule, 0, vectors[k]) for k, name in enumerate(names))
     await asyncio.gather(*parts)
     return asyncio.get_running_loop().time()
 
@@ -159,19 +159,19 @@ def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_tim
 
     async def alone() -> bool:
         ports = [{name: Port(1e6) for name in "abc"} for _ in range(2)]
-        fabric = Fabric(*ports, timeout_s=1.0)
+        fabric = VirtualFabric(*ports, timeout_s=1.0)
         schedule, mailbox = Ring().schedule(3), fabric.mailboxes["a"]
-        summing = asyncio.create_task(all_reduce(fabric.transport("a"), "abc", 0, schedule, 0, np.ones(900)))
+        summing = asyncio.create_task(all_reduce(fabric.transport_of("a"), "abc", 0, schedule, 0, np.ones(900)))
         await asyncio.sleep(0.01)
         if ending == "gone":
-            mailbox.fail("c", Unreachable("c broke off its stream"))
+            mailbox.fail_source("c", Unreachable("c broke off its stream"))
         if ending == "given up":
             summing.cancel()
         if ending == "too short":
-            mailbox.deliver("c", Message(Tag(0, Stage.SUM, 2, 0), bytes(8 * 299)))
+            mailbox.deliver("c", Message(MessageTag(0, MessageKind.PARTIAL_SUM, 2, 0), bytes(8 * 299)))
         with pytest.raises(errors[ending]):
             await summing
-        return not mailbox._due and not mailbox._wanted
+        return not mailbox._pending and not mailbox._pending_by_tag
 
     assert in_virtual_time(alone())
 
@@ -179,30 +179,32 @@ def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_tim
 class Congested(Transport):
     """All has come already; the first message leaves when it is told to, others at once or with an error."""
 
-    piece_bytes = finest_bytes = 8
+    max_piece_bytes = min_piece_bytes = 8
 
     def __init__(self, error: Exception | None) -> None:
-        self.traffic, self.error = Traffic(), error
+        self.traffic, self.error = SentTraffic(), error
         self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def connect(self, names: Iterable[str]) -> None:
+    async def connect(self, node_names: Iterable[str]) -> None:
         """Nobody is there."""
 
-    async def send(self, to: str, message: Message) -> None:
+    async def send(self, target: str, message: Message) -> None:
         """Nobody sends in a task."""
 
-    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+    async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
         return Message(tags[0], bytes(8))
 
-    def send_soon(self, to: str, message: Message) -> "asyncio.Future[None] | None":
+    def start_send(self, target: str, message: Message) -> "asyncio.Future[None] | None":
         if message.tag.piece == 0:
             return self.first
         if self.error is not None:
             raise self.error
         return None
 
-    def recv_then(self, source: str, tag: Tag, then: Then, into: memoryview | None = None) -> None:
-        then(Message(tag, bytes(8)))
+    def start_receive(
+        self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
+    ) -> None:
+        callback(Message(tag, bytes(8)))
 
 
 @pytest.mark.parametrize("error", [None, Unreachable("b has ended the stream")], ids=["sent", "refused"])

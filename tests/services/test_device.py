@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from services.runtime.device import Cpu, Cuda, Device, select
+from services.runtime.device import CpuDevice, CudaDevice, Device, select_device
 from services.schema.arrays import namespace
 from services.schema.errors import HostError
 
@@ -42,42 +42,42 @@ def with_broken_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuda_without_a_gpu_is_an_error_that_says_how_to_get_one() -> None:
     """Whoever asks for a GPU and silently gets a CPU publishes wrong numbers."""
     with pytest.raises(HostError, match=r"install the extra `gpu`.*nvidia-smi"):
-        select("cuda")
+        select_device("cuda")
 
 
 @pytest.mark.usefixtures("with_broken_driver")
 def test_a_gpu_that_cannot_compute_does_not_count() -> None:
     """A driver may list a device that no program can use; the error is passed on."""
     with pytest.raises(HostError, match="cudaErrorNoDevice"):
-        select("cuda")
+        select_device("cuda")
 
 
 @pytest.mark.usefixtures("without_cupy")
 def test_auto_falls_back_to_the_cpu_and_says_why() -> None:
     """The reason goes into the run's record."""
-    device = select("auto")
+    device = select_device("auto")
 
-    assert isinstance(device, Cpu)
-    assert "no GPU answers" in device.reason
+    assert isinstance(device, CpuDevice)
+    assert "no usable GPU" in device.reason
 
 
 @pytest.mark.usefixtures("with_gpu")
 def test_auto_takes_a_gpu_that_answers() -> None:
     """And names it."""
-    device = select("auto")
+    device = select_device("auto")
 
-    assert isinstance(device, Cuda)
+    assert isinstance(device, CudaDevice)
     assert device.description == "Some GPU"
 
 
 @pytest.mark.usefixtures("with_gpu")
 def test_cpu_is_the_cpu_even_beside_a_gpu() -> None:
     """A comparison of both needs both on one host."""
-    device = select("cpu")
+    device = select_device("cpu")
 
-    assert isinstance(device, Cpu)
+    assert isinstance(device, CpuDevice)
     assert device.description
-    assert device.reason == "cpu was asked for"
+    assert device.reason == "cpu was requested"
 
 
 @pytest.mark.usefixtures("without_cupy")

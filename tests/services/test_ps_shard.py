@@ -13,8 +13,8 @@ from services.parameter_server.update_rules import Contribution, UpdateRule
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
 from services.ps_shard.machine import Shard
 from services.runtime.clock import WallClock
-from services.runtime.run_log import Batch, RunLog
-from services.runtime.transport import Message, Stage, Tag, Traffic, Transport
+from services.runtime.run_log import EventBatch, RunLog
+from services.runtime.transport import Message, MessageKind, MessageTag, SentTraffic, Transport
 from services.schema.arrays import HostArray
 
 UPDATE_S = 0.02
@@ -36,26 +36,26 @@ class Slow(UpdateRule):
 class Desk(Transport):
     """A server's transport, of which the test is all the others."""
 
-    piece_bytes = finest_bytes = 1 << 20
+    max_piece_bytes = min_piece_bytes = 1 << 20
 
     def __init__(self) -> None:
-        self.traffic = Traffic()
+        self.traffic = SentTraffic()
         self._come: defaultdict[str, asyncio.Queue[Message]] = defaultdict(asyncio.Queue)
         self._gone: defaultdict[str, asyncio.Queue[Message]] = defaultdict(asyncio.Queue)
 
-    async def connect(self, names: Iterable[str]) -> None:
+    async def connect(self, node_names: Iterable[str]) -> None:
         """Everybody is here."""
 
-    async def send(self, to: str, message: Message) -> None:
-        self._gone[to].put_nowait(message)
+    async def send(self, target: str, message: Message) -> None:
+        self._gone[target].put_nowait(message)
 
-    async def recv(self, source: str, *tags: Tag, into: memoryview | None = None) -> Message:
+    async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
         return await self._come[source].get()
 
-    def push(self, worker: str, step: int, stage: Stage = Stage.PUSH) -> None:
+    def push(self, worker: str, step: int, stage: MessageKind = MessageKind.PUSH) -> None:
         """A worker's gradient, or its last word."""
-        data = VECTOR.data.cast("B") if stage == Stage.PUSH else b""
-        self._come[worker].put_nowait(Message(Tag(step, stage), data, samples=1))
+        data = VECTOR.data.cast("B") if stage == MessageKind.PUSH else b""
+        self._come[worker].put_nowait(Message(MessageTag(step, stage), data, samples=1))
 
     async def answer(self, worker: str) -> Message:
         """What it is sent."""
@@ -68,7 +68,7 @@ def test_only_who_was_answered_after_an_update_is_told_how_long_it_took() -> Non
     async def told() -> list[float]:
         desk, clock = Desk(), WallClock()
         log = RunLog("server-0", clock, lambda line: None)
-        batches = Batch(log, "shard_updates", UPDATE_COLUMNS), Batch(log, "shard_drops", UPDATE_COLUMNS)
+        batches = EventBatch(log, "shard_updates", UPDATE_COLUMNS), EventBatch(log, "shard_drops", UPDATE_COLUMNS)
         machine = Shard(2, Gba(gather=2))
         server = Server(("a", "b"), Slow(), Identity(), machine, desk, clock, 0, *batches)
         serving = asyncio.create_task(server.serve())
@@ -76,8 +76,8 @@ def test_only_who_was_answered_after_an_update_is_told_how_long_it_took() -> Non
         for worker, step in (("a", 0), ("b", 0), ("a", 1)):
             desk.push(worker, step)
             answers.append(await desk.answer(worker))
-        desk.push("a", 2, Stage.LEAVE)
-        desk.push("b", 1, Stage.LEAVE)
+        desk.push("a", 2, MessageKind.LEAVE)
+        desk.push("b", 1, MessageKind.LEAVE)
         await serving
         return [answer.update_s for answer in answers]
 

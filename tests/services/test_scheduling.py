@@ -12,13 +12,13 @@ ASK = """
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from services.runtime import scheduling
-call, _ = scheduling._CALLS[scheduling.platform.machine()]
+call, _ = scheduling._SYSCALL_NUMBERS[scheduling.platform.machine()]
 long = scheduling._SCHED_ATTR.pack(scheduling._SCHED_ATTR.size, 0, 0, 0, 0, 3_000_000, 0, 0)
 ctypes.CDLL(None).syscall(call, 0, long, 0)
-before = scheduling.slice_ns()
-scheduling.wake_soon()
+before = scheduling.read_time_slice_ns()
+scheduling.reduce_wakeup_latency()
 with ThreadPoolExecutor(1) as pool:
-    print(before, scheduling.slice_ns(), pool.submit(scheduling.slice_ns).result())
+    print(before, scheduling.read_time_slice_ns(), pool.submit(scheduling.read_time_slice_ns).result())
 """
 
 

@@ -14,8 +14,8 @@ from services.cluster.addresses import Nowhere
 from services.coordinator.runtime import Desk
 from services.node.simulate import simulate
 from services.plan import COORDINATOR, Plan, make_plan
-from services.runtime.control import Epoch, Final
-from services.runtime.run_log import TOKEN
+from services.runtime.control import EpochReport, FinalState
+from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.schema.arrays import HostArray
 
@@ -45,7 +45,7 @@ class Rehearsal:
 
     def events(self, node: str, key: str) -> list[Row]:
         """The events of one kind that a node has logged."""
-        parsed = (json.loads(line.removeprefix(TOKEN)) for line in self.lines[node])
+        parsed = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in self.lines[node])
         return [event for event in parsed if event["key"] == key]
 
     def value(self, node: str, key: str) -> Any:
@@ -92,12 +92,12 @@ def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
     current: list[Rehearsal] = []
     end_epoch, leave = Desk.end_epoch, Desk.leave
 
-    async def carry(desk: Desk, epoch: Epoch) -> str:
+    async def carry(desk: Desk, epoch: EpochReport) -> str:
         if epoch.parameters:
             current[-1].carried.append(np.frombuffer(epoch.parameters, desk.plan.dtype))
         return await end_epoch(desk, epoch)
 
-    async def hand_in(desk: Desk, node: str, final: Final) -> None:
+    async def hand_in(desk: Desk, node: str, final: FinalState) -> None:
         if final.parameters:
             current[-1].finals[node] = final.parameters
         await leave(desk, node, final)

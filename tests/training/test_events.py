@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster.fluid_link import goodput
-from services.runtime.slowdowns import Hindrances
+from services.runtime.slowdowns import WorkerSlowdowns
 
 Rehearse = Callable[..., Any]
 
@@ -140,12 +140,12 @@ def test_hindered_work_can_be_cut_anywhere(
     spans: list[tuple[float, float, float]], start: float, work_s: float, cut: float
 ) -> None:
     """Forward and backward one after the other end when both together do: deadlines don't depend on phases."""
-    hindrances = Hindrances()
+    hindrances = WorkerSlowdowns()
     for begins, lasts, factor in spans:
         hindrances.add(begins, lasts, factor)
 
-    whole = hindrances.ends(start, work_s)
-    first = hindrances.ends(start, work_s * cut)
+    whole = hindrances.completion_time(start, work_s)
+    first = hindrances.completion_time(start, work_s * cut)
 
-    assert hindrances.ends(first, work_s * (1 - cut)) == pytest.approx(whole, rel=1e-9, abs=1e-9)
+    assert hindrances.completion_time(first, work_s * (1 - cut)) == pytest.approx(whole, rel=1e-9, abs=1e-9)
     assert start <= first <= whole * (1 + 1e-12)

@@ -13,7 +13,7 @@ from replay import replay
 
 from services.cluster.fluid_link import goodput
 from services.coordinator.runtime import Desk
-from services.runtime.control import Held
+from services.runtime.control import HandOverState
 from services.schema.errors import ProtocolError
 from services.strategies.switching.hand_over import take as really_take
 
@@ -189,10 +189,10 @@ def test_all_nodes_hold_the_same_bits_at_the_hand_over(
     rehearse: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What servers and workers begin with is compared by their own digests, not by what somebody should have sent."""
-    told: list[Held] = []
+    told: list[HandOverState] = []
     hand_over = Desk.hand_over
 
-    async def listen(desk: Desk, held: Held) -> Any:
+    async def listen(desk: Desk, held: HandOverState) -> Any:
         told.append(held)
         return await hand_over(desk, held)
 
@@ -200,7 +200,7 @@ def test_all_nodes_hold_the_same_bits_at_the_hand_over(
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
 
     truth = done.value("coordinator", "switch_committed")["params_sha256"]
-    last = {(held.node, held.serves): held.params for held in told}  # what each said last
+    last = {(held.node_name, held.is_server): held.params_digests for held in told}  # what each said last
     for rank in range(3):
         assert list(last[f"worker-{rank}", False]) == truth
     if done.plan.strategy.phases().switch.second.kind == "parameter_server":
@@ -423,8 +423,12 @@ def test_replicas_that_differ_abort_the_switch(rehearse: Callable[..., Any], mon
     """A switch would hide it: servers know one model only."""
     hand_over = Desk.hand_over
 
-    async def differ(desk: Desk, held: Held) -> Any:
-        told = Held(held.node, held.round, held.step, params=("other",)) if held.node == "worker-1" else held
+    async def differ(desk: Desk, held: HandOverState) -> Any:
+        told = (
+            HandOverState(held.node_name, held.stage, held.next_step, params_digests=("other",))
+            if held.node_name == "worker-1"
+            else held
+        )
         return await hand_over(desk, told)
 
     monkeypatch.setattr(Desk, "hand_over", differ)

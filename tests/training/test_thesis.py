@@ -8,7 +8,7 @@ from compose.scenario_files.load import find, load
 from services.cluster.addresses import Nowhere
 from services.node.simulate import simulate
 from services.plan import Plan, make_plan
-from services.runtime.run_log import TOKEN
+from services.runtime.run_log import LOG_LINE_PREFIX
 
 
 def test_the_ring_gains_on_sixteen_workers_what_its_closed_form_says() -> None:
@@ -30,5 +30,7 @@ def seconds(plan: Plan) -> float:
     """From the beginning of training to its end, in virtual time."""
     lines: list[str] = []
     simulate(plan, lambda node: lines.append if node == "coordinator" else (lambda _: None))
-    times_ms = {event["key"]: event["time_ms"] for event in (json.loads(line.removeprefix(TOKEN)) for line in lines)}
+    times_ms = {
+        event["key"]: event["time_ms"] for event in (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in lines)
+    }
     return float(times_ms["run_stop"] - times_ms["run_start"]) / 1000

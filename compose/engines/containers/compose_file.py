@@ -8,7 +8,7 @@ from typing import Any
 from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, labels
 from compose.shaping import shared_link as switch
 from services.plan import NodePlan, Plan
-from services.runtime.identity import AUTHORITY, CERTIFICATE, KEY
+from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
 PLAN_PATH = "/run/ensayo/plan.json"
 # Scheduling period of CPU quotas, a tenth of Docker's default: a quota then slows a step down evenly instead of
@@ -67,7 +67,7 @@ def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
         "secrets": {
             f"{node.name}-{file}": {"file": str(host.secrets_folder / node.name / file)}
             for node in plan.nodes
-            for file in (AUTHORITY, CERTIFICATE, KEY)
+            for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         },
     }
 
@@ -142,7 +142,9 @@ def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, An
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _node_networks(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],
-        "secrets": [{"source": f"{node.name}-{file}", "target": file} for file in (AUTHORITY, CERTIFICATE, KEY)],
+        "secrets": [
+            {"source": f"{node.name}-{file}", "target": file} for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
+        ],
     }
     return service | ({"deploy": _GPU_RESERVATION} if gets_gpu else {})
 

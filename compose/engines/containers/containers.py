@@ -26,8 +26,8 @@ from compose.runs.supervisor import Nodes, TrialFailed
 from compose.shaping.mechanisms import Rungs
 from compose.shaping.shared_link import SWITCH
 from services.plan import COORDINATOR, Plan
-from services.runtime.control import OPEN_GATE
-from services.runtime.run_log import TOKEN
+from services.runtime.control import OPEN_GATE_SIGNAL
+from services.runtime.run_log import LOG_LINE_PREFIX
 
 MAX_PARALLEL_REQUESTS = 8  # to the Docker daemon
 # Docker 20.10 miscounts endpoints when many containers leave a network at the same moment, and then keeps the network
@@ -97,7 +97,7 @@ class NodeContainers(Nodes):
 
     def open_gate(self) -> None:
         """Signal the coordinator's container to start training."""
-        self._fetch_container(COORDINATOR).kill(signal=OPEN_GATE.name)
+        self._fetch_container(COORDINATOR).kill(signal=OPEN_GATE_SIGNAL.name)
 
     def exit_codes(self) -> dict[str, int]:
         """Return the exit codes of the nodes that have ended.
@@ -200,7 +200,7 @@ class NodeContainers(Nodes):
     def _forward_events(self, log_lines: list[bytes]) -> None:
         """Pass the coordinator's events to the scheduler of link events, without the delay of reading the log file."""
         for line in log_lines:
-            _, token, event = line.decode(errors="replace").partition(TOKEN)
+            _, token, event = line.decode(errors="replace").partition(LOG_LINE_PREFIX)
             if token:
                 self.link_events.handle_event(json.loads(event))
 

@@ -11,10 +11,19 @@ from services.collectives.base import Schedule
 from services.collectives.execution.payloads import UNCOMPRESSED, PayloadCodec, create_payload_codec
 from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
 from services.compressors import Compressor
-from services.runtime.transport import Awaited, Buffer, Message, Outcome, Sending, Stage, Tag, Transport
+from services.runtime.transport import (
+    Buffer,
+    Cancellable,
+    Message,
+    MessageKind,
+    MessageTag,
+    ReceiveOutcome,
+    SendFuture,
+    Transport,
+)
 from services.schema.arrays import HostArray
 
-STAGE_BY_KIND = {"reduce": Stage.SUM, "copy": Stage.SPREAD, "token": Stage.ALLOW}
+STAGE_BY_KIND = {"reduce": MessageKind.PARTIAL_SUM, "copy": MessageKind.TOTAL, "token": MessageKind.TOKEN}
 
 
 async def all_reduce(
@@ -41,7 +50,7 @@ async def all_reduce(
     """
     if not schedule.rounds:
         return
-    piece_bytes = schedule.piece_bytes(vector.nbytes, transport.piece_bytes, transport.finest_bytes)
+    piece_bytes = schedule.piece_bytes(vector.nbytes, transport.max_piece_bytes, transport.min_piece_bytes)
     max_message_entries = max(1, piece_bytes // vector.itemsize)
     rank_schedule = build_rank_schedule(schedule, rank, vector.size, max_message_entries, vector.itemsize)
     payloads = create_payload_codec(compressor, vector, rank_schedule.pieces)
@@ -101,7 +110,7 @@ class _RankExecution:
         self._open_prerequisites = [len(operation.prerequisites) for operation in operations]
         self._unfinished_count = len(operations)
         self._ready = deque(index for index, operation in enumerate(operations) if not operation.prerequisites)
-        self._pending: dict[int, Awaited] = {}  # index of an operation -> its send or receive under way
+        self._pending: dict[int, Cancellable] = {}  # index of an operation -> its send or receive under way
         self._is_starting = False
 
     async def run(self) -> None:
@@ -150,14 +159,14 @@ class _RankExecution:
     def _send(self, operation_index: int, operation: RankOperation) -> None:
         data = b"" if operation.kind == "token" else self._payloads.encode(operation)
         message = Message(self._message_tag(operation), data)
-        sending = self._transport.send_soon(self._node_names[operation.peer_rank], message)
+        sending = self._transport.start_send(self._node_names[operation.peer_rank], message)
         if sending is None:
             self._complete_send(operation_index)
         else:
             self._pending[operation_index] = sending
             sending.add_done_callback(partial(self._on_send_done, operation_index))
 
-    def _on_send_done(self, operation_index: int, sending: Sending) -> None:
+    def _on_send_done(self, operation_index: int, sending: SendFuture) -> None:
         if self._result.done():
             return
         del self._pending[operation_index]
@@ -182,11 +191,11 @@ class _RankExecution:
         buffer = None if operation.kind == "token" else self._payloads.receive_buffer(operation)
         on_done = partial(self._on_receive_done, operation_index, buffer)
         source = self._node_names[operation.peer_rank]
-        receiving = self._transport.recv_then(source, self._message_tag(operation), on_done, buffer)
+        receiving = self._transport.start_receive(source, self._message_tag(operation), on_done, buffer)
         if receiving is not None:
             self._pending[operation_index] = receiving
 
-    def _on_receive_done(self, operation_index: int, receive_buffer: Buffer | None, outcome: Outcome) -> None:
+    def _on_receive_done(self, operation_index: int, receive_buffer: Buffer | None, outcome: ReceiveOutcome) -> None:
         if self._result.done():
             return None
         self._pending.pop(operation_index, None)
@@ -218,5 +227,5 @@ class _RankExecution:
         if not self._result.done():
             self._result.set_exception(error)
 
-    def _message_tag(self, operation: RankOperation) -> Tag:
-        return Tag(self._step, STAGE_BY_KIND[operation.kind], operation.first_chunk, operation.message_number)
+    def _message_tag(self, operation: RankOperation) -> MessageTag:
+        return MessageTag(self._step, STAGE_BY_KIND[operation.kind], operation.first_chunk, operation.message_number)

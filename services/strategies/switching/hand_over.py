@@ -10,8 +10,8 @@ import numpy as np
 
 from services.learning.layout import VectorRange
 from services.runtime.clock import Clock
-from services.runtime.transport import Message, Stage, Tag, Transport
-from services.runtime.vector_messages import messages, recv_rest
+from services.runtime.transport import Message, MessageKind, MessageTag, Transport
+from services.runtime.vector_messages import receive_remaining_pieces, vector_messages
 from services.schema.arrays import HostArray
 from services.schema.errors import DeadlineExceeded
 
@@ -39,7 +39,7 @@ class HandOverLimit:
             DeadlineExceeded: it was not through.
         """
         try:
-            async with asyncio.timeout(self.clock.wall(max(0.0, ends - self.clock.now()))):
+            async with asyncio.timeout(self.clock.to_wall_s(max(0.0, ends - self.clock.now()))):
                 yield
         except TimeoutError:
             raise DeadlineExceeded(f"the hand-over was not through within {self.seconds:g} s") from None
@@ -65,8 +65,10 @@ async def give(transport: Transport, to: str, step: int, vectors: Sequence[HostA
     message, but what is under way is not called back: behind half a message a stream could carry nothing any more.
     """
     for number, vector in enumerate(vectors):
-        for message in messages(Message(Tag(step, Stage.LOAD, number)), vector, transport.piece_bytes):
-            sending = transport.send_soon(to, message)
+        for message in vector_messages(
+            Message(MessageTag(step, MessageKind.LOAD, number)), vector, transport.max_piece_bytes
+        ):
+            sending = transport.start_send(to, message)
             if sending is not None:
                 await asyncio.shield(sending)
 
@@ -79,5 +81,5 @@ async def take(transport: Transport, source: str, step: int, into: Sequence[Host
         Unreachable: the sender is gone.
     """
     for number, vector in enumerate(into):
-        first = await transport.recv(source, Tag(step, Stage.LOAD, number))
-        await recv_rest(transport, source, first, vector)
+        first = await transport.receive(source, MessageTag(step, MessageKind.LOAD, number))
+        await receive_remaining_pieces(transport, source, first, vector)

@@ -1,4 +1,4 @@
-"""gRPC behind the seams: bulk streams (`data`), calls to the coordinator (`control`), credentials (`channels`).
+"""gRPC implementations of the data streams and of the calls to the coordinator.
 
-Nothing outside this package and the `service.py` files knows gRPC; its errors leave as ours.
+Only this package and the `service.py` modules use gRPC; gRPC's errors leave the package as Ensayo's own errors.
 """

@@ -1,4 +1,4 @@
-"""How do channels and servers come about: options, credentials, and errors in our own words."""
+"""gRPC channels and servers: options, credentials, and translation of gRPC errors into Ensayo's errors."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 import grpc
 
 from services.cluster.addresses import Address
-from services.runtime.identity import Identity
+from services.runtime.identity import NodeIdentity
 from services.schema.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
 
 MIB = 1 << 20
-# Measured on loopback: lifted size limits are needed; large frames and write buffers are worth some 15 %.
-OPTIONS = (
+# Measured on loopback: the size limits must be lifted; large frames and write buffers give some 15 % more throughput.
+GRPC_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.http2.max_frame_size", MIB),
@@ -21,7 +21,7 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
 )
-_ERRORS: dict[grpc.StatusCode, type[NetworkError]] = {
+_ERROR_TYPES: dict[grpc.StatusCode, type[NetworkError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.UNAVAILABLE: Unreachable,
     grpc.StatusCode.CANCELLED: Unreachable,
@@ -30,42 +30,42 @@ _ERRORS: dict[grpc.StatusCode, type[NetworkError]] = {
 }
 
 
-def channel(address: Address, peer: str, identity: Identity | None) -> grpc.aio.Channel:
-    """A channel to the node `peer`: under mutual TLS with an identity, in the clear without."""
+def open_channel(address: Address, peer_name: str, identity: NodeIdentity | None) -> grpc.aio.Channel:
+    """Return a channel to the node `peer_name`: with mutual TLS if an identity is given, else unencrypted."""
     if identity is None:
-        return grpc.aio.insecure_channel(str(address), options=OPTIONS)
-    credentials = grpc.ssl_channel_credentials(identity.authority, identity.key, identity.certificate)
-    named = (*OPTIONS, ("grpc.ssl_target_name_override", peer))
-    return grpc.aio.secure_channel(str(address), credentials, options=named)
+        return grpc.aio.insecure_channel(str(address), options=GRPC_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(identity.ca_certificate, identity.private_key, identity.certificate)
+    options = (*GRPC_OPTIONS, ("grpc.ssl_target_name_override", peer_name))
+    return grpc.aio.secure_channel(str(address), credentials, options=options)
 
 
-def listen(server: grpc.aio.Server, address: Address, identity: Identity | None) -> None:
-    """Let the server listen on exactly this address: under mutual TLS with an identity, in the clear without.
+def listen_on(server: grpc.aio.Server, address: Address, identity: NodeIdentity | None) -> None:
+    """Make the server listen on exactly this address: with mutual TLS if an identity is given, else unencrypted.
 
     Raises:
-        Unreachable: the address can't be had.
+        Unreachable: the address is not available.
     """
     try:
         if identity is None:
             server.add_insecure_port(str(address))
         else:
-            pair = (identity.key, identity.certificate)
-            credentials = grpc.ssl_server_credentials([pair], identity.authority, require_client_auth=True)
+            key_pair = (identity.private_key, identity.certificate)
+            credentials = grpc.ssl_server_credentials([key_pair], identity.ca_certificate, require_client_auth=True)
             server.add_secure_port(str(address), credentials)
     except RuntimeError as error:
         raise Unreachable(f"can't listen on {address}: {error}") from error
 
 
 @asynccontextmanager
-async def ours(peer: str) -> AsyncIterator[None]:
-    """Errors of gRPC inside the body leave it as ours."""
+async def translate_grpc_errors(peer_name: str) -> AsyncIterator[None]:
+    """Raise a gRPC error of the body as a `NetworkError` that names the peer."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        raise translated(peer, error) from error
+        raise network_error(peer_name, error) from error
 
 
-def translated(peer: str, error: grpc.aio.AioRpcError) -> NetworkError:
-    """An error of gRPC in our own words."""
-    kind = _ERRORS.get(error.code(), NetworkError)
-    return kind(f"{peer}: {error.details()} ({error.code().name})")
+def network_error(peer_name: str, error: grpc.aio.AioRpcError) -> NetworkError:
+    """Return the `NetworkError` that corresponds to a gRPC error."""
+    error_type = _ERROR_TYPES.get(error.code(), NetworkError)
+    return error_type(f"call to {peer_name} failed: {error.details()} ({error.code().name})")

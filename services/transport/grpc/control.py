@@ -1,80 +1,79 @@
-"""Calls to the coordinator over gRPC, under mutual TLS."""
+"""Calls from a node to the coordinator over gRPC, with mutual TLS."""
 
 from dataclasses import asdict
 from typing import Any
 
 from services.plan import COORDINATOR, Plan
-from services.runtime.control import Control, Epoch, Final, Held, Ruling, Verdict
-from services.runtime.identity import Identity
-from services.transport.grpc.channels import channel, ours
+from services.runtime.control import (
+    CoordinatorClient,
+    EpochDecision,
+    EpochReport,
+    FinalState,
+    HandOverDecision,
+    HandOverState,
+)
+from services.runtime.identity import NodeIdentity
+from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlStub
 
 
-class GrpcControl(Control):
-    """A node's line to the coordinator; every call carries a deadline in wall seconds."""
+class GrpcCoordinatorClient(CoordinatorClient):
+    """Client of the coordinator's gRPC service for one node; every call has a deadline."""
 
-    def __init__(self, plan: Plan, identity: Identity) -> None:
+    def __init__(self, plan: Plan, identity: NodeIdentity) -> None:
         self._plan = plan
-        self._node = identity.name
-        self._channel = channel(plan.node(COORDINATOR).place.control, COORDINATOR, identity)
+        self._node_name = identity.name
+        self._channel = open_channel(plan.node(COORDINATOR).place.control, COORDINATOR, identity)
         self._stub = ControlStub(self._channel)
 
     async def join(self) -> float:
-        hello = wire.Joined(node=self._node, plan_sha256=self._plan.sha256)
-        return float((await self._call(self._stub.Join, hello, self._plan.timeouts.start)).at)
+        request = wire.JoinRequest(node_name=self._node_name, plan_sha256=self._plan.sha256)
+        return float((await self._call(self._stub.Join, request, self._plan.timeouts.start)).start_s)
 
-    async def reached(self, step: int) -> None:
-        told = wire.StepReached(node=self._node, step=step)
-        await self._call(self._stub.Reached, told, self._plan.timeouts.step)
+    async def report_step(self, step: int) -> None:
+        request = wire.StepReport(node_name=self._node_name, step=step)
+        await self._call(self._stub.ReportStep, request, self._plan.timeouts.step)
 
-    async def due(self, event: int) -> float:
-        awaited = wire.Awaited(node=self._node, event=event)
-        return float((await self._call(self._stub.Due, awaited, self._plan.timeouts.run)).at)
+    async def await_event(self, event_number: int) -> float:
+        request = wire.EventRequest(node_name=self._node_name, event_number=event_number)
+        return float((await self._call(self._stub.AwaitEvent, request, self._plan.timeouts.run)).start_s)
 
-    async def end_epoch(self, epoch: Epoch) -> Verdict:
-        told = wire.EpochEnded(
-            node=epoch.node,
-            epoch=epoch.number,
-            steps=epoch.steps,
-            samples=epoch.samples,
-            loss_sum=epoch.loss_sum,
-            loss_samples=epoch.loss_samples,
-            parameters=epoch.parameters,
-            parameters_sha256=epoch.sha256,
-        )
-        decision = await self._call(self._stub.EndEpoch, told, self._plan.timeouts.step)
-        return Verdict(str(decision.reason), bool(decision.hand_over))
+    async def report_epoch(self, report: EpochReport) -> EpochDecision:
+        request = wire.EpochReport(**asdict(report))
+        decision = await self._call(self._stub.ReportEpoch, request, self._plan.timeouts.step)
+        return EpochDecision(str(decision.stop_reason), bool(decision.must_hand_over))
 
     async def await_hand_over(self) -> bool:
-        waiting = wire.Waiting(node=self._node)
-        return bool((await self._call(self._stub.AwaitHandOver, waiting, self._plan.timeouts.run)).hand_over)
+        request = wire.WaitRequest(node_name=self._node_name)
+        return bool((await self._call(self._stub.AwaitHandOver, request, self._plan.timeouts.run)).must_hand_over)
 
-    async def hand_over(self, held: Held) -> Ruling:
-        """The coordinator gives up waiting for others after a step's timeout; who asks waits a little longer."""
-        patience_s = 2 * self._plan.timeouts.step
-        ruling = await self._call(self._stub.HandOver, wire.Held(**asdict(held)), patience_s)
-        return Ruling(
-            verb=ruling.verb,
-            reason=str(ruling.reason),
-            step=int(ruling.step),
-            version=int(ruling.version),
-            samples=int(ruling.samples),
-            updates=int(ruling.updates),
+    async def report_hand_over(self, state: HandOverState) -> HandOverDecision:
+        # The coordinator waits for the other nodes for one step timeout, so the caller waits a little longer.
+        timeout_s = 2 * self._plan.timeouts.step
+        decision = await self._call(self._stub.ReportHandOver, wire.HandOverState(**asdict(state)), timeout_s)
+        return HandOverDecision(
+            action=decision.action,
+            abort_reason=str(decision.abort_reason),
+            first_step=int(decision.first_step),
+            version=int(decision.version),
+            samples=int(decision.samples),
+            updates=int(decision.updates),
         )
 
     async def await_stop(self) -> str:
-        waiting = wire.Waiting(node=self._node)
-        return str((await self._call(self._stub.AwaitStop, waiting, self._plan.timeouts.run)).reason)
+        request = wire.WaitRequest(node_name=self._node_name)
+        return str((await self._call(self._stub.AwaitStop, request, self._plan.timeouts.run)).stop_reason)
 
-    async def leave(self, final: Final) -> None:
-        left = wire.Left(node=self._node, parameters=final.parameters, version=final.version, samples=final.samples)
-        await self._call(self._stub.Leave, left, self._plan.timeouts.step)
+    async def leave(self, final_state: FinalState) -> None:
+        request = wire.LeaveRequest(node_name=self._node_name, **asdict(final_state))
+        await self._call(self._stub.Leave, request, self._plan.timeouts.step)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection to the coordinator."""
         await self._channel.close()
 
     async def _call(self, method: Any, request: Any, timeout_s: float) -> Any:
-        async with ours(COORDINATOR):
+        """Call `method` of the stub with a deadline of `timeout_s` virtual seconds, and return its reply."""
+        async with translate_grpc_errors(COORDINATOR):
             return await method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)

@@ -1,4 +1,4 @@
-"""Bulk messages over gRPC: one long-lived stream to every neighbour, opened with the sender's signed identity."""
+"""Data plane over gRPC: one long-lived stream to every neighbour, opened with the sender's signed identity."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -10,159 +10,161 @@ import grpc
 from services.cluster.addresses import Address
 from services.cluster.message_lengths import GRPC, Lengths
 from services.runtime.clock import Clock
-from services.runtime.identity import Identity
-from services.runtime.transport import Message, Stage, Tag
+from services.runtime.identity import NodeIdentity
+from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.errors import DeadlineExceeded, Refused, Unreachable
-from services.transport.codec import decode, encode
-from services.transport.deadlines import Patience
-from services.transport.grpc.channels import OPTIONS, channel, listen, ours, translated
-from services.transport.shaping import Shaping
-from services.transport.turns import Turns
-from services.transport.wired import WiredTransport
-from services.wire.data_pb2 import Delivered
+from services.transport.codec import decode_message, encode_message
+from services.transport.deadlines import DeadlineTimer
+from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, network_error, open_channel, translate_grpc_errors
+from services.transport.shaping import TransportShaping
+from services.transport.turns import SmallFirstLock
+from services.transport.wired import SocketTransport
+from services.wire.data_pb2 import StreamReceipt
 
-METHOD = "/ensayo.wire.Data/Push"
-IDENTITY_KEY = "ensayo-identity-bin"
+SEND_METHOD = "/ensayo.wire.Data/SendMessages"
+IDENTITY_METADATA_KEY = "ensayo-identity-bin"
 
 
-class _Stream:
-    """An open stream; one message at a time is written to it, and a message given up is the end of the stream."""
+class _GrpcSendStream:
+    """Open stream to one neighbour; one message at a time is written to it, and a cancelled message ends the stream."""
 
-    def __init__(self, opened: grpc.aio.Channel, call: Any, wall_s: float) -> None:
-        self.channel = opened
+    def __init__(self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float) -> None:
+        self.channel = channel
         self.call = call
-        self.turns = Turns()
-        self.patience = Patience(wall_s, self._give_up)
-        self.sent = 0  # messages
-        self.writer: asyncio.Task[Any] | None = None
-        self.given_up = False
+        self.write_lock = SmallFirstLock()
+        self.deadline_timer = DeadlineTimer(timeout_wall_s, self._cancel_write)
+        self.sent_messages = 0
+        self.writing_task: asyncio.Task[Any] | None = None
+        self.has_timed_out = False
 
-    def _give_up(self) -> None:
-        assert self.writer is not None  # noqa: S101 - patience lasts while somebody writes
-        self.given_up = True
-        self.writer.cancel()
+    def _cancel_write(self) -> None:
+        assert self.writing_task is not None  # noqa: S101 - the timer runs only while a task writes
+        self.has_timed_out = True
+        self.writing_task.cancel()
 
 
-class GrpcTransport(WiredTransport):
+class GrpcTransport(SocketTransport):
     """One node's end of the data plane over gRPC."""
 
-    lengths: ClassVar[Lengths] = GRPC
+    message_lengths: ClassVar[Lengths] = GRPC
 
     def __init__(
         self,
         addresses: Mapping[str, Address],
-        identity: Identity,
+        identity: NodeIdentity,
         clock: Clock,
         timeout_s: float,
-        run_s: float,
-        shaping: Shaping | None = None,
+        stream_lifetime_s: float,
+        shaping: TransportShaping | None = None,
         encrypt: bool = False,
     ) -> None:
-        """Nothing is opened yet; the arguments are those of every data plane."""
-        super().__init__(addresses, identity, clock, timeout_s, run_s, shaping, encrypt)
-        self._streams: dict[str, _Stream] = {}
-        self._server = grpc.aio.server(options=OPTIONS)
+        """Create a transport that has no open streams yet; see `SocketTransport` for the arguments."""
+        super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, encrypt)
+        self._streams: dict[str, _GrpcSendStream] = {}
+        self._server = grpc.aio.server(options=GRPC_OPTIONS)
 
     async def start(self) -> None:
-        handler = grpc.stream_unary_rpc_method_handler(self._receive, None, Delivered.SerializeToString)
-        service, method = METHOD.strip("/").split("/")
+        handler = grpc.stream_unary_rpc_method_handler(self._receive_stream, None, StreamReceipt.SerializeToString)
+        service, method = SEND_METHOD.strip("/").split("/")
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-        listen(self._server, self._addresses[self._identity.name], self._tls)
+        listen_on(self._server, self._addresses[self._identity.name], self._tls)
         await self._server.start()
 
-    async def connect(self, names: Iterable[str]) -> None:
-        """Open the streams: handshakes inside the first step would make all paced nodes of this host late."""
-        for name in names:
-            stream = self._open(name)
-            async with ours(name):
+    async def connect(self, node_names: Iterable[str]) -> None:
+        """Open the streams to these nodes: handshakes in the first step would delay all paced nodes of this host."""
+        for name in node_names:
+            stream = self._open_stream(name)
+            async with translate_grpc_errors(name):
                 await stream.call.wait_for_connection()
 
     async def stop(self) -> None:
-        for peer, stream in self._streams.items():
-            await self._close(peer, stream)
-        await self._server.stop(self._run_wall_s)  # others may have steps to go
+        for peer_name, stream in self._streams.items():
+            await self._close_stream(peer_name, stream)
+        await self._server.stop(self._stream_lifetime_wall_s)  # neighbours may still send
 
     async def abort(self) -> None:
-        """A server that is left running complains when the process ends, later than whoever says why."""
+        """Stop the server at once, so that it does not report errors of its own when the process ends."""
         await self._server.stop(None)
 
-    async def _close(self, peer: str, stream: _Stream) -> None:
+    async def _close_stream(self, peer_name: str, stream: _GrpcSendStream) -> None:
         try:
-            async with ours(peer), asyncio.timeout(self._timeout_wall_s):
-                await stream.turns.take(0)  # a message that nobody waits for may still be under way
-                if stream.call.cancelled():  # by whoever broke off a message here
+            async with translate_grpc_errors(peer_name), asyncio.timeout(self._timeout_wall_s):
+                await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
+                if stream.call.cancelled():  # because a message was broken off at this node
                     await stream.channel.close()
                     return
-                with suppress(asyncio.InvalidStateError):  # the neighbour has ended; its answer tells
-                    await stream.call.write(encode(Message(Tag(0, Stage.END))))
+                with suppress(asyncio.InvalidStateError):  # the neighbour has ended the call; its reply says why
+                    await stream.call.write(encode_message(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
                     await stream.call.done_writing()
-                delivered = await stream.call
+                receipt = await stream.call
         except TimeoutError:
-            raise DeadlineExceeded(f"{peer} did not take the end of a stream within {self._timeout_s:g} s") from None
-        if delivered.parts < stream.sent:
-            raise Unreachable(f"{peer} took {delivered.parts} of {stream.sent} messages")
+            raise DeadlineExceeded(
+                f"{peer_name} did not confirm the end of the stream within {self._timeout_s:g} s"
+            ) from None
+        if receipt.messages < stream.sent_messages:
+            raise Unreachable(f"{peer_name} received {receipt.messages} of {stream.sent_messages} sent messages")
         await stream.channel.close()
 
-    async def _write(self, to: str, message: Message) -> None:
-        stream = self._streams.get(to) or self._open(to)
-        await stream.turns.take(message.size)
-        stream.writer = asyncio.current_task()
-        stream.patience.begin()
+    async def _write(self, target: str, message: Message) -> None:
+        stream = self._streams.get(target) or self._open_stream(target)
+        await stream.write_lock.acquire(message.size_bytes)
+        stream.writing_task = asyncio.current_task()
+        stream.deadline_timer.start()
         try:
-            await stream.call.write(encode(message))  # built now: messages that wait cost no memory
-            stream.sent += 1
+            await stream.call.write(encode_message(message))  # encoded only now: waiting messages cost no memory
+            stream.sent_messages += 1
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
-            await self._explain(to, stream)
+            await self._raise_write_error(target, stream)
             raise
         finally:
-            stream.patience.end()
-            stream.turns.give_back()
+            stream.deadline_timer.stop()
+            stream.write_lock.release()
 
-    async def _explain(self, to: str, stream: _Stream) -> None:
-        """Why a message could not be written; nothing when it was the sender who did not want to any more.
+    async def _raise_write_error(self, target: str, stream: _GrpcSendStream) -> None:
+        """Raise the error that explains why a message could not be written; return if its sender has cancelled it.
 
         Raises:
-            DeadlineExceeded: the neighbour did not take it in time.
+            DeadlineExceeded: the neighbour did not accept the message in time.
             NetworkError: the stream has ended.
         """
-        if stream.given_up:
+        if stream.has_timed_out:
             stream.call.cancel()
-            if stream.writer is not None:
-                stream.writer.uncancel()
-            raise DeadlineExceeded(f"{to} did not take a message within {self._timeout_s:g} s") from None
-        if not stream.call.done() or (stream.writer is not None and stream.writer.cancelling()):
+            if stream.writing_task is not None:
+                stream.writing_task.uncancel()
+            raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
+        if not stream.call.done() or (stream.writing_task is not None and stream.writing_task.cancelling()):
             return
         if stream.call.cancelled():
-            raise Unreachable(f"a message to {to} was broken off, and none can follow it")
+            raise Unreachable(f"the stream to {target} has ended: an earlier message was broken off")
         try:
             await stream.call
         except grpc.aio.AioRpcError as error:
-            raise translated(to, error) from error
-        raise Unreachable(f"{to} has ended the stream")
+            raise network_error(target, error) from error
+        raise Unreachable(f"{target} has ended the stream")
 
-    def _open(self, to: str) -> _Stream:
-        opened = channel(self._addresses[to], to, self._tls)
-        method = opened.stream_unary(METHOD, None, Delivered.FromString)
-        proof = ((IDENTITY_KEY, self._identity.prove(to)),)
-        call = method(metadata=proof, timeout=self._run_wall_s, wait_for_ready=True)
-        self._streams[to] = _Stream(opened, call, self._timeout_wall_s)
-        return self._streams[to]
+    def _open_stream(self, target: str) -> _GrpcSendStream:
+        channel = open_channel(self._addresses[target], target, self._tls)
+        method = channel.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)
+        metadata = ((IDENTITY_METADATA_KEY, self._identity.make_proof(target)),)
+        call = method(metadata=metadata, timeout=self._stream_lifetime_wall_s, wait_for_ready=True)
+        self._streams[target] = _GrpcSendStream(channel, call, self._timeout_wall_s)
+        return self._streams[target]
 
-    async def _receive(self, parts: AsyncIterator[bytes], context: Any) -> Delivered:
-        """One neighbour's stream, until it has no more to send."""
+    async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], context: Any) -> StreamReceipt:
+        """Receive one neighbour's messages until its stream ends, and return the number of messages."""
         try:
-            source = self._identity.check(dict(context.invocation_metadata()).get(IDENTITY_KEY))
-        except Refused as refusal:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refusal))
-        count, ended = 0, False
+            source = self._identity.verify_proof(dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY))
+        except Refused as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        message_count, has_ended = 0, False
         try:
-            async for part in parts:
-                message = decode(part)
-                ended = message.tag.stage == Stage.END
-                if not ended:
-                    await self._arrive(source, message)
-                    count += 1
+            async for encoded_message in encoded_messages:
+                message = decode_message(encoded_message)
+                has_ended = message.tag.kind == MessageKind.END_OF_STREAM
+                if not has_ended:
+                    await self._deliver(source, message)
+                    message_count += 1
         finally:
-            if not ended:  # gRPC ends the iteration as if all were well when the other side is gone
-                self._mailbox.fail(source, Unreachable(f"{source} broke off its stream"))
-        return Delivered(parts=count)
+            if not has_ended:  # gRPC ends the iteration without an error when the sender is gone
+                self._mailbox.fail_source(source, Unreachable(f"{source} broke off its stream"))
+        return StreamReceipt(messages=message_count)

@@ -1,5 +1,6 @@
-"""Bulk messages over bare TCP behind the same seam: `data` is the plane, `lines` go out, `inlets` come in.
+"""Data plane over bare TCP: the transport, and the sending and receiving end of a stream.
 
-A stream is: a line of length and proof of identity, the answer of the receiver, then messages as in data.proto, each a
-prefix of fixed length and its payload; behind the last one the receiver says how many it took.
+A stream is: the length of the proof of identity and the proof; the receiver's reply to it; messages as in data.proto,
+each a prefix of constant length and its payload. After the last message the receiver sends the number of messages that
+it has received.
 """

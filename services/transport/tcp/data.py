@@ -1,4 +1,4 @@
-"""Bulk messages over bare TCP: one long-lived stream to every neighbour, opened with the sender's signed identity."""
+"""Data plane over bare TCP: one long-lived stream to every neighbour, opened with the sender's signed identity."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -6,161 +6,175 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from services.cluster.message_lengths import TCP, Lengths
-from services.runtime.transport import Buffer, Message, Sending, Stage, Tag
+from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
 from services.schema.errors import DeadlineExceeded, Unreachable
-from services.transport.codec import PREFIX_BYTES, prefix
+from services.transport.codec import PREFIX_BYTES, encode_prefix
 from services.transport.tcp import tls
-from services.transport.tcp.receiver import Inlet
-from services.transport.tcp.sender import COUNT, Line, dial
-from services.transport.turns import Turns
-from services.transport.wired import WiredTransport
+from services.transport.tcp.receiver import StreamReceiver
+from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_stream
+from services.transport.turns import SmallFirstLock
+from services.transport.wired import SocketTransport
 
 
 @dataclass
-class _Stream:
-    """A stream to a neighbour; one message at a time is written to it."""
+class _TcpSendStream:
+    """Stream to one neighbour; one message at a time is written to it."""
 
-    line: asyncio.Task[Line]  # opens it once, for all who want to send
-    turns: Turns = field(default_factory=Turns)
-    sent: int = 0  # messages
-    is_broken: bool = False  # a message was broken off
+    sender_task: asyncio.Task[StreamSender]  # opens the stream once, for all messages
+    write_lock: SmallFirstLock = field(default_factory=SmallFirstLock)
+    sent_messages: int = 0
+    is_broken: bool = False  # no more messages can be written
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody listens, and did not refuse."""
-        return not self.is_broken and self.line.done() and not self.line.cancelled() and self.line.exception() is None
+        """Whether messages can be written: the neighbour has accepted the stream, and no message was broken off."""
+        return (
+            not self.is_broken
+            and self.sender_task.done()
+            and not self.sender_task.cancelled()
+            and self.sender_task.exception() is None
+        )
 
-    def over(self, *, broken_off: bool) -> None:
-        """A message is written, or never will be."""
-        if broken_off:
-            self.hang_up()
+    def finish_write(self, *, is_broken_off: bool) -> None:
+        """Release the stream after a message has been written completely, or broken off."""
+        if is_broken_off:
+            self.break_off()
         else:
-            self.sent += 1
-        self.turns.give_back()
+            self.sent_messages += 1
+        self.write_lock.release()
 
-    def hang_up(self) -> None:
-        """Half a message has been written, or nobody reads: no other can follow it."""
+    def break_off(self) -> None:
+        """Close the stream after an incomplete message or a connection error: no other message can follow."""
         if self.is_open:
-            self.line.result().close()
+            self.sender_task.result().close()
         self.is_broken = True
 
 
-class TcpTransport(WiredTransport):
+class TcpTransport(SocketTransport):
     """One node's end of the data plane over bare TCP."""
 
-    lengths: ClassVar[Lengths] = TCP
+    message_lengths: ClassVar[Lengths] = TCP
 
     async def start(self) -> None:
-        self._streams: dict[str, _Stream] = {}
-        self._inlets: set[Inlet] = set()
+        self._streams: dict[str, _TcpSendStream] = {}
+        self._receivers: set[StreamReceiver] = set()
         address = self._addresses[self._identity.name]
-        context = None if self._tls is None else tls.server(self._tls)
+        context = None if self._tls is None else tls.server_context(self._tls)
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._inlet, address.host, address.port, ssl=context)
+            self._server = await loop.create_server(self._make_receiver, address.host, address.port, ssl=context)
         except OSError as error:
             raise Unreachable(f"can't listen on {address}: {error}") from error
 
-    async def connect(self, names: Iterable[str]) -> None:
-        """Open the streams: handshakes inside the first step would make all paced nodes of this host late."""
-        for name in names:
+    async def connect(self, node_names: Iterable[str]) -> None:
+        """Open the streams to these nodes: handshakes in the first step would delay all paced nodes of this host."""
+        for name in node_names:
             try:
-                async with asyncio.timeout(self._run_wall_s):
-                    await self._open(name).line
+                async with asyncio.timeout(self._stream_lifetime_wall_s):
+                    await self._open_stream(name).sender_task
             except (TimeoutError, OSError) as error:
-                raise Unreachable(f"{name}: {error or 'it was not there in time'}") from error
+                raise Unreachable(f"can't open a stream to {name}: {error or 'it was not accepted in time'}") from error
 
     async def stop(self) -> None:
-        for peer, stream in self._streams.items():
-            await self._close(peer, stream)
+        for peer_name, stream in self._streams.items():
+            await self._close_stream(peer_name, stream)
         self._server.close()
-        if self._inlets:  # others may have steps to go
-            await asyncio.wait([inlet.over for inlet in self._inlets], timeout=self._run_wall_s)
+        if self._receivers:  # neighbours may still send
+            await asyncio.wait([receiver.closed for receiver in self._receivers], timeout=self._stream_lifetime_wall_s)
         await self.abort()
 
     async def abort(self) -> None:
         self._server.close()
-        for inlet in tuple(self._inlets):
-            inlet.abort()
+        for receiver in tuple(self._receivers):
+            receiver.abort()
 
-    async def _close(self, peer: str, stream: _Stream) -> None:
-        """Say the last word and hear how much has come."""
+    async def _close_stream(self, peer_name: str, stream: _TcpSendStream) -> None:
+        """Send the end-of-stream message and check the number of messages that the neighbour has received."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
-                await stream.turns.take(0)  # a message that nobody waits for may still be under way
+                await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
                 if stream.is_broken:
                     return
-                line = await stream.line
-                await line.put(prefix(Message(Tag(0, Stage.END))))
-                (count,) = COUNT.unpack(await line.get(COUNT.size))
+                sender = await stream.sender_task
+                await sender.write(encode_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
+                (received_messages,) = COUNT_FORMAT.unpack(await sender.read(COUNT_FORMAT.size))
         except TimeoutError:
-            raise DeadlineExceeded(f"{peer} did not take the end of a stream within {self._timeout_s:g} s") from None
+            raise DeadlineExceeded(
+                f"{peer_name} did not confirm the end of the stream within {self._timeout_s:g} s"
+            ) from None
         except OSError as error:
-            raise Unreachable(f"{peer}: {error}") from error
-        if count < stream.sent:
-            raise Unreachable(f"{peer} took {count} of {stream.sent} messages")
-        line.close()
+            raise Unreachable(f"the stream to {peer_name} broke off: {error}") from error
+        if received_messages < stream.sent_messages:
+            raise Unreachable(f"{peer_name} received {received_messages} of {stream.sent_messages} sent messages")
+        sender.close()
 
-    async def _write(self, to: str, message: Message) -> None:
-        stream = self._streams.get(to) or self._open(to)
-        await stream.turns.take(message.size)
+    async def _write(self, target: str, message: Message) -> None:
+        stream = self._streams.get(target) or self._open_stream(target)
+        await stream.write_lock.acquire(message.size_bytes)
         try:
             if stream.is_broken:
-                raise Unreachable(f"a message to {to} was broken off, and none can follow it")
-            await self._put(stream, prefix(message), message.data)
-            stream.sent += 1
+                raise Unreachable(f"the stream to {target} has ended: an earlier message was broken off")
+            await self._write_buffers(stream, encode_prefix(message), message.data)
+            stream.sent_messages += 1
         except TimeoutError:
-            stream.hang_up()
-            raise DeadlineExceeded(f"{to} did not take a message within {self._timeout_s:g} s") from None
+            stream.break_off()
+            raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
         except OSError as error:
-            stream.hang_up()
-            raise Unreachable(f"{to}: {error}") from error
+            stream.break_off()
+            raise Unreachable(f"the stream to {target} broke off: {error}") from error
         except asyncio.CancelledError:
-            stream.hang_up()  # half a message may be under way, behind which no other can be read
+            stream.break_off()  # the neighbour can't read another message behind an incomplete one
             raise
         finally:
-            stream.turns.give_back()
+            stream.write_lock.release()
 
-    def send_soon(self, to: str, message: Message) -> Sending | None:
-        """What the kernel takes at once needs no task; of others, each has one."""
-        stream = self._streams.get(to)
-        if self._shaping or stream is None or not stream.is_open or not stream.turns.take_now():
-            return super().send_soon(to, message)
-        self.traffic.count(to, message.size, PREFIX_BYTES)
+    def start_send(self, target: str, message: Message) -> SendFuture | None:
+        """Write what the kernel takes at once; only a message that it does not take completely needs a task."""
+        stream = self._streams.get(target)
+        if self._shaping or stream is None or not stream.is_open or not stream.write_lock.try_acquire():
+            return super().start_send(target, message)
+        self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
         try:
-            left = stream.line.result().put_at_once(prefix(message), message.data)
+            unsent = stream.sender_task.result().write_without_waiting(encode_prefix(message), message.data)
         except OSError as error:
-            stream.over(broken_off=True)
-            raise Unreachable(f"{to}: {error}") from error
-        if not left:
-            stream.over(broken_off=False)
+            stream.finish_write(is_broken_off=True)
+            raise Unreachable(f"the stream to {target} broke off: {error}") from error
+        if not unsent:
+            stream.finish_write(is_broken_off=False)
             return None
-        rest = asyncio.get_running_loop().create_task(self._rest(to, stream, left))
-        rest.add_done_callback(lambda task: stream.over(broken_off=task.cancelled() or task.exception() is not None))
-        return rest
+        write_task = asyncio.get_running_loop().create_task(self._write_rest(target, stream, unsent))
+        write_task.add_done_callback(
+            lambda task: stream.finish_write(is_broken_off=task.cancelled() or task.exception() is not None)
+        )
+        return write_task
 
-    async def _rest(self, to: str, stream: _Stream, left: Sequence[Buffer]) -> None:
+    async def _write_rest(self, target: str, stream: _TcpSendStream, buffers: Sequence[Buffer]) -> None:
+        """Write the part of a message that the kernel did not take at once."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
-                await stream.line.result().put(*left)
+                await stream.sender_task.result().write(*buffers)
         except TimeoutError:
-            raise DeadlineExceeded(f"{to} did not take a message within {self._timeout_s:g} s") from None
+            raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
         except OSError as error:
-            raise Unreachable(f"{to}: {error}") from error
+            raise Unreachable(f"the stream to {target} broke off: {error}") from error
 
-    async def _put(self, stream: _Stream, *buffers: Buffer) -> None:
-        """Time is taken of what the kernel does not take at once: a timer costs more than the rest of a write."""
-        left = stream.line.result().put_at_once(*buffers) if stream.line.done() else buffers
-        if left:
+    async def _write_buffers(self, stream: _TcpSendStream, *buffers: Buffer) -> None:
+        """Write a message to a stream, with a timeout only for the part that the kernel does not take at once.
+
+        A timer costs more than the rest of a write.
+        """
+        sender_task = stream.sender_task
+        unsent = sender_task.result().write_without_waiting(*buffers) if sender_task.done() else buffers
+        if unsent:
             async with asyncio.timeout(self._timeout_wall_s):
-                await (await stream.line).put(*left)
+                await (await sender_task).write(*unsent)
 
-    def _open(self, to: str) -> _Stream:
-        context = None if self._tls is None else tls.client(self._tls)
-        dialling = dial(self._addresses[to], to, context, self._identity.prove(to))
-        self._streams[to] = _Stream(asyncio.get_running_loop().create_task(dialling))
-        return self._streams[to]
+    def _open_stream(self, target: str) -> _TcpSendStream:
+        context = None if self._tls is None else tls.client_context(self._tls)
+        opening = open_stream(self._addresses[target], target, context, self._identity.make_proof(target))
+        self._streams[target] = _TcpSendStream(asyncio.get_running_loop().create_task(opening))
+        return self._streams[target]
 
-    def _inlet(self) -> Inlet:
-        """Somebody has come."""
-        return Inlet(self._identity, self._mailbox, self._arrive if self._shaping else None, self._inlets)
+    def _make_receiver(self) -> StreamReceiver:
+        """Return the receiver of a stream that another node has just opened."""
+        return StreamReceiver(self._identity, self._mailbox, self._deliver if self._shaping else None, self._receivers)

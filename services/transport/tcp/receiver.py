@@ -1,4 +1,4 @@
-"""The receiving end of a stream: who opens it, its messages, its last word."""
+"""Receiving end of a TCP stream: verifies the sender's identity and delivers its messages to the mailbox."""
 
 import asyncio
 import socket
@@ -8,202 +8,220 @@ from typing import cast
 
 import numpy as np
 
-from services.runtime.identity import Identity
-from services.runtime.transport import Message, Stage
+from services.runtime.identity import NodeIdentity
+from services.runtime.transport import Message, MessageKind
 from services.schema.errors import ProtocolError, Refused, Unreachable
-from services.transport.codec import PREFIX_BYTES, message_of, parse, size_of, tag_of
+from services.transport.codec import PREFIX_BYTES, build_message, decode_prefix, message_tag, payload_size
 from services.transport.mailbox import Mailbox
-from services.transport.tcp.sender import COUNT, LENGTH
+from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
 
-HELLO_S = 10.0  # wall seconds for a stranger to say who it is
-PROOF_BYTES = 64 << 10  # at most, from somebody who is not known yet
-AHEAD_BYTES = 16 << 10  # read at once: a small message is one call to the kernel, a large one hardly copied
-READS = 8  # from one stream before others have their turn
-ALIGNED = 64  # payloads begin at multiples of it, where a vector unit reads them fastest
+HANDSHAKE_TIMEOUT_S = 10.0  # wall seconds for an unknown sender to prove its identity
+MAX_PROOF_BYTES = 64 << 10  # accepted from a sender that is not known yet
+# Size of the read buffer for small parts: a small message takes one system call, a large one is hardly copied.
+READ_AHEAD_BYTES = 16 << 10
+MAX_READS_PER_TURN = 8  # from one stream before other streams are served
+PAYLOAD_ALIGNMENT_BYTES = 64  # payloads begin at multiples of this address, where vector units read them fastest
 
-Arrive = Callable[[str, Message], Awaitable[None]]
+DeliverMessage = Callable[[str, Message], Awaitable[None]]
 
 
-class Inlet(asyncio.BufferedProtocol):
-    """One neighbour's stream; the kernel writes large payloads straight to where they will be read.
+class StreamReceiver(asyncio.BufferedProtocol):
+    """Incoming stream from one neighbour; the kernel writes large payloads straight into the memory of the vector.
 
-    `_conversation` is the format of the stream: it yields a buffer to be filled and goes on when it is full.
+    The generator `_stream_parser` defines the format of the stream: it yields each buffer to fill, and continues when
+    the buffer is full.
     """
 
-    def __init__(self, identity: Identity, mailbox: Mailbox, arrive: Arrive | None, others: set["Inlet"]) -> None:
-        """Nobody has come yet.
+    def __init__(
+        self,
+        identity: NodeIdentity,
+        mailbox: Mailbox,
+        deliver_shaped: DeliverMessage | None,
+        open_receivers: set["StreamReceiver"],
+    ) -> None:
+        """Create the receiver of a stream that is not connected yet.
 
         Args:
             identity: of this node.
             mailbox: of this node.
-            arrive: what shaping makes of a message before it reaches the mailbox; None when nothing does.
-            others: all that are open; this one is among them from its handshake to its end.
+            deliver_shaped: delays a message as the emulated network would, then delivers it; None without shaping.
+            open_receivers: receivers of all open streams; this one is a member from its handshake to its end.
         """
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
         self._mailbox = mailbox
-        self._arrive = arrive
-        self._others = others
-        self._conversation = self._talk()
-        self._missing = next(self._conversation)
-        self._ahead = memoryview(bytearray(AHEAD_BYTES))
-        self._socket: socket.socket | None = None  # to read from; None where TLS or shaping is in between
-        self._least = 1  # bytes for which the kernel wakes this node
+        self._deliver_shaped = deliver_shaped
+        self._open_receivers = open_receivers
+        self._stream_parser = self._parse_stream()
+        self._unfilled = next(self._stream_parser)  # rest of the buffer that the parser waits for
+        self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
+        self._socket: socket.socket | None = None  # for direct reads; None with TLS or shaping
+        self._wakeup_bytes = 1  # number of received bytes at which the kernel wakes this node
         self._source = ""
-        self._ended = False
-        self._waiting: deque[Message] = deque()  # for shaping
-        self._carrier: asyncio.Task[None] | None = None
+        self._has_ended = False
+        self._shaping_queue: deque[Message] = deque()
+        self._shaping_task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._others.add(self)
-        if self._arrive is None and transport.get_extra_info("sslcontext") is None:
+        self._open_receivers.add(self)
+        if self._deliver_shaped is None and transport.get_extra_info("sslcontext") is None:
             connected = transport.get_extra_info("socket")
             self._socket = connected and connected.dup()
-        self._patience = asyncio.get_running_loop().call_later(HELLO_S, self._transport.abort)
+        self._handshake_timer = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._transport.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - it is always -1
-        return self._missing if len(self._missing) >= AHEAD_BYTES else self._ahead
+        return self._unfilled if len(self._unfilled) >= READ_AHEAD_BYTES else self._read_ahead
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what has come; and what came meanwhile, since another turn of the event loop costs more than to look."""
-        asked = len(self.get_buffer(-1))
-        self._digest(nbytes)
-        for _ in range(READS if self._socket is not None else 0):
-            if nbytes < asked or self._transport.is_closing():
+        """Process the received bytes, and those that arrived meanwhile.
+
+        Another read from the socket costs less than another turn of the event loop.
+        """
+        requested = len(self.get_buffer(-1))
+        self._consume_bytes(nbytes)
+        for _ in range(MAX_READS_PER_TURN if self._socket is not None else 0):
+            if nbytes < requested or self._transport.is_closing():
                 break
             buffer = self.get_buffer(-1)
-            asked, nbytes = len(buffer), self._read(buffer)
+            requested, nbytes = len(buffer), self._read_socket(buffer)
             if nbytes:
-                self._digest(nbytes)
-        self._ask()
+                self._consume_bytes(nbytes)
+        self._set_wakeup_bytes()
 
-    def _read(self, buffer: memoryview) -> int:
-        """What the kernel has for this buffer; of the end of a stream, the event loop hears itself."""
-        assert self._socket is not None  # noqa: S101 - only then
+    def _read_socket(self, buffer: memoryview) -> int:
+        """Read available bytes into `buffer` and return their number; the event loop handles the end of the stream."""
+        assert self._socket is not None  # noqa: S101 - the caller has checked it
         try:
             return self._socket.recv_into(buffer)
-        except OSError:  # it has nothing, or the stream has ended
+        except OSError:  # no bytes are available, or the stream has ended
             return 0
 
-    def _ask(self) -> None:
-        """Let the kernel wake this node when the rest of a payload is there: not for each of its packets."""
-        least = len(self._missing) if len(self._missing) >= AHEAD_BYTES else 1
-        if self._socket is not None and least != self._least:
-            self._least = least
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+    def _set_wakeup_bytes(self) -> None:
+        """Make the kernel wake this node when the rest of a payload has arrived, not for each of its packets."""
+        wakeup_bytes = len(self._unfilled) if len(self._unfilled) >= READ_AHEAD_BYTES else 1
+        if self._socket is not None and wakeup_bytes != self._wakeup_bytes:
+            self._wakeup_bytes = wakeup_bytes
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wakeup_bytes)
 
-    def _digest(self, nbytes: int) -> None:
-        if len(self._missing) >= AHEAD_BYTES:
-            self._filled(nbytes)
+    def _consume_bytes(self, size_bytes: int) -> None:
+        """Pass `size_bytes` received bytes to the stream parser; small parts are copied from the read buffer."""
+        if len(self._unfilled) >= READ_AHEAD_BYTES:
+            self._mark_filled(size_bytes)
             return
-        news = self._ahead[:nbytes]
-        while news and not self._transport.is_closing():
-            size = min(len(news), len(self._missing))
-            self._missing[:size] = news[:size]
-            news = news[size:]
-            self._filled(size)
+        received = self._read_ahead[:size_bytes]
+        while received and not self._transport.is_closing():
+            size = min(len(received), len(self._unfilled))
+            self._unfilled[:size] = received[:size]
+            received = received[size:]
+            self._mark_filled(size)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a stream without its end has broken off
-        self._patience.cancel()
+        self._handshake_timer.cancel()
         if self._socket is not None:
             self._socket.close()
-        if self._carrier is None:
-            self._close()
+        if self._shaping_task is None:
+            self._finish_stream()
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close the connection at once."""
         self._transport.abort()
 
-    def _filled(self, size: int) -> None:
-        """So much of the awaited buffer has come."""
-        self._missing = self._missing[size:]
-        if self._missing:
+    def _mark_filled(self, size_bytes: int) -> None:
+        """Mark `size_bytes` bytes of the current buffer as filled; resume the parser when the buffer is full."""
+        self._unfilled = self._unfilled[size_bytes:]
+        if self._unfilled:
             return
         try:
-            self._missing = next(self._conversation)
-        except StopIteration:  # whatever comes now is not looked at
-            self._missing = memoryview(bytearray(AHEAD_BYTES))
-        except Refused as refusal:
-            self._answer(str(refusal))
+            self._unfilled = next(self._stream_parser)
+        except StopIteration:  # bytes after the end of the stream are ignored
+            self._unfilled = memoryview(bytearray(READ_AHEAD_BYTES))
+        except Refused as error:
+            self._reply_to_proof(str(error))
             self._transport.close()
         except ProtocolError:
             self._transport.abort()
 
-    def _talk(self) -> Iterator[memoryview]:
-        """The stream from its first byte to its last.
+    def _parse_stream(self) -> Iterator[memoryview]:
+        """Parse the stream from its first byte to its last; yield each buffer to fill.
 
         Raises:
-            Refused: whoever it is may not speak here.
-            ProtocolError: what it says is no message.
+            Refused: the sender's proof of identity is not valid.
+            ProtocolError: the bytes are not a message.
         """
-        length, prefix = bytearray(LENGTH.size), bytearray(PREFIX_BYTES)
+        length, prefix = bytearray(LENGTH_FORMAT.size), bytearray(PREFIX_BYTES)
         yield memoryview(length)
-        proof = _room(_checked(*LENGTH.unpack(length)))
+        proof = _allocate_payload(_check_proof_length(*LENGTH_FORMAT.unpack(length)))
         if proof:
             yield proof
-        self._source = self._identity.check(bytes(proof) or None)
-        self._patience.cancel()
-        self._answer("")
-        count = 0
-        while not self._ended:
+        self._source = self._identity.verify_proof(bytes(proof) or None)
+        self._handshake_timer.cancel()
+        self._reply_to_proof("")
+        message_count = 0
+        while not self._has_ended:
             yield memoryview(prefix)
-            values = parse(prefix)
-            size = size_of(values)
-            payload = self._mailbox.lent(self._source, tag_of(values), size) or _room(size)
+            fields = decode_prefix(prefix)
+            size = payload_size(fields)
+            payload = self._mailbox.claim_buffer(self._source, message_tag(fields), size) or _allocate_payload(size)
             if payload:
                 yield payload
-            message = message_of(values, payload)
-            self._ended = message.tag.stage == Stage.END
-            if not self._ended:
-                self._take(message)
-                count += 1
-        self._transport.write(COUNT.pack(count))
+            message = build_message(fields, payload)
+            self._has_ended = message.tag.kind == MessageKind.END_OF_STREAM
+            if not self._has_ended:
+                self._deliver(message)
+                message_count += 1
+        self._transport.write(COUNT_FORMAT.pack(message_count))
 
-    def _answer(self, refusal: str) -> None:
-        text = refusal.encode()
-        self._transport.write(LENGTH.pack(len(text)) + text)
+    def _reply_to_proof(self, rejection: str) -> None:
+        """Send the reply to the proof of identity: empty if it is accepted, else the reason of the rejection."""
+        text = rejection.encode()
+        self._transport.write(LENGTH_FORMAT.pack(len(text)) + text)
 
-    def _take(self, message: Message) -> None:
-        """Deliver a message; while shaping holds one up, the kernel keeps what comes behind it, and then the sender."""
-        if self._arrive is None:
+    def _deliver(self, message: Message) -> None:
+        """Deliver a message, after shaping if there is any.
+
+        While shaping delays a message, this node stops reading: later messages wait in the kernel, then at the sender.
+        """
+        if self._deliver_shaped is None:
             self._mailbox.deliver(self._source, message)
             return
-        self._waiting.append(message)
-        if self._carrier is None:
+        self._shaping_queue.append(message)
+        if self._shaping_task is None:
             self._transport.pause_reading()
-            self._carrier = asyncio.get_running_loop().create_task(self._carry(self._arrive))
+            self._shaping_task = asyncio.get_running_loop().create_task(self._deliver_queue(self._deliver_shaped))
 
-    async def _carry(self, arrive: Arrive) -> None:
-        while self._waiting:
-            await arrive(self._source, self._waiting.popleft())
-        self._carrier = None
+    async def _deliver_queue(self, deliver_shaped: DeliverMessage) -> None:
+        """Deliver the queued messages one after the other, then continue to read."""
+        while self._shaping_queue:
+            await deliver_shaped(self._source, self._shaping_queue.popleft())
+        self._shaping_task = None
         if self._transport.is_closing():
-            self._close()
+            self._finish_stream()
         else:
             self._transport.resume_reading()
 
-    def _close(self) -> None:
-        if self._source and not self._ended:
-            self._mailbox.fail(self._source, Unreachable(f"{self._source} broke off its stream"))
-        self._others.discard(self)
-        if not self.over.done():
-            self.over.set_result(None)
+    def _finish_stream(self) -> None:
+        """Mark the stream as closed; fail its source if the end-of-stream message has not been received."""
+        if self._source and not self._has_ended:
+            self._mailbox.fail_source(self._source, Unreachable(f"{self._source} broke off its stream"))
+        self._open_receivers.discard(self)
+        if not self.closed.done():
+            self.closed.set_result(None)
 
 
-def _checked(length: int) -> int:
-    """The length of a stranger's proof.
+def _check_proof_length(proof_bytes: int) -> int:
+    """Return the length that an unknown sender announces for its proof of identity.
 
     Raises:
-        Refused: nobody needs so much.
+        Refused: the length exceeds the limit.
     """
-    if length > PROOF_BYTES:
-        raise Refused("the stream's identity is not of this run")
-    return length
+    if proof_bytes > MAX_PROOF_BYTES:
+        raise Refused(f"the stream's identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed")
+    return proof_bytes
 
 
-def _room(size: int) -> memoryview:
-    """Memory for `size` bytes, not zeroed before it is written; the allocator keeps and reuses it."""
-    room = np.empty(size + ALIGNED, np.uint8)
-    start = -room.__array_interface__["data"][0] % ALIGNED
-    return room[start : start + size].data
+def _allocate_payload(size_bytes: int) -> memoryview:
+    """Return aligned, uninitialised memory of `size_bytes` bytes; the allocator keeps and reuses it."""
+    memory = np.empty(size_bytes + PAYLOAD_ALIGNMENT_BYTES, np.uint8)
+    start = -memory.__array_interface__["data"][0] % PAYLOAD_ALIGNMENT_BYTES
+    return memory[start : start + size_bytes].data

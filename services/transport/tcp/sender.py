@@ -1,4 +1,4 @@
-"""The sending end of a stream: bytes out, the receiver's answers in."""
+"""Sending end of a TCP stream: writes messages and reads the receiver's replies."""
 
 import asyncio
 import socket
@@ -11,27 +11,27 @@ from services.cluster.addresses import Address
 from services.runtime.transport import Buffer
 from services.schema.errors import Refused
 
-LENGTH = struct.Struct("<I")  # before a proof, and before an answer to it; an answer of no bytes is a welcome
-COUNT = struct.Struct("<Q")  # of messages that the receiver took, behind the last
-RETRY_S = 0.05  # nodes start within a second of each other
-# So much waits in the kernel for its turn on the link, one piece: a small message must not wait behind all that a
-# socket can hold. Less would leave a link idle whenever this node's turn on a core comes late.
-UNSENT_BYTES = 1 << 20
+LENGTH_FORMAT = struct.Struct("<I")  # length of a proof, and of the reply to it; an empty reply accepts the proof
+COUNT_FORMAT = struct.Struct("<Q")  # number of messages that the receiver got, sent after the last one
+CONNECT_RETRY_S = 0.05  # nodes start within a second of each other
+# Limit of the unsent data in the kernel: one piece, so that a small message does not wait behind all that a socket can
+# hold. With less, a link would be idle whenever this node gets a core late.
+MAX_UNSENT_BYTES = 1 << 20
 
 
-class Line(ABC):
-    """A stream to one neighbour; whoever writes has it alone."""
+class StreamSender(ABC):
+    """Stream to one neighbour; only one task may write to it at a time."""
 
     @abstractmethod
-    async def put(self, *buffers: Buffer) -> None:
-        """Write these one behind the other; returns when the kernel has them, and their owner may change them.
+    async def write(self, *buffers: Buffer) -> None:
+        """Write buffers one after the other; return when the kernel has them and the caller may change them.
 
         Raises:
             OSError: the stream has ended.
         """
 
-    def put_at_once(self, *buffers: Buffer) -> Sequence[Buffer]:
-        """Write what the kernel takes without waiting; the rest is for `put`.
+    def write_without_waiting(self, *buffers: Buffer) -> Sequence[Buffer]:
+        """Write as much as the kernel takes at once; return the rest, for `write`.
 
         Raises:
             OSError: the stream has ended.
@@ -39,8 +39,8 @@ class Line(ABC):
         return buffers
 
     @abstractmethod
-    async def get(self, size: int) -> bytes:
-        """The next `size` bytes that the receiver says.
+    async def read(self, size_bytes: int) -> bytes:
+        """Return the next `size_bytes` bytes that the receiver sends.
 
         Raises:
             OSError: the stream has ended.
@@ -48,68 +48,67 @@ class Line(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
 
-class PlainLine(Line):
-    """A socket by itself: payloads go from their array to the kernel and are copied nowhere else."""
+class PlainStreamSender(StreamSender):
+    """Stream over an unencrypted socket: payloads go from their array to the kernel without any other copy."""
 
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
+    def __init__(self, connected_socket: socket.socket) -> None:
+        self._socket = connected_socket
 
-    async def put(self, *buffers: Buffer) -> None:
-        left = self.put_at_once(*buffers)
-        while left:
-            await self._room()
-            left = self.put_at_once(*left)
+    async def write(self, *buffers: Buffer) -> None:
+        rest = self.write_without_waiting(*buffers)
+        while rest:
+            await self._wait_until_writable()
+            rest = self.write_without_waiting(*rest)
 
-    def put_at_once(self, *buffers: Buffer) -> Sequence[Buffer]:
+    def write_without_waiting(self, *buffers: Buffer) -> Sequence[Buffer]:
         views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         while views:
             try:
-                views = _behind(views, self._socket.sendmsg(views))
+                views = _unsent_views(views, self._socket.sendmsg(views))
             except BlockingIOError:
                 break
         return views
 
-    async def get(self, size: int) -> bytes:
-        loop, found = asyncio.get_running_loop(), b""
-        while len(found) < size:
-            more = await loop.sock_recv(self._socket, size - len(found))
-            if not more:
+    async def read(self, size_bytes: int) -> bytes:
+        loop, data = asyncio.get_running_loop(), b""
+        while len(data) < size_bytes:
+            received = await loop.sock_recv(self._socket, size_bytes - len(data))
+            if not received:
                 raise ConnectionResetError("the stream has ended")
-            found += more
-        return found
+            data += received
+        return data
 
     def close(self) -> None:
         self._socket.close()
 
-    async def _room(self) -> None:
-        """Return when the socket takes more."""
+    async def _wait_until_writable(self) -> None:
         loop = asyncio.get_running_loop()
         writable: asyncio.Future[None] = loop.create_future()
-        loop.add_writer(self._socket, _wake, writable)
+        loop.add_writer(self._socket, _mark_done, writable)
         try:
             await writable
         finally:
             loop.remove_writer(self._socket)
 
 
-class TlsLine(Line):
-    """A socket under TLS, which copies everything anyway."""
+class TlsStreamSender(StreamSender):
+    """Stream over a TLS connection, which copies all data anyway."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        writer.transport.set_write_buffer_limits(0)  # what has been drained, the kernel has
+        writer.transport.set_write_buffer_limits(0)  # `drain` then returns when the kernel has all data
 
-    async def put(self, *buffers: Buffer) -> None:
+    async def write(self, *buffers: Buffer) -> None:
         for buffer in buffers:
-            self._writer.write(bytes(buffer))  # TLS keeps what it can't write yet, and the owner may go on
+            self._writer.write(bytes(buffer))  # a copy: TLS keeps data that it can't write yet
         await self._writer.drain()
 
-    async def get(self, size: int) -> bytes:
+    async def read(self, size_bytes: int) -> bytes:
         try:
-            return await self._reader.readexactly(size)
+            return await self._reader.readexactly(size_bytes)
         except asyncio.IncompleteReadError as error:
             raise ConnectionResetError("the stream has ended") from error
 
@@ -117,40 +116,45 @@ class TlsLine(Line):
         self._writer.close()
 
 
-async def dial(address: Address, peer: str, context: ssl.SSLContext | None, proof: bytes) -> Line:
-    """A stream to a node that listens, or will soon: in the clear or under TLS, and accepted.
+async def open_stream(
+    address: Address, peer_name: str, tls_context: ssl.SSLContext | None, proof: bytes
+) -> StreamSender:
+    """Open a stream to a node that listens, or will soon; return it when the node has accepted the proof of identity.
+
+    The stream is unencrypted if `tls_context` is None.
 
     Raises:
-        Refused: the node does not accept the proof, or one of the two does not accept the other's certificate.
+        Refused: the node rejects the proof, or one of the two nodes rejects the other's certificate.
         OSError: the stream broke off.
     """
-    connected = await _connected(address)
+    connected = await _connect_socket(address)
     try:
-        line = await _line(connected, peer, context)
-        await line.put(LENGTH.pack(len(proof)), proof)
-        (length,) = LENGTH.unpack(await line.get(LENGTH.size))
-        answer = await line.get(length)
+        sender = await _make_sender(connected, peer_name, tls_context)
+        await sender.write(LENGTH_FORMAT.pack(len(proof)), proof)
+        (length,) = LENGTH_FORMAT.unpack(await sender.read(LENGTH_FORMAT.size))
+        rejection = await sender.read(length)
     except BaseException:
         connected.close()
         raise
-    if answer:
-        line.close()
-        raise Refused(f"{peer}: {answer.decode(errors='replace')}")
-    return line
+    if rejection:
+        sender.close()
+        raise Refused(f"{peer_name} rejected this node: {rejection.decode(errors='replace')}")
+    return sender
 
 
-async def _connected(address: Address) -> socket.socket:
+async def _connect_socket(address: Address) -> socket.socket:
+    """Return a socket that is connected to `address`; retry until a node listens there or the caller is cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         stream = socket.socket()
-        stream.setblocking(False)  # noqa: FBT003 - the socket module names it so
+        stream.setblocking(False)  # noqa: FBT003 - the socket module's own signature
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
         try:
             await loop.sock_connect(stream, (address.host, address.port))
-        except OSError:  # nobody listens yet; who has waited too long is cancelled
+        except OSError:  # no node listens yet
             stream.close()
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(CONNECT_RETRY_S)
         except BaseException:
             stream.close()
             raise
@@ -158,22 +162,27 @@ async def _connected(address: Address) -> socket.socket:
             return stream
 
 
-async def _line(connected: socket.socket, peer: str, context: ssl.SSLContext | None) -> Line:
-    if context is None:
-        return PlainLine(connected)
+async def _make_sender(
+    connected_socket: socket.socket, peer_name: str, tls_context: ssl.SSLContext | None
+) -> StreamSender:
+    if tls_context is None:
+        return PlainStreamSender(connected_socket)
     try:
-        return TlsLine(*await asyncio.open_connection(sock=connected, ssl=context, server_hostname=peer))
+        reader, writer = await asyncio.open_connection(
+            sock=connected_socket, ssl=tls_context, server_hostname=peer_name
+        )
     except ssl.SSLError as error:
-        raise Refused(f"{peer}: {error.reason or error}") from error
+        raise Refused(f"TLS handshake with {peer_name} failed: {error.reason or error}") from error
+    return TlsStreamSender(reader, writer)
 
 
-def _behind(views: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of some buffers when so many bytes of them are sent."""
-    while views and sent >= len(views[0]):
-        sent -= len(views.pop(0))
-    return [views[0][sent:], *views[1:]] if views else []
+def _unsent_views(views: list[memoryview], sent_bytes: int) -> list[memoryview]:
+    """Return the parts of `views` that remain after the first `sent_bytes` bytes of them have been sent."""
+    while views and sent_bytes >= len(views[0]):
+        sent_bytes -= len(views.pop(0))
+    return [views[0][sent_bytes:], *views[1:]] if views else []
 
 
-def _wake(waiting: "asyncio.Future[None]") -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _mark_done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

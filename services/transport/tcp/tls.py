@@ -1,31 +1,31 @@
-"""TLS between nodes: both sides show the run's certificates, and are who they are called."""
+"""TLS contexts for streams between nodes: each side shows a certificate of the run and verifies the other's name."""
 
 import os
 import ssl
 
-from services.runtime.identity import Identity
+from services.runtime.identity import NodeIdentity
 
 
-def client(identity: Identity) -> ssl.SSLContext:
-    """For streams to others, whose certificate must carry the name that they are called by."""
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=identity.authority.decode())
-    _own(context, identity)
+def client_context(identity: NodeIdentity) -> ssl.SSLContext:
+    """Return the context for outgoing streams: the receiver's certificate must carry the receiver's name."""
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=identity.ca_certificate.decode())
+    _load_own_certificate(context, identity)
     return context
 
 
-def server(identity: Identity) -> ssl.SSLContext:
-    """For streams from others, who must have a certificate of this run."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=identity.authority.decode())
+def server_context(identity: NodeIdentity) -> ssl.SSLContext:
+    """Return the context for incoming streams: the sender must have a certificate of this run."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=identity.ca_certificate.decode())
     context.verify_mode = ssl.CERT_REQUIRED
-    _own(context, identity)
+    _load_own_certificate(context, identity)
     return context
 
 
-def _own(context: ssl.SSLContext, identity: Identity) -> None:
-    """The ssl module reads certificates from files alone; this one is never on a disk."""
+def _load_own_certificate(context: ssl.SSLContext, identity: NodeIdentity) -> None:
+    """Load certificate and key through a file in memory: the ssl module reads only files, and none may be on a disk."""
     file = os.memfd_create("identity")
     try:
-        os.write(file, identity.certificate + identity.key)
+        os.write(file, identity.certificate + identity.private_key)
         context.load_cert_chain(f"/proc/self/fd/{file}")
     finally:
         os.close(file)

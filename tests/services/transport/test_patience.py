@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from services.transport.deadlines import Patience
+from services.transport.deadlines import DeadlineTimer
 
 Run = Callable[[Any], Any]
 
@@ -14,12 +14,12 @@ def test_only_what_lasts_too_long_is_given_up(in_virtual_time: Run) -> None:
 
     async def main() -> list[float]:
         loop, lost = asyncio.get_running_loop(), []
-        patience = Patience(10.0, lambda: lost.append(loop.time()))
+        patience = DeadlineTimer(10.0, lambda: lost.append(loop.time()))
         for _ in range(3):
-            patience.begin()
+            patience.start()
             await asyncio.sleep(6)
-            patience.end()
-        patience.begin()  # at 18
+            patience.stop()
+        patience.start()  # at 18
         await asyncio.sleep(30)
         return lost
 
@@ -31,9 +31,9 @@ def test_what_has_ended_is_never_given_up(in_virtual_time: Run) -> None:
 
     async def main() -> list[str]:
         lost: list[str] = []
-        patience = Patience(1.0, lambda: lost.append("lost"))
-        patience.begin()
-        patience.end()
+        patience = DeadlineTimer(1.0, lambda: lost.append("lost"))
+        patience.start()
+        patience.stop()
         await asyncio.sleep(100)
         return lost
 

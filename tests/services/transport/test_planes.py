@@ -12,37 +12,37 @@ from compose.runs.certificates import issue
 from services.cluster.addresses import Address
 from services.cluster.fluid_link import Port, goodput
 from services.cluster.network import Network, Path
-from services.runtime.clock import WallClock, precise_loop
-from services.runtime.identity import Identity
-from services.runtime.transport import Message, Stage, Tag
-from services.runtime.vector_messages import recv_rest, send_vector
+from services.runtime.clock import WallClock, precise_event_loop
+from services.runtime.identity import NodeIdentity
+from services.runtime.transport import Message, MessageKind, MessageTag
+from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
 from services.strategies.switching.hand_over import HandOverLimit, give
-from services.transport.grpc.channels import channel, ours
-from services.transport.grpc.data import IDENTITY_KEY, METHOD, GrpcTransport
-from services.transport.planes import PLANES
-from services.transport.shaping import DelayLine, FluidLink, Ports
+from services.transport.grpc.channels import open_channel, translate_grpc_errors
+from services.transport.grpc.data import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
+from services.transport.planes import DATA_PLANES
+from services.transport.shaping import DelayOnlyShaping, FluidLinkShaping, NodeLinks
 from services.transport.tcp import tls
 from services.transport.tcp.data import TcpTransport
-from services.transport.tcp.sender import dial
-from services.transport.wired import WiredTransport
-from services.wire.data_pb2 import Delivered
+from services.transport.tcp.sender import open_stream
+from services.transport.wired import SocketTransport
+from services.wire.data_pb2 import StreamReceipt
 
-Transports: TypeAlias = dict[str, WiredTransport]
+Transports: TypeAlias = dict[str, SocketTransport]
 Talk: TypeAlias = Callable[[Transports], Awaitable[Any]]
 Meet: TypeAlias = Callable[..., Any]
 
-TAG = Tag(0, Stage.PUSH)
+TAG = MessageTag(0, MessageKind.PUSH)
 
 
 @pytest.fixture(scope="module")
-def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
+def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NodeIdentity]:
     """Three nodes of one run; and a node of another run that calls itself `a`, under `intruder`."""
     ours, theirs = tmp_path_factory.mktemp("ours"), tmp_path_factory.mktemp("theirs")
     issue("this-run", ("a", "b", "c"), ours)
     issue("other-run", ("a",), theirs)
-    return {name: Identity.read(name, ours / name) for name in ("a", "b", "c")} | {
-        "intruder": Identity.read("a", theirs / "a")
+    return {name: NodeIdentity.read(name, ours / name) for name in ("a", "b", "c")} | {
+        "intruder": NodeIdentity.read("a", theirs / "a")
     }
 
 
@@ -58,42 +58,42 @@ def addresses() -> dict[str, Address]:
     return {name: Address(host="127.0.0.1", port=port) for name, port in zip("abc", ports, strict=True)}
 
 
-def link(name: str, rate_bps: float, clock: WallClock) -> FluidLink:
+def link(name: str, rate_bps: float, clock: WallClock) -> FluidLinkShaping:
     """As fast in both directions."""
-    return FluidLink(name, Ports(Port(goodput(rate_bps)), Port(goodput(rate_bps))), Network(), 0, clock)
+    return FluidLinkShaping(name, NodeLinks(Port(goodput(rate_bps)), Port(goodput(rate_bps))), Network(), 0, clock)
 
 
-@pytest.fixture(params=PLANES.values(), ids=PLANES)
-def plane(request: pytest.FixtureRequest) -> type[WiredTransport]:
-    """Every member of the family; a new one stands in `PLANES`, and so here."""
-    chosen: type[WiredTransport] = request.param
+@pytest.fixture(params=DATA_PLANES.values(), ids=DATA_PLANES)
+def plane(request: pytest.FixtureRequest) -> type[SocketTransport]:
+    """Every member of the family; a new one stands in `DATA_PLANES`, and so here."""
+    chosen: type[SocketTransport] = request.param
     return chosen
 
 
 async def knock(
-    plane: type[WiredTransport], address: Address, proof: bytes | None, tls_as: Identity | None = None
+    plane: type[SocketTransport], address: Address, proof: bytes | None, tls_as: NodeIdentity | None = None
 ) -> None:
     """Open a stream to b as a stranger would, who has this proof and this identity for TLS; raises Refused."""
     if plane is GrpcTransport:
-        async with channel(address, "b", tls_as) as line:
-            metadata = () if proof is None else ((IDENTITY_KEY, proof),)
-            async with ours("b"):
-                await line.stream_unary(METHOD, None, Delivered.FromString)(metadata=metadata, timeout=2.0)
+        async with open_channel(address, "b", tls_as) as line:
+            metadata = () if proof is None else ((IDENTITY_METADATA_KEY, proof),)
+            async with translate_grpc_errors("b"):
+                await line.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)(metadata=metadata, timeout=2.0)
     else:
-        context = None if tls_as is None else tls.client(tls_as)
-        (await dial(address, "b", context, proof or b"")).close()
+        context = None if tls_as is None else tls.client_context(tls_as)
+        (await open_stream(address, "b", context, proof or b"")).close()
 
 
-def break_off(node: WiredTransport) -> None:
+def break_off(node: SocketTransport) -> None:
     """Close a stream to b as the end of a process does."""
     if isinstance(node, GrpcTransport):
         node._streams["b"].call.cancel()
     if isinstance(node, TcpTransport):
-        node._streams["b"].line.result().close()
+        node._streams["b"].sender_task.result().close()
 
 
 @pytest.fixture
-def meet(plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address]) -> Meet:
+def meet(plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address]) -> Meet:
     """Lets `talk` use the transports of nodes a and b (c is never there); what it returns."""
 
     def run(
@@ -104,7 +104,7 @@ def meet(plane: type[WiredTransport], identities: dict[str, Identity], addresses
             links: dict[str, Any] = {
                 name: None if rate_bps is None else link(name, rate_bps, clock) for name in ("a", "b")
             }
-            links |= {name: DelayLine(name, far, 0, clock) for name in "ab" if far}
+            links |= {name: DelayOnlyShaping(name, far, 0, clock) for name in "ab" if far}
             transports = {
                 name: plane(addresses, identities[name], clock, timeout_s, 30.0, shaping, **options)
                 for name, shaping in links.items()
@@ -116,7 +116,7 @@ def meet(plane: type[WiredTransport], identities: dict[str, Identity], addresses
             finally:
                 await asyncio.gather(*(transport.stop() for transport in transports.values()))
 
-        with asyncio.Runner(loop_factory=precise_loop) as runner:
+        with asyncio.Runner(loop_factory=precise_event_loop) as runner:
             return runner.run(main())
 
     return run
@@ -133,8 +133,8 @@ def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> Non
             sending = asyncio.create_task(
                 send_vector(nodes[me], other, Message(TAG, version=7, samples=3), vectors[me])
             )
-            first = await nodes[me].recv(other, TAG)
-            await recv_rest(nodes[me], other, first, received)
+            first = await nodes[me].receive(other, TAG)
+            await receive_remaining_pieces(nodes[me], other, first, received)
             await sending
             return received, first, nodes[me].traffic
 
@@ -150,7 +150,7 @@ def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> Non
 
 
 def test_a_stream_opened_before_its_receiver_listens_is_there_once_it_does(
-    plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address]
+    plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address]
 ) -> None:
     """Nodes of a run start within a second of each other, in any order; the first message uses the open stream."""
 
@@ -165,12 +165,12 @@ def test_a_stream_opened_before_its_receiver_listens_is_there_once_it_does(
             await connecting
         streams = list(early._streams.values())
         await early.send("b", Message(TAG, b"hello"))
-        data = bytes((await late.recv("a", TAG)).data)
+        data = bytes((await late.receive("a", TAG)).data)
         reused = sum(before is after for before, after in zip(streams, early._streams.values(), strict=True))
         await asyncio.gather(early.stop(), late.stop())
         return waited, reused, data
 
-    with asyncio.Runner(loop_factory=precise_loop) as runner:
+    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         assert runner.run(talk()) == (True, 1, b"hello")
 
 
@@ -180,12 +180,17 @@ def test_a_payload_comes_into_memory_that_its_receiver_has_lent(meet: Meet) -> N
 
     async def talk(nodes: Transports) -> tuple[bytes, bool, bytes, bytes]:
         room = memoryview(bytearray(len(large)))
-        taking = asyncio.create_task(nodes["b"].recv("a", TAG, into=room))
+        taking = asyncio.create_task(nodes["b"].receive("a", TAG, buffer=room))
         await asyncio.sleep(0)
-        for tag, data in ((Tag(0, Stage.SUM), other), (TAG, large), (TAG, other), (Tag(1, Stage.SUM), other)):
+        for tag, data in (
+            (MessageTag(0, MessageKind.PARTIAL_SUM), other),
+            (TAG, large),
+            (TAG, other),
+            (MessageTag(1, MessageKind.PARTIAL_SUM), other),
+        ):
             await nodes["a"].send("b", Message(tag, data))
         message = await taking
-        first, last = [await nodes["b"].recv("a", Tag(step, Stage.SUM)) for step in (0, 1)]
+        first, last = [await nodes["b"].receive("a", MessageTag(step, MessageKind.PARTIAL_SUM)) for step in (0, 1)]
         assert bytes(first.data) == bytes(last.data) == other
         return bytes(message.data), message.data is room, bytes(room), bytes(len(large))
 
@@ -198,17 +203,17 @@ def test_a_payload_comes_into_memory_that_its_receiver_has_lent(meet: Meet) -> N
 def test_who_is_no_task_sends_and_hears_the_same(meet: Meet) -> None:
     """Large and small, awaited before they come or asked for afterwards, and counted as ever."""
     payloads = [b"", b"small", bytes(range(256)) * 40_000, b"behind it"]
-    tags = [Tag(0, Stage.PUSH, 0, piece) for piece in range(len(payloads))]
+    tags = [MessageTag(0, MessageKind.PUSH, 0, piece) for piece in range(len(payloads))]
 
     async def talk(nodes: Transports) -> tuple[list[bytes], int]:
         came: list[Any] = []
         await nodes["a"].connect(["b"])
-        awaited = [nodes["b"].recv_then("a", tag, came.append) for tag in tags[:2]]
-        sending = [nodes["a"].send_soon("b", Message(tag, data)) for tag, data in zip(tags, payloads, strict=True)]
+        awaited = [nodes["b"].start_receive("a", tag, came.append) for tag in tags[:2]]
+        sending = [nodes["a"].start_send("b", Message(tag, data)) for tag, data in zip(tags, payloads, strict=True)]
         await asyncio.gather(*(each for each in sending if each is not None))
         await nodes["a"].send("b", Message(TAG._replace(step=1)))
-        await nodes["b"].recv("a", TAG._replace(step=1))
-        asked = [nodes["b"].recv_then("a", tag, came.append) for tag in tags[2:]]
+        await nodes["b"].receive("a", TAG._replace(step=1))
+        asked = [nodes["b"].start_receive("a", tag, came.append) for tag in tags[2:]]
         assert (None not in awaited, asked) == (True, [None, None])
         return [bytes(message.data) for message in came], nodes["a"].traffic.messages
 
@@ -221,16 +226,16 @@ def test_who_is_no_task_is_told_of_errors(meet: Meet) -> None:
     async def talk(nodes: Transports) -> list[type[BaseException]]:
         told: list[Any] = []
         await nodes["a"].send("b", Message(TAG))
-        await nodes["b"].recv("a", TAG)
-        (given_up := nodes["b"].recv_then("a", Tag(1, Stage.PUSH), told.append)).cancel()  # type: ignore[union-attr]
-        nodes["b"].recv_then("a", Tag(2, Stage.PUSH), told.append)
+        await nodes["b"].receive("a", TAG)
+        (given_up := nodes["b"].start_receive("a", MessageTag(1, MessageKind.PUSH), told.append)).cancel()  # type: ignore[union-attr]
+        nodes["b"].start_receive("a", MessageTag(2, MessageKind.PUSH), told.append)
         await asyncio.sleep(0.5)
-        nodes["b"].recv_then("a", Tag(3, Stage.PUSH), told.append)
+        nodes["b"].start_receive("a", MessageTag(3, MessageKind.PUSH), told.append)
         break_off(nodes["a"])
         await asyncio.sleep(0.1)
         nodes["a"]._streams.clear()
         given_up.cancel()  # type: ignore[union-attr] # once more
-        nodes["b"].recv_then("a", Tag(4, Stage.PUSH), told.append)
+        nodes["b"].start_receive("a", MessageTag(4, MessageKind.PUSH), told.append)
         return [type(each) for each in told]
 
     assert meet(talk, timeout_s=0.3) == [DeadlineExceeded, Unreachable, Unreachable]
@@ -241,7 +246,7 @@ def test_memory_of_another_length_is_not_written_to(meet: Meet) -> None:
 
     async def talk(nodes: Transports) -> tuple[bytes, bytes]:
         room = memoryview(bytearray(5))
-        taking = asyncio.create_task(nodes["b"].recv("a", TAG, into=room))
+        taking = asyncio.create_task(nodes["b"].receive("a", TAG, buffer=room))
         await asyncio.sleep(0)
         await nodes["a"].send("b", Message(TAG, b"hello, you"))
         return bytes((await taking).data), bytes(room)
@@ -255,10 +260,10 @@ def test_a_second_copy_on_the_wire_is_dropped(meet: Meet) -> None:
     async def talk(nodes: Transports) -> list[bytes]:
         for tag in (TAG, TAG, TAG._replace(step=1), TAG, TAG._replace(step=1)):
             await nodes["a"].send("b", Message(tag, repr(tag).encode()))
-        await nodes["a"].send("b", Message(Tag(1, Stage.LEAVE)))
-        await nodes["b"].recv("a", Tag(1, Stage.LEAVE))
-        taken = [await nodes["b"].recv("a", tag) for tag in (TAG, TAG._replace(step=1))]
-        assert not nodes["b"]._mailbox._waiting
+        await nodes["a"].send("b", Message(MessageTag(1, MessageKind.LEAVE)))
+        await nodes["b"].receive("a", MessageTag(1, MessageKind.LEAVE))
+        taken = [await nodes["b"].receive("a", tag) for tag in (TAG, TAG._replace(step=1))]
+        assert not nodes["b"]._mailbox._unclaimed
         return [bytes(message.data) for message in taken]
 
     assert meet(talk) == [repr(TAG).encode(), repr(TAG._replace(step=1)).encode()]
@@ -266,41 +271,45 @@ def test_a_second_copy_on_the_wire_is_dropped(meet: Meet) -> None:
 
 @pytest.mark.parametrize("proof", ["none", "nonsense", "of another run", "for another node"])
 def test_a_stream_without_a_valid_identity_is_refused(
-    meet: Meet, plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address], proof: str
+    meet: Meet,
+    plane: type[SocketTransport],
+    identities: dict[str, NodeIdentity],
+    addresses: dict[str, Address],
+    proof: str,
 ) -> None:
     """On the shaped network anybody may knock; only nodes of this run may speak, and only to whom they meant."""
     proofs = {
         "none": None,
         "nonsense": b"\xffnonsense",
-        "of another run": identities["intruder"].prove("b"),
-        "for another node": identities["a"].prove("c"),
+        "of another run": identities["intruder"].make_proof("b"),
+        "for another node": identities["a"].make_proof("c"),
     }
 
     async def talk(nodes: Transports) -> None:
-        with pytest.raises(Refused, match=r"^b: the stream"):
+        with pytest.raises(Refused, match=r"\bb\b.*: the stream"):
             await knock(plane, addresses["b"], proofs[proof])
 
     meet(talk)
 
 
-def test_an_old_proof_is_refused(identities: dict[str, Identity], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_proof_is_refused(identities: dict[str, NodeIdentity], monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording of a stream's first words must not open another stream later."""
-    proof = identities["a"].prove("b")
-    assert identities["b"].check(proof) == "a"
+    proof = identities["a"].make_proof("b")
+    assert identities["b"].verify_proof(proof) == "a"
 
     monkeypatch.setattr("services.runtime.identity.time", lambda: 4e9)
 
     with pytest.raises(Refused, match="too old"):
-        identities["b"].check(proof)
+        identities["b"].verify_proof(proof)
 
 
 def test_under_tls_nobody_gets_in_without_a_certificate_of_the_run(
-    meet: Meet, plane: type[WiredTransport], identities: dict[str, Identity], addresses: dict[str, Address]
+    meet: Meet, plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address]
 ) -> None:
     """Encryption to whoever listens would protect nothing; nor does a proof that somebody has overheard."""
 
     async def talk(nodes: Transports) -> None:
-        proof = identities["a"].prove("b")
+        proof = identities["a"].make_proof("b")
         await knock(plane, addresses["b"], proof, identities["a"]) if plane is TcpTransport else None
         for stranger in (None, identities["intruder"]):
             with pytest.raises((Refused, Unreachable, OSError)):
@@ -327,7 +336,7 @@ def test_a_silent_node_is_an_error_in_time(meet: Meet) -> None:
 
     async def talk(nodes: Transports) -> None:
         with pytest.raises(DeadlineExceeded, match=r"from a within 0\.3 s"):
-            await nodes["b"].recv("a", TAG)
+            await nodes["b"].receive("a", TAG)
 
     meet(talk, timeout_s=0.3)
 
@@ -337,12 +346,12 @@ def test_a_stream_that_breaks_off_wakes_whoever_waits(meet: Meet) -> None:
 
     async def talk(nodes: Transports) -> float:
         await nodes["a"].send("b", Message(TAG))
-        await nodes["b"].recv("a", TAG)
+        await nodes["b"].receive("a", TAG)
         loop = asyncio.get_running_loop()
         loop.call_later(0.1, break_off, nodes["a"])
         started = loop.time()
         with pytest.raises(Unreachable, match="a broke off its"):
-            await nodes["b"].recv("a", Tag(1, Stage.PUSH))
+            await nodes["b"].receive("a", MessageTag(1, MessageKind.PUSH))
         nodes["a"]._streams.clear()
         return loop.time() - started
 
@@ -370,9 +379,11 @@ def test_nothing_follows_half_a_message(meet: Meet, by: str) -> None:
 
     async def talk(nodes: Transports) -> bytes | None:
         await nodes["a"].send("b", Message(TAG))
-        await nodes["b"].recv("a", TAG)
+        await nodes["b"].receive("a", TAG)
         large = Message(TAG._replace(step=1), bytes(64 << 20))
-        writing = asyncio.create_task(nodes["a"].send("b", large)) if by == "task" else nodes["a"].send_soon("b", large)
+        writing = (
+            asyncio.create_task(nodes["a"].send("b", large)) if by == "task" else nodes["a"].start_send("b", large)
+        )
         assert writing is not None
         if by != "nobody, at once":
             await asyncio.sleep(0)
@@ -380,7 +391,7 @@ def test_nothing_follows_half_a_message(meet: Meet, by: str) -> None:
         await asyncio.gather(writing, return_exceptions=True)
         try:
             await nodes["a"].send("b", Message(TAG._replace(step=2), b"whole"))
-            return bytes((await nodes["b"].recv("a", TAG._replace(step=2))).data)
+            return bytes((await nodes["b"].receive("a", TAG._replace(step=2))).data)
         except NetworkError:
             return None  # and `stop` does not mind
 
@@ -392,13 +403,13 @@ def test_a_hand_over_that_is_given_up_leaves_the_stream_whole(meet: Meet) -> Non
     vector = np.zeros(8 << 20)
 
     async def talk(nodes: Transports) -> tuple[bytes, int]:
-        nodes["a"].piece_bytes, limit = vector.nbytes, HandOverLimit(WallClock(), 0.0)
+        nodes["a"].max_piece_bytes, limit = vector.nbytes, HandOverLimit(WallClock(), 0.0)
         await nodes["a"].connect(["b"])
         with pytest.raises(DeadlineExceeded, match="the hand-over was not through"):
             async with limit.until(limit.ends):
                 await give(nodes["a"], "b", 1, [vector, vector])
         await nodes["a"].send("b", Message(TAG, b"as before"))
-        return bytes((await nodes["b"].recv("a", TAG)).data), nodes["a"].traffic.messages
+        return bytes((await nodes["b"].receive("a", TAG)).data), nodes["a"].traffic.messages
 
     data, messages = meet(talk)
 
@@ -412,14 +423,14 @@ def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, m
     async def talk(nodes: Transports) -> bytes:
         monkeypatch.setattr(nodes["b"], "_timeout_wall_s", 0.1)  # to send its own last, not to listen
         await nodes["a"].send("b", Message(TAG))
-        await nodes["b"].recv("a", TAG)  # the stream is accepted: a server that is stopping takes no new ones
+        await nodes["b"].receive("a", TAG)  # the stream is accepted: a server that is stopping takes no new ones
         stopping = asyncio.create_task(nodes["b"].stop())
         await asyncio.sleep(0.5)
         await nodes["a"].send("b", Message(TAG._replace(step=1), b"still here"))
         await nodes["a"].stop()
         nodes["a"]._streams.clear()
         await stopping
-        return bytes((await nodes["b"].recv("a", TAG._replace(step=1))).data)
+        return bytes((await nodes["b"].receive("a", TAG._replace(step=1))).data)
 
     assert meet(talk) == b"still here"
 
@@ -430,13 +441,13 @@ def test_a_shaped_link_takes_as_long_as_its_rate_says(meet: Meet) -> None:
     vector = np.zeros(1_000_000, "uint8")
 
     async def talk(nodes: Transports) -> float:
-        await nodes["a"].send("b", Message(Tag(0, Stage.SUM)))  # opens the stream
-        await nodes["b"].recv("a", Tag(0, Stage.SUM))
+        await nodes["a"].send("b", Message(MessageTag(0, MessageKind.PARTIAL_SUM)))  # opens the stream
+        await nodes["b"].receive("a", MessageTag(0, MessageKind.PARTIAL_SUM))
         loop = asyncio.get_running_loop()
         started = loop.time()
         sending = asyncio.create_task(send_vector(nodes["a"], "b", Message(TAG), vector))
-        first = await nodes["b"].recv("a", TAG)
-        await recv_rest(nodes["b"], "a", first, vector.copy())
+        first = await nodes["b"].receive("a", TAG)
+        await receive_remaining_pieces(nodes["b"], "a", first, vector.copy())
         await sending
         return loop.time() - started
 
@@ -453,12 +464,12 @@ def test_delays_are_added_where_the_kernel_has_none(meet: Meet) -> None:
     async def talk(nodes: Transports) -> list[float]:
         clock, times = WallClock(), []
         for one, other in ("ab", "ba", "ab"):
-            tags = [Tag(len(times), Stage.PUSH, 0, piece) for piece in range(20)]
+            tags = [MessageTag(len(times), MessageKind.PUSH, 0, piece) for piece in range(20)]
             started = clock.now()
             for tag in tags:
                 await nodes[one].send(other, Message(tag, bytes(100_000)))
             for tag in tags:
-                await nodes[other].recv(one, tag)
+                await nodes[other].receive(one, tag)
             times.append(clock.now() - started)
         return times
 

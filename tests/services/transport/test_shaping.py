@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from services.cluster.fluid_link import QUANTUM_BYTES, Port
 from services.cluster.impairments import LognormalJitter
 from services.cluster.network import Network, Path, Pipe
-from services.runtime.transport import Message, Stage, Tag
-from services.transport.virtual import Fabric
+from services.runtime.transport import Message, MessageKind, MessageTag
+from services.transport.virtual import VirtualFabric
 
 Run = Callable[[Any], Any]
 
@@ -20,23 +20,25 @@ RATE_BPS = 8e6 * 1514 / 1448  # a megabyte of payload per second
 MB_S = 1e6
 
 
-def fabric(uplinks: dict[str, float], downlinks: dict[str, float], *pipes: Pipe, **network: Any) -> Fabric:
+def fabric(uplinks: dict[str, float], downlinks: dict[str, float], *pipes: Pipe, **network: Any) -> VirtualFabric:
     """Nodes with links of so many bytes per second."""
     ports = [{name: Port(rate) for name, rate in rates.items()} for rates in (uplinks, downlinks)]
-    return Fabric(*ports, timeout_s=1e6, network=Network(pipes=pipes, **network))
+    return VirtualFabric(*ports, timeout_s=1e6, network=Network(pipes=pipes, **network))
 
 
-async def send_all(net: Fabric, flows: dict[tuple[str, str], int]) -> dict[tuple[str, str], float]:
+async def send_all(net: VirtualFabric, flows: dict[tuple[str, str], int]) -> dict[tuple[str, str], float]:
     """Send so many messages from node to node, all flows at once; when the last of each has arrived."""
 
     async def send(source: str, target: str, count: int) -> None:
         for number in range(count):
-            await net.transport(source).send(target, Message(Tag(0, Stage.PUSH, 0, number), bytes(QUANTUM_BYTES)))
+            await net.transport_of(source).send(
+                target, Message(MessageTag(0, MessageKind.PUSH, 0, number), bytes(QUANTUM_BYTES))
+            )
 
     async def receive(source: str, target: str, count: int) -> tuple[tuple[str, str], float]:
         times = []
         for number in range(count):
-            await net.transport(target).recv(source, Tag(0, Stage.PUSH, 0, number))
+            await net.transport_of(target).receive(source, MessageTag(0, MessageKind.PUSH, 0, number))
             times.append(asyncio.get_running_loop().time())
         assert times == sorted(times)
         return (source, target), times[-1]

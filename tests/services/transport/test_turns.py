@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.transport.turns import SMALL_BYTES, Turns
+from services.transport.turns import SMALL_MESSAGE_BYTES, SmallFirstLock
 
 Run = Callable[[Any], Any]
 
-SMALL, LARGE = 1, SMALL_BYTES + 1
+SMALL, LARGE = 1, SMALL_MESSAGE_BYTES + 1
 
 
 @given(sizes=st.lists(st.sampled_from([SMALL, LARGE]), min_size=1, max_size=8))
@@ -19,18 +19,18 @@ def test_small_messages_pass_large_ones_that_wait(sizes: list[int], in_virtual_t
     """Pieces of a vector wait together; a small message waits for one of them at most. Otherwise first come."""
 
     async def main() -> list[int]:
-        turns, served = Turns(), []
+        turns, served = SmallFirstLock(), []
 
         async def write(number: int, size: int) -> None:
-            await turns.take(size)
+            await turns.acquire(size)
             served.append(number)
             await asyncio.sleep(1)
-            turns.give_back()
+            turns.release()
 
-        await turns.take(LARGE)  # somebody is writing
+        await turns.acquire(LARGE)  # somebody is writing
         writers = [asyncio.create_task(write(number, size)) for number, size in enumerate(sizes)]
         await asyncio.sleep(1)
-        turns.give_back()
+        turns.release()
         await asyncio.gather(*writers)
         return served
 
@@ -48,29 +48,29 @@ def test_whoever_gives_up_waiting_holds_nobody_up(
     """Also at the very moment at which the turn was handed over: a stream that nobody may use is a run that hangs."""
 
     async def main() -> tuple[int, int]:
-        turns, most, inside = Turns(), 0, 0
+        turns, most, inside = SmallFirstLock(), 0, 0
 
         async def write(size: int) -> None:
             nonlocal most, inside
-            await turns.take(size)
+            await turns.acquire(size)
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
             inside -= 1
-            turns.give_back()
+            turns.release()
 
-        await turns.take(LARGE)
+        await turns.acquire(LARGE)
         writers = [asyncio.create_task(write(size)) for size in sizes]
         await asyncio.sleep(0)
         if late:
-            turns.give_back()
+            turns.release()
         for number in leaving & set(range(len(writers))):
             writers[number].cancel()
         if not late:
-            turns.give_back()
+            turns.release()
         await asyncio.gather(*writers, return_exceptions=True)
         async with asyncio.timeout(1):
-            await turns.take(SMALL)
+            await turns.acquire(SMALL)
         return most, inside
 
     most, inside = in_virtual_time(main())

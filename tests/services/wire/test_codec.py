@@ -4,27 +4,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.transport import Message, Tag
+from services.runtime.transport import Message, MessageTag
 from services.schema.errors import ProtocolError
-from services.transport.codec import PREFIX_BYTES, decode, encode, message_of, parse, prefix, size_of
-from services.wire.data_pb2 import Header, Part
+from services.transport.codec import (
+    PREFIX_BYTES,
+    build_message,
+    decode_message,
+    decode_prefix,
+    encode_message,
+    encode_prefix,
+    payload_size,
+)
+from services.wire.data_pb2 import DataHeader, DataMessage
 
 fixed32, fixed64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 seconds = st.floats(allow_nan=False)
 headers = st.builds(
-    Header,
+    DataHeader,
     step=fixed64,
-    stage=fixed32,
+    kind=fixed32,
     chunk=fixed32,
     piece=fixed32,
     version=fixed64,
     samples=fixed64,
-    sent_at=seconds,
-    passed_at=seconds,
+    link_start_s=seconds,
+    link_end_s=seconds,
     update_s=seconds,
-    underway=fixed64,
+    pending_samples=fixed64,
     waited_s=st.floats(allow_nan=False, width=32),
-    alone=st.booleans(),
+    skips_wait=st.booleans(),
 )
 # Lengths are written seven bits per byte: both sides of every step.
 payloads = st.one_of(
@@ -32,54 +40,54 @@ payloads = st.one_of(
 )
 
 
-def message(header: Header, data: bytes) -> Message:
+def message(header: DataHeader, data: bytes) -> Message:
     return Message(
-        Tag(header.step, header.stage, header.chunk, header.piece),
+        MessageTag(header.step, header.kind, header.chunk, header.piece),
         data,
         header.version,
         header.samples,
-        header.sent_at,
-        header.passed_at,
+        header.link_start_s,
+        header.link_end_s,
         header.update_s,
-        header.underway,
+        header.pending_samples,
         header.waited_s,
-        header.alone,
+        header.skips_wait,
     )
 
 
 @given(header=headers, data=payloads)
-def test_protobuf_reads_what_the_codec_writes(header: Header, data: bytes) -> None:
+def test_protobuf_reads_what_the_codec_writes(header: DataHeader, data: bytes) -> None:
     """Whoever has only the .proto file must understand a node."""
-    part = Part.FromString(encode(message(header, data)))
+    part = DataMessage.FromString(encode_message(message(header, data)))
 
-    assert (part.header, part.data) == (header, data)
+    assert (part.header, part.payload) == (header, data)
 
 
 @given(header=headers, data=st.binary(min_size=1, max_size=300), step=fixed64)
-def test_what_came_is_passed_on_in_the_same_bytes(header: Header, data: bytes, step: int) -> None:
+def test_what_came_is_passed_on_in_the_same_bytes(header: DataHeader, data: bytes, step: int) -> None:
     """A total goes round a ring under one name: nothing of it is copied. Under another it is a message of its own."""
-    part = encode(message(header, data))
-    came = decode(part)
+    part = encode_message(message(header, data))
+    came = decode_message(part)
 
-    assert encode(came) is part
+    assert encode_message(came) is part
     renamed = came._replace(tag=came.tag._replace(step=step))
-    assert encode(renamed) == encode(renamed._replace(data=data))
+    assert encode_message(renamed) == encode_message(renamed._replace(data=data))
 
 
 @given(header=headers, data=payloads)
-def test_the_codec_reads_what_protobuf_writes(header: Header, data: bytes) -> None:
+def test_the_codec_reads_what_protobuf_writes(header: DataHeader, data: bytes) -> None:
     """And the other way round."""
-    decoded = decode(Part(header=header, data=data).SerializeToString())
+    decoded = decode_message(DataMessage(header=header, payload=data).SerializeToString())
 
     assert decoded == message(header, data)
 
 
 @given(header=headers, data=payloads)
-def test_what_is_written_is_read_without_a_copy(header: Header, data: bytes) -> None:
+def test_what_is_written_is_read_without_a_copy(header: DataHeader, data: bytes) -> None:
     """The codec is there to save copies: the payload is a view of what was received."""
-    part = encode(message(header, data))
+    part = encode_message(message(header, data))
 
-    decoded = decode(part)
+    decoded = decode_message(part)
 
     assert decoded == message(header, data)
     assert isinstance(decoded.data, memoryview)
@@ -87,23 +95,23 @@ def test_what_is_written_is_read_without_a_copy(header: Header, data: bytes) -> 
 
 
 @given(header=headers, data=payloads)
-def test_a_prefix_alone_says_what_comes_behind_it(header: Header, data: bytes) -> None:
+def test_a_prefix_alone_says_what_comes_behind_it(header: DataHeader, data: bytes) -> None:
     """A stream without frames: the receiver knows from a prefix of one length how much to wait for, and for what."""
     sent = message(header, data)
 
-    values = parse(prefix(sent))
+    values = decode_prefix(encode_prefix(sent))
 
-    assert len(prefix(sent)) == PREFIX_BYTES
-    assert size_of(values) == len(data)
-    assert message_of(values, data) == sent
+    assert len(encode_prefix(sent)) == PREFIX_BYTES
+    assert payload_size(values) == len(data)
+    assert build_message(values, data) == sent
     assert PREFIX_BYTES % 32 == 0, "payloads are aligned where buffers are"
 
 
 def test_a_message_of_defaults_is_read() -> None:
     """Protobuf leaves fields away that hold their default; all of them may."""
-    nothing = Message(Tag(0, 0))
+    nothing = Message(MessageTag(0, 0))
 
-    assert decode(encode(nothing)) == nothing
+    assert decode_message(encode_message(nothing)) == nothing
 
 
 @pytest.mark.parametrize(
@@ -113,15 +121,15 @@ def test_a_message_of_defaults_is_read() -> None:
         b"\x0a",
         b"\x7a\x00",
         b"\x0a\x09\x09",  # a header that is cut off
-        encode(Message(Tag(1, 1), b"abc"))[:-1],
-        encode(Message(Tag(1, 1), b"abc")) + b"d",
-        encode(Message(Tag(1, 1), b""))[:-2],  # no data at all
-        encode(Message(Tag(1, 1), b"a" * 200))[:-200],
-        encode(Message(Tag(1, 1), b"a" * 200))[:-201],  # a length that is cut off
+        encode_message(Message(MessageTag(1, 1), b"abc"))[:-1],
+        encode_message(Message(MessageTag(1, 1), b"abc")) + b"d",
+        encode_message(Message(MessageTag(1, 1), b""))[:-2],  # no data at all
+        encode_message(Message(MessageTag(1, 1), b"a" * 200))[:-200],
+        encode_message(Message(MessageTag(1, 1), b"a" * 200))[:-201],  # a length that is cut off
         b"\x0a\x02\xff\xff\x7a\x00",  # a header that is none
     ],
 )
 def test_bytes_that_are_no_message_are_a_protocol_error(part: bytes) -> None:
     """What comes from the network may be anything; it must never be taken for a shorter vector."""
     with pytest.raises(ProtocolError):
-        decode(part)
+        decode_message(part)

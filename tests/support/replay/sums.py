@@ -10,10 +10,10 @@ from services.collectives.execution.executor import all_reduce
 from services.learning.datasets import TrainTestData
 from services.learning.optimisers import AnyOptimiser
 from services.plan import Plan
-from services.runtime.clock import VirtualLoop
+from services.runtime.clock import VirtualTimeLoop
 from services.schema.arrays import HostArray
 from services.strategies import AllReduce
-from services.transport.virtual import Fabric
+from services.transport.virtual import VirtualFabric
 
 
 def replay(
@@ -26,7 +26,7 @@ def replay(
     begins: Model,
 ) -> Model:
     """Where replicas are that begin with `begins` and do the steps from the first one to before the second."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(_steps(plan, strategy, optimiser, schedule, data, steps, begins))
 
 
@@ -49,11 +49,11 @@ async def _steps(
     return Model(params, state, version)
 
 
-def _fabric(plan: Plan) -> Fabric:
+def _fabric(plan: Plan) -> VirtualFabric:
     """Links that take no time: bits do not depend on them."""
     names = [node.name for node in plan.of_role("worker")]
     uplinks, downlinks = ({name: Port(inf) for name in names} for _ in range(2))
-    return Fabric(uplinks, downlinks, plan.timeouts.step)
+    return VirtualFabric(uplinks, downlinks, plan.timeouts.step)
 
 
 def _summand(plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int) -> HostArray:
@@ -64,12 +64,12 @@ def _summand(plan: Plan, data: TrainTestData, params: HostArray, rank: int, step
 
 
 async def _sum(
-    fabric: Fabric, schedule: Schedule, step: int, summands: list[HostArray], strategy: AllReduce
+    fabric: VirtualFabric, schedule: Schedule, step: int, summands: list[HostArray], strategy: AllReduce
 ) -> HostArray:
     """What every rank ends with."""
     names = list(fabric.mailboxes)
     async with asyncio.TaskGroup() as group:
         for rank, summand in enumerate(summands):
-            transport = fabric.transport(names[rank])
+            transport = fabric.transport_of(names[rank])
             group.create_task(all_reduce(transport, names, rank, schedule, step, summand, strategy.compress))
     return summands[0]
