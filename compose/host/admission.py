@@ -253,9 +253,9 @@ def _updates(plan: Plan, part: Plan | AfterSwitch, replicas: int) -> float:
     first, *second = plan.strategy.phases()
     phase = second[0] if isinstance(part, AfterSwitch) else first
     algorithm = phase.server_algorithm()
-    if algorithm is None or phase.traits().workers_update:
+    if algorithm is None or phase.phase_traits().workers_run_optimiser:
         return replicas
-    if algorithm.synchroniser.in_rounds:
+    if algorithm.synchroniser.runs_in_rounds:
         return 1
     return algorithm.computing_workers(plan.workers) / algorithm.gradients_per_update(plan.workers)
 

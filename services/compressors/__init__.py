@@ -1,19 +1,28 @@
-"""How do vectors look on the wire?
+"""Compressors: number formats for vectors on the wire.
 
-identity    as they are
+identity    the vector unchanged
 fp16        half precision
 
-`AnyCompressor` is the registry: a member of this union can stand in a scenario under its `kind`.
+`AnyCompressor` is the registry: a scenario may name each member of this union by its `kind`.
 """
 
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from services.compressors.base import Compressor, Payload, State, from_wire, to_wire
+from services.compressors.base import Compressor, CompressorState, Payload, from_wire, to_wire
 from services.compressors.fp16 import Fp16
-from services.compressors.identity import Identity
+from services.compressors.identity import IdentityCompressor
 
-AnyCompressor: TypeAlias = Annotated[Identity | Fp16, Field(discriminator="kind")]
+AnyCompressor: TypeAlias = Annotated[IdentityCompressor | Fp16, Field(discriminator="kind")]
 
-__all__ = ["AnyCompressor", "Compressor", "Fp16", "Identity", "Payload", "State", "from_wire", "to_wire"]
+__all__ = [
+    "AnyCompressor",
+    "Compressor",
+    "CompressorState",
+    "Fp16",
+    "IdentityCompressor",
+    "Payload",
+    "from_wire",
+    "to_wire",
+]

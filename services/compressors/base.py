@@ -1,4 +1,4 @@
-"""What is a compressor? A number format for vectors on the wire; it never communicates."""
+"""Contract of a compressor: a number format for vectors on the wire. A compressor never communicates."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -11,16 +11,16 @@ import numpy as np
 from services.schema.arrays import Array, HostArray, Vector
 from services.schema.component import Component
 
-State: TypeAlias = Any  # what a compressor keeps between two vectors; None if nothing
-Format: TypeAlias = tuple[str, int]  # NumPy's name of a type, number of entries
+CompressorState: TypeAlias = Any  # what a compressor keeps between two vectors; None for a compressor without state
+ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, number of entries
 
 
 @dataclass(frozen=True)
 class Payload:
     """A compressed vector, ready for the wire."""
 
-    arrays: tuple[Array, ...]  # what is sent
-    size: int  # entries of the vector that it stands for
+    arrays: tuple[Array, ...]  # the compressed data
+    entries: int  # of the uncompressed vector
 
     @property
     def nbytes(self) -> int:
@@ -29,39 +29,42 @@ class Payload:
 
 
 class Compressor(Component):
-    """Turns a vector into fewer bytes and back; what it loses, and how much it saves, stands in its docstring."""
+    """Converts a vector into fewer bytes and back. Each compressor's docstring states its ratio and its error."""
 
     @abstractmethod
-    def init(self, size: int) -> State:
-        """The state before the first vector of `size` entries."""
+    def init(self, entries: int) -> CompressorState:
+        """Return the state before the first vector of `entries` entries."""
 
     @abstractmethod
-    def compress(self, x: Vector, state: State) -> tuple[Payload, State]:
-        """`x` as a payload, and the next state. `x` stays unchanged; the payload may share its memory."""
+    def compress(self, vector: Vector, state: CompressorState) -> tuple[Payload, CompressorState]:
+        """Return `vector` as a payload, and the next state.
+
+        `vector` stays unchanged; the payload may share its memory.
+        """
 
     @abstractmethod
     def decompress(self, payload: Payload) -> Vector:
-        """The vector that `payload` stands for; it may share the payload's memory."""
+        """Return the vector that `payload` encodes; the vector may share the payload's memory."""
 
     @abstractmethod
-    def formats(self, size: int, dtype: str) -> tuple[Format, ...]:
-        """The arrays of the payload of a vector with `size` entries of `dtype`: known before there is one."""
+    def array_formats(self, entries: int, dtype: str) -> tuple[ArrayFormat, ...]:
+        """Return the formats of the arrays in the payload of any vector with `entries` entries of `dtype`."""
 
-    def nbytes(self, size: int, dtype: str) -> int:
-        """Bytes on the wire for a vector of `size` entries of `dtype`."""
-        return sum(np.dtype(name).itemsize * entries for name, entries in self.formats(size, dtype))
+    def nbytes(self, entries: int, dtype: str) -> int:
+        """Return the bytes on the wire of a vector with `entries` entries of `dtype`."""
+        return sum(np.dtype(name).itemsize * size for name, size in self.array_formats(entries, dtype))
 
 
 def to_wire(payload: Payload, to_host: Callable[[Array], HostArray] = np.asarray) -> HostArray:
-    """The bytes of a payload in host memory, shape (nbytes,); those of a single array are not copied."""
+    """Return the bytes of a payload in host memory, shape (nbytes,); a single array in host memory is not copied."""
     parts = [np.ascontiguousarray(to_host(array)).view(np.uint8) for array in payload.arrays]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def from_wire(compressor: Compressor, data: HostArray, size: int, dtype: str) -> HostArray:
-    """The vector, shape (size,) and of `dtype`, that the bytes of a payload stand for."""
-    formats = compressor.formats(size, dtype)
-    ends = accumulate((np.dtype(name).itemsize * entries for name, entries in formats), initial=0)
+def from_wire(compressor: Compressor, wire_bytes: HostArray, entries: int, dtype: str) -> HostArray:
+    """Return the vector, shape (entries,) and of `dtype`, that the bytes of a payload encode."""
+    formats = compressor.array_formats(entries, dtype)
+    ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)
     parts = zip(formats, pairwise(ends), strict=True)
-    arrays = tuple(data[start:stop].view(name) for (name, _), (start, stop) in parts)
-    return np.asarray(compressor.decompress(Payload(arrays, size)), dtype)
+    arrays = tuple(wire_bytes[start:stop].view(name) for (name, _), (start, stop) in parts)
+    return np.asarray(compressor.decompress(Payload(arrays, entries)), dtype)

@@ -1,30 +1,31 @@
-"""Half precision on the wire (IEEE 754 binary16)."""
+"""Compressor to half precision (IEEE 754 binary16)."""
 
 from typing import Literal
 
-from services.compressors.base import Compressor, Format, Payload
+from services.compressors.base import ArrayFormat, Compressor, Payload
 from services.schema.arrays import Vector
 
-LARGEST = 65504.0  # the largest finite binary16; beyond it a cast gives infinity, which would poison every sum
+MAX_FP16 = 65504.0  # largest finite binary16; larger numbers would become infinity and spoil every sum
 
 
 class Fp16(Compressor):
-    """Two bytes an entry: ratio 2 for fp32 vectors. Vectors come back as fp32.
+    """Half precision: two bytes per entry, ratio 2 for fp32 vectors. Decompressed vectors are fp32.
 
-    Relative error at most 2⁻¹¹ for magnitudes in [2⁻¹⁴, 65504], absolute error at most 2⁻²⁵ below; clipped above.
+    The relative error is at most 2⁻¹¹ for magnitudes in [2⁻¹⁴, 65504]. Below, the absolute error is at most 2⁻²⁵.
+    Larger magnitudes are clipped to 65504.
     """
 
     kind: Literal["fp16"] = "fp16"
 
-    def init(self, size: int) -> None:
-        """No state."""
+    def init(self, entries: int) -> None:
+        """Return None: half precision has no state."""
 
-    def compress(self, x: Vector, state: None) -> tuple[Payload, None]:
-        return Payload((x.clip(-LARGEST, LARGEST).astype("float16"),), x.size), state
+    def compress(self, vector: Vector, state: None) -> tuple[Payload, None]:
+        return Payload((vector.clip(-MAX_FP16, MAX_FP16).astype("float16"),), vector.size), state
 
     def decompress(self, payload: Payload) -> Vector:
         (half,) = payload.arrays
         return half.astype("float32")
 
-    def formats(self, size: int, dtype: str) -> tuple[Format, ...]:  # noqa: ARG002 - always halves
-        return (("float16", size),)
+    def array_formats(self, entries: int, dtype: str) -> tuple[ArrayFormat, ...]:  # noqa: ARG002 - always float16
+        return (("float16", entries),)

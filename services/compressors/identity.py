@@ -1,25 +1,25 @@
-"""The zero of the family: nothing is lost, nothing is saved."""
+"""Compressor that sends vectors unchanged."""
 
 from typing import Literal
 
-from services.compressors.base import Compressor, Format, Payload
+from services.compressors.base import ArrayFormat, Compressor, Payload
 from services.schema.arrays import Vector
 
 
-class Identity(Compressor):
-    """The vector as it is: ratio 1."""
+class IdentityCompressor(Compressor):
+    """The vector unchanged: ratio 1, no error."""
 
     kind: Literal["identity"] = "identity"
 
-    def init(self, size: int) -> None:
-        """No state."""
+    def init(self, entries: int) -> None:
+        """Return None: the identity has no state."""
 
-    def compress(self, x: Vector, state: None) -> tuple[Payload, None]:
-        return Payload((x,), x.size), state
+    def compress(self, vector: Vector, state: None) -> tuple[Payload, None]:
+        return Payload((vector,), vector.size), state
 
     def decompress(self, payload: Payload) -> Vector:
-        (x,) = payload.arrays
-        return x
+        (vector,) = payload.arrays
+        return vector
 
-    def formats(self, size: int, dtype: str) -> tuple[Format, ...]:
-        return ((dtype, size),)
+    def array_formats(self, entries: int, dtype: str) -> tuple[ArrayFormat, ...]:
+        return ((dtype, entries),)

@@ -10,7 +10,7 @@ from services.coordinator.switchover import Judged, Summon, Switchover
 from services.runtime.control import EpochReport, HandOverState
 from services.scenario.target import Target
 from services.schema.errors import ProtocolError, Refused
-from services.strategies.switching.rules import Point, Source
+from services.strategies.switching.rules import EvaluationPoint, LossSource
 
 GO_ON = ""  # a verdict without a reason to stop
 
@@ -154,7 +154,7 @@ class Run:
         report = Report(replace(epoch, epoch=self._passes), _mean_loss(done))
         if not self._watches("train"):
             return [report]
-        return [report, *self._observe(Point(self._passes, epoch.steps, train=_tallies(done)))]
+        return [report, *self._observe(EvaluationPoint(self._passes, epoch.steps, train_loss_sums=_tallies(done)))]
 
     def evaluated(self, epoch: EpochReport, metrics: dict[str, float]) -> list[Action]:
         """The quality after an epoch is known."""
@@ -168,7 +168,7 @@ class Run:
         if self.lockstep:
             return [*actions, *self._conclude(epoch.epoch)]
         if self._watches("validation"):
-            actions += self._observe(Point(epoch.epoch, epoch.steps, self._validation))
+            actions += self._observe(EvaluationPoint(epoch.epoch, epoch.steps, self._validation))
         return [*actions, self._answer(epoch.node_name, epoch.epoch)]
 
     def concluded(self, epoch: int, step: int, metrics: dict[str, float]) -> list[Action]:
@@ -177,9 +177,9 @@ class Run:
         A pass over the data that was begun ends here.
         """
         if self._watches("validation"):
-            return self._observe(Point(epoch, step, metrics.get("loss", nan)))
+            return self._observe(EvaluationPoint(epoch, step, metrics.get("loss", nan)))
         if self._watches("train") and self._pass:
-            return self._observe(Point(self._passes + 1, step, train=_tallies(self._pass)))
+            return self._observe(EvaluationPoint(self._passes + 1, step, train_loss_sums=_tallies(self._pass)))
         return []
 
     @property
@@ -194,9 +194,9 @@ class Run:
         """Whether everybody who computes has reported an epoch."""
         return set(self._computing) <= set(reports)
 
-    def _watches(self, source: Source) -> bool:
+    def _watches(self, source: LossSource) -> bool:
         """Whether a rule looks at this loss."""
-        return self.switch is not None and self.switch.switch.rule.source == source
+        return self.switch is not None and self.switch.switch.rule.loss_source == source
 
     def _answer(self, node: str, number: int) -> Answer | Prepare:
         return Prepare(node, number) if number == self._prepares else Answer(node, number, self.reason)
@@ -209,11 +209,11 @@ class Run:
             return []
         self._concluded = number
         steps = reports[self.workers[0]].steps
-        actions = self._observe(Point(number, steps, self._validation, _tallies(reports.values())))
+        actions = self._observe(EvaluationPoint(number, steps, self._validation, _tallies(reports.values())))
         self._prepares = number if Summon() in actions else 0
         return [*actions, *(self._answer(node, number) for node in self.workers if node in reports)]
 
-    def _observe(self, point: Point) -> list[Action]:
+    def _observe(self, point: EvaluationPoint) -> list[Action]:
         """Tell the rule; a switch is for those who have something left to do."""
         if self.switch is None:
             return []
@@ -235,7 +235,7 @@ class Run:
             raise ProtocolError(f"{held.node_name} hands over in a run that switches nothing")
         actions = self.switch.told(held)
         if self.switch.committed:
-            self.lockstep = self.switch.switch.second.traits().is_synchronous
+            self.lockstep = self.switch.switch.second.phase_traits().is_synchronous
             self._passes = max(self._passes, self._evaluated)  # epochs count on, whoever counts them
         return [*actions]
 

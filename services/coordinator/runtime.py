@@ -34,7 +34,7 @@ from services.runtime.control import (
 )
 from services.runtime.run_log import RunLog
 from services.schema.arrays import HostArray
-from services.strategies.switching.rules import Judgement, Point
+from services.strategies.switching.rules import EvaluationPoint, RuleDecision
 
 
 @dataclass
@@ -205,7 +205,7 @@ class Desk:
         if not answer.done():
             answer.set_result(verdict)
 
-    def _note(self, point: Point, found: Judgement) -> None:
+    def _note(self, point: EvaluationPoint, found: RuleDecision) -> None:
         """What the rule found, whether it fired or not: a run that never switches shows why."""
         self.log.log_event("switch_rule", found._asdict(), epoch_num=point.number, step=point.step)
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from services.runtime.control import HandOverDecision, HandOverStage, HandOverState
 from services.schema.errors import ProtocolError
-from services.strategies.switching.rules import Judgement, Past, Point
+from services.strategies.switching.rules import EvaluationPoint, RuleDecision, RuleState
 from services.strategies.switching.switch import Switch
 
 Stage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
@@ -23,8 +23,8 @@ Teller: TypeAlias = tuple[str, bool]  # a node, and whether it tells as a server
 class Judged:
     """What the rule found at an evaluation point."""
 
-    point: Point
-    found: Judgement
+    point: EvaluationPoint
+    found: RuleDecision
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Switchover:
     servers: tuple[str, ...]  # names of the nodes that hold a shard, by shard; workers may be among them
     stage: Stage = "waiting"
     committed: bool = False
-    _past: Past = field(default_factory=Past)
+    _past: RuleState = field(default_factory=RuleState)
     _held: dict[HandOverStage, dict[Teller, HandOverState]] = field(
         default_factory=lambda: {"stopped": {}, "loaded": {}}
     )
 
-    def observe(self, point: Point, *, may_switch: bool) -> list[Action]:
+    def observe(self, point: EvaluationPoint, *, may_switch: bool) -> list[Action]:
         """An evaluation point has been reached; the rule is asked whether or not there is anything left to switch."""
-        found, self._past = self.switch.rule.observe(point, self._past)
+        found, self._past = self.switch.rule.decide(point, self._past)
         judged = Judged(point, found)
         return [judged, *self._summons()] if found.fires and may_switch else [judged]
 
@@ -130,13 +130,13 @@ class Switchover:
         """Why replicas or servers can't be one model."""
         workers, servers = self._told_by_workers(held), self._told_by_servers(held)
         if (
-            self.switch.first.traits().is_synchronous
+            self.switch.first.phase_traits().is_synchronous
             and len({(each.next_step, each.params_digests, each.state_digests) for each in workers}) > 1
         ):
             yield "replicas differ: " + ", ".join(f"{each.node_name} at step {each.next_step}" for each in workers)
         if self._from_servers and len({(each.version, each.samples) for each in servers}) > 1:
             yield "servers differ: " + ", ".join(f"{each.node_name} at version {each.version}" for each in servers)
-        in_lockstep = self._from_servers and self.switch.first.traits().is_synchronous
+        in_lockstep = self._from_servers and self.switch.first.phase_traits().is_synchronous
         if in_lockstep and workers[0].params_digests != self._truth(self._held["stopped"])[0]:
             yield "workers and servers hold different parameters"
 
@@ -150,12 +150,12 @@ class Switchover:
 
     def _lacking(self, held: Mapping[Teller, HandOverState], params: Digests, state: Digests) -> Iterator[str]:
         """Who must have something and does not."""
-        moves = self.switch.transfer
+        moves = self.switch.hand_over_transfer
         takers = {"servers": self._told_by_servers(held), "workers": self._told_by_workers(held), "none": []}
         for number, each in enumerate(takers[moves.receivers]):
             own = slice(number, number + 1) if moves.receivers == "servers" else slice(None)
-            if (moves.params and each.params_digests != params[own]) or (
-                moves.slots and each.state_digests != state[own]
+            if (moves.includes_params and each.params_digests != params[own]) or (
+                moves.includes_slots and each.state_digests != state[own]
             ):
                 yield each.node_name
 

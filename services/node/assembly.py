@@ -34,7 +34,7 @@ from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
 from services.strategies import PhaseStrategy, WorkerContext
-from services.strategies.switching.hand_over import HandOverLimit
+from services.strategies.switching.hand_over import HandOverTimeout
 from services.transport.loopback import SelfDeliveryTransport
 from services.transport.mailbox import Mailbox
 from services.transport.pausing import PausableTransport
@@ -103,7 +103,7 @@ async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside
         await server.serve()
         return server.final
     begin = partial(serving, plan, me, server.transport, seams)
-    limit = HandOverLimit(seams.clock, plan.timeouts.step)
+    limit = HandOverTimeout(seams.clock, plan.timeouts.step)
     switched = Switched(
         me.name, switch, plan.after.optimiser, server, plan.holders, begin, seams.control, limit, beside
     )
@@ -155,7 +155,7 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
     if phases.switch and plan.after:
         after = replace(context, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
         second = phases.switch.second.worker_algorithm(after)
-        limit = HandOverLimit(seams.clock, plan.timeouts.step)
+        limit = HandOverTimeout(seams.clock, plan.timeouts.step)
         hand_over = HandOver(me.name, phases.switch, algorithm, second, plan.after.shares, seams.control, limit)
     phase, begins = Phase(algorithm, plan.synchronous, (1,) * plan.workers), timeline.step_begins
     return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, hand_over)
@@ -180,7 +180,7 @@ def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: WorkerSlowdowns) -
 
 def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Server:
     """The server of the shard that lives on this node, in a process of its own or beside a worker."""
-    phase = plan.strategy.phases().served
+    phase = plan.strategy.phases().phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
     if phase is None or algorithm is None or me.name not in plan.holders:
         raise ProtocolError(f"{plan.strategy.kind} has no shard for {me.name}")
@@ -215,11 +215,11 @@ def serving(
         machine=Shard(
             plan.workers,
             algorithm.synchroniser,
-            algorithm.staleness,
+            algorithm.staleness_weighting,
             version,
             samples,
-            budget=None if phase.traits().is_synchronous else plan.epochs * plan.train_samples,
-            shares=_first_shares(plan, algorithm.computing_workers(plan.workers), phase.traits().exchange_period),
+            budget=None if phase.phase_traits().is_synchronous else plan.epochs * plan.train_samples,
+            shares=_first_shares(plan, algorithm.computing_workers(plan.workers), phase.phase_traits().exchange_period),
         ),
         transport=transport,
         clock=seams.clock,
@@ -309,5 +309,5 @@ def _description(plan: Plan) -> dict[str, object]:
 
 def _precision_in_comm(plan: Plan) -> str:
     """What gradients look like on the wire, in MLPerf's words."""
-    kind = plan.strategy.phases().first.traits().compressor.kind
+    kind = plan.strategy.phases().first.phase_traits().compressor.kind
     return plan.precision if kind == "identity" else kind

@@ -1,1 +1,1 @@
-"""Policies of parameter servers: synchronisers, update rules, staleness, compensation, placement."""
+"""Policies of parameter servers: synchronisation, update rules, staleness weights, delay compensation, placement."""

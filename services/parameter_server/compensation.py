@@ -1,8 +1,9 @@
-"""How does a server turn a gradient of old parameters into one of those that it holds?
+"""Delay compensation: correction of a stale gradient for the updates made since its parameters were read.
 
 DC-ASGD: S. Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017. The gradient
-gets the first term of its Taylor series, g + λ·g⊙g⊙(w - w_bak), where w_bak are the parameters that the worker had read
-and g⊙g stands for the diagonal of the Hessian. Element-wise, so ranges of the vector can be compensated alone.
+gets the first term of its Taylor series, g + λ·g⊙g⊙(w - w_bak). w are the server's parameters, w_bak are the parameters
+that the worker has read, and g⊙g approximates the diagonal of the Hessian. The correction is element-wise, so each
+range of the vector can be compensated alone.
 """
 
 from abc import abstractmethod
@@ -13,77 +14,93 @@ from pydantic import Field
 from services.schema.arrays import Vector, namespace
 from services.schema.component import Component
 
-Memory: TypeAlias = Any  # what a compensation keeps between two gradients; None if nothing
+CompensationState: TypeAlias = Any  # what a compensation keeps between two gradients; None for one without state
 
 
-class Compensation(Component):
-    """Corrects gradients before the optimiser sees them; vectors have one length, (n,)."""
-
-    @abstractmethod
-    def init(self, params: Vector) -> Memory:
-        """What it remembers before the first gradient."""
+class DelayCompensation(Component):
+    """Correction of gradients before the optimiser uses them. All vectors have one length, shape (n,)."""
 
     @abstractmethod
-    def compensate(self, gradient: Vector, params: Vector, read: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        """The gradient of `params`, guessed from that of the parameters that were `read`; and what to remember."""
+    def init(self, params: Vector) -> CompensationState:
+        """Return the state before the first gradient."""
+
+    @abstractmethod
+    def compensate(
+        self, gradient: Vector, params: Vector, read_params: Vector, state: CompensationState
+    ) -> tuple[Vector, CompensationState]:
+        """Return an estimate of the gradient at `params`, and the next state.
+
+        Args:
+            gradient: computed at `read_params`.
+            params: the server's current parameters.
+            read_params: the parameters that the worker has read.
+            state: of the compensation, before this gradient.
+        """
 
     @property
-    def needs_what_was_read(self) -> bool:
-        """Whether a server must keep the parameters that each worker has read: n more copies."""
+    def needs_read_params(self) -> bool:
+        """Whether a server must keep the parameters that each worker has read: one more copy per worker."""
         return True
 
 
-class Uncompensated(Compensation):
-    """Gradients as they come: the zero of the family."""
+class NoCompensation(DelayCompensation):
+    """No compensation: gradients stay unchanged."""
 
     kind: Literal["none"] = "none"
 
-    def init(self, params: Vector) -> Memory:
-        """No memory."""
+    def init(self, params: Vector) -> CompensationState:
+        """Return None: there is no state."""
 
     def compensate(
         self,
         gradient: Vector,
-        params: Vector,  # noqa: ARG002 - it makes no difference
-        read: Vector,  # noqa: ARG002 - it makes no difference
-        memory: Memory,
-    ) -> tuple[Vector, Memory]:
-        return gradient, memory
+        params: Vector,  # noqa: ARG002 - the gradient stays unchanged
+        read_params: Vector,  # noqa: ARG002 - the gradient stays unchanged
+        state: CompensationState,
+    ) -> tuple[Vector, CompensationState]:
+        return gradient, state
 
     @property
-    def needs_what_was_read(self) -> bool:
+    def needs_read_params(self) -> bool:
         return False
 
 
-class DcAsgd(Compensation):
-    """DC-ASGD with a constant λ, in the paper DC-ASGD-c; 0 is asynchronous SGD to the last bit."""
+class DcAsgd(DelayCompensation):
+    """DC-ASGD with a constant λ (DC-ASGD-c in the paper). With λ = 0 it equals asynchronous SGD bitwise."""
 
     kind: Literal["dc_asgd"] = "dc_asgd"
-    strength: float = Field(default=0.04, ge=0, description="λ₀")
+    strength: float = Field(default=0.04, ge=0, description="factor λ of the correction")
 
-    def init(self, params: Vector) -> Memory:
-        """No memory."""
+    def init(self, params: Vector) -> CompensationState:
+        """Return None: a constant λ has no state."""
 
-    def compensate(self, gradient: Vector, params: Vector, read: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        return gradient + self.strength * gradient * gradient * (params - read), memory
+    def compensate(
+        self, gradient: Vector, params: Vector, read_params: Vector, state: CompensationState
+    ) -> tuple[Vector, CompensationState]:
+        return gradient + self.strength * gradient * gradient * (params - read_params), state
 
 
-class AdaptiveDcAsgd(Compensation):
-    """DC-ASGD with λ = λ₀/√(s + ε), in the paper DC-ASGD-a; s ← m·s + (1-m)·g⊙g is what it remembers, zero at first."""
+class AdaptiveDcAsgd(DelayCompensation):
+    """DC-ASGD with λ = λ₀/√(s + ε), where s is a running mean of squared gradients (DC-ASGD-a in the paper).
+
+    The state is s ← m·s + (1-m)·g⊙g, zero at first.
+    """
 
     kind: Literal["dc_asgd_adaptive"] = "dc_asgd_adaptive"
-    strength: float = Field(default=2.0, ge=0, description="λ₀")
-    momentum: float = Field(default=0.95, ge=0, lt=1, description="m")
-    epsilon: float = Field(default=1e-7, gt=0, description="ε")
+    strength: float = Field(default=2.0, ge=0, description="factor λ₀ of the correction")
+    momentum: float = Field(default=0.95, ge=0, lt=1, description="momentum m of the running mean of g⊙g")
+    epsilon: float = Field(default=1e-7, gt=0, description="ε, which avoids division by zero")
 
     def init(self, params: Vector) -> Vector:
         return namespace(params).zeros_like(params)
 
-    def compensate(self, gradient: Vector, params: Vector, read: Vector, memory: Memory) -> tuple[Vector, Memory]:
+    def compensate(
+        self, gradient: Vector, params: Vector, read_params: Vector, state: CompensationState
+    ) -> tuple[Vector, CompensationState]:
         square = gradient * gradient
-        mean = self.momentum * memory + (1 - self.momentum) * square
-        strength = self.strength / namespace(mean).sqrt(mean + self.epsilon)
-        return gradient + strength * square * (params - read), mean
+        mean_square = self.momentum * state + (1 - self.momentum) * square
+        strength = self.strength / namespace(mean_square).sqrt(mean_square + self.epsilon)
+        return gradient + strength * square * (params - read_params), mean_square
 
 
-AnyCompensation: TypeAlias = Annotated[Uncompensated | DcAsgd | AdaptiveDcAsgd, Field(discriminator="kind")]
+AnyDelayCompensation: TypeAlias = Annotated[NoCompensation | DcAsgd | AdaptiveDcAsgd, Field(discriminator="kind")]

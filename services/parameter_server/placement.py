@@ -1,4 +1,8 @@
-"""Which nodes hold the parameters of a parameter server, and how much of them does each?"""
+"""Placement: which nodes own the shards of the parameter vector, and how large each shard is.
+
+A dedicated server computes no gradients. A colocated shard is owned by a worker. A promoted server has been a worker
+until a switch of strategies.
+"""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -9,134 +13,155 @@ from pydantic import Field, PositiveInt
 from services.learning.layout import VectorRange, proportional_ranges
 from services.schema.component import Component
 
-Node = TypeVar("Node")
+NodeT = TypeVar("NodeT")  # a node's name or number
 
 
-class Shares(NamedTuple):
-    """Parts of the vector, in any unit: only their ratios count; a node whose share is 0 holds nothing."""
+class ShardProportions(NamedTuple):
+    """Relative sizes of the shards by node. Only ratios count; a node with 0 owns no shard."""
 
     servers: tuple[int, ...]  # by rank
     workers: tuple[int, ...]  # by rank
 
 
 class Placement(Component):
-    """Where shards live. Shards are numbered in the order of their nodes: servers, then workers."""
+    """Assignment of shards to nodes. Shards are numbered in the order of their owners: servers first, then workers.
 
-    def nodes(self, servers: int) -> int:
-        """How many nodes there are that only serve."""
-        return servers
+    In all methods `workers` is the number of workers and `servers` the number of servers that the scenario declares.
+    """
+
+    def server_count(self, declared_servers: int) -> int:
+        """Return the number of nodes that own a shard and compute no gradients from the start of the run."""
+        return declared_servers
 
     @abstractmethod
-    def shares(self, workers: int, servers: int) -> Shares:
-        """What part each node holds."""
+    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
+        """Return the relative size of the shard of each node."""
 
-    def refusal(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - most take any number
-        """Why it can't be placed like this; None when it can."""
+    def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - most take any number
+        """Return why shards can't be placed on these numbers of nodes; None if they can."""
         return None
 
-    def refusal_after(self, workers: int, servers: int) -> str | None:
-        """The same where workers have been alone so far, and a switch calls servers in."""
-        return self.refusal(workers, servers)
+    def conflict_reason_after_switch(self, workers: int, servers: int) -> str | None:
+        """Return why shards can't be placed on these nodes after a switch from a strategy without servers."""
+        return self.conflict_reason(workers, servers)
 
-    def computing(self, workers: int) -> int:
-        """How many workers compute gradients: the first so many."""
+    def computing_workers(self, workers: int) -> int:
+        """Return how many of the workers compute gradients: those with the lowest ranks."""
         return workers
 
-    def holders(self, workers: Sequence[Node], servers: Sequence[Node]) -> tuple[Node, ...]:
-        """The nodes that hold a shard, by shard, given all by rank."""
-        shares = self.shares(len(workers), len(servers))
-        parts = zip((*servers, *workers), (*shares.servers, *shares.workers), strict=True)
-        return tuple(name for name, part in parts if part)
+    def shard_owners(self, workers: Sequence[NodeT], servers: Sequence[NodeT]) -> tuple[NodeT, ...]:
+        """Return the node that owns each shard, in the order of the shards; `workers` and `servers` are by rank."""
+        proportions = self.shard_proportions(len(workers), len(servers))
+        nodes = zip((*servers, *workers), (*proportions.servers, *proportions.workers), strict=True)
+        return tuple(node for node, proportion in nodes if proportion)
 
-    def ranges(self, workers: int, servers: int, entries: int) -> tuple[VectorRange, ...]:
-        """What each shard holds of a vector of `entries`; equal shares differ by one entry at most."""
-        shares = self.shares(workers, self.nodes(servers))
-        return proportional_ranges(entries, [part for part in (*shares.servers, *shares.workers) if part])
+    def shard_ranges(self, workers: int, servers: int, entries: int) -> tuple[VectorRange, ...]:
+        """Return the range of each shard in a vector of `entries` entries; equal shards differ by at most one entry."""
+        proportions = self.shard_proportions(workers, self.server_count(servers))
+        return proportional_ranges(entries, [part for part in (*proportions.servers, *proportions.workers) if part])
 
 
-class Dedicated(Placement):
-    """Nodes of their own hold equal ranges.
+class DedicatedPlacement(Placement):
+    """Equal shards on dedicated servers.
 
     M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
     """
 
     kind: Literal["dedicated"] = "dedicated"
 
-    def shares(self, workers: int, servers: int) -> Shares:
-        return Shares((1,) * servers, (0,) * workers)
+    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
+        return ShardProportions((1,) * servers, (0,) * workers)
 
 
-class Colocated(Placement):
-    """Every worker's process also holds one range; what it sends to itself stays inside and is not counted.
+class ColocatedPlacement(Placement):
+    """Equal shards on the workers, one in each worker's process.
 
-    Per step a node sends 2(n-1)/n of the vector, as in a ring.
+    What a worker sends to its own shard stays inside the process and is not counted. Per step a node sends 2(n-1)/n of
+    the vector, as in a ring.
     """
 
     kind: Literal["colocated"] = "colocated"
 
-    def nodes(self, servers: int) -> int:  # noqa: ARG002 - none but workers
+    def server_count(self, declared_servers: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def refusal(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - it depends on `servers` alone
+    def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - depends on `servers` alone
         if servers == 1:
             return None
-        return f"colocated shards live on the workers, one each; leave servers out ({servers} was written)"
+        return f"placement colocated puts one shard on each worker; leave out servers (found: {servers})"
 
-    def shares(self, workers: int, servers: int) -> Shares:
-        return Shares((0,) * servers, (1,) * workers)
+    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
+        return ShardProportions((0,) * servers, (1,) * workers)
 
 
-class Spare(Placement):
-    """k nodes without accelerators help n workers that serve, too, so that every link carries the same bytes.
+class SparePlacement(Placement):
+    """Shards on k spare nodes and on n workers, of such sizes that every link carries the same number of bytes.
 
-    Y. Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU
-    clusters" (BytePS), OSDI 2020: a spare node holds 2(n-1)/(n²+kn-2k) of the vector, a worker's own server
-    (n-k)/(n²+kn-2k). We differ: servers update as well, and pushes and answers of a range don't overlap.
+    A spare node has no accelerator and computes no gradients. Y. Jiang et al., "A unified architecture for accelerating
+    distributed DNN training in heterogeneous GPU/CPU clusters" (BytePS), OSDI 2020: a spare node owns
+    2(n-1)/(n²+kn-2k) of the vector, a worker (n-k)/(n²+kn-2k). We differ: the servers also run the optimiser, and the
+    push and the reply of a shard do not overlap.
     """
 
     kind: Literal["spare"] = "spare"
 
-    def refusal(self, workers: int, servers: int) -> str | None:
-        if servers <= workers or workers == 1:  # one worker, whose baseline may not fail, has nothing to share
+    def conflict_reason(self, workers: int, servers: int) -> str | None:
+        if servers <= workers or workers == 1:  # the single worker of a baseline must not fail
             return None
-        return f"{servers} spare servers are more than {workers} workers can fill; at most as many as workers"
+        return (
+            f"{servers} spare servers are more than {workers} workers can keep busy; "
+            "use at most as many servers as workers"
+        )
 
-    def shares(self, workers: int, servers: int) -> Shares:
+    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
         if servers >= workers:
-            return Shares((1,) * servers, (0,) * workers)
-        return Shares((2 * (workers - 1),) * servers, (workers - servers,) * workers)
+            return ShardProportions((1,) * servers, (0,) * workers)
+        return ShardProportions((2 * (workers - 1),) * servers, (workers - servers,) * workers)
 
 
-class Promoted(Placement):
-    """The last workers, which have done as many steps as the others, only serve from a switch on: equal ranges.
+class PromotedPlacement(Placement):
+    """Equal shards on the last workers, which become servers at a switch and compute no gradients after it.
 
-    N. Provatas et al., "Strategy-Switch", IEEE Access 13, 2025, as a public implementation reads it. It promotes the
-    nodes with the shortest round trips; we promote the last ranks, so that a scenario says which they are. The batch
-    stays: those that are left share it among them.
+    N. Provatas et al., "Strategy-Switch", IEEE Access 13, 2025, as implemented in public code. That code promotes the
+    nodes with the shortest round trips. We promote the last ranks, so that a scenario determines which they are. The
+    batch stays the same: the remaining workers share it.
     """
 
     kind: Literal["promoted"] = "promoted"
-    workers: PositiveInt = Field(default=1, description="how many become servers; one at least goes on as a worker")
+    workers: PositiveInt = Field(
+        default=1, description="number of workers that become servers; at least one worker must remain"
+    )
 
-    def nodes(self, servers: int) -> int:  # noqa: ARG002 - none but those that have been workers
+    def server_count(self, declared_servers: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def refusal(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - it depends on neither
-        return "promoted servers have been workers; they stand in after of a strategy_switch from all_reduce"
+    def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - always a conflict
+        return (
+            "placement promoted turns workers into servers at a switch; "
+            "use it only in after of a strategy_switch whose before is all_reduce"
+        )
 
-    def refusal_after(self, workers: int, servers: int) -> str | None:
+    def conflict_reason_after_switch(self, workers: int, servers: int) -> str | None:
         if servers != 1:
-            return f"promoted workers say themselves how many they are; leave servers out ({servers} was written)"
-        if self.workers < workers or workers == 1:  # one worker, whose baseline may not fail, serves itself
+            return (
+                "placement promoted declares the number of servers in its key workers; "
+                f"leave out servers (found: {servers})"
+            )
+        if self.workers < workers or workers == 1:  # the single worker of a baseline must not fail; it serves itself
             return None
-        return f"{self.workers} promoted workers of {workers} leave nobody to compute; at most {workers - 1}"
+        return (
+            f"placement promoted turns {self.workers} of {workers} workers into servers, so no worker remains to "
+            f"compute; promote at most {workers - 1}"
+        )
 
-    def computing(self, workers: int) -> int:
+    def computing_workers(self, workers: int) -> int:
         return max(1, workers - self.workers)
 
-    def shares(self, workers: int, servers: int) -> Shares:
-        served = min(self.workers, workers)
-        return Shares((0,) * servers, (0,) * (workers - served) + (1,) * served)
+    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
+        promoted = min(self.workers, workers)
+        return ShardProportions((0,) * servers, (0,) * (workers - promoted) + (1,) * promoted)
 
 
-AnyPlacement: TypeAlias = Annotated[Dedicated | Colocated | Spare | Promoted, Field(discriminator="kind")]
+AnyPlacement: TypeAlias = Annotated[
+    DedicatedPlacement | ColocatedPlacement | SparePlacement | PromotedPlacement, Field(discriminator="kind")
+]

@@ -1,8 +1,10 @@
-"""What is a stale gradient worth? τ is the number of updates made between reading parameters and using the gradient.
+"""Staleness weightings: the weight of a gradient by its staleness.
 
-A weight multiplies the learning rate of the update that the gradient goes into; of several gradients in one update,
-each counts by its samples times its weight. To SGD it is the same whether rate or gradient is multiplied; Adam forgets
-how large gradients are, and heeds its rate.
+The staleness τ is the number of updates made between reading parameters and using the gradient computed from them.
+
+A weight multiplies the learning rate of the update that uses the gradient. In an update from several gradients, each
+one counts by its samples times its weight. For SGD it makes no difference whether the rate or the gradient is
+multiplied. Adam normalises the magnitude of gradients, so only a change of its rate has an effect.
 """
 
 from abc import abstractmethod
@@ -14,34 +16,40 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 from services.schema.component import Component
 
 
-class Staleness(Component):
-    """A weight in (0, 1] for every age: 1 for what is fresh, never more for what is older."""
+class StalenessWeighting(Component):
+    """A weight in (0, 1] for each staleness: 1 for a fresh gradient, and never larger for a staler one."""
 
     @abstractmethod
     def weight(self, staleness: int) -> float:
-        """Of a gradient that is `staleness` updates old."""
+        """Return the weight of a gradient with this staleness, in updates."""
 
-    def takes(self, staleness: int) -> bool:  # noqa: ARG002 - most only weigh
-        """Whether a gradient of that age is used at all."""
+    def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most weightings only reduce the weight
+        """Return whether a gradient with this staleness is used; if not, it is dropped."""
         return True
 
     @property
-    def divides_by_workers(self) -> bool:
-        """Whether it does on average what 1/n of the rate does: without waiting, the mean of τ is n - 1."""
+    def divides_rate_by_workers(self) -> bool:
+        """Whether the weights reduce the rate of asynchronous updates, on average, to about 1/n for n workers.
+
+        The mean staleness of n workers that never wait is n - 1.
+        """
         return False
 
 
-class Unweighted(Staleness):
-    """Every gradient counts the same: the zero of the family."""
+class UniformWeighting(StalenessWeighting):
+    """Weight 1 for every gradient, whatever its staleness."""
 
     kind: Literal["none"] = "none"
 
-    def weight(self, staleness: int) -> float:  # noqa: ARG002 - that is the point
+    def weight(self, staleness: int) -> float:  # noqa: ARG002 - the weight does not depend on it
         return 1.0
 
 
-class Inverse(Staleness):
-    """1 / max(τ, 1). W. Zhang et al., "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016."""
+class InverseWeighting(StalenessWeighting):
+    """Weight 1 / max(τ, 1) for a gradient with staleness τ.
+
+    W. Zhang et al., "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016.
+    """
 
     kind: Literal["inverse"] = "inverse"
 
@@ -49,14 +57,15 @@ class Inverse(Staleness):
         return 1 / max(staleness, 1)
 
     @property
-    def divides_by_workers(self) -> bool:
+    def divides_rate_by_workers(self) -> bool:
         return True
 
 
-class DynSgd(Staleness):
-    """1 / (1 + τ). J. Jiang et al., "Heterogeneity-aware distributed parameter servers", SIGMOD 2017.
+class DynSgdWeighting(StalenessWeighting):
+    """Weight 1 / (1 + τ) for a gradient with staleness τ.
 
-    We differ: updates that were made are not revised when later gradients of the same version arrive.
+    J. Jiang et al., "Heterogeneity-aware distributed parameter servers", SIGMOD 2017. We differ: updates are not
+    revised when later gradients of the same version arrive.
     """
 
     kind: Literal["dyn_sgd"] = "dyn_sgd"
@@ -65,32 +74,35 @@ class DynSgd(Staleness):
         return 1 / (1 + staleness)
 
     @property
-    def divides_by_workers(self) -> bool:
+    def divides_rate_by_workers(self) -> bool:
         return True
 
 
-class Exponential(Staleness):
-    """exp(-λτ), and never less than the smallest normal number, so that it stays a weight."""
+class ExponentialWeighting(StalenessWeighting):
+    """Weight exp(-λτ) for a gradient with staleness τ; at least exp(-700), so that the weight never underflows to 0."""
 
     kind: Literal["exponential"] = "exponential"
-    decay: PositiveFloat = Field(description="λ, per update")
+    decay: PositiveFloat = Field(description="decay λ of the weight per update of staleness")
 
     def weight(self, staleness: int) -> float:
-        return exp(-min(self.decay * staleness, 700.0))  # the exponential of -700 is 1e-304
+        return exp(-min(self.decay * staleness, 700.0))  # exp(-700) is about 1e-304
 
 
-class CutOff(Staleness):
-    """1 up to an age, and beyond it the gradient is dropped."""
+class CutOffWeighting(StalenessWeighting):
+    """Weight 1 up to a maximum staleness; staler gradients are dropped."""
 
     kind: Literal["cut_off"] = "cut_off"
-    oldest: NonNegativeInt = Field(description="updates after which a gradient is dropped")
+    oldest: NonNegativeInt = Field(description="maximum staleness, in updates; a staler gradient is dropped")
 
-    def weight(self, staleness: int) -> float:  # noqa: ARG002 - what is taken counts fully
+    def weight(self, staleness: int) -> float:  # noqa: ARG002 - every gradient that is used counts fully
         return 1.0
 
-    def takes(self, staleness: int) -> bool:
+    def accepts_staleness(self, staleness: int) -> bool:
         return staleness <= self.oldest
 
 
-AnyStaleness: TypeAlias = Annotated[Unweighted | Inverse | DynSgd | Exponential | CutOff, Field(discriminator="kind")]
-UNWEIGHTED = Unweighted()
+AnyStalenessWeighting: TypeAlias = Annotated[
+    UniformWeighting | InverseWeighting | DynSgdWeighting | ExponentialWeighting | CutOffWeighting,
+    Field(discriminator="kind"),
+]
+UNIFORM_WEIGHTING = UniformWeighting()

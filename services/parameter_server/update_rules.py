@@ -1,7 +1,6 @@
-"""What does a server do with the vectors that workers have pushed? The mathematics of an update, without a protocol.
+"""Update rules: how a server computes new parameters from the vectors that workers have pushed. No protocol.
 
-Servers and replays of their logs use the same rules. Vectors have the length of a server's range; they lie in host
-memory.
+Servers and replays of their logs use the same rules. Vectors are as long as the server's shard and lie in host memory.
 """
 
 from abc import ABC, abstractmethod
@@ -10,116 +9,131 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from services.learning.optimisers import AnyOptimiser, OptimiserState
-from services.parameter_server.compensation import AnyCompensation, Memory
-from services.parameter_server.staleness import AnyStaleness
+from services.parameter_server.compensation import AnyDelayCompensation, CompensationState
+from services.parameter_server.staleness import AnyStalenessWeighting
 from services.schema.arrays import HostArray, Vector
 
 
 class Contribution(NamedTuple):
-    """What one worker has pushed, as far as an update is concerned."""
+    """A vector that one worker has pushed, with its number of samples and its staleness."""
 
     worker: int  # rank
     samples: int
-    staleness: int  # updates made since the parameters that it comes from
+    staleness: int  # updates made since the worker read the parameters
     vector: HostArray
-    read: HostArray | None = None  # those parameters, if the rule asks for them
+    read_params: HostArray | None = None  # the parameters that the worker has read; None unless the rule needs them
 
 
 class UpdateRule(ABC):
-    """Parameters, and what makes new ones of them; replaced and never changed in place: answers may be on their way."""
+    """Parameters of a shard and the rule that updates them.
+
+    An update replaces `params` by a new array and never changes the array in place: replies may still be sending it.
+    """
 
     params: HostArray
-    state: OptimiserState | None  # of the optimiser; None where the rule has none
+    state: OptimiserState | None  # of the optimiser; None for a rule without an optimiser
 
     @property
-    def needs_what_was_read(self) -> bool:
-        """Whether contributions must hold the parameters that they come from: n more copies."""
+    def needs_read_params(self) -> bool:
+        """Whether contributions must include the parameters that workers have read: one more copy per worker."""
         return False
 
     @abstractmethod
     def update(self, contributions: Sequence[Contribution]) -> None:
-        """Make one update of them, which are in rank order."""
+        """Make one update from `contributions`, which are in rank order."""
 
     @abstractmethod
-    def answer(self, worker: int) -> HostArray:
-        """What a worker is sent now."""
+    def reply_vector(self, rank: int) -> HostArray:
+        """Return the vector that the server sends now in reply to the worker with this rank."""
 
 
 @dataclass
 class GradientRule(UpdateRule):
-    """A step of the optimiser with the mean over all samples of the gradients, compensated and weighted by age."""
+    """One step of the optimiser with the mean gradient over all samples, compensated and weighted by staleness."""
 
     params: HostArray
     optimiser: AnyOptimiser
     state: OptimiserState
-    staleness: AnyStaleness
-    compensation: AnyCompensation
-    whole: int | None = None  # gradients that the rate is for, of which fewer use a part; None: any number
-    _memory: Memory = field(init=False)
+    staleness_weighting: AnyStalenessWeighting
+    compensation: AnyDelayCompensation
+    # Gradients per update that the learning rate is meant for; an update from fewer uses a part of the rate.
+    # None: every update uses the whole rate.
+    planned_gradients: int | None = None
+    _compensation_state: CompensationState = field(init=False)
 
     def __post_init__(self) -> None:
-        self._memory = self.compensation.init(self.params)
+        self._compensation_state = self.compensation.init(self.params)
 
     @property
-    def needs_what_was_read(self) -> bool:
-        return self.compensation.needs_what_was_read
+    def needs_read_params(self) -> bool:
+        return self.compensation.needs_read_params
 
     def update(self, contributions: Sequence[Contribution]) -> None:
-        total = sum(each.samples for each in contributions)
-        if not total:
+        samples = sum(contribution.samples for contribution in contributions)
+        if not samples:
             return
-        worth = [each.samples * self.staleness.weight(each.staleness) for each in contributions]
-        shares = [each / sum(worth) for each in worth]
-        gradient = weighted_sum([self._compensated(each) for each in contributions], shares)
-        weight = sum(worth) / total * self._part(len(contributions))
-        self.params, self.state = self._scaled(weight).step(self.params, gradient, self.state)
+        weighted_samples = [
+            contribution.samples * self.staleness_weighting.weight(contribution.staleness)
+            for contribution in contributions
+        ]
+        shares = [weighted / sum(weighted_samples) for weighted in weighted_samples]
+        gradient = weighted_sum([self._compensate(contribution) for contribution in contributions], shares)
+        rate_factor = sum(weighted_samples) / samples * self._rate_share(len(contributions))
+        self.params, self.state = self._scaled_optimiser(rate_factor).step(self.params, gradient, self.state)
 
-    def answer(self, worker: int) -> HostArray:  # noqa: ARG002 - all get the same
+    def reply_vector(self, rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
 
-    def _compensated(self, pushed: Contribution) -> HostArray:
-        made, self._memory = self.compensation.compensate(pushed.vector, self.params, pushed.read, self._memory)
-        gradient: HostArray = made
+    def _compensate(self, contribution: Contribution) -> HostArray:
+        """Return the compensated gradient of one worker, and keep the next state of the compensation."""
+        vector, read_params = contribution.vector, contribution.read_params
+        compensated, self._compensation_state = self.compensation.compensate(
+            vector, self.params, read_params, self._compensation_state
+        )
+        gradient: HostArray = compensated
         return gradient
 
-    def _part(self, gradients: int) -> float:
-        """Of the rate, for so many gradients."""
-        return 1.0 if self.whole is None else gradients / self.whole
+    def _rate_share(self, gradient_count: int) -> float:
+        """Return the part of the learning rate for an update from this number of gradients."""
+        return 1.0 if self.planned_gradients is None else gradient_count / self.planned_gradients
 
-    def _scaled(self, weight: float) -> AnyOptimiser:
-        """The optimiser with a part of its rate."""
-        return self.optimiser.model_copy(update={"rate": self.optimiser.rate * weight})
+    def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
+        """Return the optimiser with its learning rate multiplied by `rate_factor`."""
+        return self.optimiser.model_copy(update={"rate": self.optimiser.rate * rate_factor})
 
 
 @dataclass
-class ElasticRule(UpdateRule):
-    """The centre of elastic averaging: it moves towards every worker by α of their difference.
+class ElasticAveragingRule(UpdateRule):
+    """Elastic averaging: the centre moves towards the parameters of every worker by α times their difference.
 
-    A worker is answered with the centre from which that difference was taken, and makes the same movement itself.
+    The reply to a worker is the centre from which that difference was taken. With it the worker computes the same move.
     """
 
     params: HostArray
     moving_rate: float  # α
     state: OptimiserState | None = None
-    _before: dict[int, HostArray] = field(default_factory=dict)  # by worker
+    _previous_centre: dict[int, HostArray] = field(default_factory=dict)  # before the last move, by worker
 
     def update(self, contributions: Sequence[Contribution]) -> None:
         centre = self.params
-        for each in contributions:
-            self._before[each.worker] = centre
-            self.params = self.params + pull(self.moving_rate, each.vector, centre)
+        for contribution in contributions:
+            self._previous_centre[contribution.worker] = centre
+            self.params = self.params + elastic_move(self.moving_rate, contribution.vector, centre)
 
-    def answer(self, worker: int) -> HostArray:
-        return self._before[worker]
+    def reply_vector(self, rank: int) -> HostArray:
+        return self._previous_centre[rank]
 
 
-def pull(moving_rate: float, params: Vector, centre: Vector) -> Vector:
-    """By how much a worker and the centre approach each other: α·(x - c), the same bits on both sides."""
+def elastic_move(moving_rate: float, params: Vector, centre: Vector) -> Vector:
+    """Return α·(x - c), the move of a worker's parameters x and the centre c towards each other.
+
+    Worker and server compute the same bits.
+    """
     return moving_rate * (params - centre)
 
 
 def weighted_sum(vectors: Sequence[HostArray], weights: Sequence[float]) -> HostArray:
-    """The sum of vectors (n,), each times its weight, formed in the order given."""
+    """Return the sum of vectors of shape (n,), each times its weight, added in the given order."""
     total: HostArray = vectors[0] * vectors[0].dtype.type(weights[0])
     for vector, weight in zip(vectors[1:], weights[1:], strict=True):
         total += vector * vector.dtype.type(weight)

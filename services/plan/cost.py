@@ -40,10 +40,10 @@ def cost_model(
         dtype=dtype,
         alpha_s=alpha_s,
         lengths=cut,
-        uplinks_s={node.name: 1 / goodput(node.uplink_bps) for node in nodes},
-        downlinks_s={node.name: 1 / goodput(node.downlink_bps) for node in nodes},
+        uplink_s_per_byte={node.name: 1 / goodput(node.uplink_bps) for node in nodes},
+        downlink_s_per_byte={node.name: 1 / goodput(node.downlink_bps) for node in nodes},
         network=network,
         compute_s=max((max(shares) / node.throughput for node in workers if node.throughput), default=0.0),
-        computes_s=computes_s,
+        worker_compute_s=computes_s,
         variations=tuple(node.variation for node in workers),
     )

@@ -15,7 +15,7 @@ from services.scenario.workload import posed
 from services.strategies import Phases, PhaseStrategy
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepPrediction
-from services.strategies.served_prediction import ServedPrediction
+from services.strategies.served_prediction import ServerBasedPrediction
 
 HORIZON = 3.0  # random events are drawn for so many times the predicted duration
 
@@ -58,7 +58,7 @@ def make_plan(
     site = plan_site(scenario, nodes, layout, itemsize, cost)
     strategy, choices = trial.strategy.resolve(site, cost)
     phases = strategy.phases()
-    first, algorithm, traits = phases.first, phases.server_algorithm, phases.first.traits()
+    first, algorithm, traits = phases.first, phases.server_algorithm, phases.first.phase_traits()
     predicted = first.predict(cost)
     sent = first.bytes_per_step(workers, layout.size, DTYPES[work.precision])
     after = _after(phases, trial, cost, steps)
@@ -92,7 +92,7 @@ def make_plan(
         workers=workers,
         servers=phases.server_count,
         nodes=nodes,
-        shards=algorithm.shards(workers, layout.size) if algorithm else (),
+        shards=algorithm.shard_ranges(workers, layout.size) if algorithm else (),
         holders=algorithm.shard_owners(cost.workers, cost.servers) if algorithm else (),
         schedule=first.schedule(workers),
         dilation=slower,
@@ -134,13 +134,13 @@ def _after(phases: Phases, trial: Trial, cost: CostModel, steps: int) -> AfterSw
     sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
     slots = len(optimiser.init(np.zeros(1)).slots)
     return AfterSwitch(
-        step=switch.rule.planned(steps, work.steps_per_epoch(workers)),
+        step=switch.rule.planned_step(steps, work.steps_per_epoch(workers)),
         optimiser=optimiser,
         schedule=switch.second.schedule(workers),
         bytes_per_step=_bytes_per_step(sent, servers),
         answered_per_step=_answered_per_step(sent),
         predicted=switch.second.predict(cost),
-        synchronous=switch.second.traits().is_synchronous,
+        synchronous=switch.second.phase_traits().is_synchronous,
         shares=switch.worker_weights(workers),
         latencies_s=(_latency_s(switch.first, cost), _latency_s(switch.second, cost)),
         hand_over_bytes=_bytes_per_step(switch.hand_over_bytes(workers, cost.entries, cost.dtype, slots), servers),
@@ -154,20 +154,20 @@ def _saturates_at(phases: Phases, cost: CostModel) -> float | None:
     """
     for phase in phases:
         algorithm = phase.server_algorithm()
-        if algorithm and not algorithm.synchroniser.in_rounds:
+        if algorithm and not algorithm.synchroniser.runs_in_rounds:
             if set(cost.workers) & set(algorithm.shard_owners(cost.workers, cost.servers)):
                 return None
-            workers = ServedPrediction(algorithm, phase.traits().exchange_period, cost).saturation_workers()
+            workers = ServerBasedPrediction(algorithm, phase.phase_traits().exchange_period, cost).saturation_workers()
             return workers if isfinite(workers) else None
     return None
 
 
 def _latency_s(phase: PhaseStrategy, cost: CostModel) -> float:
     """What the closed form leaves of an exchange when bytes take no time."""
-    free = dict.fromkeys(cost.uplinks_s, 0.0)
+    free = dict.fromkeys(cost.uplink_s_per_byte, 0.0)
     network = cost.network.model_copy(update={"pipes": ()})
     return phase.predict(
-        cost.model_copy(update={"uplinks_s": free, "downlinks_s": free, "network": network})
+        cost.model_copy(update={"uplink_s_per_byte": free, "downlink_s_per_byte": free, "network": network})
     ).exchange_s
 
 

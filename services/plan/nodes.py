@@ -88,5 +88,9 @@ def plan_site(
 
 def _round_trip_bytes(cost: CostModel) -> int:
     """What a worker sends to another until an answer could be back: of the longest way."""
-    sent = [(path.delay_s, cost.uplinks_s[path.source]) for path in cost.network.paths if path.source in cost.workers]
+    sent = [
+        (path.delay_s, cost.uplink_s_per_byte[path.source])
+        for path in cost.network.paths
+        if path.source in cost.workers
+    ]
     return int(max((2 * delay_s / max(byte_s, FASTEST_S) for delay_s, byte_s in sent), default=0.0))

@@ -14,7 +14,7 @@ from services.runtime.control import CoordinatorClient, HandOverDecision, HandOv
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError
 from services.strategies import PhaseStrategy
-from services.strategies.switching.hand_over import HandOverLimit, digest, give, take
+from services.strategies.switching.hand_over import HandOverTimeout, receive_vectors, send_vectors, vectors_digest
 from services.strategies.switching.switch import Switch, shard_sender
 
 
@@ -29,7 +29,7 @@ class Switched:
     holders: tuple[str, ...]  # names of the nodes that hold a shard, by shard
     begin: Callable[[PhaseStrategy, UpdateRule, int, int], Server]  # from a version, when samples are in it
     control: CoordinatorClient
-    limit: HandOverLimit
+    limit: HandOverTimeout
     beside: Collection[asyncio.Task[None]] = ()  # the life of the worker in the same process, if there is one
 
     async def live(self) -> None:
@@ -63,7 +63,7 @@ class Switched:
 
     async def _hand_over(self) -> bool:
         """Whether the strategy after has taken over."""
-        params, state, ends = self.server.rule.params, self._optimiser_state, self.limit.ends
+        params, state, ends = self.server.rule.params, self._optimiser_state, self.limit.deadline_s
         ruling = await self.control.report_hand_over(self._held("stopped", params, state))
         if ruling.action == "load":
             ruling, params, state = await self._load(ruling, params, state, ends)
@@ -80,8 +80,8 @@ class Switched:
             version=machine.version,
             samples=machine.samples,
             updates=state.update_count,
-            params_digests=(digest([params]),),
-            state_digests=(digest(state.slots, state.update_count),),
+            params_digests=(vectors_digest([params]),),
+            state_digests=(vectors_digest(state.slots, state.update_count),),
             is_server=True,
         )
 
@@ -89,8 +89,8 @@ class Switched:
         self, ruling: HandOverDecision, params: HostArray, state: OptimiserState, ends: float
     ) -> tuple[HandOverDecision, HostArray, OptimiserState]:
         try:
-            async with self.limit.until(ends):
-                if self.switch.transfer.receivers == "servers":
+            async with self.limit.enforce(ends):
+                if self.switch.hand_over_transfer.receivers == "servers":
                     params, state = await self._take(ruling)
                 else:
                     await self._give(params, state)
@@ -100,20 +100,20 @@ class Switched:
         return await self.control.report_hand_over(self._held("loaded", params, state)), params, state
 
     async def _take(self, ruling: HandOverDecision) -> tuple[HostArray, OptimiserState]:
-        slots = len(self._optimiser_state.slots) if self.switch.transfer.slots else 0
+        slots = len(self._optimiser_state.slots) if self.switch.hand_over_transfer.includes_slots else 0
         into = [np.empty_like(self.server.rule.params) for _ in range(1 + slots)]
         workers = self.server.workers
-        await take(
+        await receive_vectors(
             self.server.transport, shard_sender(self.server.number, self.holders, workers), ruling.first_step, into
         )
         return into[0], OptimiserState(ruling.updates, tuple(into[1:]))
 
     async def _give(self, params: HostArray, state: OptimiserState) -> None:
         """To every worker under its own next step: after an abort a later one would make its messages look old."""
-        moves = self.switch.transfer
-        vectors = [*([params] if moves.params else ()), *(state.slots if moves.slots else ())]
+        moves = self.switch.hand_over_transfer
+        vectors = [*([params] if moves.includes_params else ()), *(state.slots if moves.includes_slots else ())]
         for rank, step in self.server.steps.items():
-            await give(self.server.transport, self.server.workers[rank], step, vectors)
+            await send_vectors(self.server.transport, self.server.workers[rank], step, vectors)
 
     def _begin(self, ruling: HandOverDecision, params: HostArray, state: OptimiserState) -> None:
         """Be a server of the strategy after, where it has any; else rest with what is held."""

@@ -40,7 +40,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.steps = dict.fromkeys(range(len(self.workers)), 0)
-        if self.rule.needs_what_was_read:
+        if self.rule.needs_read_params:
             self._read = dict.fromkeys(range(len(self.workers)), self.rule.params)
 
     async def serve(self) -> bool:
@@ -116,7 +116,7 @@ class Server:
 
     def _answer(self, reply: Reply) -> Coroutine[None, None, None]:
         """Send the worker the range as it is at this moment."""
-        vector, machine = self.rule.answer(reply.worker), self.machine
+        vector, machine = self.rule.reply_vector(reply.worker), self.machine
         if reply.worker in self._read:
             self._read[reply.worker] = vector
         message = Message(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from services.parameter_server.staleness import UNWEIGHTED, AnyStaleness
+from services.parameter_server.staleness import UNIFORM_WEIGHTING, AnyStalenessWeighting
 from services.parameter_server.synchronisers import AnySynchroniser
 from services.schema.errors import ProtocolError
 
@@ -74,7 +74,7 @@ class Shard:
 
     workers: int
     synchrony: AnySynchroniser
-    staleness: AnyStaleness = UNWEIGHTED
+    staleness: AnyStalenessWeighting = UNIFORM_WEIGHTING
     version: int = 0
     samples: int = 0  # that updates were made of
     dropped: int = 0  # samples
@@ -141,8 +141,8 @@ class Shard:
     def _taken(self, push: Push) -> Iterator[Drop]:
         """Keep a gradient for an update unless it is too old; whoever does not wait for that may be answered."""
         age = self.version - push.version
-        takes = self.synchrony.takes(age) and self.staleness.takes(age)
-        if not (takes and self.synchrony.answers_after_update):
+        takes = self.synchrony.accepts_staleness(age) and self.staleness.accepts_staleness(age)
+        if not (takes and self.synchrony.replies_after_update):
             self._unanswered[push.worker] = push
         if takes:
             self._gathered.append(push)
@@ -162,13 +162,13 @@ class Shard:
         if self._gathered and (not self._clocks or self._is_complete):
             pushes = sorted(self._gathered, key=lambda push: (push.worker, push.step))
             self._gathered.clear()
-            self._apart = self.synchrony.comes_apart and bool(self.stragglers)
+            self._apart = self.synchrony.is_asynchronous_with_stragglers and bool(self.stragglers)
             yield self._update(*pushes)
 
     def _update(self, *pushes: Push) -> Update:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
-        if self.synchrony.answers_after_update:
+        if self.synchrony.replies_after_update:
             self._unanswered.update({push.worker: push for push in pushes})
         return Update(pushes, self.version)
 
@@ -176,20 +176,20 @@ class Shard:
     def _is_complete(self) -> bool:
         """Whether what is gathered makes an update at this moment."""
         stragglers = self.stragglers
-        if len(self._gathered) < self.synchrony.gathers_without(len(self._clocks), len(stragglers)):
+        if len(self._gathered) < self.synchrony.required_gradients(len(self._clocks), len(stragglers)):
             return False
-        return self.synchrony.waits_for(self._clocks, stragglers) <= {push.worker for push in self._gathered}
+        return self.synchrony.required_workers(self._clocks, stragglers) <= {push.worker for push in self._gathered}
 
     @property
     def stragglers(self) -> frozenset[int]:
         """Workers that have been too slow for long enough."""
-        if (watch := self.synchrony.watch) is None:
+        if (watch := self.synchrony.straggler_criterion) is None:
             return frozenset()
         return frozenset(worker for worker in self._clocks if self._slow.get(worker, 0) >= watch.windows)
 
     def _watch(self, push: Push) -> None:
         """Compare a worker that has done a step with the others, if the waiting policy asks who is slow."""
-        watch = self.synchrony.watch
+        watch = self.synchrony.straggler_criterion
         if watch is None or not (push.seconds and push.samples):
             return
         self._recent[push.worker] = (*self._recent.get(push.worker, ()), push)[-watch.window :]
@@ -221,10 +221,10 @@ class Shard:
             return True
         last = max((worker for worker, clock in self._clocks.items() if clock == slowest), key=self._due_s)
         extra = self.synchrony.extra_steps(
-            gap=step - slowest,
-            own_s=self._rhythms[worker].step_s,
-            next_s=max(0.0, self._due_s(last) - now),
-            slowest_s=self._rhythms[last].step_s,
+            steps_ahead=step - slowest,
+            own_step_s=self._rhythms[worker].step_s,
+            slowest_remaining_s=max(0.0, self._due_s(last) - now),
+            slowest_step_s=self._rhythms[last].step_s,
         )
         self._granted[worker] = step + extra - 1
         return extra > 0

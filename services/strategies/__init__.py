@@ -1,9 +1,9 @@
-"""Strategies: how workers agree on an update.
+"""Strategies: algorithms by which workers combine their gradients or parameters.
 
-`base` has the contracts, `cost_model` what closed forms of the step time read. `none`, `all_reduce` and `local_sgd`
-have no servers; `parameter_server` and `easgd` do, on the common parts `served`, `served_prediction`, `saturation` and
-`push_pull`. `switching` has the strategies with two phases. `AnyStrategy` is the registry: the kinds that a scenario may
-name.
+`base` has the contracts, `cost_model` the input of the closed forms of the step time. `SingleWorker`, `AllReduce` and
+`LocalSgd` have no servers. `ParameterServer` and `Easgd` have servers; both are a `ServerBasedStrategy`, and their
+workers use `push_pull`. `switching` has the strategies with two training phases. `AnyStrategy` is the registry: the
+kinds that a scenario may name.
 """
 
 from typing import Annotated, TypeAlias

@@ -1,9 +1,9 @@
 """Contracts of a strategy, one per caller: the scenario and the planner, the worker, and the server.
 
-A strategy is a component that a scenario declares. It has one training phase, or two with a switch between them. Each
-phase knows what it needs (servers), what it sends (bytes per node and step) and how long a step should take (a closed
-form), all before a run starts. What a worker runs is a `WorkerAlgorithm`, written once as coroutines over the seams
-Transport and Clock; what a server runs is a `ServerAlgorithm`.
+A strategy is a component that a scenario declares. It has one training phase, or two with a switch between them. Before
+a run starts, each phase states which servers it needs, how many bytes each node sends per step, and the step time (a
+closed form). Workers run a `WorkerAlgorithm`: coroutines over the interfaces Transport and Clock. Servers run a
+`ServerAlgorithm`.
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from services.collectives.base import CollectiveSite, Schedule
-from services.compressors import Compressor, Identity
+from services.compressors import Compressor, IdentityCompressor
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -27,8 +27,8 @@ from services.strategies.cost_model import CostModel, StepPrediction
 if TYPE_CHECKING:
     from services.strategies.switching.switch import Switch
 
-State: TypeAlias = Any  # what a worker algorithm keeps between steps
-IDENTITY = Identity()
+WorkerState: TypeAlias = Any  # state of a worker algorithm between steps
+IDENTITY_COMPRESSOR = IdentityCompressor()
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What a worker algorithm may use of the worker that runs it."""
+    """Resources of a worker that its algorithm uses."""
 
     rank: int
     workers: Sequence[str]  # node names by rank
@@ -72,27 +72,27 @@ class WorkerContext:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The parameters after a step, and what is known about them."""
+    """Parameters and state of a worker after a step, and facts about the parameters."""
 
     params: Vector
-    state: State
+    state: WorkerState
     staleness: float | None = None  # updates by other workers between reading the parameters and updating them
-    samples: int = 0  # in the parameters so far, of all workers; 0: not known here
-    pending_samples: int | None = None  # of other workers, not in the parameters yet; None: not known here
+    samples: int = 0  # of all workers, in the parameters so far; 0: this worker does not know
+    pending_samples: int | None = None  # of other workers, not in the parameters yet; None: this worker does not know
     eval_params: Vector | None = None  # the parameters to evaluate, where they differ from `params`
 
 
 @dataclass(frozen=True)
 class BytesPerStep:
-    """Payload bytes that nodes send per step; fractions where an exchange comes every few steps."""
+    """Payload bytes that each node sends per step; fractions if an exchange takes place only every few steps."""
 
     workers: tuple[float, ...]  # by rank
     servers: tuple[float, ...] = ()  # by rank
-    replies: tuple[float, ...] = ()  # by rank: the part of a worker's bytes that replies to pushes of other workers
+    replies: tuple[float, ...] = ()  # by rank: bytes of a worker that are replies of its own shard to other workers
 
 
-def per_step(size_bytes: int, steps: int) -> float:
-    """Return the bytes per step of `size_bytes` sent once every `steps` steps; an integer where it is exact."""
+def average_bytes_per_step(size_bytes: int, steps: int) -> float:
+    """Return the bytes per step if `size_bytes` are sent once every `steps` steps; an integer if that is exact."""
     quotient, remainder = divmod(size_bytes, steps)
     return size_bytes / steps if remainder else quotient
 
@@ -110,40 +110,39 @@ class Phases:
             yield self.switch.second
 
     @property
-    def served(self) -> "PhaseStrategy | None":
-        """The first phase that has servers; where both have, they have the same ones."""
+    def phase_with_servers(self) -> "PhaseStrategy | None":
+        """The first phase with servers, or None. If both phases have servers, they have the same ones."""
         return next((phase for phase in self if phase.server_algorithm()), None)
 
     @property
     def server_algorithm(self) -> ServerAlgorithm | None:
-        """What the servers of the first phase that has servers run."""
-        return self.served.server_algorithm() if self.served else None
+        """Server algorithm of the first phase with servers, or None."""
+        return self.phase_with_servers.server_algorithm() if self.phase_with_servers else None
 
     @property
     def server_count(self) -> int:
-        """Number of dedicated servers."""
+        """Number of nodes that own a shard and compute no gradients from the start of the run."""
         return self.server_algorithm.server_count if self.server_algorithm else 0
 
 
 class Strategy(Component, ABC):
-    """A strategy as a scenario declares it. The scenario and the planner call these methods."""
+    """A strategy as declared in a scenario. The scenario and the planner call these methods."""
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:  # noqa: ARG002 - most fit every scenario
-        """Yield what contradicts the rest of the scenario; paths start at this strategy."""
+        """Yield the conflicts of this strategy with the rest of the scenario; their paths start at this strategy."""
         yield from ()
 
     def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:  # noqa: ARG002 - see below
-        """Return this strategy with everything decided that depends on the network.
+        """Return this strategy with all choices resolved that depend on the network; by default the strategy itself.
 
         Returns:
-            The strategy, and the predicted seconds of an exchange by each alternative among which it chose. By default
-            there is nothing to decide.
+            The strategy, and the predicted seconds of an exchange with each alternative, by the alternative's name.
         """
         return self, {}
 
     @abstractmethod
     def phases(self) -> Phases:
-        """Return the training phases."""
+        """Return the training phases of this strategy."""
 
 
 @dataclass(frozen=True)
@@ -151,9 +150,9 @@ class PhaseTraits:
     """Properties of a training phase that do not depend on the cluster."""
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
-    workers_update: bool = True  # whether every worker runs the optimiser; otherwise the servers do
+    workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
-    compressor: Compressor = IDENTITY  # of gradients, or of what is exchanged instead
+    compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
 
 
 class PhaseStrategy(Strategy):
@@ -162,38 +161,38 @@ class PhaseStrategy(Strategy):
     def phases(self) -> Phases:
         return Phases(self)
 
-    def traits(self) -> PhaseTraits:
-        """Return the properties that do not depend on the cluster."""
+    def phase_traits(self) -> PhaseTraits:
+        """Return the properties of this phase that do not depend on the cluster."""
         return PhaseTraits()
 
-    def optimiser(self, declared: AnyOptimiser, workers: int) -> AnyOptimiser:  # noqa: ARG002 - most use the declared one
-        """Return the optimiser that makes one update of this phase."""
-        return declared
+    def optimiser(self, declared_optimiser: AnyOptimiser, workers: int) -> AnyOptimiser:  # noqa: ARG002 - see below
+        """Return the optimiser for one update of this phase; by default the declared one, for any number of workers."""
+        return declared_optimiser
 
     def schedule(self, workers: int) -> Schedule:  # noqa: ARG002 - only collectives have rounds
-        """Return the schedule of the collective; empty without one."""
+        """Return the schedule of the collective; empty for a phase without a collective."""
         return Schedule()
 
     @abstractmethod
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
-        """Return the payload bytes that each node sends in one step, for a vector of `entries` of `dtype`."""
+        """Return the payload bytes that each node sends in one step, for a vector with `entries` entries of `dtype`."""
 
     @abstractmethod
     def predict(self, cost: CostModel) -> StepPrediction:
-        """Return the closed form of the step time, evaluated on this cluster."""
+        """Return the step time that the closed form of this phase predicts for a cluster."""
 
     def server_algorithm(self) -> ServerAlgorithm | None:
-        """Return what servers run; None when the phase has no servers."""
+        """Return the algorithm that the servers run; None for a phase without servers."""
         return None
 
     @abstractmethod
     def worker_algorithm(self, context: WorkerContext) -> "WorkerAlgorithm":
-        """Return what a worker runs."""
+        """Return the algorithm that a worker runs."""
 
 
 @dataclass(frozen=True)
 class WorkerAlgorithm(ABC):
-    """What a worker runs in one training phase. State is passed in and returned; the worker keeps it."""
+    """Algorithm that a worker runs in one training phase. Its state is passed in and returned; the worker keeps it."""
 
     context: WorkerContext
 
@@ -204,29 +203,34 @@ class WorkerAlgorithm(ABC):
         return tuple(self.context.workers[rank] for rank in sorted(ranks))
 
     @abstractmethod
-    def init(self, params: Vector) -> State:
-        """Return the state before the first step."""
+    def init(self, params: Vector) -> WorkerState:
+        """Return the state of this algorithm before the first step."""
 
-    def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> State:  # noqa: ARG002 - see below
-        """Return the state to continue with from parameters of another phase; by default that of a first step.
+    def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
+        """Return the state with which this phase continues after another one; by default that before a first step.
 
         Args:
             params: the parameters, on the device.
             version: number of updates that have been made to them.
-            optimiser_state: as this phase continues with it; servers have their own.
+            optimiser_state: state of the optimiser at the start of this phase; servers have their own.
         """
         return self.init(params)
 
-    def optimiser_state(self, state: State) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
-        """Return the optimiser's state where every worker holds all of it; None where servers hold it."""
+    def optimiser_state(self, state: WorkerState) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
+        """Return the optimiser's state if every worker has a complete copy of it; None if servers have it."""
         return None
 
     @abstractmethod
-    async def step(self, step: int, params: Vector, gradient: Gradient, state: State, times: StepTimes) -> StepResult:
-        """Exchange and update; measured times are added to `times` as exchange, wait and update."""
+    async def step(
+        self, step: int, params: Vector, gradient: Gradient, state: WorkerState, times: StepTimes
+    ) -> StepResult:
+        """Exchange the gradient or the parameters, and update; add the measured seconds to `times`.
 
-    async def finish(self, step: int, result: StepResult, times: StepTimes) -> None:  # noqa: B027 - most owe nothing
-        """Send what this worker still owes the others; called before it leaves at `step`."""
+        Step phases: exchange, wait and update.
+        """
+
+    async def finish(self, step: int, result: StepResult, times: StepTimes) -> None:  # noqa: B027 - most exchange every step
+        """Exchange what has not been exchanged yet, before this worker leaves at `step`."""
 
     async def leave(self, step: int) -> None:  # noqa: B027 - most are not waited for
-        """Tell the others that this worker takes no part from `step` on."""
+        """Inform the nodes that wait for this worker that it takes no part from `step` on."""

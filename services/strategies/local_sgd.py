@@ -1,4 +1,4 @@
-"""Local SGD: every worker trains its own parameters, and every few steps all workers average their parameters.
+"""Local SGD strategy: each worker trains its own parameters, and every few steps all workers average them.
 
 S. U. Stich, "Local SGD converges fast and communicates little", ICLR 2019; weighted by samples as in H. B. McMahan et
 al., "Communication-efficient learning of deep networks from decentralized data" (FedAvg), AISTATS 2017.
@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 
 from services.collectives import AnyCollective, CollectiveSite, Ring, Schedule
 from services.collectives.execution.executor import all_reduce
-from services.compressors import AnyCompressor, Compressor, Identity
+from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
@@ -27,27 +27,31 @@ from services.strategies.base import (
     StrategyContext,
     WorkerAlgorithm,
     WorkerContext,
-    per_step,
+    average_bytes_per_step,
 )
 from services.strategies.cost_model import CostModel, StepPrediction
 
 
 class LocalSgd(PhaseStrategy):
-    """One all-reduce of the parameters every `period` steps.
+    """Local SGD: one all-reduce of the parameters every `period` steps.
 
     The period divides the steps of an epoch, so all workers hold the same parameters whenever quality is measured. With
-    a period of 1 it equals all_reduce, apart from rounding, as long as updates are linear in the gradient and shares
-    are equal. The optimisers' moments stay on their workers: they are not averaged.
+    a period of 1, it equals all_reduce apart from rounding, if updates are linear in the gradient and all workers
+    have equal shares of a batch. The workers' optimiser states are not averaged.
     """
 
     kind: Literal["local_sgd"] = "local_sgd"
-    period: PositiveInt = Field(description="local steps between exchanges; it divides those of an epoch")
+    period: PositiveInt = Field(
+        description="local steps between two exchanges; must divide the number of steps of an epoch"
+    )
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
-    compress: AnyCompressor = Field(default=Identity(), description="number format on the wire, at every hop")
+    compress: AnyCompressor = Field(
+        default=IdentityCompressor(), description="number format of vectors on the wire, at every hop"
+    )
 
     @property
     def _all_reduce(self) -> AllReduce:
-        """The all-reduce that an exchange is."""
+        """All-reduce strategy that makes the exchanges."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
@@ -55,7 +59,7 @@ class LocalSgd(PhaseStrategy):
         steps = context.steps_per_epoch
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
-            why = f"{self.period} does not divide the {steps} steps of an epoch; one of {divisors} does"
+            why = f"period {self.period} does not divide the {steps} steps of an epoch; use one of {divisors}"
             yield Conflict(("period",), why)
 
     def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
@@ -63,7 +67,7 @@ class LocalSgd(PhaseStrategy):
         strategy = self.model_copy(update={"collective": resolved.collective})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
-    def traits(self) -> PhaseTraits:
+    def phase_traits(self) -> PhaseTraits:
         return PhaseTraits(exchange_period=self.period, compressor=self.compress)
 
     def schedule(self, workers: int) -> Schedule:
@@ -71,10 +75,15 @@ class LocalSgd(PhaseStrategy):
 
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
         exchange = self._all_reduce.bytes_per_step(workers, entries, dtype)
-        return BytesPerStep(workers=tuple(per_step(int(count), self.period) for count in exchange.workers))
+        return BytesPerStep(
+            workers=tuple(average_bytes_per_step(int(count), self.period) for count in exchange.workers)
+        )
 
     def predict(self, cost: CostModel) -> StepPrediction:
-        """Return one exchange per `period` steps; an upper bound where speeds vary, since slow steps average out."""
+        """Return the step time of all_reduce with 1/`period` of its exchange time.
+
+        The prediction is an upper bound if speeds vary: slow steps between two exchanges average out.
+        """
         exchange = self._all_reduce.predict(cost)
         formula = exchange.formula.removeprefix("t_c + ")
         return StepPrediction(
@@ -87,16 +96,16 @@ class LocalSgd(PhaseStrategy):
 
 @dataclass(frozen=True)
 class LocalSgdState:
-    """What a worker keeps between steps."""
+    """State of a local SGD worker between steps."""
 
     optimiser_state: OptimiserState  # of its own optimiser
     own_samples: int = 0  # since the last exchange
-    all_samples: int = 0  # of all workers since then
+    all_samples: int = 0  # of all workers, since the last exchange
 
 
 @dataclass(frozen=True)
 class LocalSgdWorker(WorkerAlgorithm):
-    """Updates the worker's own parameters and averages them every `period` steps."""
+    """Worker algorithm of local SGD: updates the worker's own parameters and averages them every `period` steps."""
 
     period: int
     compressor: Compressor

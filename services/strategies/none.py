@@ -1,4 +1,4 @@
-"""No exchange: training on one worker, the baseline of every speedup."""
+"""Strategy for training on one worker without any exchange: the baseline of every speedup."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -10,11 +10,11 @@ from services.strategies.base import (
     BytesPerStep,
     Gradient,
     PhaseStrategy,
-    State,
     StepResult,
     StrategyContext,
     WorkerAlgorithm,
     WorkerContext,
+    WorkerState,
 )
 from services.strategies.cost_model import CostModel, StepPrediction
 
@@ -26,7 +26,7 @@ class SingleWorker(PhaseStrategy):
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
         if context.workers != 1:
-            yield Conflict((), f"strategy none trains on one worker, not on {context.workers}")
+            yield Conflict((), f"strategy none trains on one worker, but the cluster has {context.workers}")
 
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
         return BytesPerStep(workers=(0,))
@@ -39,9 +39,9 @@ class SingleWorker(PhaseStrategy):
 
 
 class SingleWorkerAlgorithm(WorkerAlgorithm):
-    """Updates the parameters with the worker's own gradient."""
+    """Worker algorithm that updates the parameters with the worker's own gradient."""
 
-    def init(self, params: Vector) -> State:
+    def init(self, params: Vector) -> WorkerState:
         return self.context.optimiser.init(params)
 
     async def step(
@@ -49,7 +49,7 @@ class SingleWorkerAlgorithm(WorkerAlgorithm):
         step: int,  # noqa: ARG002 - every step is the same
         params: Vector,
         gradient: Gradient,
-        state: State,
+        state: WorkerState,
         times: StepTimes,
     ) -> StepResult:
         with times.measure("update"):

@@ -1,7 +1,7 @@
-"""Parameter server: workers push gradients to servers that own the parameters, and receive updated parameters.
+"""Parameter server strategy: workers push gradients to the servers and receive updated parameters.
 
-M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014. Every server owns one
-contiguous range of the flat vector and its part of the optimiser's state.
+M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014. Every server owns one shard:
+a contiguous range of the parameter vector, and the optimiser's state for that range.
 """
 
 from collections.abc import Iterator
@@ -9,98 +9,115 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors import AnyCompressor, Identity
+from services.compressors import AnyCompressor, IdentityCompressor
 from services.learning.optimisers import AnyOptimiser, OptimiserState
-from services.parameter_server.compensation import AnyCompensation, Uncompensated
-from services.parameter_server.placement import Dedicated
-from services.parameter_server.staleness import AnyStaleness, Unweighted
+from services.parameter_server.compensation import AnyDelayCompensation, NoCompensation
+from services.parameter_server.placement import DedicatedPlacement
+from services.parameter_server.staleness import AnyStalenessWeighting, UniformWeighting
 from services.parameter_server.update_rules import GradientRule
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import Conflict
 from services.strategies.base import Gradient, PhaseTraits, StepResult, StrategyContext, WorkerContext
 from services.strategies.push_pull import PushPullWorker, ShardState
-from services.strategies.served import ServedStrategy
+from services.strategies.served import ServerBasedStrategy
 
 
-class ParameterServer(ServedStrategy):
-    """Push, then pull, once per step. With `bsp` a server replies when all have pushed, with `asp` at once."""
+class ParameterServer(ServerBasedStrategy):
+    """Parameter server: each worker pushes its gradient and pulls parameters once per step.
+
+    With synchrony `bsp` a server replies when all workers have pushed, with `asp` at once.
+    """
 
     kind: Literal["parameter_server"] = "parameter_server"
-    staleness: AnyStaleness = Field(default=Unweighted(), description="weight of a gradient by its staleness")
-    compensation: AnyCompensation = Field(
-        default=Uncompensated(), description="how a gradient is corrected for updates since its parameters were read"
+    staleness: AnyStalenessWeighting = Field(
+        default=UniformWeighting(), description="weight of a gradient by its staleness"
+    )
+    compensation: AnyDelayCompensation = Field(
+        default=NoCompensation(), description="correction of a gradient for the updates since its parameters were read"
     )
     compress: AnyCompressor = Field(
-        default=Identity(), description="number format of pushes; replies are not compressed"
+        default=IdentityCompressor(), description="number format of pushes; replies are not compressed"
     )
     rate: Literal["per_sample", "as_given"] = Field(
         default="per_sample",
-        description="per_sample: an update from one worker's gradient uses 1/n of the learning rate, so that a sample "
-        "counts as much as in synchronous training; as_given: the whole rate",
+        description="learning rate of an update. per_sample: an update from one of n workers uses 1/n of the rate, so "
+        "that a sample counts as much as in synchronous training; as_given: every update uses the whole rate",
     )
 
     @property
-    def _gradient_weight(self) -> AnyStaleness:
+    def _staleness_weighting(self) -> AnyStalenessWeighting:
         return self.staleness
 
-    def traits(self) -> PhaseTraits:
-        return PhaseTraits(is_synchronous=self.synchrony.lockstep, workers_update=False, compressor=self.compress)
+    def phase_traits(self) -> PhaseTraits:
+        return PhaseTraits(
+            is_synchronous=self.synchrony.is_synchronous, workers_run_optimiser=False, compressor=self.compress
+        )
 
-    def contradiction(self, workers: int) -> str | None:
-        if self._scales_rate(workers) and self.staleness.divides_by_workers:
+    def conflict_reason(self, workers: int) -> str | None:
+        if self._scales_rate(workers) and self.staleness.divides_rate_by_workers:
             return (
                 f"staleness {self.staleness.kind} divides the rate by {workers} on average, and rate per_sample does "
                 "so again; write rate: as_given, or staleness none, exponential or cut_off"
             )
-        return super().contradiction(workers)
+        return super().conflict_reason(workers)
 
     def _scales_rate(self, workers: int) -> bool:
-        """Return whether an update may use a part of the rate because it has fewer gradients than workers."""
+        """Return whether rate per_sample reduces the learning rate of updates from fewer gradients than workers."""
         algorithm = self.server_algorithm()
-        fewest = 1 if self.synchrony.comes_apart else algorithm.gradients_per_update(workers)
+        fewest = 1 if self.synchrony.is_asynchronous_with_stragglers else algorithm.gradients_per_update(workers)
         return self.rate == "per_sample" and fewest < algorithm.computing_workers(workers)
 
     def conflicts_after_switch(self, context: StrategyContext) -> Iterator[Conflict]:
-        """Yield the conflicts of the second phase of a switch, which decides about the rate and calls in servers."""
-        if reason := self._contradiction_after_switch(context.workers):
+        """Yield the conflicts of this strategy as the second phase of a switch.
+
+        The switch determines the learning rate and may add servers, so other conditions hold than for a whole run.
+        """
+        if reason := self._conflict_reason_after_switch(context.workers):
             yield Conflict((), reason)
         yield from self.shard_conflicts(context)
 
-    def _contradiction_after_switch(self, workers: int) -> str | None:
-        reason = self.placement.refusal_after(workers, self.servers) or self.several_servers_contradiction(workers)
-        dedicated = self.model_copy(update={"rate": "as_given", "placement": Dedicated()})
-        return reason or dedicated.contradiction(self.placement.computing(workers))
+    def _conflict_reason_after_switch(self, workers: int) -> str | None:
+        reason = self.placement.conflict_reason_after_switch(
+            workers, self.servers
+        ) or self.several_servers_conflict_reason(workers)
+        dedicated = self.model_copy(update={"rate": "as_given", "placement": DedicatedPlacement()})
+        return reason or dedicated.conflict_reason(self.placement.computing_workers(workers))
 
-    def optimiser(self, declared: AnyOptimiser, workers: int) -> AnyOptimiser:
+    def optimiser(self, declared_optimiser: AnyOptimiser, workers: int) -> AnyOptimiser:
         if self.rate == "as_given":
-            return declared
+            return declared_optimiser
         algorithm = self.server_algorithm()
         share = algorithm.gradients_per_update(workers) / algorithm.computing_workers(workers)
-        return declared.model_copy(update={"rate": declared.rate * share})
+        return declared_optimiser.model_copy(update={"rate": declared_optimiser.rate * share})
 
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> GradientRule:
-        """An update of fewer gradients than planned, as when workers have left, uses a smaller part of the rate.
+        """Return the update rule of a server: a step of the optimiser with the mean gradient.
 
-        Where stragglers decide how many gradients an update has, `as_given` gives each update the whole rate.
+        An update from fewer gradients than planned, for example after workers have left, uses a smaller part of the
+        rate. If stragglers determine how many gradients an update has, `as_given` gives each update the whole rate.
         """
-        whole = None
-        if not (self.synchrony.watch and self.rate == "as_given"):
-            whole = self.server_algorithm().gradients_per_update(workers)
-        return GradientRule(params, optimiser, optimiser.init(params), self.staleness, self.compensation, whole)
+        planned_gradients = None
+        if not (self.synchrony.straggler_criterion and self.rate == "as_given"):
+            planned_gradients = self.server_algorithm().gradients_per_update(workers)
+        state = optimiser.init(params)
+        return GradientRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)
 
     def worker_algorithm(self, context: WorkerContext) -> "ParameterServerWorker":
         return ParameterServerWorker(context, self.compress)
 
 
 class ParameterServerWorker(PushPullWorker):
-    """Pushes its gradient and continues with the parameters of the replies."""
+    """Worker algorithm of the parameter server: pushes the gradient and continues with the replied parameters."""
 
     def init(self, params: Vector) -> tuple[ShardState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.initial_shard_states()
 
     def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> tuple[ShardState, ...]:  # noqa: ARG002
-        """The compressor's state of another phase is dropped: its residuals belonged to other ranges."""
+        """Return the state with which this phase continues; the compressor starts with a new state.
+
+        The residuals of the other phase's compressor belonged to other ranges of the vector.
+        """
         return tuple(state._replace(version=version) for state in self.init(params))
 
     async def step(

@@ -1,4 +1,4 @@
-"""Push and pull: a worker's exchange with all shard owners."""
+"""Push and pull: a worker sends a vector to the shard owners and receives their replies."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from services.strategies.base import WorkerAlgorithm
 
 
 class ShardState(NamedTuple):
-    """What a worker keeps about one shard."""
+    """State that a worker keeps for one shard."""
 
     version: int  # of the parameters that the worker holds
     compressor_state: Any
-    alone: bool = False  # whether the next push waits for no other worker; the value of the first shard counts for all
+    next_push_alone: bool = False  # whether the next push is an update of its own; the first shard decides for all
 
 
 class ShardReplies(NamedTuple):
-    """The replies of all shards to one push."""
+    """Replies of all shards to one push."""
 
     vector: HostArray  # the whole vector
     shard_states: tuple[ShardState, ...]  # by shard
@@ -35,7 +35,7 @@ class ShardReplies(NamedTuple):
 
 @dataclass(frozen=True)
 class PushPullWorker(WorkerAlgorithm):
-    """A worker that pushes a vector to all shard owners and waits for their replies."""
+    """Worker algorithm that pushes a vector to all shard owners and waits for their replies."""
 
     compressor: Compressor  # of pushes
 
@@ -48,20 +48,22 @@ class PushPullWorker(WorkerAlgorithm):
             await self.context.transport.send(owner, Message(MessageTag(step, MessageKind.LEAVE)))
 
     def initial_shard_states(self) -> tuple[ShardState, ...]:
-        """Return what a worker knows before the first push: version 0 is the same everywhere."""
+        """Return the state of each shard before the first push: all nodes start with version 0 of the parameters."""
         return tuple(ShardState(0, self.compressor.init(shard.size)) for shard in self.context.shards)
 
     async def push_pull(
-        self, number: int, vector: Vector, samples: int, shard_states: Sequence[ShardState], times: StepTimes
+        self, push_number: int, vector: Vector, samples: int, shard_states: Sequence[ShardState], times: StepTimes
     ) -> ShardReplies:
-        """Push `vector`, the push with this number from 0, to all shards at once and wait for all replies.
+        """Push `vector` to all shard owners at once and wait for all replies; `push_number` counts pushes from 0.
 
-        Of the reply that arrives last, the server's update counts as `update`, and the time for which the server held
-        it back until other workers had pushed counts as `wait`. The rest is `exchange`.
+        The reply that arrives last determines the times: its server's update counts as `update`, and the time for which
+        the server delayed the reply until other workers had pushed counts as `wait`. The rest is `exchange`.
         """
         received = np.empty(vector.shape, vector.dtype)
-        compute_s, alone = times.seconds.get("compute", 0.0), shard_states[0].alone
-        header = Message(MessageTag(number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone)
+        compute_s, alone = times.seconds.get("compute", 0.0), shard_states[0].next_push_alone
+        header = Message(
+            MessageTag(push_number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone
+        )
         replies: dict[int, tuple[Message, ShardState]] = {}  # in the order of their arrival
 
         async def exchange(shard: int) -> None:
@@ -71,23 +73,31 @@ class PushPullWorker(WorkerAlgorithm):
             async with asyncio.TaskGroup() as group:  # the first failure cancels the others
                 for shard in self._shard_order(len(shard_states)):
                     group.create_task(exchange(shard))
-        *_, (last, _) = replies.values()
-        times.add_seconds("exchange", -last.waited_s - last.update_s)
-        times.add_seconds("wait", last.waited_s)
-        times.add_seconds("update", last.update_s)
+        *_, (last_reply, _) = replies.values()
+        times.add_seconds("exchange", -last_reply.waited_s - last_reply.update_s)
+        times.add_seconds("wait", last_reply.waited_s)
+        times.add_seconds("update", last_reply.update_s)
         new_states = tuple(replies[shard][1] for shard in range(len(shard_states)))
         staleness = [new.version - old.version - 1 for new, old in zip(new_states, shard_states, strict=True)]
-        first, _ = replies[0]
-        return ShardReplies(received, new_states, float(np.mean(staleness)), first.samples, first.pending_samples)
+        first_reply, _ = replies[0]  # of the first shard
+        mean_staleness = float(np.mean(staleness))
+        return ShardReplies(received, new_states, mean_staleness, first_reply.samples, first_reply.pending_samples)
 
-    def _shard_order(self, shards: int) -> tuple[int, ...]:
-        """Every worker starts with another shard: otherwise all queue for one link while the other links are idle."""
-        return tuple((self.context.rank + 1 + later) % shards for later in range(shards))
+    def _shard_order(self, shard_count: int) -> tuple[int, ...]:
+        """Return the order in which this worker pushes to the shards.
+
+        Every worker starts with another shard. Otherwise all would queue for one link while the other links are idle.
+        """
+        return tuple((self.context.rank + 1 + offset) % shard_count for offset in range(shard_count))
 
     async def _push_pull_shard(
         self, header: Message, shard: int, state: ShardState, vector: Vector, received: HostArray
     ) -> tuple[Message, ShardState]:
-        """Push one shard's range of the vector and fill its range of `received`; return the reply's first piece."""
+        """Push one shard's range of `vector` and fill its range of `received`.
+
+        Returns:
+            The first piece of the reply, and the next state of the shard.
+        """
         context, owner, owned = self.context, self.context.shard_owners[shard], self.context.shards[shard]
         payload, compressor_state = self.compressor.compress(owned.view(vector), state.compressor_state)
         push = header._replace(version=state.version)

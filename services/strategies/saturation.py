@@ -1,7 +1,8 @@
-"""How long does a step take each worker, when workers that do not wait for each other share links?
+"""Step time of asynchronous workers that share links.
 
-A closed network with one customer per worker: whoever has been served computes and comes back. While links have time
-left, everybody goes at their own pace; a full link serves in turns, so that no two of those who wait for it differ.
+The workers form a closed queueing network with one customer per worker: a worker uses the links, computes, and comes
+back. While every link has idle time, each worker runs at its own pace. A saturated link serves its workers in turn, so
+all workers that wait for it have the same step time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,31 +10,39 @@ from collections.abc import Mapping, Sequence
 from services.strategies.cost_model import LinkId
 
 
-def steps_s(own_s: Sequence[float], busy_s: Sequence[Mapping[LinkId, float]]) -> tuple[float, ...]:
-    """Seconds of a step by worker: its own pace, or that of the slowest of the full links that it uses.
+def saturated_step_s(own_step_s: Sequence[float], link_busy_s: Sequence[Mapping[LinkId, float]]) -> tuple[float, ...]:
+    """Return the step time of each worker: its own pace, or the cycle time of the slowest link that it waits for.
 
-    It is exact where one link is full of equal workers, too short by up to a fifth where their speeds differ, and too
-    long where a worker held up by one link frees another.
+    The result is exact if equal workers saturate one link. It is too short by up to a fifth if their speeds differ, and
+    too long if a worker that waits for one link leaves time on another.
 
     Args:
-        own_s: seconds of a step by worker if it had all links to itself.
-        busy_s: by worker, for how long its step keeps each link busy.
+        own_step_s: step time of each worker in seconds if it had all links to itself.
+        link_busy_s: by worker, the seconds for which one step occupies each link.
     """
-    links = {link for taken in busy_s for link in taken}
-    turns_s = {link: turn_s(own_s, [taken.get(link, 0.0) for taken in busy_s]) for link in links}
-    pairs = zip(own_s, busy_s, strict=True)
-    return tuple(max([own, *(turns_s[link] for link, seconds in taken.items() if seconds)]) for own, taken in pairs)
+    links = {link for busy_s in link_busy_s for link in busy_s}
+    cycles_s = {link: link_cycle_s(own_step_s, [busy_s.get(link, 0.0) for busy_s in link_busy_s]) for link in links}
+    return tuple(
+        max([own_s, *(cycles_s[link] for link, seconds in busy_s.items() if seconds)])
+        for own_s, busy_s in zip(own_step_s, link_busy_s, strict=True)
+    )
 
 
-def turn_s(own_s: Sequence[float], busy_s: Sequence[float]) -> float:
-    """The least T with Σ busy/max(own, T) <= 1: seconds from turn to turn at a link; 0 where nobody waits for it.
+def link_cycle_s(own_step_s: Sequence[float], busy_s: Sequence[float]) -> float:
+    """Return the cycle time of a link: seconds between two turns of a worker that waits for it; 0 if none waits.
 
-    Those who take longer than T anyway come seldom; the slowest are set aside one after another until the rest waits.
+    The cycle time is the least T with Σ busy/max(own, T) <= 1. Workers whose own step takes longer than T do not wait
+    for the link. They are set aside one after another, slowest first, until all remaining workers wait.
+
+    Args:
+        own_step_s: step time of each worker in seconds if it had the link to itself.
+        busy_s: seconds for which one step of each worker occupies the link.
     """
-    left_s, share = sum(busy_s), 1.0  # what one turn of the rest takes, of the time that the others leave
-    for own, busy in sorted(zip(own_s, busy_s, strict=True), reverse=True):
-        if own * share <= left_s:
-            return left_s / share
-        left_s -= busy
-        share -= busy / own
+    remaining_busy_s = sum(busy_s)  # for one step of each worker that is not set aside
+    free_share = 1.0  # part of the link's time that the workers set aside leave free
+    for own_s, own_busy_s in sorted(zip(own_step_s, busy_s, strict=True), reverse=True):
+        if own_s * free_share <= remaining_busy_s:
+            return remaining_busy_s / free_share
+        remaining_busy_s -= own_busy_s
+        free_share -= own_busy_s / own_s
     return 0.0

@@ -13,7 +13,7 @@ from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, first
 from services.strategies import StepResult, WorkerAlgorithm
-from services.strategies.switching.hand_over import HandOverLimit, digests, give, take
+from services.strategies.switching.hand_over import HandOverTimeout, range_digests, receive_vectors, send_vectors
 from services.strategies.switching.switch import Switch, shard_sender
 
 
@@ -35,7 +35,7 @@ class HandOver:
     after: WorkerAlgorithm
     shares: RankWeights  # of a batch after the switch, by rank
     control: CoordinatorClient
-    limit: HandOverLimit
+    limit: HandOverTimeout
 
     async def run(self, step: int, outcome: StepResult, samples: int) -> tuple[HandOverDecision, StepResult]:
         """How it ended, and what to go on with: after an abort what was given, else what the next strategy begins with.
@@ -50,7 +50,7 @@ class HandOver:
             context = self.before.context
             for owner in context.shard_owners:
                 await context.transport.send(owner, Message(MessageTag(step, MessageKind.HAND_OVER)))
-        ends = self.limit.ends
+        ends = self.limit.deadline_s
         stopped = replace(self._held("stopped", model), next_step=step, version=step, samples=samples)
         ruling = await self.control.report_hand_over(stopped)
         if ruling.action == "load":
@@ -69,9 +69,9 @@ class HandOver:
     def _held(self, told: HandOverStage, model: Model) -> HandOverState:
         """What this worker holds. Before servers have given theirs, parameters of its own are nobody else's."""
         ranges, kept = self._ranges(model), model.kept
-        state = () if kept is None else digests(ranges, kept.slots, kept.update_count)
-        own = told == "stopped" and not self.switch.first.traits().is_synchronous
-        params = () if own else digests(ranges, [model.params])
+        state = () if kept is None else range_digests(ranges, kept.slots, kept.update_count)
+        own = told == "stopped" and not self.switch.first.phase_traits().is_synchronous
+        params = () if own else range_digests(ranges, [model.params])
         return HandOverState(
             self.node, told, updates=kept.update_count if kept else 0, params_digests=params, state_digests=state
         )
@@ -84,7 +84,7 @@ class HandOver:
     ) -> tuple[HandOverDecision, Model]:
         failed: HandOverState | None = None
         try:
-            async with self.limit.until(ends):
+            async with self.limit.enforce(ends):
                 model = await self._exchange(step, ruling, model)
         except* NetworkError as errors:
             failed = HandOverState(self.node, "loaded", failure=str(first(errors)))
@@ -92,31 +92,34 @@ class HandOver:
 
     async def _exchange(self, step: int, ruling: HandOverDecision, model: Model) -> Model:
         """Give servers the ranges that are this rank's to give, or take from all of them."""
-        if self.switch.transfer.receivers == "servers":
+        if self.switch.hand_over_transfer.receivers == "servers":
             await self._give(step, model)
             return model
         return await self._take(step, ruling, model)
 
     async def _give(self, step: int, model: Model) -> None:
         context = self.before.context
-        vectors = [model.params, *(model.kept.slots if model.kept and self.switch.transfer.slots else ())]
+        vectors = [
+            model.params,
+            *(model.kept.slots if model.kept and self.switch.hand_over_transfer.includes_slots else ()),
+        ]
         async with asyncio.TaskGroup() as group:
             for shard, (server, kept) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
                 if shard_sender(shard, context.shard_owners, context.workers) == self.node:
                     own = [kept.view(vector) for vector in vectors]
-                    group.create_task(give(context.transport, server, step, own))
+                    group.create_task(send_vectors(context.transport, server, step, own))
 
     async def _take(self, step: int, ruling: HandOverDecision, model: Model) -> Model:
-        context, moves, size = self.before.context, self.switch.transfer, model.params.size
-        count = len(self.after.context.optimiser.init(model.params).slots) if moves.slots else 0
-        params = np.empty_like(model.params) if moves.params else model.params
+        context, moves, size = self.before.context, self.switch.hand_over_transfer, model.params.size
+        count = len(self.after.context.optimiser.init(model.params).slots) if moves.includes_slots else 0
+        params = np.empty_like(model.params) if moves.includes_params else model.params
         slots = [np.empty(size, model.params.dtype) for _ in range(count)]
-        into = [*([params] if moves.params else ()), *slots]
+        into = [*([params] if moves.includes_params else ()), *slots]
         async with asyncio.TaskGroup() as group:
             for server, kept in zip(context.shard_owners, context.shards, strict=True):
                 own = [kept.view(vector) for vector in into]
-                group.create_task(take(context.transport, server, step, own))
-        return Model(params, OptimiserState(ruling.updates, tuple(slots)) if moves.slots else model.kept)
+                group.create_task(receive_vectors(context.transport, server, step, own))
+        return Model(params, OptimiserState(ruling.updates, tuple(slots)) if moves.includes_slots else model.kept)
 
     def _begin(self, ruling: HandOverDecision, model: Model) -> StepResult:
         """What the strategy after begins with."""

@@ -16,7 +16,7 @@ from services.runtime.pacing import Pacer, TimedResult, is_deadline_missed
 from services.runtime.run_log import EventBatch, RunLog, StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
-from services.strategies.base import State
+from services.strategies.base import WorkerState
 from services.worker.hand_over import HandOver
 
 STEP_COLUMNS = (
@@ -187,7 +187,7 @@ class Worker:
 
     async def _stopped(self) -> None:
         """Returns when the run is decided, for workers that don't wait for each other; never in lockstep."""
-        if all(phase.traits().is_synchronous for phase in self.plan.strategy.phases()):
+        if all(phase.phase_traits().is_synchronous for phase in self.plan.strategy.phases()):
             await asyncio.Event().wait()
         await self.control.await_stop()
 
@@ -215,7 +215,7 @@ class Worker:
         ruling, outcome = await switch.run(step, outcome, known)
         if ruling.action == "commit":
             step = ruling.first_step
-            is_synchronous = switch.switch.second.traits().is_synchronous
+            is_synchronous = switch.switch.second.phase_traits().is_synchronous
             self.phase = Phase(switch.after, is_synchronous, switch.shares, step, ruling.samples)
             self.log.log_event("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step)
         told = {
@@ -227,7 +227,7 @@ class Worker:
         self.log.log_event("node_switch", told, step=step)
         return step, outcome
 
-    async def _step(self, step: int, params: Vector, state: State, steps: EventBatch) -> StepResult:
+    async def _step(self, step: int, params: Vector, state: WorkerState, steps: EventBatch) -> StepResult:
         """One step, timed by phase and logged."""
         await self.step_begins(step)
         traffic = self.context.transport.traffic

@@ -20,7 +20,7 @@ from analysis.reading.run_folder import TrialFolder
 from services.plan import COORDINATOR
 from services.schema.component import Component
 from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
-from services.strategies.switching.rules import At, Plateau
+from services.strategies.switching.rules import AtStepRule, PlateauRule
 
 RunTrial: TypeAlias = Callable[..., Any]
 
@@ -50,7 +50,7 @@ def collectives() -> Iterator[Strategy]:
     """Two to a trial: one trains until half of the budget is used, the other one from there on."""
     found = [AllReduce.model_validate({"collective": met(each)}) for each in of_each_kind("collective")]
     for one, other in zip(found[::2], [*found[1::2], found[0]], strict=False):
-        yield StrategySwitch(before=one, after=other, when=At(fraction=0.5))
+        yield StrategySwitch(before=one, after=other, when=AtStepRule(fraction=0.5))
 
 
 def met(collective: Component) -> Component:
@@ -73,11 +73,11 @@ def served(parts: dict[str, Any]) -> Strategy:
     """By itself, or after a ring where it takes workers that have been something else before."""
     rate = "as_given" if parts["staleness"].divides_by_workers else "per_sample"
     served = ParameterServer.model_validate({**parts, "rate": rate})
-    if not served.placement.refusal(WORKERS, served.servers):
+    if not served.placement.conflict_reason(WORKERS, served.servers):
         return served
-    rate = "keep" if served.staleness.divides_by_workers else "keep_per_sample"
+    rate = "keep" if served.staleness.divides_rate_by_workers else "keep_per_sample"
     after = served.model_copy(update={"rate": "per_sample"})
-    return StrategySwitch(after=after, when=At(fraction=0.5), rate=rate)
+    return StrategySwitch(after=after, when=AtStepRule(fraction=0.5), rate=rate)
 
 
 def others() -> Iterator[Strategy]:
@@ -90,7 +90,7 @@ def others() -> Iterator[Strategy]:
 def at_once(strategy: StrategySwitch) -> StrategySwitch:
     """A rule that looks at losses is told to fire at the first."""
     rule = strategy.when
-    return strategy.model_copy(update={"when": Plateau(force_at=1) if isinstance(rule, Plateau) else rule})
+    return strategy.model_copy(update={"when": PlateauRule(force_at=1) if isinstance(rule, PlateauRule) else rule})
 
 
 def seldom(strategy: Strategy) -> Strategy:

@@ -575,8 +575,8 @@ def test_pieces_hide_of_delays_what_the_forms_say(
         entries=entries,
         dtype="float32",
         lengths=Lengths(piece_bytes, QUANTUM_BYTES),
-        uplinks_s=links,
-        downlinks_s=links,
+        uplink_s_per_byte=links,
+        downlink_s_per_byte=links,
         network=far,
         compute_s=0.0,
     )
@@ -641,8 +641,8 @@ def test_a_strategy_predicts_its_collectives_closed_form_on_equal_links(
         entries=entries,
         dtype="float32",
         alpha_s=alpha_s,
-        uplinks_s=links,
-        downlinks_s=links,
+        uplink_s_per_byte=links,
+        downlink_s_per_byte=links,
         compute_s=0.0,
     )
 

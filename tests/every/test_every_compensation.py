@@ -7,26 +7,32 @@ import pytest
 from pydantic import TypeAdapter
 
 from services.learning.layout import equal_ranges
-from services.parameter_server.compensation import AdaptiveDcAsgd, AnyCompensation, Compensation, DcAsgd, Uncompensated
+from services.parameter_server.compensation import (
+    AdaptiveDcAsgd,
+    AnyDelayCompensation,
+    DcAsgd,
+    DelayCompensation,
+    NoCompensation,
+)
 from services.runtime.device import Device
 
-EXAMPLES: list[Compensation] = [Uncompensated(), DcAsgd(), AdaptiveDcAsgd(), AdaptiveDcAsgd(momentum=0.0)]
-WEAK: list[Compensation] = [Uncompensated(), DcAsgd(strength=0.0), AdaptiveDcAsgd(strength=0.0)]  # λ = 0
+EXAMPLES: list[DelayCompensation] = [NoCompensation(), DcAsgd(), AdaptiveDcAsgd(), AdaptiveDcAsgd(momentum=0.0)]
+WEAK: list[DelayCompensation] = [NoCompensation(), DcAsgd(strength=0.0), AdaptiveDcAsgd(strength=0.0)]  # λ = 0
 
 every_compensation = pytest.mark.parametrize("compensation", EXAMPLES, ids=repr)
 
 
 def test_every_member_of_the_family_stands_in_the_tables() -> None:
     """One that is not in them is not tested."""
-    union, _ = get_args(AnyCompensation)
+    union, _ = get_args(AnyDelayCompensation)
 
     assert {type(member) for member in EXAMPLES} == {type(member) for member in WEAK} == set(get_args(union))
 
 
 @every_compensation
-def test_it_is_read_from_what_it_writes(compensation: Compensation) -> None:
+def test_it_is_read_from_what_it_writes(compensation: DelayCompensation) -> None:
     """A run's record holds the resolved components; the run must be repeatable from it."""
-    assert TypeAdapter(AnyCompensation).validate_json(compensation.model_dump_json()) == compensation
+    assert TypeAdapter(AnyDelayCompensation).validate_json(compensation.model_dump_json()) == compensation
 
 
 def vectors(device: Device, dtype: str = "float64") -> tuple[Any, ...]:
@@ -36,7 +42,9 @@ def vectors(device: Device, dtype: str = "float64") -> tuple[Any, ...]:
 
 
 @every_compensation
-def test_a_gradient_of_the_parameters_themselves_stays_as_it_is(compensation: Compensation, device: Device) -> None:
+def test_a_gradient_of_the_parameters_themselves_stays_as_it_is(
+    compensation: DelayCompensation, device: Device
+) -> None:
     """To the last bit: nothing has happened since."""
     gradient, params, _ = vectors(device)
 
@@ -46,7 +54,7 @@ def test_a_gradient_of_the_parameters_themselves_stays_as_it_is(compensation: Co
 
 
 @pytest.mark.parametrize("weak", WEAK, ids=repr)
-def test_without_strength_a_gradient_stays_as_it_is(weak: Compensation, device: Device) -> None:
+def test_without_strength_a_gradient_stays_as_it_is(weak: DelayCompensation, device: Device) -> None:
     """λ = 0 is asynchronous SGD to the last bit."""
     gradient, params, read = vectors(device)
 
@@ -57,7 +65,9 @@ def test_without_strength_a_gradient_stays_as_it_is(weak: Compensation, device: 
 
 @every_compensation
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_ranges_compensated_alone_are_bitwise_the_whole(compensation: Compensation, dtype: str, device: Device) -> None:
+def test_ranges_compensated_alone_are_bitwise_the_whole(
+    compensation: DelayCompensation, dtype: str, device: Device
+) -> None:
     """That is what lets servers hold ranges; and the type of the parameters is kept."""
     gradient, params, read = vectors(device, dtype)
     chunks = equal_ranges(100, 3)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import TypeAdapter
 
-from services.compressors import AnyCompressor, Compressor, Fp16, Identity
+from services.compressors import AnyCompressor, Compressor, Fp16, IdentityCompressor
 from services.runtime.device import Device
 from services.schema.arrays import HostArray
 
 EXAMPLES: list[tuple[Compressor, float, float]] = [  # member, largest relative error, bytes per entry
-    (Identity(), 0.0, 4.0),
+    (IdentityCompressor(), 0.0, 4.0),
     (Fp16(), 2.0**-11, 2.0),
 ]
 
@@ -59,7 +59,7 @@ def test_a_payload_weighs_its_arrays(compressor: Compressor, error: float, bytes
 
     payload, _ = compressor.compress(x, compressor.init(x.size))
 
-    assert payload.size == x.size
+    assert payload.entries == x.size
     assert payload.nbytes == sum(array.nbytes for array in payload.arrays) == bytes_per_entry * x.size
 
 

@@ -7,10 +7,23 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.parameter_server.placement import AnyPlacement, Colocated, Dedicated, Placement, Promoted, Spare
+from services.parameter_server.placement import (
+    AnyPlacement,
+    ColocatedPlacement,
+    DedicatedPlacement,
+    Placement,
+    PromotedPlacement,
+    SparePlacement,
+)
 from services.strategies import ParameterServer
 
-EXAMPLES: list[Placement] = [Dedicated(), Colocated(), Spare(), Promoted(), Promoted(workers=2)]
+EXAMPLES: list[Placement] = [
+    DedicatedPlacement(),
+    ColocatedPlacement(),
+    SparePlacement(),
+    PromotedPlacement(),
+    PromotedPlacement(workers=2),
+]
 
 every_placement = pytest.mark.parametrize("placement", EXAMPLES, ids=repr)
 clusters = given(workers=st.integers(1, 20), servers=st.integers(1, 20), entries=st.integers(1000, 5000))
@@ -35,10 +48,13 @@ def test_shards_cover_the_vector_and_every_one_has_its_node(
     placement: Placement, workers: int, servers: int, entries: int
 ) -> None:
     """In the order of their nodes, servers first; no node holds two, none holds nothing."""
-    servers = 1 if placement.refusal(workers, servers) else servers
-    names = tuple(f"worker-{k}" for k in range(workers)), tuple(f"server-{k}" for k in range(placement.nodes(servers)))
+    servers = 1 if placement.conflict_reason(workers, servers) else servers
+    names = (
+        tuple(f"worker-{k}" for k in range(workers)),
+        tuple(f"server-{k}" for k in range(placement.server_count(servers))),
+    )
 
-    held, chunks = placement.holders(*names), placement.ranges(workers, servers, entries)
+    held, chunks = placement.shard_owners(*names), placement.shard_ranges(workers, servers, entries)
 
     assert len(held) == len(set(held)) == len(chunks)
     assert list(held) == [name for name in (*names[1], *names[0]) if name in held]
@@ -49,8 +65,8 @@ def test_shards_cover_the_vector_and_every_one_has_its_node(
 @clusters
 def test_equal_shares_differ_by_one_entry_at_most(workers: int, servers: int, entries: int) -> None:
     """The largest shard is what everybody waits for."""
-    for placement in (Dedicated(), Colocated()):
-        sizes = [chunk.size for chunk in placement.ranges(workers, servers, entries)]
+    for placement in (DedicatedPlacement(), ColocatedPlacement()):
+        sizes = [chunk.size for chunk in placement.shard_ranges(workers, servers, entries)]
         assert max(sizes) - min(sizes) <= 1
 
 
@@ -60,7 +76,7 @@ def test_spare_nodes_make_all_links_carry_the_same(workers: int, spare: int) -> 
     assume(spare < workers)
     entries = 1_000_000
 
-    sent = ParameterServer(servers=spare, placement=Spare()).bytes_per_step(workers, entries, "float32")
+    sent = ParameterServer(servers=spare, placement=SparePlacement()).bytes_per_step(workers, entries, "float32")
 
     share = 2 * workers * (workers - 1) / (workers**2 + spare * workers - 2 * spare)
     for count in (*sent.workers, *sent.servers):
@@ -70,7 +86,7 @@ def test_spare_nodes_make_all_links_carry_the_same(workers: int, spare: int) -> 
 @pytest.mark.parametrize("workers", [1, 2, 5, 8])
 def test_colocated_shards_send_what_a_ring_sends(workers: int) -> None:
     """2(n-1)/n of the vector: what stays on a node is not on the wire."""
-    sent = ParameterServer(placement=Colocated()).bytes_per_step(workers, 40 * workers, "float32")
+    sent = ParameterServer(placement=ColocatedPlacement()).bytes_per_step(workers, 40 * workers, "float32")
 
     assert sent.servers == ()
     assert set(sent.workers) == {2 * (workers - 1) * 40 * 4}
@@ -79,26 +95,28 @@ def test_colocated_shards_send_what_a_ring_sends(workers: int) -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     """More spare nodes than workers stay idle; workers that serve have no servers beside them."""
-    assert "at most as many as workers" in (Spare().refusal(2, 3) or "")
-    assert "leave servers out" in (Colocated().refusal(2, 3) or "")
-    assert Spare().refusal(3, 3) is None
-    assert Colocated().refusal(2, 1) is None
+    assert "at most as many servers as workers" in (SparePlacement().conflict_reason(2, 3) or "")
+    assert "leave out servers" in (ColocatedPlacement().conflict_reason(2, 3) or "")
+    assert SparePlacement().conflict_reason(3, 3) is None
+    assert ColocatedPlacement().conflict_reason(2, 1) is None
 
 
 def test_promoted_workers_leave_somebody_to_compute_and_are_called_by_a_switch() -> None:
     """A server that nobody has been, or that nobody pushes to, is none."""
-    assert "after of a strategy_switch" in (Promoted().refusal(4, 1) or "")
-    assert "at most 3" in (Promoted(workers=4).refusal_after(4, 1) or "")
-    assert "leave servers out" in (Promoted().refusal_after(4, 2) or "")
-    assert Promoted(workers=3).refusal_after(4, 1) is None
+    assert "after of a strategy_switch" in (PromotedPlacement().conflict_reason(4, 1) or "")
+    assert "at most 3" in (PromotedPlacement(workers=4).conflict_reason_after_switch(4, 1) or "")
+    assert "leave out servers" in (PromotedPlacement().conflict_reason_after_switch(4, 2) or "")
+    assert PromotedPlacement(workers=3).conflict_reason_after_switch(4, 1) is None
 
 
 @clusters
 def test_promoted_workers_are_the_last_ranks_and_the_others_compute(workers: int, servers: int, entries: int) -> None:
     """Nobody does both, but for one worker that is alone."""
-    placement = Promoted(workers=1 if Promoted(workers=servers).refusal_after(workers, 1) else servers)
+    placement = PromotedPlacement(
+        workers=1 if PromotedPlacement(workers=servers).conflict_reason_after_switch(workers, 1) else servers
+    )
 
-    held = placement.holders(range(workers), ())
+    held = placement.shard_owners(range(workers), ())
 
-    assert len(placement.ranges(workers, 1, entries)) == len(held)
-    assert workers == 1 or [*range(placement.computing(workers)), *held] == list(range(workers))
+    assert len(placement.shard_ranges(workers, 1, entries)) == len(held)
+    assert workers == 1 or [*range(placement.computing_workers(workers)), *held] == list(range(workers))

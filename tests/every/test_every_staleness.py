@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from services.learning.optimisers import Adam, Optimiser, Sgd
-from services.parameter_server.compensation import Uncompensated
+from services.parameter_server.compensation import NoCompensation
 from services.parameter_server.staleness import (
-    AnyStaleness,
-    CutOff,
-    DynSgd,
-    Exponential,
-    Inverse,
-    Staleness,
-    Unweighted,
+    AnyStalenessWeighting,
+    CutOffWeighting,
+    DynSgdWeighting,
+    ExponentialWeighting,
+    InverseWeighting,
+    StalenessWeighting,
+    UniformWeighting,
 )
 from services.parameter_server.update_rules import Contribution, GradientRule
 
 # A member, and what it makes of a gradient that is four updates old; None: drops it.
-EXAMPLES: list[tuple[Staleness, float | None]] = [
-    (Unweighted(), 1.0),
-    (Inverse(), 1 / 4),
-    (DynSgd(), 1 / 5),
-    (Exponential(decay=0.5), exp(-2)),
-    (CutOff(oldest=4), 1.0),
-    (CutOff(oldest=3), None),
+EXAMPLES: list[tuple[StalenessWeighting, float | None]] = [
+    (UniformWeighting(), 1.0),
+    (InverseWeighting(), 1 / 4),
+    (DynSgdWeighting(), 1 / 5),
+    (ExponentialWeighting(decay=0.5), exp(-2)),
+    (CutOffWeighting(oldest=4), 1.0),
+    (CutOffWeighting(oldest=3), None),
 ]
 
 every_staleness = pytest.mark.parametrize("staleness", [member for member, _ in EXAMPLES], ids=repr)
@@ -37,41 +37,43 @@ every_staleness = pytest.mark.parametrize("staleness", [member for member, _ in 
 
 def test_every_member_of_the_family_stands_in_the_table() -> None:
     """One that is not in the table is not tested."""
-    union, _ = get_args(AnyStaleness)
+    union, _ = get_args(AnyStalenessWeighting)
 
     assert {type(member) for member, _ in EXAMPLES} == set(get_args(union))
 
 
 @every_staleness
-def test_it_is_read_from_what_it_writes(staleness: Staleness) -> None:
+def test_it_is_read_from_what_it_writes(staleness: StalenessWeighting) -> None:
     """A run's record holds the resolved components; the run must be repeatable from it."""
-    assert TypeAdapter(AnyStaleness).validate_json(staleness.model_dump_json()) == staleness
+    assert TypeAdapter(AnyStalenessWeighting).validate_json(staleness.model_dump_json()) == staleness
 
 
 @pytest.mark.parametrize(("staleness", "weight"), EXAMPLES, ids=repr)
-def test_a_weight_follows_its_formula(staleness: Staleness, weight: float | None) -> None:
+def test_a_weight_follows_its_formula(staleness: StalenessWeighting, weight: float | None) -> None:
     """By hand, for an age of four."""
-    assert staleness.takes(4) == (weight is not None)
+    assert staleness.accepts_staleness(4) == (weight is not None)
     if weight is not None:
         assert staleness.weight(4) == pytest.approx(weight)
 
 
 @every_staleness
 @given(age=st.integers(0, 100_000))
-def test_weights_are_shares_that_never_grow_with_age(staleness: Staleness, age: int) -> None:
+def test_weights_are_shares_that_never_grow_with_age(staleness: StalenessWeighting, age: int) -> None:
     """A gradient that counted for nothing, or more than fully, would be another algorithm."""
-    assert staleness.takes(0)
+    assert staleness.accepts_staleness(0)
     assert staleness.weight(0) == 1
     assert 0 < staleness.weight(age + 1) <= staleness.weight(age) <= 1
-    assert staleness.takes(age) >= staleness.takes(age + 1)
+    assert staleness.accepts_staleness(age) >= staleness.accepts_staleness(age + 1)
 
 
 @every_staleness
 @pytest.mark.parametrize("optimiser", [Sgd(rate=0.5), Adam(rate=0.5)], ids=lambda optimiser: optimiser.kind)
-def test_gradients_of_one_age_are_used_with_that_part_of_the_rate(staleness: Staleness, optimiser: Optimiser) -> None:
+def test_gradients_of_one_age_are_used_with_that_part_of_the_rate(
+    staleness: StalenessWeighting, optimiser: Optimiser
+) -> None:
     """Of two gradients in one update as of one alone, and under optimisers that forget how large gradients are."""
     first, gradients = np.ones(3), (np.array([1.0, 2.0, 3.0]), np.array([0.5, -1.0, 0.0]))
-    rule = GradientRule(first, optimiser, optimiser.init(first), staleness, Uncompensated())
+    rule = GradientRule(first, optimiser, optimiser.init(first), staleness, NoCompensation())
     slower = optimiser.model_copy(update={"rate": optimiser.rate * staleness.weight(2)})
 
     rule.update([Contribution(rank, 4, 2, gradient) for rank, gradient in enumerate(gradients)])
@@ -81,11 +83,11 @@ def test_gradients_of_one_age_are_used_with_that_part_of_the_rate(staleness: Sta
 
 
 @every_staleness
-def test_of_several_gradients_each_counts_by_samples_and_weight(staleness: Staleness) -> None:
+def test_of_several_gradients_each_counts_by_samples_and_weight(staleness: StalenessWeighting) -> None:
     """The sum of samples times weight times gradient, over all samples."""
     first, fresh, old = np.zeros(2), np.array([1.0, 0.0]), np.array([0.0, 1.0])
     optimiser = Sgd(rate=1.0)
-    rule = GradientRule(first, optimiser, optimiser.init(first), staleness, Uncompensated())
+    rule = GradientRule(first, optimiser, optimiser.init(first), staleness, NoCompensation())
 
     rule.update([Contribution(0, 1, 0, fresh), Contribution(1, 3, 2, old)])
 

@@ -19,9 +19,9 @@ from strategy_contexts import context, fits
 from services.cluster.addresses import Nowhere
 from services.learning.optimisers import Momentum
 from services.node.simulate import simulate
-from services.parameter_server.placement import Colocated, Promoted, Spare
-from services.parameter_server.synchronisers import Asp, Backup, Bsp, Gba, Ssp
-from services.parameter_server.update_rules import Contribution, ElasticRule, pull
+from services.parameter_server.placement import ColocatedPlacement, PromotedPlacement, SparePlacement
+from services.parameter_server.synchronisers import Asp, BackupWorkers, Bsp, Gba, Ssp
+from services.parameter_server.update_rules import Contribution, ElasticAveragingRule, elastic_move
 from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
@@ -37,7 +37,7 @@ from services.strategies import (
     SyncSwitch,
 )
 from services.strategies.cost_model import CostModel
-from services.strategies.switching.rules import At
+from services.strategies.switching.rules import AtStepRule
 
 EXAMPLES: list[Strategy] = [
     SingleWorker(),
@@ -47,18 +47,20 @@ EXAMPLES: list[Strategy] = [
     ParameterServer(synchrony=Asp()),
     ParameterServer(servers=2, synchrony=Asp(), rate="as_given"),
     ParameterServer(servers=2, synchrony=Ssp(staleness=2)),
-    ParameterServer(synchrony=Backup(backups=0)),
+    ParameterServer(synchrony=BackupWorkers(backups=0)),
     ParameterServer(synchrony=Gba()),
-    ParameterServer(placement=Colocated()),
-    ParameterServer(placement=Colocated(), synchrony=Asp()),
-    ParameterServer(servers=1, placement=Spare()),
+    ParameterServer(placement=ColocatedPlacement()),
+    ParameterServer(placement=ColocatedPlacement(), synchrony=Asp()),
+    ParameterServer(servers=1, placement=SparePlacement()),
     LocalSgd(period=1),
     Easgd(period=1),
     Easgd(period=1, synchrony=Asp(), servers=3),
     StrategySwitch(),
-    StrategySwitch(before=ParameterServer(synchrony=Asp()), after=AllReduce(), when=At(fraction=0.5)),
-    StrategySwitch(after=ParameterServer(placement=Colocated(), synchrony=Asp())),
-    StrategySwitch(after=ParameterServer(placement=Promoted(workers=2), synchrony=Asp()), when=At(fraction=0.5)),
+    StrategySwitch(before=ParameterServer(synchrony=Asp()), after=AllReduce(), when=AtStepRule(fraction=0.5)),
+    StrategySwitch(after=ParameterServer(placement=ColocatedPlacement(), synchrony=Asp())),
+    StrategySwitch(
+        after=ParameterServer(placement=PromotedPlacement(workers=2), synchrony=Asp()), when=AtStepRule(fraction=0.5)
+    ),
     SyncSwitch(servers=2),
     SyncSwitch(stragglers="elastic"),
     SyncSwitch(stragglers="greedy"),
@@ -78,7 +80,7 @@ def some(strategy: Strategy, workers: int) -> int:
 def resting(strategy: Strategy) -> bool:
     """Whether servers stand by until a switch."""
     phases = strategy.phases()
-    return phases.served is not phases.first
+    return phases.phase_with_servers is not phases.first
 
 
 def test_every_member_of_the_family_of_strategies_stands_in_the_table() -> None:
@@ -151,7 +153,7 @@ def test_servers_answer_with_as_much_as_they_were_sent(strategy: Strategy, worke
         pushed = sum(sent.workers) - sum(sent.replies)
         inside = 4 * entries * workers - pushed  # what workers that serve send to themselves
         assert sum(sent.servers) + sum(sent.replies) == pushed
-        assert inside == 0 or isinstance(algorithm.placement, Spare)
+        assert inside == 0 or isinstance(algorithm.placement, SparePlacement)
 
 
 @every_strategy
@@ -168,8 +170,8 @@ def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strateg
         entries=250_000,
         dtype="float32",
         alpha_s=1e-4,
-        uplinks_s=links,
-        downlinks_s=links,
+        uplink_s_per_byte=links,
+        downlink_s_per_byte=links,
         compute_s=0.1,
     )
 
@@ -177,7 +179,7 @@ def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strateg
     before = phase.predict(base)
 
     assert before.exchange_s >= 0
-    for field in ("alpha_s", "uplinks_s", "downlinks_s", "compute_s"):
+    for field in ("alpha_s", "uplink_s_per_byte", "downlink_s_per_byte", "compute_s"):
         given = getattr(base, field)
         slow = given * slower if isinstance(given, float) else {name: each * slower for name, each in given.items()}
         changed = base.model_copy(update={field: slow})
@@ -206,13 +208,13 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
 ) -> None:
     """Without gradients, what a worker gives the centre gets; and all come closer to it."""
     workers, centre = [np.array([value]) for value in params], np.array([1.0])
-    rule = ElasticRule(centre, alpha)
+    rule = ElasticAveragingRule(centre, alpha)
     rounds = [range(len(workers))] if together else [[rank] for rank in range(len(workers))]
 
     for ranks in rounds:
         rule.update([Contribution(rank, 1, 0, workers[rank]) for rank in ranks])
         for rank in ranks:
-            workers[rank] = workers[rank] - pull(alpha, workers[rank], rule.answer(rank))
+            workers[rank] = workers[rank] - elastic_move(alpha, workers[rank], rule.reply_vector(rank))
 
     assert sum(workers) + rule.params == pytest.approx(sum(params) + 1.0, abs=1e-9)
 
@@ -221,7 +223,7 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
 def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one_model(strategy: Strategy) -> None:
     """Virtual time has no processes, so a scale that no laptop has takes seconds; in lockstep the loss is one's."""
     phases = strategy.phases()
-    steps = 1 if phases.first.traits().is_synchronous and not phases.switch else 2  # in lockstep all are alike
+    steps = 1 if phases.first.phase_traits().is_synchronous and not phases.switch else 2  # in lockstep all are alike
     done, one = Rehearsal.of(strategy, steps), Rehearsal.of(SingleWorker(), steps)
 
     plan, done_by = done.plan, {name: done.rows(name, "node_steps") for name in done.workers}
@@ -250,7 +252,7 @@ class Rehearsal:
     @classmethod
     def of(cls, strategy: Strategy, steps: int) -> "Rehearsal":
         """A sample for each worker and step; half way it switches: a rule that looks at losses would need more."""
-        half = {"when": At(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
+        half = {"when": AtStepRule(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
         chosen = strategy.model_copy(update=half if strategy.phases().switch else {})
         (trial,) = Scenario.decode(document(chosen, steps)).trials()
         done = cls(make_plan(trial, "many", "simulated", Nowhere()))

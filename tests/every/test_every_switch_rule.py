@@ -11,15 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from services.strategies.switching.rules import AnySwitchRule, At, Never, Past, Plateau, Point, SwitchRule
+from services.strategies.switching.rules import (
+    AnySwitchRule,
+    AtStepRule,
+    EvaluationPoint,
+    NeverRule,
+    PlateauRule,
+    RuleState,
+    SwitchRule,
+)
 
 EXAMPLES: list[SwitchRule] = [
-    Plateau(),
-    Plateau(window=3, threshold=0.2, loss="train", aggregate="max", min_points=2, force_at=9, abort_after=2),
-    At(step=0),
-    At(fraction=0.25),
-    At(epoch=3),
-    Never(),
+    PlateauRule(),
+    PlateauRule(window=3, threshold=0.2, loss="train", aggregate="max", min_points=2, force_at=9, abort_after=2),
+    AtStepRule(step=0),
+    AtStepRule(fraction=0.25),
+    AtStepRule(epoch=3),
+    NeverRule(),
 ]
 
 every_rule = pytest.mark.parametrize("rule", EXAMPLES, ids=repr)
@@ -28,9 +36,9 @@ losses = st.lists(st.floats(0, 1e6) | st.just(nan) | st.just(inf), max_size=40)
 
 def fires_at(rule: SwitchRule, curve: Iterable[float]) -> int | None:
     """The first evaluation point at which a rule fires."""
-    past = Past()
+    past = RuleState()
     for number, loss in enumerate(curve, 1):
-        found, past = rule.observe(Point(number, number, loss, [(loss * 10, 10)]), past)
+        found, past = rule.decide(EvaluationPoint(number, number, loss, [(loss * 10, 10)]), past)
         if found.fires:
             return number
     return None
@@ -58,7 +66,7 @@ def test_a_rule_is_read_from_what_it_writes(rule: SwitchRule) -> None:
 @given(curve=losses)
 def test_a_rule_takes_any_loss_and_a_planned_one_never_listens(rule: SwitchRule, curve: list[float]) -> None:
     """Training diverges now and then; a rule that raises would end the run for it, one that guesses would switch."""
-    if rule.planned(1000, 10) is not None or isinstance(rule, Never):
+    if rule.planned_step(1000, 10) is not None or isinstance(rule, NeverRule):
         assert fires_at(rule, curve) is None
     fires_at(rule, curve)
 
@@ -67,7 +75,7 @@ def test_a_rule_takes_any_loss_and_a_planned_one_never_listens(rule: SwitchRule,
 @given(steps=st.integers(1, 10_000), spe=st.integers(1, 100))
 def test_a_planned_step_lies_within_the_budget(rule: SwitchRule, steps: int, spe: int) -> None:
     """Workers go to a hand-over before a step that they do, or not at all."""
-    planned = rule.planned(steps, spe)
+    planned = rule.planned_step(steps, spe)
 
     assert planned is None or 0 <= planned < steps
 
@@ -75,33 +83,33 @@ def test_a_planned_step_lies_within_the_budget(rule: SwitchRule, steps: int, spe
 @pytest.mark.parametrize(("floor", "epoch"), [(0.1, 48), (0.3, 37), (1.0, 25)])
 def test_a_loss_with_a_floor_fires_once_its_change_is_small_beside_the_floor(floor: float, epoch: int) -> None:
     """L = L∞ + exp(-e/10) fires when the mean over five changes is 0.01: at epochs 48, 37 and 25 by calculation."""
-    assert fires_at(Plateau(), curve(lambda e: floor + exp(-e / 10))) == pytest.approx(epoch, abs=1)
+    assert fires_at(PlateauRule(), curve(lambda e: floor + exp(-e / 10))) == pytest.approx(epoch, abs=1)
 
 
 @pytest.mark.parametrize("tau", [1, 10, 50, 99])
 def test_a_loss_that_goes_to_zero_never_fires(tau: float) -> None:
     """Its relative change is 1 - exp(-1/τ) for ever: above 0.01 up to τ of about 100 epochs."""
-    assert fires_at(Plateau(), curve(lambda e: exp(-e / tau))) is None
+    assert fires_at(PlateauRule(), curve(lambda e: exp(-e / tau))) is None
 
 
 def test_a_slow_enough_decay_fires_as_soon_as_the_window_is_full() -> None:
     """Beyond τ = 100 the change is below 0.01 from the start."""
-    assert fires_at(Plateau(), curve(lambda e: exp(-e / 110))) == 6
+    assert fires_at(PlateauRule(), curve(lambda e: exp(-e / 110))) == 6
 
 
 @pytest.mark.parametrize("power", [0.2, 0.5, 1.0])
 def test_a_power_law_fires_near_a_hundred_times_its_exponent(power: float) -> None:
     """L ∝ e^-a changes by a/e per epoch; the window reaches back, so about three epochs after 100 a."""
-    assert fires_at(Plateau(), curve(lambda e: e**-power)) == pytest.approx(100 * power + 3, abs=1.5)
+    assert fires_at(PlateauRule(), curve(lambda e: e**-power)) == pytest.approx(100 * power + 3, abs=1.5)
 
 
 @pytest.mark.parametrize("sigma", [0.001, 0.01, 0.03])
 def test_noise_adds_itself_to_the_value(sigma: float) -> None:
     """Independent relative noise σ makes the value 2σ/√π: losses of few samples never look settled."""
     noisy = 1 + sigma * np.random.default_rng(1).normal(size=4000)
-    rule, past, values = Plateau(), Past(), []
+    rule, past, values = PlateauRule(), RuleState(), []
     for number, loss in enumerate(noisy, 1):
-        found, past = rule.observe(Point(number, number, float(loss)), past)
+        found, past = rule.decide(EvaluationPoint(number, number, float(loss)), past)
         values.append(found.value)
 
     assert np.mean(values[5:]) == pytest.approx(2 * sigma / sqrt(pi), rel=0.05)
@@ -109,11 +117,11 @@ def test_noise_adds_itself_to_the_value(sigma: float) -> None:
 
 def test_losses_that_are_not_finite_are_skipped_and_counted_until_the_rule_gives_up() -> None:
     """A NaN must neither fire nor block; several say that training has diverged."""
-    rule, past = Plateau(window=2, min_points=1, abort_after=2), Past()
+    rule, past = PlateauRule(window=2, min_points=1, abort_after=2), RuleState()
 
     found = []
     for number, loss in enumerate([1.0, nan, 1.0, inf], 1):
-        judged, past = rule.observe(Point(number, number, loss), past)
+        judged, past = rule.decide(EvaluationPoint(number, number, loss), past)
         found.append((judged.fires, judged.skipped, judged.gives_up))
 
     assert found == [(False, 0, False), (False, 1, False), (True, 1, False), (False, 2, True)]
@@ -121,14 +129,14 @@ def test_losses_that_are_not_finite_are_skipped_and_counted_until_the_rule_gives
 
 def test_min_points_hold_back_and_force_at_does_not_wait() -> None:
     """Two guards: a flat start is no plateau, and a curve that never settles can be switched all the same."""
-    assert fires_at(Plateau(window=2, min_points=5), curve(lambda e: 1.0)) == 5
-    assert fires_at(Plateau(force_at=7), curve(lambda e: exp(-e))) == 7
+    assert fires_at(PlateauRule(window=2, min_points=5), curve(lambda e: 1.0)) == 5
+    assert fires_at(PlateauRule(force_at=7), curve(lambda e: exp(-e))) == 7
 
 
 @given(told=st.lists(st.tuples(st.floats(0.1, 10), st.integers(1, 100)), min_size=1, max_size=8))
 def test_the_worst_workers_loss_is_no_smaller_than_the_mean_over_all_samples(told: list[tuple[float, int]]) -> None:
     """Workers with more samples weigh more; `max` looks at the unluckiest alone."""
-    point = Point(1, 1, train=[(mean * samples, samples) for mean, samples in told])
+    point = EvaluationPoint(1, 1, train_loss_sums=[(mean * samples, samples) for mean, samples in told])
 
     mean, worst = point.loss("train", "mean"), point.loss("train", "max")
 
@@ -141,18 +149,18 @@ def test_a_worker_that_has_diverged_is_seen_whatever_its_rank(
     means: list[float], aggregate: Literal["mean", "max"]
 ) -> None:
     """Otherwise a rule would go on, and might fire, on a loss that nobody has."""
-    assert isnan(Point(1, 1, train=[(10 * mean, 10) for mean in means]).loss("train", aggregate))
+    assert isnan(EvaluationPoint(1, 1, train_loss_sums=[(10 * mean, 10) for mean in means]).loss("train", aggregate))
 
 
 @pytest.mark.parametrize("fields", [{}, {"step": 1, "epoch": 1}, {"fraction": 1.5}, {"step": -1}])
 def test_a_moment_is_one_moment_within_the_budget(fields: dict[str, float]) -> None:
     """Two moments contradict each other; none says nothing."""
     with pytest.raises(ValidationError):
-        At.model_validate(fields)
+        AtStepRule.model_validate(fields)
 
 
 def test_the_ends_of_the_budget_are_at_once_and_never() -> None:
     """0 is the strategy after from the first step on; 1 is the strategy before to the last."""
-    assert At(fraction=0).planned(40, 4) == 0
-    assert At(fraction=1).planned(40, 4) is None
-    assert At(epoch=3).planned(40, 4) == 12
+    assert AtStepRule(fraction=0).planned_step(40, 4) == 0
+    assert AtStepRule(fraction=1).planned_step(40, 4) is None
+    assert AtStepRule(epoch=3).planned_step(40, 4) == 12

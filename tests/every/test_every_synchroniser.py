@@ -12,15 +12,15 @@ from pydantic import TypeAdapter
 from services.parameter_server.synchronisers import (
     AnySynchroniser,
     Asp,
-    Backup,
+    BackupWorkers,
     Bsp,
     Dssp,
-    Elastic,
+    ElasticSynchroniser,
     Gba,
-    Greedy,
+    GreedySynchroniser,
     Ssp,
+    StragglerCriterion,
     Synchroniser,
-    Watch,
 )
 from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
 
@@ -30,12 +30,12 @@ EXAMPLES: list[Synchroniser] = [
     Ssp(staleness=0),
     Ssp(staleness=2),
     Dssp(low=1, high=3),
-    Backup(backups=0),
-    Backup(backups=2),
+    BackupWorkers(backups=0),
+    BackupWorkers(backups=2),
     Gba(),
     Gba(gather=3, oldest=1),
-    Elastic(),
-    Greedy(),
+    ElasticSynchroniser(),
+    GreedySynchroniser(),
 ]
 
 every_synchroniser = pytest.mark.parametrize("synchroniser", EXAMPLES, ids=repr)
@@ -59,7 +59,7 @@ def test_a_synchroniser_is_read_from_what_it_writes(synchroniser: Synchroniser) 
 @given(step=steps)
 def test_the_slowest_worker_may_always_go_on(synchroniser: Synchroniser, step: int) -> None:
     """Otherwise everybody waits for somebody who waits: a deadlock."""
-    assert synchroniser.may_start(step, slowest=step)
+    assert synchroniser.may_start(step, slowest_steps=step)
 
 
 @every_synchroniser
@@ -73,13 +73,13 @@ def test_progress_of_the_slowest_never_takes_a_permission_away(
 
 def test_bsp_holds_everybody_at_the_barrier() -> None:
     """Nobody is a step ahead of the slowest."""
-    assert Bsp().may_start(step=3, slowest=3)
-    assert not Bsp().may_start(step=4, slowest=3)
+    assert Bsp().may_start(step=3, slowest_steps=3)
+    assert not Bsp().may_start(step=4, slowest_steps=3)
 
 
 def test_asp_never_waits() -> None:
     """However far the others are behind."""
-    assert Asp().may_start(step=1000, slowest=0)
+    assert Asp().may_start(step=1000, slowest_steps=0)
 
 
 @every_synchroniser
@@ -89,24 +89,24 @@ def test_an_update_averages_no_more_gradients_than_there_are_workers(synchronise
 
     Workers that don't wait for the update go on pushing: then any number comes.
     """
-    assert synchroniser.gathers(workers) >= 1
-    if synchroniser.answers_after_update:
-        assert synchroniser.gathers(workers) <= workers
+    assert synchroniser.gradients_per_update(workers) >= 1
+    if synchroniser.replies_after_update:
+        assert synchroniser.gradients_per_update(workers) <= workers
 
 
 @every_synchroniser
 @given(ahead=steps)
 def test_only_without_a_bound_a_worker_may_be_any_number_of_steps_ahead(synchroniser: Synchroniser, ahead: int) -> None:
     """Predictions of those with a bound take the pace of the slowest for all."""
-    assert synchroniser.bounded or synchroniser.may_start(ahead, slowest=0)
+    assert synchroniser.limits_steps_ahead or synchroniser.may_start(ahead, slowest_steps=0)
 
 
 def test_only_a_barrier_keeps_everybody_at_the_same_step() -> None:
     """Strategies without a server need it: replicas must hold the same parameters."""
-    assert Bsp().lockstep
-    assert not Asp().lockstep
-    for one in (Ssp(staleness=1), Dssp(low=0, high=1), Backup(backups=1), Gba()):
-        assert not one.lockstep
+    assert Bsp().is_synchronous
+    assert not Asp().is_synchronous
+    for one in (Ssp(staleness=1), Dssp(low=0, high=1), BackupWorkers(backups=1), Gba()):
+        assert not one.is_synchronous
 
 
 class Race:
@@ -180,11 +180,11 @@ def test_an_update_gathers_what_was_said_of_gradients_that_are_young_enough(
     race = Race(synchroniser, workers, steps, order).run()
 
     for update in race.of(Update):
-        assert len(update.pushes) <= max(synchroniser.gathers(workers), 1)
+        assert len(update.pushes) <= max(synchroniser.gradients_per_update(workers), 1)
         assert all(update.staleness(push) >= 0 for push in update.pushes)
         if not isinstance(synchroniser, Gba):  # whose gradients age while they wait for others
-            assert all(synchroniser.takes(update.staleness(push)) for push in update.pushes)
-    assert all(not synchroniser.takes(drop.version - drop.push.version) for drop in race.of(Drop))
+            assert all(synchroniser.accepts_staleness(update.staleness(push)) for push in update.pushes)
+    assert all(not synchroniser.accepts_staleness(drop.version - drop.push.version) for drop in race.of(Drop))
 
 
 @pytest.mark.parametrize(("synchroniser", "most"), [(Bsp(), 0), (Ssp(staleness=2), 2), (Dssp(low=1, high=3), 3)])
@@ -201,10 +201,10 @@ def test_nobody_starts_a_step_further_ahead_than_allowed(
     [
         (Ssp(staleness=0), Bsp()),
         (Ssp(staleness=1000), Asp()),
-        (Backup(backups=0), Bsp()),
+        (BackupWorkers(backups=0), Bsp()),
         (Gba(gather=1), Asp()),
-        (Elastic(), Bsp()),
-        (Greedy(), Bsp()),
+        (ElasticSynchroniser(), Bsp()),
+        (GreedySynchroniser(), Bsp()),
         (Dssp(low=1000, high=1001), Asp()),
     ],
     ids=repr,
@@ -222,7 +222,7 @@ def test_the_end_of_a_range_is_the_simpler_rule(
 @races
 def test_a_step_with_backups_is_made_of_fresh_gradients_alone(workers: int, steps: int, order: Random) -> None:
     """n - b of them, as long as nobody has left."""
-    race = Race(Backup(backups=1), workers, steps, order).run()
+    race = Race(BackupWorkers(backups=1), workers, steps, order).run()
 
     assert all(update.staleness(push) == 0 for update in race.of(Update) for push in update.pushes)
     if workers > 1:
@@ -261,12 +261,12 @@ def test_dssp_grants_the_steps_after_which_a_worker_waits_least(
 )
 def test_a_straggler_is_below_the_mean_less_one_deviation(speeds: tuple[float, ...], slow: list[int]) -> None:
     """By hand, after Sync-Switch; who is slow by no more than a twentieth is not worth a policy."""
-    assert [rank for rank, speed in enumerate(speeds) if Watch().is_slow(speed, speeds)] == slow
+    assert [rank for rank, speed in enumerate(speeds) if StragglerCriterion().is_slow(speed, speeds)] == slow
 
 
 def test_a_slow_worker_is_a_straggler_after_some_windows_and_no_longer_once_it_is_fast() -> None:
     """One slow step is none yet, and one fast window is enough."""
-    shard, found = Shard(4, Elastic(stragglers=Watch(window=2, windows=3))), []
+    shard, found = Shard(4, ElasticSynchroniser(stragglers=StragglerCriterion(window=2, windows=3))), []
 
     for step in range(12):
         for worker in range(4):

@@ -11,22 +11,36 @@ import pytest
 from services.parameter_server.synchronisers import (
     AnySynchroniser,
     Asp,
-    Backup,
+    BackupWorkers,
     Bsp,
     Dssp,
-    Elastic,
+    ElasticSynchroniser,
     Gba,
-    Greedy,
+    GreedySynchroniser,
     Ssp,
+    StragglerCriterion,
     Synchroniser,
-    Watch,
 )
 from services.ps_shard.machine import Push, Reply, Shard, Update
 
-HASTY = Watch(window=2, windows=2, margin=0.0)  # stragglers come and go
+HASTY = StragglerCriterion(window=2, windows=2, margin=0.0)  # stragglers come and go
 MEMBERS: list[Synchroniser] = [
-    *(Bsp(), Asp(), Ssp(staleness=0), Ssp(staleness=2), Dssp(low=1, high=3), Backup(backups=1), Gba(), Gba(gather=2)),
-    *(Elastic(), Elastic(stragglers=HASTY), Greedy(), Greedy(stragglers=HASTY)),
+    *(
+        Bsp(),
+        Asp(),
+        Ssp(staleness=0),
+        Ssp(staleness=2),
+        Dssp(low=1, high=3),
+        BackupWorkers(backups=1),
+        Gba(),
+        Gba(gather=2),
+    ),
+    *(
+        ElasticSynchroniser(),
+        ElasticSynchroniser(stragglers=HASTY),
+        GreedySynchroniser(),
+        GreedySynchroniser(stragglers=HASTY),
+    ),
 ]
 STEPS = 150
 DELAY = 0.3  # of a message, on average, in steps
@@ -131,4 +145,4 @@ def test_no_worker_waits_for_ever(synchroniser: Synchroniser, workers: int, serv
 
 def test_greedy_workers_come_apart_and_together_again_there() -> None:
     """Lockstep alone would wait for nobody for ever, either."""
-    assert Cluster(Greedy(stragglers=HASTY), 4, 4, Random(1)).run().sizes >= {1, 4}
+    assert Cluster(GreedySynchroniser(stragglers=HASTY), 4, 4, Random(1)).run().sizes >= {1, 4}

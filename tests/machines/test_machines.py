@@ -13,15 +13,24 @@ import pytest
 
 from services.coordinator.machine import Run
 from services.coordinator.switchover import Switchover
-from services.parameter_server.placement import Colocated
-from services.parameter_server.staleness import CutOff, Unweighted
-from services.parameter_server.synchronisers import Asp, Backup, Bsp, Dssp, Gba, Greedy, Ssp, Watch
+from services.parameter_server.placement import ColocatedPlacement
+from services.parameter_server.staleness import CutOffWeighting, UniformWeighting
+from services.parameter_server.synchronisers import (
+    Asp,
+    BackupWorkers,
+    Bsp,
+    Dssp,
+    Gba,
+    GreedySynchroniser,
+    Ssp,
+    StragglerCriterion,
+)
 from services.ps_shard.machine import Push, Shard
 from services.runtime.control import EpochReport, HandOverState
 from services.scenario.target import Target
 from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
-from services.strategies.switching.rules import Never
+from services.strategies.switching.rules import NeverRule
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 SYNCHRONY = {
@@ -29,14 +38,16 @@ SYNCHRONY = {
     "asp": Asp(),
     "ssp_1": Ssp(staleness=1),
     "dssp_0_to_2": Dssp(low=0, high=2),
-    "backup_1": Backup(backups=1),
+    "backup_1": BackupWorkers(backups=1),
     "gba_of_2": Gba(gather=2, oldest=1),
-    "greedy": Greedy(stragglers=Watch(window=1, windows=1)),
+    "greedy": GreedySynchroniser(stragglers=StragglerCriterion(window=1, windows=1)),
 }
 
 
 def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> Shard:
-    return Shard(workers, SYNCHRONY[synchrony], Unweighted() if oldest is None else CutOff(oldest=oldest))
+    return Shard(
+        workers, SYNCHRONY[synchrony], UniformWeighting() if oldest is None else CutOffWeighting(oldest=oldest)
+    )
 
 
 def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> Run:
@@ -68,9 +79,9 @@ def new_switch(workers: int, before: str, after: str) -> Switchover:
         "ring": AllReduce(),
         "bsp": ParameterServer(),
         "asp": ParameterServer(synchrony=Asp()),
-        "asp_beside_workers": ParameterServer(synchrony=Asp(), placement=Colocated()),
+        "asp_beside_workers": ParameterServer(synchrony=Asp(), placement=ColocatedPlacement()),
     }
-    strategy = StrategySwitch(before=parts[before], after=parts[after], when=Never())
+    strategy = StrategySwitch(before=parts[before], after=parts[after], when=NeverRule())
     names = tuple(f"worker-{rank}" for rank in range(workers))
     phases = strategy.phases()
     dedicated = tuple(f"server-{shard}" for shard in range(phases.server_count))

@@ -125,8 +125,8 @@ def cost(strategy: PhaseStrategy, workers: int, alpha_s: float = 0.0, compute_s:
         entries=25_000_000,
         dtype="float32",
         alpha_s=alpha_s,
-        uplinks_s=links,
-        downlinks_s=links,
+        uplink_s_per_byte=links,
+        downlink_s_per_byte=links,
         compute_s=compute_s,
     )
 

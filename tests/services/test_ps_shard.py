@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from services.compressors import Identity
+from services.compressors import IdentityCompressor
 from services.parameter_server.synchronisers import Gba
 from services.parameter_server.update_rules import Contribution, UpdateRule
 from services.ps_shard.loop import UPDATE_COLUMNS, Server
@@ -29,7 +29,7 @@ class Slow(UpdateRule):
     def update(self, contributions: Sequence[Contribution]) -> None:
         time.sleep(UPDATE_S)
 
-    def answer(self, worker: int) -> HostArray:
+    def reply_vector(self, rank: int) -> HostArray:
         return self.params
 
 
@@ -70,7 +70,7 @@ def test_only_who_was_answered_after_an_update_is_told_how_long_it_took() -> Non
         log = RunLog("server-0", clock, lambda line: None)
         batches = EventBatch(log, "shard_updates", UPDATE_COLUMNS), EventBatch(log, "shard_drops", UPDATE_COLUMNS)
         machine = Shard(2, Gba(gather=2))
-        server = Server(("a", "b"), Slow(), Identity(), machine, desk, clock, 0, *batches)
+        server = Server(("a", "b"), Slow(), IdentityCompressor(), machine, desk, clock, 0, *batches)
         serving = asyncio.create_task(server.serve())
         answers = []
         for worker, step in (("a", 0), ("b", 0), ("a", 1)):

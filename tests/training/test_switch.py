@@ -15,7 +15,7 @@ from services.cluster.fluid_link import goodput
 from services.coordinator.runtime import Desk
 from services.runtime.control import HandOverState
 from services.schema.errors import ProtocolError
-from services.strategies.switching.hand_over import take as really_take
+from services.strategies.switching.hand_over import receive_vectors as really_take
 
 RING = {"kind": "all_reduce"}
 BSP = {"kind": "parameter_server", "servers": 2}
@@ -406,7 +406,7 @@ def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
         into[0][0] += 1
 
     for module in ("services.worker.hand_over", "services.ps_shard.hand_over"):
-        monkeypatch.setattr(f"{module}.take", badly)
+        monkeypatch.setattr(f"{module}.receive_vectors", badly)
 
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW)
 
@@ -465,7 +465,7 @@ def test_who_gives_in_vain_gives_up_with_the_coordinator_and_goes_on(
     async def in_vain(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(f"services.{giver}.hand_over.give", in_vain)
+    monkeypatch.setattr(f"services.{giver}.hand_over.send_vectors", in_vain)
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW, timeouts={"step": "2s"})
 
     assert "within 2 s" in done.value("coordinator", "switch_aborted")["reason"]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from services.collectives.execution.rank_schedule import RankOperation
-from services.compressors import Compressor, Identity, from_wire, to_wire
+from services.compressors import Compressor, IdentityCompressor, from_wire, to_wire
 from services.learning.layout import VectorRange
 from services.runtime.transport import Buffer
 from services.schema.arrays import HostArray
 
-UNCOMPRESSED = Identity()
+UNCOMPRESSED = IdentityCompressor()
 
 
 class PayloadCodec(ABC):

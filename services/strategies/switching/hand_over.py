@@ -1,4 +1,4 @@
-"""What do the two sides of a hand-over have in common? Digests of what they hold, and the vectors that travel."""
+"""Hand-over of the model at a switch: digests of vectors, messages that carry vectors, and the timeout."""
 
 import asyncio
 import hashlib
@@ -17,69 +17,79 @@ from services.schema.errors import DeadlineExceeded
 
 
 @dataclass(frozen=True)
-class HandOverLimit:
-    """How long a node takes part in a hand-over: when the coordinator has given up, so have all.
+class HandOverTimeout:
+    """Time limit of a hand-over. When the coordinator has aborted a hand-over, all nodes have given up, too.
 
-    The coordinator counts from the first node that stops, and nobody stops before that.
+    The coordinator counts from the first node that stops, and no node stops earlier.
     """
 
     clock: Clock
-    seconds: float  # virtual
+    timeout_s: float  # virtual
 
     @property
-    def ends(self) -> float:
-        """The moment up to which a node takes part that stops now."""
-        return self.clock.now() + self.seconds
+    def deadline_s(self) -> float:
+        """Virtual time until which a node that stops now takes part in the hand-over."""
+        return self.clock.now() + self.timeout_s
 
     @asynccontextmanager
-    async def until(self, ends: float) -> AsyncIterator[None]:
-        """End what gives or takes here: a message to a node that is cut off waits without end.
+    async def enforce(self, deadline_s: float) -> AsyncIterator[None]:
+        """Cancel the body of the `async with` at `deadline_s`.
+
+        Without a deadline, a message to a node that is cut off would wait for ever.
 
         Raises:
-            DeadlineExceeded: it was not through.
+            DeadlineExceeded: the body was not finished at the deadline.
         """
         try:
-            async with asyncio.timeout(self.clock.to_wall_s(max(0.0, ends - self.clock.now()))):
+            async with asyncio.timeout(self.clock.to_wall_s(max(0.0, deadline_s - self.clock.now()))):
                 yield
         except TimeoutError:
-            raise DeadlineExceeded(f"the hand-over was not through within {self.seconds:g} s") from None
+            raise DeadlineExceeded(f"the hand-over did not finish within {self.timeout_s:g} s") from None
 
 
-def digest(vectors: Sequence[HostArray], updates: int | None = None) -> str:
-    """SHA-256 of some vectors; of an optimiser's state together with the updates that it counts."""
-    found = hashlib.sha256(b"" if updates is None else str(updates).encode())
+def vectors_digest(vectors: Sequence[HostArray], update_count: int | None = None) -> str:
+    """Return the SHA-256 of `vectors`; for an optimiser's state also of its count of updates."""
+    sha256 = hashlib.sha256(b"" if update_count is None else str(update_count).encode())
     for vector in vectors:
-        found.update(np.ascontiguousarray(vector).tobytes())
-    return found.hexdigest()
+        sha256.update(np.ascontiguousarray(vector).tobytes())
+    return sha256.hexdigest()
 
 
-def digests(ranges: Sequence[VectorRange], vectors: Sequence[HostArray], updates: int | None = None) -> tuple[str, ...]:
-    """The digest of every range of some vectors of one length."""
-    return tuple(digest([kept.view(vector) for vector in vectors], updates) for kept in ranges)
+def range_digests(
+    ranges: Sequence[VectorRange], vectors: Sequence[HostArray], update_count: int | None = None
+) -> tuple[str, ...]:
+    """Return for each range the digest of that range of all `vectors`, which have one length."""
+    return tuple(vectors_digest([shard.view(vector) for vector in vectors], update_count) for shard in ranges)
 
 
-async def give(transport: Transport, to: str, step: int, vectors: Sequence[HostArray]) -> None:
-    """Send vectors that the strategy after begins with; who takes them knows how many and how long.
+async def send_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:
+    """Send a node the vectors with which the next training phase begins; it knows their number and lengths.
 
-    `step` is the worker's next one, whichever side it is on: it names the messages. Who is told to stop begins no other
-    message, but what is under way is not called back: behind half a message a stream could carry nothing any more.
+    If this task is cancelled, no further message is sent, but a message that has been started is completed: a stream
+    could carry nothing after half a message.
+
+    Args:
+        transport: of the sender.
+        receiver: name of the node.
+        step: next step of the worker that sends or receives; it identifies the messages.
+        vectors: in the order in which the receiver expects them.
     """
     for number, vector in enumerate(vectors):
         for message in vector_messages(
             Message(MessageTag(step, MessageKind.LOAD, number)), vector, transport.max_piece_bytes
         ):
-            sending = transport.start_send(to, message)
+            sending = transport.start_send(receiver, message)
             if sending is not None:
                 await asyncio.shield(sending)
 
 
-async def take(transport: Transport, source: str, step: int, into: Sequence[HostArray]) -> None:
-    """Fill vectors with what `give` sends.
+async def receive_vectors(transport: Transport, sender: str, step: int, vectors: Sequence[HostArray]) -> None:
+    """Fill `vectors` with the vectors that the node `sender` sends by `send_vectors`.
 
     Raises:
-        DeadlineExceeded: it did not come in time.
+        DeadlineExceeded: a message did not arrive in time.
         Unreachable: the sender is gone.
     """
-    for number, vector in enumerate(into):
-        first = await transport.receive(source, MessageTag(step, MessageKind.LOAD, number))
-        await receive_remaining_pieces(transport, source, first, vector)
+    for number, vector in enumerate(vectors):
+        first = await transport.receive(sender, MessageTag(step, MessageKind.LOAD, number))
+        await receive_remaining_pieces(transport, sender, first, vector)

@@ -1,7 +1,8 @@
-"""When does a strategy give way to the next one? Rules that look at losses, and rules that know the step beforehand.
+"""Switch rules: when a strategy with two training phases switches to its second phase.
 
-A rule is a machine without I/O: it is told every evaluation point, and says what it found and whether it fires. It
-fires at most once: whoever asks stops asking then, and goes on telling, so that its value is on record to the end.
+Some rules decide by the losses, others name a step that is known before the run. A rule has no I/O: at every evaluation
+point it receives the losses and returns a decision. Only the first decision to fire counts. Later decisions are still
+made, so that their values are in the log until the end of the run.
 """
 
 import sys
@@ -16,166 +17,183 @@ from pydantic import Field, PositiveInt, model_validator
 
 from services.schema.component import Component
 
-SMALLEST = sys.float_info.min  # what a loss is divided by at least: a loss of zero has no relative change
-Source: TypeAlias = Literal["validation", "train"]
+MIN_DIVISOR = sys.float_info.min  # smallest divisor of a relative change: a loss may be 0
+LossSource: TypeAlias = Literal["validation", "train"]
+USE_NEVER = "for a run without a switch use kind: never"
 
 
 @dataclass(frozen=True)
-class Point:
-    """What is known at an evaluation point."""
+class EvaluationPoint:
+    """Losses at an evaluation point of a run."""
 
     number: int  # from 1
-    step: int  # that has been finished
-    validation: float = float("nan")  # mean loss over the held-out samples
-    train: Sequence[tuple[float, int]] = ()  # sum of losses and samples of every worker since the point before
+    step: int  # number of finished steps
+    validation_loss: float = float("nan")  # mean over the held-out samples
+    train_loss_sums: Sequence[tuple[float, int]] = ()  # by worker: sum of losses, samples; since the previous point
 
-    def loss(self, source: Source, aggregate: Literal["mean", "max"]) -> float:
-        """One number; NaN where nothing was measured."""
-        told = [(total / samples, samples) for total, samples in self.train if samples]
-        if source == "validation" or not told:
-            return self.validation if source == "validation" else float("nan")
+    def loss(self, source: LossSource, aggregate: Literal["mean", "max"]) -> float:
+        """Return the validation loss or the aggregated training loss; NaN if it was not measured."""
+        if source == "validation":
+            return self.validation_loss
+        means = [(total / samples, samples) for total, samples in self.train_loss_sums if samples]
+        if not means:
+            return float("nan")
         if aggregate == "max":
-            return max((mean for mean, _ in told), key=lambda mean: (isnan(mean), mean))
-        return sum(mean * samples for mean, samples in told) / sum(samples for _, samples in told)
+            return max((mean for mean, _ in means), key=lambda mean: (isnan(mean), mean))
+        return sum(mean * samples for mean, samples in means) / sum(samples for _, samples in means)
 
 
-class Past(NamedTuple):
-    """What a rule remembers."""
+class RuleState(NamedTuple):
+    """State of a switch rule between two evaluation points."""
 
-    losses: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()  # the last finite ones
     points: int = 0  # evaluation points so far
-    skipped: int = 0  # of them without a finite loss
+    skipped: int = 0  # evaluation points without a finite loss so far
 
 
-class Judgement(NamedTuple):
-    """What a rule found at an evaluation point."""
+class RuleDecision(NamedTuple):
+    """Decision of a switch rule at an evaluation point; its fields are logged."""
 
-    loss: float | None  # that it looked at; None: it looks at none, or it was not finite
-    value: float | None  # that it compared; None: too little was known
-    threshold: float | None  # that it compared with
-    fires: bool
-    skipped: int = 0  # points without a finite loss so far
-    gives_up: bool = False  # training has diverged: so many losses were not finite that nothing can come of it
+    loss: float | None  # at this point; None: the rule uses no loss, or the loss was not finite
+    value: float | None  # compared with the threshold; None: too few losses so far
+    threshold: float | None
+    fires: bool  # whether the strategy switches now
+    skipped: int = 0  # evaluation points without a finite loss so far
+    gives_up: bool = False  # whether to abort the run: training has diverged, too many losses were not finite
 
 
 class SwitchRule(Component):
-    """One way to say when."""
+    """Rule that decides when a strategy switches to its second training phase."""
 
     @property
-    def source(self) -> Source:
-        """Which loss it looks at."""
+    def loss_source(self) -> LossSource:
+        """Kind of loss that the rule uses: of validation or of training."""
         return "validation"
 
-    def planned(self, steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
-        """Before which step of a budget of `steps` it fires; None: never, or only losses can tell."""
+    def planned_step(self, steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
+        """Return the step of the budget before which the rule fires; None if it never fires or depends on losses."""
         return None
 
     def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
-        """A key that makes no sense in a budget of `steps`, and why; None when all do."""
+        """Return a key whose value does not fit a budget of `steps`, and why; None if all values fit."""
         return None
 
     @abstractmethod
-    def observe(self, point: Point, past: Past) -> tuple[Judgement, Past]:
-        """What it finds at an evaluation point, and what it remembers from then on."""
+    def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
+        """Return the decision at an evaluation point, and the next state of the rule."""
 
 
-class Plateau(SwitchRule):
-    """Fires when the loss has all but stopped changing: mean |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over the window ≤ threshold.
+class PlateauRule(SwitchRule):
+    """Rule that fires at a plateau of the loss: the mean of |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over a window is at most a threshold.
 
-    N. Provatas, I. Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025, as a public
-    implementation reads it: six losses make five changes, and 0.01. A loss that goes to zero never fires (its relative
-    change stays 1 - exp(-1/τ)), and noise of σ adds 1.13 σ to the value: take a loss with a floor, over many samples.
+    N. Provatas, I. Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025, with the numbers of a
+    public implementation: six losses, so five changes, and a threshold of 0.01. If a loss decays to zero as exp(-t/τ),
+    its relative change stays 1 - exp(-1/τ), and the rule may never fire. Noise with relative standard deviation σ adds
+    1.13 σ to the mean change. So use a loss with a lower bound above zero, averaged over many samples.
     """
 
     kind: Literal["plateau"] = "plateau"
-    window: int = Field(6, ge=2, description="how many losses; one more than the changes that are averaged")
-    threshold: float = Field(0.01, gt=0, description="mean relative change at or below which it fires")
-    loss: Source = Field("validation", description="of the held-out samples, or the mean over an epoch's training")
-    aggregate: Literal["mean", "max"] = Field(
-        "mean", description="of the workers' training losses: mean over all samples, or the worst worker's"
+    window: int = Field(
+        6, ge=2, description="number of last losses that are compared; one more than the changes that are averaged"
     )
-    min_points: PositiveInt = Field(6, description="evaluation points before which it never fires")
-    force_at: PositiveInt | None = Field(None, description="evaluation point at which it fires whatever the losses are")
-    abort_after: PositiveInt = Field(3, description="losses that are not finite after which the run is aborted")
+    threshold: float = Field(
+        0.01, gt=0, description="mean relative change of the loss at or below which the rule fires"
+    )
+    loss: LossSource = Field(
+        "validation", description="loss of the held-out samples (validation), or mean training loss of an epoch (train)"
+    )
+    aggregate: Literal["mean", "max"] = Field(
+        "mean",
+        description="aggregation of the workers' training losses: mean over all samples, or maximum over workers",
+    )
+    min_points: PositiveInt = Field(6, description="number of evaluation points before which the rule never fires")
+    force_at: PositiveInt | None = Field(
+        None, description="number of the evaluation point at which the rule fires whatever the losses are"
+    )
+    abort_after: PositiveInt = Field(3, description="number of infinite or NaN losses after which the run is aborted")
 
     @property
-    def source(self) -> Source:
+    def loss_source(self) -> LossSource:
         return self.loss
 
     def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """A point that is the end, or beyond it: nothing is left to switch."""
+        """Return why `force_at` comes too late: at the last evaluation point nothing is left to switch."""
         epochs = steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
-        return "force_at", f"comes too late; the budget has {epochs} epochs (write kind: never to mean it)"
+        return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
 
-    def observe(self, point: Point, past: Past) -> tuple[Judgement, Past]:
+    def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
         loss = point.loss(self.loss, self.aggregate)
-        points, forced = past.points + 1, past.points + 1 == self.force_at
+        points, forced = state.points + 1, state.points + 1 == self.force_at
         if not isfinite(loss):
-            skipped = past.skipped + 1
+            skipped = state.skipped + 1
             gives_up = skipped >= self.abort_after
-            judged = Judgement(None, None, self.threshold, forced and not gives_up, skipped, gives_up)
-            return judged, Past(past.losses, points, skipped)
-        losses = (*past.losses, loss)[-self.window :]
-        value = mean_change(losses) if len(losses) == self.window else None
+            decision = RuleDecision(None, None, self.threshold, forced and not gives_up, skipped, gives_up)
+            return decision, RuleState(state.losses, points, skipped)
+        losses = (*state.losses, loss)[-self.window :]
+        value = mean_relative_change(losses) if len(losses) == self.window else None
         fires = forced or (value is not None and points >= self.min_points and value <= self.threshold)
-        return Judgement(loss, value, self.threshold, fires, past.skipped), Past(losses, points, past.skipped)
+        return RuleDecision(loss, value, self.threshold, fires, state.skipped), RuleState(losses, points, state.skipped)
 
 
-def mean_change(losses: Sequence[float]) -> float:
-    """Mean of |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over two losses or more."""
-    changes = [abs(later - loss) / max(abs(loss), SMALLEST) for loss, later in pairwise(losses)]
+def mean_relative_change(losses: Sequence[float]) -> float:
+    """Return the mean relative change |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ between consecutive losses; at least two losses are needed."""
+    changes = [abs(loss - previous) / max(abs(previous), MIN_DIVISOR) for previous, loss in pairwise(losses)]
     return sum(changes) / len(changes)
 
 
-class At(SwitchRule):
-    """Fires at a moment that is known beforehand; 0 is before the first step.
+class AtStepRule(SwitchRule):
+    """Rule that fires at a step that is known before the run; 0 is before the first step.
 
-    S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021, whose timing policy is a fraction of the workload.
+    The step can be given as a fraction of the budget, which is the timing policy of S. Li, O. Mangoubi, L. Xu, T. Guo,
+    "Sync-Switch", ICDCS 2021.
     """
 
     kind: Literal["at"] = "at"
-    step: int | None = Field(None, ge=0, description="before this step of the budget, from 0")
-    fraction: float | None = Field(None, ge=0, le=1, description="of the budget's steps; 1 is never")
-    epoch: int | None = Field(None, ge=0, description="after so many epochs")
+    step: int | None = Field(None, ge=0, description="step of the budget, from 0, before which the rule fires")
+    fraction: float | None = Field(
+        None, ge=0, le=1, description="part of the budget's steps after which the rule fires; 1: never"
+    )
+    epoch: int | None = Field(None, ge=0, description="number of epochs after which the rule fires")
 
     @model_validator(mode="after")
-    def _one_moment(self) -> Self:
-        if sum(each is not None for each in (self.step, self.fraction, self.epoch)) != 1:
-            raise ValueError("write one of step, fraction and epoch")
+    def _check_one_moment(self) -> Self:
+        if sum(moment is not None for moment in (self.step, self.fraction, self.epoch)) != 1:
+            raise ValueError("write exactly one of step, fraction and epoch")
         return self
 
-    def planned(self, steps: int, steps_per_epoch: int) -> int | None:
-        moment = self._step(steps, steps_per_epoch)
-        return moment if moment < steps else None
+    def planned_step(self, steps: int, steps_per_epoch: int) -> int | None:
+        step = self._budget_step(steps, steps_per_epoch)
+        return step if step < steps else None
 
     def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """A moment past the end; `fraction: 1` may be one end of a sweep and is no mistake."""
-        mean_it = "(write kind: never to mean it)"
+        """Return why the step lies beyond the budget; `fraction: 1` is allowed, as it may be one end of a sweep."""
         if self.step is not None and self.step >= steps:
-            return "step", f"never comes; the budget's steps are 0 to {steps - 1} {mean_it}"
+            return "step", f"{self.step} is never reached; the steps of the budget are 0 to {steps - 1}; {USE_NEVER}"
         if self.epoch is not None and self.epoch * steps_per_epoch >= steps:
-            return "epoch", f"never comes; the budget has {steps // steps_per_epoch} epochs {mean_it}"
+            epochs = steps // steps_per_epoch
+            return "epoch", f"{self.epoch} is not before the end of the budget of {epochs} epochs; {USE_NEVER}"
         return None
 
-    def _step(self, steps: int, steps_per_epoch: int) -> int:
+    def _budget_step(self, steps: int, steps_per_epoch: int) -> int:
+        """Return the step before which the rule fires; it may lie beyond the budget."""
         if self.fraction is not None:
             return round(self.fraction * steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
-    def observe(self, point: Point, past: Past) -> tuple[Judgement, Past]:
-        """The plan knows the moment; here it only counts."""
-        return Judgement(None, None, None, fires=False), past._replace(points=point.number)
+    def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
+        """Return a decision that never fires, since the plan already has the step; only points are counted."""
+        return RuleDecision(None, None, None, fires=False), state._replace(points=point.number)
 
 
-class Never(SwitchRule):
-    """Never fires: the strategy before stays, to the bit."""
+class NeverRule(SwitchRule):
+    """Rule that never fires: the result is bitwise that of the first phase alone."""
 
     kind: Literal["never"] = "never"
 
-    def observe(self, point: Point, past: Past) -> tuple[Judgement, Past]:
-        return Judgement(None, None, None, fires=False), past._replace(points=point.number)
+    def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
+        return RuleDecision(None, None, None, fires=False), state._replace(points=point.number)
 
 
-AnySwitchRule: TypeAlias = Annotated[Plateau | At | Never, Field(discriminator="kind")]
+AnySwitchRule: TypeAlias = Annotated[PlateauRule | AtStepRule | NeverRule, Field(discriminator="kind")]

@@ -1,9 +1,10 @@
-"""Strategy-Switch: all-reduce until the model has stabilised, then an asynchronous parameter server; or two others.
+"""Strategy-Switch strategy: one strategy until a rule fires, then another.
 
-N. Provatas, I. Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025. We differ: training
-proceeds in steps, not in epochs; the rule's numbers belong to the scenario; the switch works in every direction.
-Servers are there from the start and idle before the switch, so the number of workers stays; with `placement: promoted`
-workers become servers.
+By default all-reduce until the loss has stabilised, then an asynchronous parameter server. N. Provatas, I. Chalas,
+I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025. We differ: training proceeds in steps, not in
+epochs; the scenario declares the numbers of the rule; the switch works in both directions. Servers exist from the start
+and are idle before the switch, so the number of workers stays the same; with `placement: promoted` workers become
+servers.
 """
 
 from collections.abc import Iterator
@@ -19,27 +20,36 @@ from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Phases, Strategy, StrategyContext
 from services.strategies.cost_model import CostModel
 from services.strategies.parameter_server import ParameterServer
-from services.strategies.switching.rules import AnySwitchRule, Plateau
-from services.strategies.switching.switch import StatePolicy, Switch
+from services.strategies.switching.rules import AnySwitchRule, PlateauRule
+from services.strategies.switching.switch import OptimiserStatePolicy, Switch
 
 SwitchablePhase: TypeAlias = Annotated[AllReduce | ParameterServer, Field(discriminator="kind")]
 DEFAULT_AFTER = ParameterServer(synchrony=Asp())
 
 
 class StrategySwitch(Strategy):
-    """`before` until the rule `when` fires, then `after`."""
+    """Strategy `before` until the rule `when` fires, then strategy `after`."""
 
     kind: Literal["strategy_switch"] = "strategy_switch"
-    before: SwitchablePhase = Field(default=AllReduce(), description="all_reduce or parameter_server")
-    after: SwitchablePhase = Field(default=DEFAULT_AFTER, description="all_reduce or parameter_server")
-    when: AnySwitchRule = Field(default=Plateau(), description="plateau of the loss, at a step, or never")
+    before: SwitchablePhase = Field(
+        default=AllReduce(), description="strategy before the switch: all_reduce or parameter_server"
+    )
+    after: SwitchablePhase = Field(
+        default=DEFAULT_AFTER, description="strategy after the switch: all_reduce or parameter_server"
+    )
+    when: AnySwitchRule = Field(
+        default=PlateauRule(),
+        description="rule that decides when to switch: at a plateau of the loss, at a step, or never",
+    )
     rate: Literal["keep_per_sample", "keep"] | PositiveFloat = Field(
         default="keep_per_sample",
         description="learning rate after the switch. keep_per_sample: a sample counts as much as before, so an update "
-        "from one worker's gradient uses 1/n; keep: the same rate; a number: the rate before times this number",
+        "from one of n workers uses 1/n of the rate; keep: the same rate; a number: the rate before, times this number",
     )
-    optimiser_state: StatePolicy = Field(
-        default="carry", description="carry: unchanged; zero: vectors zero, count of updates kept; reset: initial state"
+    optimiser_state: OptimiserStatePolicy = Field(
+        default="carry",
+        description="optimiser's state after the switch. carry: unchanged; zero: vectors zero, count of updates kept; "
+        "reset: initial state",
     )
 
     def phases(self) -> Phases:
@@ -64,7 +74,10 @@ class StrategySwitch(Strategy):
         return self.rate
 
     def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
-        """Resolve both phases; where both have alternatives, their names say which phase is meant."""
+        """Return the strategy with both phases resolved, and the predicted seconds of an exchange by alternative.
+
+        If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
+        """
         (before, first), (after, second) = self.before.resolve(site, cost), self.after.resolve(site, cost)
         exchange_s = first or second
         if first and second:
@@ -73,20 +86,23 @@ class StrategySwitch(Strategy):
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        yield from switch_conflicts(self.before, self.after, context, self._rate_contradiction(context.workers))
+        yield from switch_conflicts(self.before, self.after, context, self._rate_conflict_reason(context.workers))
         if conflict := self.when.conflict(context.steps, context.steps_per_epoch):
             key, why = conflict
             yield Conflict(("when", key), why)
 
-    def _rate_contradiction(self, workers: int) -> str | None:
-        """Return why the rate after the switch would be decided in two places."""
+    def _rate_conflict_reason(self, workers: int) -> str | None:
+        """Return why two fields would determine the learning rate after the switch; None if only one does."""
         if not isinstance(self.after, ParameterServer):
             return None
         if self.after.rate != "per_sample":
-            return f"after has rate {self.after.rate}; the rate of the switch decides the rate after it"
+            return (
+                f"after has rate {self.after.rate}, but the key rate of strategy_switch determines the rate after the "
+                "switch; leave out rate in after"
+            )
         algorithm = self.after.server_algorithm()
         averages_fewer = algorithm.gradients_per_update(workers) < algorithm.computing_workers(workers)
-        divides = _staleness_divides(self.after) and not _staleness_divides(self.before)
+        divides = _staleness_divides_rate(self.after) and not _staleness_divides_rate(self.before)
         if self.rate == "keep_per_sample" and averages_fewer and divides:
             return (
                 f"staleness {self.after.staleness.kind} divides the rate by {workers} on average, and rate "
@@ -96,63 +112,69 @@ class StrategySwitch(Strategy):
 
 
 def switch_conflicts(
-    before: SwitchablePhase, after: SwitchablePhase, context: StrategyContext, first_contradiction: str | None
+    before: SwitchablePhase, after: SwitchablePhase, context: StrategyContext, rate_conflict_reason: str | None
 ) -> Iterator[Conflict]:
-    """Yield the conflicts of two phases with a switch between them; `first_contradiction` is reported before others."""
+    """Yield the conflicts of two phases with a switch between them; `rate_conflict_reason` comes first."""
     if before == after:
-        yield Conflict((), "before and after are the same; there is nothing to switch")
-    elif first_contradiction:
-        yield Conflict((), first_contradiction)
+        yield Conflict((), "before and after are the same strategy; change one of them")
+    elif rate_conflict_reason:
+        yield Conflict((), rate_conflict_reason)
     conflicts_after = after.conflicts_after_switch if isinstance(after, ParameterServer) else after.conflicts
     conflicts = [*nested("before", before.conflicts(context)), *nested("after", conflicts_after(context))]
     yield from conflicts
-    reason = _moved_shards(before, after, context.workers) or _inconsistent_servers(before, context.workers)
+    shard_reason = _shard_conflict_reason(before, after, context.workers)
+    reason = shard_reason or _hand_over_conflict_reason(before, context.workers)
     if reason and not conflicts:
         yield Conflict((), reason)
 
 
-def _moved_shards(before: SwitchablePhase, after: SwitchablePhase, workers: int) -> str | None:
-    """Return why the two phases do not have the same shards on the same servers."""
+def _shard_conflict_reason(before: SwitchablePhase, after: SwitchablePhase, workers: int) -> str | None:
+    """Return why the two phases differ in the shards or their owners; None if not both have servers or they agree."""
     if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
         return None
     if before.servers != after.servers:
         return (
-            f"before has {before.servers} servers and after has {after.servers}; a switch keeps the number of servers"
+            f"before has {before.servers} servers and after has {after.servers}, but a switch can't change the number; "
+            "declare the same number in both"
         )
-    if before.placement.shares(workers, before.servers) != after.placement.shares(workers, after.servers):
+    if before.placement.shard_proportions(workers, before.servers) != after.placement.shard_proportions(
+        workers, after.servers
+    ):
         return (
-            f"before has placement {before.placement.kind} and after has {after.placement.kind}; "
-            "a switch leaves every shard where it is"
+            f"before has placement {before.placement.kind} and after has {after.placement.kind}, but a switch can't "
+            "move shards; use the same placement in both"
         )
     return None
 
 
-def _inconsistent_servers(before: SwitchablePhase, workers: int) -> str | None:
-    """Return why several servers may have made different updates when workers stop, so that they are not one model."""
-    if not isinstance(before, ParameterServer) or before.traits().is_synchronous:
+def _hand_over_conflict_reason(before: SwitchablePhase, workers: int) -> str | None:
+    """Return why the shards of several servers may not form one consistent model at the switch; None if they do."""
+    if not isinstance(before, ParameterServer) or before.phase_traits().is_synchronous:
         return None
     algorithm = before.server_algorithm()
-    drops = not (before.synchrony.takes(maxsize) and before.staleness.takes(maxsize))
-    if len(algorithm.shards(workers, entries=1)) == 1 or (algorithm.gradients_per_update(workers) == 1 and not drops):
+    drops = not (before.synchrony.accepts_staleness(maxsize) and before.staleness.accepts_staleness(maxsize))
+    if len(algorithm.shard_ranges(workers, entries=1)) == 1 or (
+        algorithm.gradients_per_update(workers) == 1 and not drops
+    ):
         return None
     action = "drop late gradients" if drops else "choose the gradients of an update"
     return (
-        f"before has several servers, each of which may {action} differently; they can't hand over one model; "
-        "one server can (servers: 1)"
+        f"before has several servers, and each may {action} differently, so their shards may not form one consistent "
+        "model to hand over; use one server (servers: 1)"
     )
 
 
 def _rate_share(phase: SwitchablePhase, workers: int) -> float:
-    """Return the part of the synchronous rate that gives a sample the same weight in an update of this phase.
+    """Return the part of the synchronous learning rate that gives a sample the same weight in an update of this phase.
 
-    As much as an update has of a batch; the whole rate where staleness divides by as much already.
+    The part is that of a batch which one update covers. It is 1 if the staleness weights already reduce the rate.
     """
     algorithm = phase.server_algorithm()
-    if algorithm is None or _staleness_divides(phase):
+    if algorithm is None or _staleness_divides_rate(phase):
         return 1.0
     return algorithm.gradients_per_update(workers) / algorithm.computing_workers(workers)
 
 
-def _staleness_divides(phase: SwitchablePhase) -> bool:
-    """Return whether staleness divides the rate, on average, by the number of workers missing from an update."""
-    return isinstance(phase, ParameterServer) and phase.staleness.divides_by_workers
+def _staleness_divides_rate(phase: SwitchablePhase) -> bool:
+    """Return whether the staleness weights of a phase reduce its rate, on average, to 1/n for n workers."""
+    return isinstance(phase, ParameterServer) and phase.staleness.divides_rate_by_workers

@@ -1,11 +1,14 @@
-"""Sync-Switch: a parameter server that is synchronous at first and asynchronous later.
+"""Sync-Switch strategy: a parameter server that is synchronous at first and asynchronous later.
 
 S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch: Hybrid parameter synchronization for distributed deep learning",
-ICDCS 2021. Timing policy: a fraction of the workload, found by `ensayo search-switch`. Configuration policy: n·B
-samples at rate n·η in synchronous training become B samples at η per push; momentum stays. A scenario declares the
-synchronous rate n·η. Straggler policies before the switch: the synchronisers `Elastic` and `Greedy`; with rate
-per_sample, as here, updates of k of n gradients use k/n of the rate. The fraction counts samples, since the workers
-have no common step.
+ICDCS 2021. The paper's policies and how they are implemented here:
+
+- Timing: the switch comes after a fraction of the workload. `ensayo search-switch` finds a good fraction. The fraction
+  counts samples, since asynchronous workers have no common step.
+- Configuration: n·B samples at rate n·η in synchronous training become B samples at rate η per push; momentum stays. A
+  scenario declares the synchronous rate n·η.
+- Stragglers before the switch: the synchronisers `elastic` and `greedy`. With rate per_sample, as here, updates from k
+  of n gradients use k/n of the rate.
 """
 
 from collections.abc import Iterator
@@ -13,48 +16,54 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.compressors import AnyCompressor, Identity
-from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, Elastic, Greedy
+from services.compressors import AnyCompressor, IdentityCompressor
+from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, ElasticSynchroniser, GreedySynchroniser
 from services.schema.conflicts import Conflict
 from services.strategies.base import Phases, Strategy, StrategyContext
 from services.strategies.parameter_server import ParameterServer
-from services.strategies.switching.rules import At
+from services.strategies.switching.rules import AtStepRule
 from services.strategies.switching.strategy_switch import switch_conflicts
 from services.strategies.switching.switch import Switch
 
-SYNCHRONISERS: dict[str, AnySynchroniser] = {"keep": Bsp(), "elastic": Elastic(), "greedy": Greedy()}
+SYNCHRONISERS: dict[str, AnySynchroniser] = {
+    "keep": Bsp(),
+    "elastic": ElasticSynchroniser(),
+    "greedy": GreedySynchroniser(),
+}
 
 
 class SyncSwitch(Strategy):
-    """`bsp` for a fraction of the budget's steps, then `asp`, on the same servers."""
+    """Parameter server with `bsp` for a fraction of the budget's steps, then with `asp` on the same servers."""
 
     kind: Literal["sync_switch"] = "sync_switch"
-    servers: int = Field(default=1, ge=1, description="number of nodes that own a shard of the parameters")
-    fraction: float = Field(default=0.125, ge=0, le=1, description="of the steps that are synchronous; 1: all of them")
+    servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
+    fraction: float = Field(
+        default=0.125, ge=0, le=1, description="part of the steps that is synchronous; 1: all steps"
+    )
     stragglers: Literal["keep", "elastic", "greedy"] = Field(
         default="keep",
-        description="before the switch. keep: all wait for stragglers; elastic: nobody waits for stragglers; greedy: "
-        "nobody waits for anybody while there is a straggler",
+        description="policy for stragglers before the switch. keep: all workers wait for stragglers; elastic: no "
+        "worker waits for stragglers; greedy: training is asynchronous while there is a straggler",
     )
     compress: AnyCompressor = Field(
-        default=Identity(), description="number format of pushes; replies are not compressed"
+        default=IdentityCompressor(), description="number format of pushes; replies are not compressed"
     )
 
     def phases(self) -> Phases:
-        before, after = self._parts()
-        rule = At(fraction=self.fraction)
+        before, after = self._training_phases()
+        rule = AtStepRule(fraction=self.fraction)
         return Phases(before, Switch(before, after, rule, "carry", self._rate_factor, fraction_key=("fraction",)))
 
-    def _parts(self) -> tuple[ParameterServer, ParameterServer]:
+    def _training_phases(self) -> tuple[ParameterServer, ParameterServer]:
         synchroniser = SYNCHRONISERS[self.stragglers]
         before = ParameterServer(servers=self.servers, synchrony=synchroniser, compress=self.compress)
         return before, before.model_copy(update={"synchrony": Asp()})
 
     def _rate_factor(self, workers: int) -> float:
-        before, after = (part.server_algorithm() for part in self._parts())
+        before, after = (part.server_algorithm() for part in self._training_phases())
         return after.gradients_per_update(workers) / before.gradients_per_update(workers)
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        """Yield each conflict of the two phases once, at a key of this strategy."""
-        conflicts = switch_conflicts(*self._parts(), context, None)
+        """Yield the conflicts of both phases, each conflict once, at a key of this strategy."""
+        conflicts = switch_conflicts(*self._training_phases(), context, None)
         yield from dict.fromkeys(Conflict(path[1:], why) for path, why in conflicts)

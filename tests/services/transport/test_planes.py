@@ -17,7 +17,7 @@ from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
-from services.strategies.switching.hand_over import HandOverLimit, give
+from services.strategies.switching.hand_over import HandOverTimeout, send_vectors
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.transport.grpc.data import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
 from services.transport.planes import DATA_PLANES
@@ -403,11 +403,11 @@ def test_a_hand_over_that_is_given_up_leaves_the_stream_whole(meet: Meet) -> Non
     vector = np.zeros(8 << 20)
 
     async def talk(nodes: Transports) -> tuple[bytes, int]:
-        nodes["a"].max_piece_bytes, limit = vector.nbytes, HandOverLimit(WallClock(), 0.0)
+        nodes["a"].max_piece_bytes, limit = vector.nbytes, HandOverTimeout(WallClock(), 0.0)
         await nodes["a"].connect(["b"])
-        with pytest.raises(DeadlineExceeded, match="the hand-over was not through"):
-            async with limit.until(limit.ends):
-                await give(nodes["a"], "b", 1, [vector, vector])
+        with pytest.raises(DeadlineExceeded, match="the hand-over did not finish"):
+            async with limit.enforce(limit.deadline_s):
+                await send_vectors(nodes["a"], "b", 1, [vector, vector])
         await nodes["a"].send("b", Message(TAG, b"as before"))
         return bytes((await nodes["b"].receive("a", TAG)).data), nodes["a"].traffic.messages
 

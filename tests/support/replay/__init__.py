@@ -32,7 +32,7 @@ def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArra
     """
     strategy, data = plan.strategy, plan.dataset.load(plan.dtype)
     phases = strategy.phases()
-    compressor, switch = phases.first.traits().compressor, phases.switch
+    compressor, switch = phases.first.phase_traits().compressor, phases.switch
     if compressor.init(1) is not None:
         raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
     params = plan.model.init(data.task, plan.seed, plan.dtype)

@@ -12,7 +12,7 @@ from replay.base import Arrivals, Row, by_version, gradient, name
 from services.learning.datasets import TrainTestData
 from services.learning.layout import VectorRange
 from services.learning.optimisers import OptimiserState
-from services.parameter_server.update_rules import Contribution, ElasticRule, pull
+from services.parameter_server.update_rules import Contribution, ElasticAveragingRule, elastic_move
 from services.plan import Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError
@@ -53,7 +53,7 @@ class _Replay:
     strategy: Easgd
     data: TrainTestData
     workers: list[_Worker]
-    rules: list[ElasticRule]  # by shard
+    rules: list[ElasticAveragingRule]  # by shard
     updates: list[list[list[Row]]]  # by shard: those to come
 
     @classmethod
@@ -103,7 +103,7 @@ class _Replay:
         rule.update([self._contribution(row, held) for row in rows])
         for rank, _ in map(name, rows):
             worker = self.workers[rank]
-            worker.centre[shard] = rule.answer(rank)
+            worker.centre[shard] = rule.reply_vector(rank)
             if len(worker.centre) == len(self.rules):
                 self._met(rank)
 
@@ -115,7 +115,7 @@ class _Replay:
         """All shards have answered: the worker moves, too, and goes on."""
         worker = self.workers[rank]
         centre = np.concatenate([worker.centre[shard] for shard in range(len(self.rules))])
-        worker.params = worker.params - pull(self.rules[0].moving_rate, worker.params, centre)
+        worker.params = worker.params - elastic_move(self.rules[0].moving_rate, worker.params, centre)
         worker.centre = {}
         worker.meetings += 1
         self._trains(rank)

@@ -1,0 +1,20 @@
+"""Synchroniser `asp`: asynchronous parallel."""
+
+from typing import Literal
+
+from services.parameter_server.synchronisers.base import Synchroniser
+
+
+class Asp(Synchroniser):
+    """Asynchronous parallel: no worker ever waits, and staleness has no bound.
+
+    B. Recht et al., "Hogwild!", NeurIPS 2011; J. Dean et al., "Large scale distributed deep networks", NeurIPS 2012.
+    """
+
+    kind: Literal["asp"] = "asp"
+
+    def may_start(self, step: int, slowest_steps: int) -> bool:  # noqa: ARG002 - no worker waits
+        return True
+
+    def gradients_per_update(self, workers: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
+        return 1

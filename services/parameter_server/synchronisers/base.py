@@ -1,0 +1,127 @@
+"""Contract of a synchroniser: when workers wait, how many gradients make an update, and which are dropped.
+
+A synchroniser keeps no state. The protocol of a server, `services.ps_shard.machine`, calls its methods.
+"""
+
+import sys
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from statistics import fmean, pstdev
+
+from pydantic import Field, PositiveInt
+
+from services.schema.component import Component, Record
+
+
+class StragglerCriterion(Record):
+    """Criterion by which a worker is a straggler: low throughput compared with all workers.
+
+    The throughput counts compute time only, over a sliding window of steps. It is low if it is below the mean less one
+    standard deviation over all workers. Fewer than n/2 of n workers can be stragglers by this criterion; of two workers
+    none can. The margin is our addition: without it, one of several equal workers would be below by a tiny amount.
+    """
+
+    window: PositiveInt = Field(5, description="steps over which a worker's throughput is measured")
+    windows: PositiveInt = Field(
+        3, description="consecutive windows, one step apart, in which a straggler must have been slow"
+    )
+    margin: float = Field(
+        0.05, ge=0, lt=1, description="part of the mean throughput by which a straggler is at least slower"
+    )
+
+    def is_slow(self, throughput: float, all_throughputs: Sequence[float]) -> bool:
+        """Return whether a worker's throughput is low compared with those of all workers, its own included."""
+        mean = fmean(all_throughputs)
+        return throughput < min(mean - pstdev(all_throughputs, mean), (1 - self.margin) * mean)
+
+
+class Synchroniser(Component):
+    """Synchronisation policy of a parameter server. It has no state."""
+
+    @abstractmethod
+    def may_start(self, step: int, slowest_steps: int) -> bool:
+        """Return whether a worker may start its step `step`, from 0, without waiting.
+
+        Args:
+            step: number of the step.
+            slowest_steps: number of steps that the slowest worker has finished.
+        """
+
+    @abstractmethod
+    def gradients_per_update(self, workers: int) -> int:
+        """Return how many gradients a server averages in one update when `workers` workers take part."""
+
+    def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most accept every gradient
+        """Return whether a gradient with this staleness, in updates, is used; if not, it is dropped."""
+        return True
+
+    def extra_steps(
+        self,
+        steps_ahead: int,  # noqa: ARG002 - most grant no extra steps
+        own_step_s: float,  # noqa: ARG002 - see above
+        slowest_remaining_s: float,  # noqa: ARG002 - see above
+        slowest_step_s: float,  # noqa: ARG002 - see above
+    ) -> int:
+        """Return how many steps, the next one included, a worker may start although `may_start` is false.
+
+        Args:
+            steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.
+            own_step_s: duration of the worker's last step, without waiting.
+            slowest_remaining_s: time until the slowest worker finishes its step, if it takes as long as its last one.
+            slowest_step_s: duration of the slowest worker's last step.
+        """
+        return 0
+
+    def conflict_reason(self, workers: int) -> str | None:  # noqa: ARG002 - most take any number of workers
+        """Return why this synchroniser can't be used with `workers` workers; None if it can."""
+        return None
+
+    @property
+    def straggler_criterion(self) -> StragglerCriterion | None:
+        """Criterion by which a worker is a straggler; None for a synchroniser that does not look for stragglers."""
+        return None
+
+    def required_gradients(self, workers: int, stragglers: int) -> int:  # noqa: ARG002 - most ignore stragglers
+        """Return how many gradients an update needs while `stragglers` of the `workers` workers are stragglers."""
+        return self.gradients_per_update(workers)
+
+    @property
+    def needs_one_server(self) -> bool:
+        """Whether only one server is allowed: several see pushes in different orders and could block workers."""
+        return False
+
+    @property
+    def is_asynchronous_with_stragglers(self) -> bool:
+        """Whether every gradient is an update of its own while any worker is a straggler.
+
+        The change takes effect with the next update from all workers.
+        """
+        return False
+
+    def required_workers(
+        self,
+        worker_ranks: Collection[int],  # noqa: ARG002 - most require no particular worker
+        straggler_ranks: Collection[int],  # noqa: ARG002 - see above
+    ) -> frozenset[int]:
+        """Return the ranks of the workers whose gradients an update must include; by default none."""
+        return frozenset()
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters."""
+        return False
+
+    @property
+    def runs_in_rounds(self) -> bool:
+        """Whether all gradients of an update come from the same parameters: a step is a round of all workers."""
+        return self.is_synchronous
+
+    @property
+    def limits_steps_ahead(self) -> bool:
+        """Whether a worker that is far enough ahead has to wait, so that the slowest worker sets the pace of all."""
+        return not self.may_start(sys.maxsize, 0)
+
+    @property
+    def replies_after_update(self) -> bool:
+        """Whether a server replies to a push only after the update that uses its gradient."""
+        return True

@@ -1,0 +1,52 @@
+"""Synchroniser `dssp`: dynamic stale synchronous parallel."""
+
+from math import ceil, isinf
+from typing import Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from services.parameter_server.synchronisers.base import Synchroniser
+from services.schema.conflicts import Conflict, refuse
+
+
+class Dssp(Synchroniser):
+    """Dynamic SSP: a bound on the steps ahead between `low` and `high`, chosen so that a worker waits least.
+
+    X. Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server
+    predicts when the worker and the slowest worker finish their next steps, from the durations of their last ones. The
+    worker gets as many extra steps as let it wait least for the slowest. We differ: the prediction is made for every
+    worker that would have to wait, not only for the fastest; it is repeated at every push; durations exclude waiting.
+    """
+
+    kind: Literal["dssp"] = "dssp"
+    low: NonNegativeInt = Field(description="steps that a worker may always be ahead of the slowest worker")
+    high: PositiveInt = Field(description="steps that a worker may at most be ahead of the slowest worker")
+
+    @model_validator(mode="after")
+    def _check_high_exceeds_low(self) -> Self:
+        if self.high <= self.low:
+            reason = f"high ({self.high}) must be larger than low ({self.low}); if both are equal, use kind ssp"
+            refuse([Conflict(("high",), reason)])
+        return self
+
+    def may_start(self, step: int, slowest_steps: int) -> bool:
+        return step - slowest_steps <= self.low
+
+    def gradients_per_update(self, workers: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
+        return 1
+
+    def extra_steps(
+        self, steps_ahead: int, own_step_s: float, slowest_remaining_s: float, slowest_step_s: float
+    ) -> int:
+        most = self.high - steps_ahead + 1
+        if most <= 0 or own_step_s <= 0 or slowest_step_s <= 0:
+            return 0
+        return min(range(most + 1), key=lambda steps: _wait_s(steps * own_step_s, slowest_remaining_s, slowest_step_s))
+
+
+def _wait_s(done_s: float, first_s: float, period_s: float) -> float:
+    """Return the seconds from `done_s` to the next of the times first_s, first_s + period_s, … that is not earlier."""
+    periods = (done_s - first_s) / period_s
+    if isinf(periods):  # the period is so short that there is nothing to wait for
+        return 0.0
+    return max(0.0, first_s + max(0, ceil(periods)) * period_s - done_s)

@@ -1,0 +1,35 @@
+"""Synchroniser `elastic`: synchronous training that leaves out stragglers."""
+
+from collections.abc import Collection
+from typing import Literal
+
+from services.parameter_server.synchronisers.straggler_aware import StragglerAwareSynchroniser
+
+
+class ElasticSynchroniser(StragglerAwareSynchroniser):
+    """Synchronous training that leaves out stragglers: a step ends when all other workers have pushed.
+
+    S. Li et al., "Sync-Switch", ICDCS 2021, elastic policy. We differ: a straggler goes on computing. Its gradient is
+    used if it arrives in time and is dropped otherwise. The other workers wait for it again once it is as fast as they
+    are. Only one server is allowed: several servers could disagree about which workers are stragglers.
+    """
+
+    kind: Literal["elastic"] = "elastic"
+
+    @property
+    def needs_one_server(self) -> bool:
+        return True
+
+    def required_gradients(self, workers: int, stragglers: int) -> int:
+        return max(1, workers - stragglers)
+
+    def required_workers(self, worker_ranks: Collection[int], straggler_ranks: Collection[int]) -> frozenset[int]:
+        """Return the ranks of all workers that are not stragglers.
+
+        A number of gradients alone is not enough: if a straggler's gradient arrived early, the update would be made
+        before the last of the other workers has pushed, and its gradient would be dropped.
+        """
+        return frozenset(worker_ranks).difference(straggler_ranks)
+
+    def accepts_staleness(self, staleness: int) -> bool:
+        return staleness == 0

@@ -1,0 +1,31 @@
+"""Synchroniser `ssp`: stale synchronous parallel."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt
+
+from services.parameter_server.synchronisers.base import Synchroniser
+
+
+class Ssp(Synchroniser):
+    """Stale synchronous parallel: no worker starts a step more than `staleness` steps ahead of the slowest.
+
+    Q. Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NeurIPS 2013. The
+    bound holds when a step starts; finished steps can be one more apart. A push is answered with the newest parameters,
+    as with the paper's cache if it is always refreshed. With staleness 0 it equals bsp: gradients are averaged.
+    """
+
+    kind: Literal["ssp"] = "ssp"
+    staleness: NonNegativeInt = Field(
+        description="steps that a worker may be ahead of the slowest worker when it starts a step"
+    )
+
+    def may_start(self, step: int, slowest_steps: int) -> bool:
+        return step - slowest_steps <= self.staleness
+
+    def gradients_per_update(self, workers: int) -> int:
+        return workers if self.is_synchronous else 1
+
+    @property
+    def is_synchronous(self) -> bool:
+        return self.staleness == 0
