@@ -26,14 +26,14 @@ from compose.shaping import tc_output as reading
 from compose.shaping.mechanisms import Rungs
 from compose.shaping.node_link import NodeLink
 from services.cluster.addresses import Address, Place
-from services.node.message_probe import ANSWERS, ASKS, Measured
+from services.node.message_probe import REQUESTER, RESPONDER, MessageCost
 from services.plan import Plan, make_plan
 from services.runtime.control import OPEN_GATE_SIGNAL
 from services.scenario.scenario import Scenario, TransportName
 from services.schema.component import Record
 from services.schema.errors import HostError
 
-NODE_NAMES = (ASKS, ANSWERS)
+NODE_NAMES = (REQUESTER, RESPONDER)
 MEASUREMENT_PORT = 7000
 MEASUREMENT_TIMEOUT_S = 60.0
 READY_LINE = "ready"  # printed by the requesting node when both nodes are connected
@@ -43,7 +43,7 @@ class CalibrationPair(ABC):
     """Two nodes that measure one transport: the first sends requests, the second replies."""
 
     @abstractmethod
-    def measure(self, rate_bps: float | None) -> Measured:
+    def measure(self, rate_bps: float | None) -> MessageCost:
         """Return what the two nodes measure over a link of this rate, in bit/s; None leaves the link unshaped.
 
         Raises:
@@ -58,7 +58,7 @@ class ProcessPair(CalibrationPair):
         """Create the pair without starting a process."""
         self._transport = transport
 
-    def measure(self, rate_bps: float | None) -> Measured:
+    def measure(self, rate_bps: float | None) -> MessageCost:
         """Start two processes, and return what they measure; see `CalibrationPair.measure`."""
         run_name = _new_run_name()
         with ExitStack() as stack:
@@ -92,7 +92,7 @@ class ContainerPair(CalibrationPair):
         self._images = images
         self._transport = transport
 
-    def measure(self, rate_bps: float | None) -> Measured:
+    def measure(self, rate_bps: float | None) -> MessageCost:
         """Start two containers, and return what they measure; see `CalibrationPair.measure`."""
         run_name = _new_run_name()
         with ExitStack() as stack:
@@ -112,13 +112,18 @@ class ContainerPair(CalibrationPair):
 
     def _start_and_measure(
         self, client: Any, stack: ExitStack, run_name: str, secrets_folder: Path, user: str, rate_bps: float | None
-    ) -> Measured:
+    ) -> MessageCost:
         """Start a network and two containers, which `stack` removes, and return what the containers measure."""
         network = client.networks.create(
             f"ensayo-{run_name}", internal=True, labels=_container_labels(run_name, "network")
         )
         stack.callback(network.remove)
-        arguments = [f"{ASKS}:{MEASUREMENT_PORT}", f"{ANSWERS}:{MEASUREMENT_PORT}", "--transport", self._transport]
+        arguments = [
+            f"{REQUESTER}:{MEASUREMENT_PORT}",
+            f"{RESPONDER}:{MEASUREMENT_PORT}",
+            "--transport",
+            self._transport,
+        ]
         arguments += [] if rate_bps is None else ["--rate", str(rate_bps)]
         containers = []
         for name in NODE_NAMES:
@@ -143,7 +148,7 @@ class ContainerPair(CalibrationPair):
 
     def _run_measurement(
         self, client: Any, run_name: str, containers: list[Container], rate_bps: float | None
-    ) -> Measured:
+    ) -> MessageCost:
         """Wait until the containers are connected, shape their links, open the gate, and return the result."""
         requester = containers[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
@@ -264,7 +269,7 @@ def _measuring_process(arguments: list[str], environment: dict[str, str]) -> Ite
             process.kill()
 
 
-def _parse_result(stdout: str, stderr: str) -> Measured:
+def _parse_result(stdout: str, stderr: str) -> MessageCost:
     """Return the measurement that the requesting node printed as its last line of JSON.
 
     Raises:
@@ -276,4 +281,4 @@ def _parse_result(stdout: str, stderr: str) -> Measured:
         raise HostError(
             f"calibration failed: the measuring nodes printed no result; last line of standard error: {last_line}"
         )
-    return Measured.model_validate_json(json_lines[-1])
+    return MessageCost.model_validate_json(json_lines[-1])

@@ -1,1 +1,4 @@
-"""Who says when a run starts, how good it is and when it ends: `machine` decides, `desk` acts, `service` talks."""
+"""The coordinator: starts a run, evaluates its parameters and ends it.
+
+`machine` and `switchover` decide, `runtime` acts on the decisions, `service` serves the calls of the nodes over gRPC.
+"""

@@ -1,4 +1,7 @@
-"""How does a run begin, go on and end? Membership, the gate, epochs, the stop rule; no clock, socket or model."""
+"""State machine of a run: membership, start gate, epochs, stop rule and switch.
+
+Each event of the run is a method call that returns the actions to take. There is no clock, socket or model in here.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -6,275 +9,305 @@ from math import inf, nan
 from typing import TypeAlias
 
 from services.coordinator import switchover
-from services.coordinator.switchover import Judged, Summon, Switchover
+from services.coordinator.switchover import CallHandOver, RecordJudgement, SwitchMachine
 from services.runtime.control import EpochReport, HandOverState
 from services.scenario.target import Target
 from services.schema.errors import ProtocolError, Refused
 from services.strategies.switching.rules import EvaluationPoint, LossSource
 
-GO_ON = ""  # a verdict without a reason to stop
+NO_STOP_REASON = ""  # training continues
 
 
 @dataclass(frozen=True)
-class Release:
-    """Everybody may start."""
+class ReleaseNodes:
+    """Action: let all nodes start training."""
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Measure the quality of the parameters that came with `epoch`, then tell `evaluated`."""
+class EvaluateParameters:
+    """Action: evaluate the parameters in the report `epoch`, then call `RunMachine.handle_evaluation`."""
 
     epoch: EpochReport
 
 
 @dataclass(frozen=True)
-class Report:
-    """All samples of an epoch, or as many, have been used: their mean training loss is known."""
+class ReportTrainLoss:
+    """Action: log the mean training loss over one pass of the data."""
 
     epoch: EpochReport
-    loss: float
+    mean_loss: float
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The worker that finished the epoch may go on (no reason) or must stop (with a reason)."""
+class ReplyEpochEnd:
+    """Action: reply to a worker that has finished an epoch; it continues without a stop reason, and stops with one."""
 
-    node: str
-    epoch: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Prepare:
-    """The worker that finished the epoch hands over to another strategy before its next step."""
-
-    node: str
-    epoch: int
+    node_name: str
+    epoch_number: int
+    stop_reason: str
 
 
 @dataclass(frozen=True)
-class Stop:
-    """Tell everybody who waits for the end."""
+class SendWorkerToHandOver:
+    """Action: reply to a worker that has finished an epoch; it takes part in a hand-over before its next step."""
 
-    reason: str
-
-
-@dataclass(frozen=True)
-class Finish:
-    """Everybody has left."""
+    node_name: str
+    epoch_number: int
 
 
 @dataclass(frozen=True)
-class Dismiss:
-    """All workers have left: who waits for a switch waits for nothing."""
+class AnnounceStop:
+    """Action: tell all nodes that wait for the end of the run to stop."""
+
+    stop_reason: str
 
 
-Action: TypeAlias = Release | Evaluate | Report | Answer | Prepare | Stop | Finish | Dismiss | switchover.Action
+@dataclass(frozen=True)
+class FinishRun:
+    """Action: finish the run; all nodes have left."""
+
+
+@dataclass(frozen=True)
+class ReleaseHandOverWaiters:
+    """Action: release the nodes that wait for a hand-over; all workers have left, so none will come."""
+
+
+RunAction: TypeAlias = (
+    ReleaseNodes
+    | EvaluateParameters
+    | ReportTrainLoss
+    | ReplyEpochEnd
+    | SendWorkerToHandOver
+    | AnnounceStop
+    | FinishRun
+    | ReleaseHandOverWaiters
+    | switchover.SwitchAction
+)
 
 
 @dataclass
-class Run:
-    """The state of one run, as its coordinator knows it.
+class RunMachine:
+    """State machine of one run in its coordinator: nodes, epochs, stop and switch.
 
-    In lockstep all workers wait for the evaluation of an epoch, so that all stop after the same step. Otherwise only
-    the carrier (the worker whose parameters are evaluated) waits; the others learn of a stop as soon as it is known.
+    In synchronous training all workers wait for the evaluation of an epoch, so that all stop after the same step. In
+    asynchronous training only the evaluation worker (the worker whose parameters are evaluated) waits for it. The other
+    workers are told to stop as soon as the stop is decided.
     """
 
-    nodes: frozenset[str]
-    workers: tuple[str, ...]  # by rank; rank 0 is the carrier
+    node_names: frozenset[str]
+    worker_names: tuple[str, ...]  # by rank; rank 0 is the evaluation worker
     epochs: int
-    lockstep: bool
-    target: Target | None  # stop when it is reached; None: use the whole budget
+    is_synchronous: bool
+    target: Target | None  # training stops when it is reached; None: at the end of the budget
     plan_sha256: str
-    switch: Switchover | None = None  # where one strategy gives way to another
-    reason: str = GO_ON
-    diverged: bool = False
-    _joined: set[str] = field(default_factory=set)
-    _left: set[str] = field(default_factory=set)
-    _gate_open: bool = False
-    _released: bool = False
-    _finished: dict[int, dict[str, EpochReport]] = field(default_factory=dict)
-    _evaluated: int = 0
-    _validation: float = nan  # loss of the epoch that was evaluated last
-    _concluded: int = 0  # epochs of which it is known, in lockstep, how to go on
-    _prepares: int = 0  # the epoch after which another strategy takes over
-    _pass: list[EpochReport] = field(default_factory=list)  # reports since the last pass over the data
-    _passes: int = 0
+    switch_machine: SwitchMachine | None = None  # None: the strategy has one training phase
+    stop_reason: str = NO_STOP_REASON
+    has_diverged: bool = False
+    _joined_nodes: set[str] = field(default_factory=set)
+    _left_nodes: set[str] = field(default_factory=set)
+    _is_gate_open: bool = False
+    _is_released: bool = False
+    _epoch_reports: dict[int, dict[str, EpochReport]] = field(default_factory=dict)
+    _last_evaluated_epoch: int = 0
+    _validation_loss: float = nan  # of the last evaluated epoch
+    _last_decided_epoch: int = 0  # last epoch after which continue or stop is decided; synchronous training only
+    _hand_over_epoch: int = 0  # epoch after which workers hand over to the second phase; 0: none
+    _pass_reports: list[EpochReport] = field(
+        default_factory=list
+    )  # epoch reports of the current pass over the data; asynchronous training only
+    _finished_passes: int = 0
 
-    def joined(self, node: str, plan_sha256: str) -> list[Action]:
-        """A node is up; a node may say so again.
+    def handle_join(self, node_name: str, plan_sha256: str) -> list[RunAction]:
+        """Record that a node is ready to start; a repeated call changes nothing.
 
         Raises:
-            Refused: it is not of this run, or was started with another plan.
+            Refused: the node does not belong to this run, or was started with another plan.
         """
-        if node not in self.nodes:
-            raise Refused(f"{node} is not a node of this run")
+        if node_name not in self.node_names:
+            raise Refused(f"{node_name} is not a node of this run")
         if plan_sha256 != self.plan_sha256:
-            raise Refused(f"{node} was started with another plan")
-        self._joined.add(node)
-        return self._release()
+            raise Refused(f"{node_name} was started with a plan that differs from the coordinator's")
+        self._joined_nodes.add(node_name)
+        return self._release_when_ready()
 
-    def gate_opened(self) -> list[Action]:
-        """The network is as the plan wants it."""
-        self._gate_open = True
-        return self._release()
+    def handle_gate_open(self) -> list[RunAction]:
+        """Record that the start gate is open: the network is set up as planned."""
+        self._is_gate_open = True
+        return self._release_when_ready()
 
-    def epoch_ended(self, epoch: EpochReport) -> list[Action]:
-        """A worker has finished an epoch; it may say so again and is answered once.
+    def handle_epoch_end(self, epoch: EpochReport) -> list[RunAction]:
+        """Record that a worker has finished an epoch; a repeated report changes nothing and gets no second reply.
 
         Raises:
-            ProtocolError: there is no such worker or no such epoch.
+            ProtocolError: the worker or the epoch does not exist.
         """
-        # A fast worker does more than its share of the budget, and what comes after it counts on from there.
-        most = self.epochs if self.lockstep and not self._switched else inf
-        if epoch.node_name not in self.workers or not 1 <= epoch.epoch <= most:
-            raise ProtocolError(f"{epoch.node_name} can't finish epoch {epoch.epoch}")
-        reports = self._finished.setdefault(epoch.epoch, {})
+        # A fast asynchronous worker does more than its share of the budget. After a switch its epoch numbers continue.
+        last_epoch = self.epochs if self.is_synchronous and not self._has_switched else inf
+        if epoch.node_name not in self.worker_names:
+            raise ProtocolError(f"{epoch.node_name} can't report an epoch; workers are {', '.join(self.worker_names)}")
+        if not 1 <= epoch.epoch <= last_epoch:
+            raise ProtocolError(f"{epoch.node_name} can't report epoch {epoch.epoch}; epochs are 1 to {last_epoch}")
+        reports = self._epoch_reports.setdefault(epoch.epoch, {})
         if epoch.node_name in reports:
             return []
-        reports[epoch.node_name] = replace(epoch, parameters=b"")  # those of every epoch would fill the memory
-        actions: list[Action] = []
-        if epoch.node_name == self.workers[0]:
-            actions.append(Evaluate(epoch))
-        elif not self.lockstep or epoch.epoch <= self._concluded:
-            actions.append(self._answer(epoch.node_name, epoch.epoch))
-        if self.lockstep and self._all_of(reports):
-            actions.append(Report(reports[self.workers[0]], _mean_loss(reports.values())))
-            actions.extend(self._conclude(epoch.epoch))
-        if not self.lockstep:
-            actions.extend(self._pass_over(replace(epoch, parameters=b"")))
+        reports[epoch.node_name] = replace(epoch, parameters=b"")  # the parameters of all epochs would fill the memory
+        actions: list[RunAction] = []
+        if epoch.node_name == self.worker_names[0]:
+            actions.append(EvaluateParameters(epoch))
+        elif not self.is_synchronous or epoch.epoch <= self._last_decided_epoch:
+            actions.append(self._reply(epoch.node_name, epoch.epoch))
+        if self.is_synchronous and self._have_all_workers_reported(reports):
+            actions.append(ReportTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
+            actions.extend(self._decide_after_epoch(epoch.epoch))
+        if not self.is_synchronous:
+            actions.extend(self._add_to_pass(replace(epoch, parameters=b"")))
         return actions
 
-    def _pass_over(self, epoch: EpochReport) -> list[Action]:
-        """Out of lockstep fast workers do more epochs: as many reports as there are workers make one pass."""
-        self._pass.append(epoch)
-        if len(self._pass) < len(self._computing):
-            return []
-        done, self._pass, self._passes = self._pass, [], self._passes + 1
-        report = Report(replace(epoch, epoch=self._passes), _mean_loss(done))
-        if not self._watches("train"):
-            return [report]
-        return [report, *self._observe(EvaluationPoint(self._passes, epoch.steps, train_loss_sums=_tallies(done)))]
+    def _add_to_pass(self, epoch: EpochReport) -> list[RunAction]:
+        """Add an asynchronous worker's report to the current pass over the data, and finish the pass if it is complete.
 
-    def evaluated(self, epoch: EpochReport, metrics: dict[str, float]) -> list[Action]:
-        """The quality after an epoch is known."""
-        self._evaluated = epoch.epoch
-        self._validation = metrics.get("loss", nan)
-        stops = self.target is not None and self.target.reached(metrics)
-        actions: list[Action] = []
-        if stops and not self.reason:
-            self.reason = "target reached"
-            actions.append(Stop(self.reason))
-        if self.lockstep:
-            return [*actions, *self._conclude(epoch.epoch)]
-        if self._watches("validation"):
-            actions += self._observe(EvaluationPoint(epoch.epoch, epoch.steps, self._validation))
-        return [*actions, self._answer(epoch.node_name, epoch.epoch)]
-
-    def concluded(self, epoch: int, step: int, metrics: dict[str, float]) -> list[Action]:
-        """Everybody has left, and the quality of what servers hold is known: the last point that a rule looks at.
-
-        A pass over the data that was begun ends here.
+        A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
         """
-        if self._watches("validation"):
-            return self._observe(EvaluationPoint(epoch, step, metrics.get("loss", nan)))
-        if self._watches("train") and self._pass:
-            return self._observe(EvaluationPoint(self._passes + 1, step, train_loss_sums=_tallies(self._pass)))
+        self._pass_reports.append(epoch)
+        if len(self._pass_reports) < len(self._computing_workers):
+            return []
+        reports, self._pass_reports, self._finished_passes = self._pass_reports, [], self._finished_passes + 1
+        action = ReportTrainLoss(replace(epoch, epoch=self._finished_passes), _mean_loss(reports))
+        if not self._rule_uses("train"):
+            return [action]
+        return [
+            action,
+            *self._apply_switch_rule(
+                EvaluationPoint(self._finished_passes, epoch.steps, train_loss_sums=_loss_sums(reports))
+            ),
+        ]
+
+    def handle_evaluation(self, epoch: EpochReport, metrics: dict[str, float]) -> list[RunAction]:
+        """Record the metrics of the parameters after an epoch."""
+        self._last_evaluated_epoch = epoch.epoch
+        self._validation_loss = metrics.get("loss", nan)
+        is_target_reached = self.target is not None and self.target.reached(metrics)
+        actions: list[RunAction] = []
+        if is_target_reached and not self.stop_reason:
+            self.stop_reason = "target reached"
+            actions.append(AnnounceStop(self.stop_reason))
+        if self.is_synchronous:
+            return [*actions, *self._decide_after_epoch(epoch.epoch)]
+        if self._rule_uses("validation"):
+            actions += self._apply_switch_rule(EvaluationPoint(epoch.epoch, epoch.steps, self._validation_loss))
+        return [*actions, self._reply(epoch.node_name, epoch.epoch)]
+
+    def handle_final_evaluation(self, epoch_number: int, step: int, metrics: dict[str, float]) -> list[RunAction]:
+        """Record the metrics of the servers' final parameters; all nodes have left.
+
+        This is the last evaluation point of the switch rule. An incomplete pass over the data ends here.
+        """
+        if self._rule_uses("validation"):
+            return self._apply_switch_rule(EvaluationPoint(epoch_number, step, metrics.get("loss", nan)))
+        if self._rule_uses("train") and self._pass_reports:
+            return self._apply_switch_rule(
+                EvaluationPoint(self._finished_passes + 1, step, train_loss_sums=_loss_sums(self._pass_reports))
+            )
         return []
 
     @property
-    def _computing(self) -> tuple[str, ...]:
-        """The workers that are left: who has been promoted at a switch reports no more epochs."""
-        if self.switch is None or not self.switch.committed:
-            return self.workers
-        weights = self.switch.switch.worker_weights(len(self.workers))
-        return tuple(worker for worker, weight in zip(self.workers, weights, strict=True) if weight)
+    def _computing_workers(self) -> tuple[str, ...]:
+        """Names of the workers that compute; a worker promoted to a server at a switch reports no more epochs."""
+        if self.switch_machine is None or not self.switch_machine.is_committed:
+            return self.worker_names
+        weights = self.switch_machine.switch.worker_weights(len(self.worker_names))
+        return tuple(worker for worker, weight in zip(self.worker_names, weights, strict=True) if weight)
 
-    def _all_of(self, reports: Collection[str]) -> bool:
-        """Whether everybody who computes has reported an epoch."""
-        return set(self._computing) <= set(reports)
+    def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
+        """Return whether every worker that computes has reported; `reporting_workers` are names."""
+        return set(self._computing_workers) <= set(reporting_workers)
 
-    def _watches(self, source: LossSource) -> bool:
-        """Whether a rule looks at this loss."""
-        return self.switch is not None and self.switch.switch.rule.loss_source == source
+    def _rule_uses(self, loss_source: LossSource) -> bool:
+        """Return whether the switch rule uses the loss of this source."""
+        return self.switch_machine is not None and self.switch_machine.switch.rule.loss_source == loss_source
 
-    def _answer(self, node: str, number: int) -> Answer | Prepare:
-        return Prepare(node, number) if number == self._prepares else Answer(node, number, self.reason)
+    def _reply(self, node_name: str, epoch_number: int) -> ReplyEpochEnd | SendWorkerToHandOver:
+        if epoch_number == self._hand_over_epoch:
+            return SendWorkerToHandOver(node_name, epoch_number)
+        return ReplyEpochEnd(node_name, epoch_number, self.stop_reason)
 
-    def _conclude(self, number: int) -> list[Action]:
-        """Say how to go on after an epoch in lockstep, once the losses are known that a rule looks at."""
-        reports = self._finished[number]
-        awaits_losses = self._watches("train") and not self._all_of(reports)
-        if self._evaluated < number or self._concluded >= number or awaits_losses:
+    def _decide_after_epoch(self, epoch_number: int) -> list[RunAction]:
+        """Decide how synchronous training continues after an epoch, once all losses for the switch rule are known."""
+        reports = self._epoch_reports[epoch_number]
+        awaits_losses = self._rule_uses("train") and not self._have_all_workers_reported(reports)
+        if self._last_evaluated_epoch < epoch_number or self._last_decided_epoch >= epoch_number or awaits_losses:
             return []
-        self._concluded = number
-        steps = reports[self.workers[0]].steps
-        actions = self._observe(EvaluationPoint(number, steps, self._validation, _tallies(reports.values())))
-        self._prepares = number if Summon() in actions else 0
-        return [*actions, *(self._answer(node, number) for node in self.workers if node in reports)]
+        self._last_decided_epoch = epoch_number
+        steps = reports[self.worker_names[0]].steps
+        actions = self._apply_switch_rule(
+            EvaluationPoint(epoch_number, steps, self._validation_loss, _loss_sums(reports.values()))
+        )
+        self._hand_over_epoch = epoch_number if CallHandOver() in actions else 0
+        return [*actions, *(self._reply(worker, epoch_number) for worker in self.worker_names if worker in reports)]
 
-    def _observe(self, point: EvaluationPoint) -> list[Action]:
-        """Tell the rule; a switch is for those who have something left to do."""
-        if self.switch is None:
+    def _apply_switch_rule(self, point: EvaluationPoint) -> list[RunAction]:
+        """Pass an evaluation point to the switch rule. At the end of training there is no switch any more."""
+        if self.switch_machine is None:
             return []
-        over = self.reason or self._left or (self.lockstep and point.number >= self.epochs)
-        actions: list[Action] = [*self.switch.observe(point, may_switch=not over)]
-        judged = [action.found for action in actions if isinstance(action, Judged)]
-        if any(found.gives_up for found in judged) and not self.reason:
-            self.diverged, self.reason = True, f"{judged[0].skipped} losses were not finite"
-            actions.append(Stop(self.reason))
+        is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and point.number >= self.epochs)
+        actions: list[RunAction] = [*self.switch_machine.handle_evaluation_point(point, may_switch=not is_over)]
+        judgements = [action.judgement for action in actions if isinstance(action, RecordJudgement)]
+        if any(judgement.gives_up for judgement in judgements) and not self.stop_reason:
+            self.has_diverged, self.stop_reason = True, f"{judgements[0].skipped} losses were not finite"
+            actions.append(AnnounceStop(self.stop_reason))
         return actions
 
-    def handed_over(self, held: HandOverState) -> list[Action]:
-        """A node has stopped for a switch, or has loaded what it needs after it.
+    def handle_hand_over(self, report: HandOverState) -> list[RunAction]:
+        """Record a node's hand-over report: it has stopped for a switch, or has loaded the model of the second phase.
 
         Raises:
-            ProtocolError: nothing is switched in this run, or the node is ahead of the others.
+            ProtocolError: the run has no switch, or the node is ahead of other nodes.
         """
-        if self.switch is None:
-            raise ProtocolError(f"{held.node_name} hands over in a run that switches nothing")
-        actions = self.switch.told(held)
-        if self.switch.committed:
-            self.lockstep = self.switch.switch.second.phase_traits().is_synchronous
-            self._passes = max(self._passes, self._evaluated)  # epochs count on, whoever counts them
+        if self.switch_machine is None:
+            raise ProtocolError(f"{report.node_name} can't hand over: this run has no switch of strategies")
+        actions = self.switch_machine.handle_report(report)
+        if self.switch_machine.is_committed:
+            self.is_synchronous = self.switch_machine.switch.second.phase_traits().is_synchronous
+            # Passes and epochs are counted separately; the numbers of both continue from the larger one.
+            self._finished_passes = max(self._finished_passes, self._last_evaluated_epoch)
         return [*actions]
 
     @property
-    def _switched(self) -> bool:
-        return self.switch is not None and self.switch.committed
+    def _has_switched(self) -> bool:
+        return self.switch_machine is not None and self.switch_machine.is_committed
 
-    def switch_failed(self, reason: str) -> list[Action]:
-        """Time has run out for a switch, if it is not over yet."""
-        return [*self.switch.give_up(reason)] if self.switch else []
+    def abort_switch(self, reason: str) -> list[RunAction]:
+        """Abort the switch if it is not over yet."""
+        return [*self.switch_machine.abort(reason)] if self.switch_machine else []
 
-    def left(self, node: str) -> list[Action]:
-        """A node has done its part; it may say so again.
+    def handle_leave(self, node_name: str) -> list[RunAction]:
+        """Record that a node has finished its work; a repeated call changes nothing.
 
         Raises:
-            ProtocolError: it is not of this run.
+            ProtocolError: the node does not belong to this run.
         """
-        if node not in self.nodes:
-            raise ProtocolError(f"{node} can't leave a run that it is not a node of")
-        if node in self._left:
+        if node_name not in self.node_names:
+            raise ProtocolError(f"{node_name} can't leave: it is not a node of this run")
+        if node_name in self._left_nodes:
             return []
-        self._left.add(node)
-        actions = self.switch_failed(f"{node} has left") if node in self.workers else []
-        if self.switch and node in self.workers and self._left.issuperset(self.workers):
-            actions.append(Dismiss())
-        return [*actions, Finish()] if self._left == self.nodes else actions
+        self._left_nodes.add(node_name)
+        actions = self.abort_switch(f"{node_name} has left") if node_name in self.worker_names else []
+        if self.switch_machine and node_name in self.worker_names and self._left_nodes.issuperset(self.worker_names):
+            actions.append(ReleaseHandOverWaiters())
+        return [*actions, FinishRun()] if self._left_nodes == self.node_names else actions
 
-    def _release(self) -> list[Action]:
-        if self._released or not self._gate_open or self._joined != self.nodes:
+    def _release_when_ready(self) -> list[RunAction]:
+        if self._is_released or not self._is_gate_open or self._joined_nodes != self.node_names:
             return []
-        self._released = True
-        return [Release()]
+        self._is_released = True
+        return [ReleaseNodes()]
 
 
-def _tallies(reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
-    """Sum of losses and samples of every worker."""
+def _loss_sums(reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
+    """Return the sum of the losses and the number of samples in each report."""
     return tuple((report.loss_sum, report.loss_samples) for report in reports)
 
 
 def _mean_loss(reports: Collection[EpochReport]) -> float:
-    """Mean over all samples of an epoch."""
+    """Return the mean loss over the samples of all reports."""
     return sum(report.loss_sum for report in reports) / sum(report.loss_samples for report in reports)

@@ -1,4 +1,4 @@
-"""The coordinator at work: lets the machine decide, waits and wakes, evaluates, and writes the log of the run."""
+"""Runtime of the coordinator: runs the actions of its state machine, replies to nodes, evaluates and logs."""
 
 import asyncio
 import hashlib
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.coordinator.machine import (
-    Action,
-    Answer,
-    Dismiss,
-    Evaluate,
-    Finish,
-    Prepare,
-    Release,
-    Report,
-    Run,
-    Stop,
+    AnnounceStop,
+    EvaluateParameters,
+    FinishRun,
+    ReleaseHandOverWaiters,
+    ReleaseNodes,
+    ReplyEpochEnd,
+    ReportTrainLoss,
+    RunAction,
+    RunMachine,
+    SendWorkerToHandOver,
 )
-from services.coordinator.switchover import Judged, Ruled, Summon
+from services.coordinator.switchover import AnnounceDecision, CallHandOver, RecordJudgement
 from services.learning.data_order import compute_metrics
 from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES
@@ -38,259 +38,272 @@ from services.strategies.switching.rules import EvaluationPoint, RuleDecision
 
 
 @dataclass
-class Desk:
-    """Where all nodes of a run report."""
+class CoordinatorRuntime:
+    """Coordinator of one run. Nodes call its public methods; a call returns when its reply is known."""
 
     plan: Plan
-    machine: Run
+    machine: RunMachine
     data: TrainTestData
     clock: Clock
     log: RunLog
-    finished: asyncio.Event = field(default_factory=asyncio.Event)
-    _released: asyncio.Event = field(default_factory=asyncio.Event)
-    _released_at: float = 0.0
-    _due: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number of an event that awaits a step
-    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    _answers: dict[tuple[str, int], asyncio.Future[EpochDecision]] = field(default_factory=dict)
-    _called: asyncio.Event = field(default_factory=asyncio.Event)  # to a switch, or dismissed from waiting for one
-    _dismissed: bool = False
-    _rulings: dict[HandOverStage, asyncio.Future[HandOverDecision]] = field(default_factory=dict)
-    _summoned_at: float = 0.0
-    _switching: bool = False
-    _patience: asyncio.Task[None] | None = None
-    _finals: dict[str, FinalState] = field(default_factory=dict)
-    _last: EpochReport | None = None  # whose parameters were evaluated last
-    _best_reached: bool = False
-    _epoch: int | None = None  # that has begun and not ended
+    run_finished: asyncio.Event = field(default_factory=asyncio.Event)
+    _run_started: asyncio.Event = field(default_factory=asyncio.Event)
+    _run_start_s: float = 0.0
+    _event_starts: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number; events that await a step
+    _run_stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    _epoch_replies: dict[tuple[str, int], asyncio.Future[EpochDecision]] = field(default_factory=dict)
+    # Set when nodes are called to a hand-over, and when waiting nodes are released because none will come.
+    _hand_over_call: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_hand_over_wait_released: bool = False
+    _round_decisions: dict[HandOverStage, asyncio.Future[HandOverDecision]] = field(default_factory=dict)
+    _hand_over_start_s: float = 0.0
+    _is_switching: bool = False
+    _hand_over_timeout: asyncio.Task[None] | None = None
+    _final_messages: dict[str, FinalState] = field(default_factory=dict)
+    _last_evaluated: EpochReport | None = None  # report with the parameters that were evaluated last
+    _has_reached_target: bool = False
+    _open_epoch: int | None = None  # number of the epoch whose start is logged and whose stop is not
 
-    async def join(self, node: str, plan_sha256: str) -> float:
-        """A node is up; returns when the run starts, and when that is."""
-        actions = self.machine.joined(node, plan_sha256)
-        self.log.log_event("membership", {"node": node, "event": "joined"})
-        await self._act(actions)
-        await self._released.wait()
-        return self._released_at
+    async def join(self, node_name: str, plan_sha256: str) -> float:
+        """Register a node that is ready, wait until the run starts, and return the start in virtual seconds."""
+        actions = self.machine.handle_join(node_name, plan_sha256)
+        self.log.log_event("membership", {"node": node_name, "event": "joined"})
+        await self._run_actions(actions)
+        await self._run_started.wait()
+        return self._run_start_s
 
-    def reached(self, step: int) -> None:
-        """A worker begins a step; the events of links begin that wait for it or one before, if they have not yet."""
+    def report_step(self, step: int) -> None:
+        """Record that a worker begins a step: link events that wait for this step or an earlier one begin now."""
         for event in self.plan.events:
-            due = self._moment(event.number)
-            if event.is_of_links and event.step is not None and event.step <= step and not due.done():
-                due.set_result(self.clock.now())
+            start = self._event_start_future(event.number)
+            if event.is_of_links and event.step is not None and event.step <= step and not start.done():
+                start.set_result(self.clock.now())
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
-    async def due(self, event: int) -> float:
-        """Returns when an event begins that waits for a step, and when that is."""
-        return await asyncio.shield(self._moment(event))  # who waits may hang up, others go on waiting
+    async def await_event(self, event_number: int) -> float:
+        """Wait until an event that waits for a step begins, and return its start in virtual seconds."""
+        return await asyncio.shield(
+            self._event_start_future(event_number)
+        )  # a cancelled call must not cancel the others
 
     async def open_gate(self) -> None:
-        """The network is as the plan wants it."""
-        await self._act(self.machine.gate_opened())
+        """Open the start gate: the network is set up as planned."""
+        await self._run_actions(self.machine.handle_gate_open())
 
     async def end_epoch(self, epoch: EpochReport) -> EpochDecision:
-        """A worker has finished an epoch; what it does now."""
-        answer = self._answer(epoch.node_name, epoch.epoch)
-        await self._act(self.machine.epoch_ended(epoch))
-        return await answer
+        """Record a worker's report of a finished epoch, and return what the worker does next."""
+        reply = self._epoch_reply_future(epoch.node_name, epoch.epoch)
+        await self._run_actions(self.machine.handle_epoch_end(epoch))
+        return await reply
 
     async def await_hand_over(self) -> bool:
-        """True when a node must come to a hand-over, false when there will be none any more."""
-        await self._called.wait()
-        return not self._dismissed
+        """Wait for a hand-over; return true when the node must take part in one, false when none will come any more."""
+        await self._hand_over_call.wait()
+        return not self._is_hand_over_wait_released
 
-    async def hand_over(self, held: HandOverState) -> HandOverDecision:
-        """A node has stopped, or has loaded; how it goes on once that is known of all."""
-        ruling = self._ruling(held.stage)
-        await self._act(self.machine.handed_over(held))
-        return await asyncio.shield(ruling)
+    async def hand_over(self, report: HandOverState) -> HandOverDecision:
+        """Record a node's report in a hand-over, and return the decision once all nodes have reported."""
+        decision = self._round_decision_future(report.stage)
+        await self._run_actions(self.machine.handle_hand_over(report))
+        return await asyncio.shield(decision)
 
     async def await_stop(self) -> str:
-        """Why the run stops, once it does."""
-        await self._stopped.wait()
-        return self.machine.reason
+        """Wait until the run stops, and return the reason."""
+        await self._run_stopped.wait()
+        return self.machine.stop_reason
 
-    async def leave(self, node: str, final: FinalState) -> None:
-        """A node has done its part."""
-        self._finals[node] = final
-        self.log.log_event("membership", {"node": node, "event": "left"})
-        await self._act(self.machine.left(node))
+    async def leave(self, node_name: str, final: FinalState) -> None:
+        """Record that a node has finished its work, with its final message."""
+        self._final_messages[node_name] = final
+        self.log.log_event("membership", {"node": node_name, "event": "left"})
+        await self._run_actions(self.machine.handle_leave(node_name))
 
-    def _moment(self, event: int) -> asyncio.Future[float]:
-        return self._due.setdefault(event, asyncio.get_running_loop().create_future())
+    def _event_start_future(self, event_number: int) -> asyncio.Future[float]:
+        return self._event_starts.setdefault(event_number, asyncio.get_running_loop().create_future())
 
-    def _ruling(self, told: HandOverStage) -> asyncio.Future[HandOverDecision]:
-        return self._rulings.setdefault(told, asyncio.get_running_loop().create_future())
+    def _round_decision_future(self, round_name: HandOverStage) -> asyncio.Future[HandOverDecision]:
+        return self._round_decisions.setdefault(round_name, asyncio.get_running_loop().create_future())
 
-    def _answer(self, node: str, epoch: int) -> asyncio.Future[EpochDecision]:
-        """What will be answered to a node; the same future when it asks again."""
-        return self._answers.setdefault((node, epoch), asyncio.get_running_loop().create_future())
+    def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[EpochDecision]:
+        """Return the future reply to a worker's epoch report; a repeated report gets the same future."""
+        return self._epoch_replies.setdefault((node_name, epoch_number), asyncio.get_running_loop().create_future())
 
-    async def _act(self, actions: list[Action]) -> None:
+    async def _run_actions(self, actions: list[RunAction]) -> None:
         for action in actions:
             match action:
-                case Release():
-                    self._release()
-                case Evaluate(epoch):
-                    await self._evaluate(epoch)
-                case Report(epoch, loss):
-                    self._report(epoch, loss)
-                case Finish():
-                    await self._finish()
+                case ReleaseNodes():
+                    self._start_run()
+                case EvaluateParameters(epoch):
+                    await self._evaluate_epoch(epoch)
+                case ReportTrainLoss(epoch, mean_loss):
+                    self._log_train_loss(epoch, mean_loss)
+                case FinishRun():
+                    await self._finish_run()
                 case _:
-                    self._act_at_once(action)
+                    self._run_immediate_action(action)
 
-    def _act_at_once(self, action: Action) -> None:
+    def _run_immediate_action(self, action: RunAction) -> None:
+        """Run an action that awaits nothing."""
         match action:
-            case Answer(node, number, reason):
-                self._decide(node, number, EpochDecision(reason))
-            case Prepare(node, number):
-                self._decide(node, number, EpochDecision(must_hand_over=True))
-            case Stop():
-                self._stopped.set()
-            case Judged(point, found):
-                self._note(point, found)
-            case Summon():
-                self._summon()
-            case Ruled():
-                self._rule(action)
-            case Dismiss():
-                self._dismissed = True
-                self._called.set()
+            case ReplyEpochEnd(node_name, epoch_number, stop_reason):
+                self._send_epoch_reply(node_name, epoch_number, EpochDecision(stop_reason))
+            case SendWorkerToHandOver(node_name, epoch_number):
+                self._send_epoch_reply(node_name, epoch_number, EpochDecision(must_hand_over=True))
+            case AnnounceStop():
+                self._run_stopped.set()
+            case RecordJudgement(point, judgement):
+                self._log_judgement(point, judgement)
+            case CallHandOver():
+                self._call_hand_over()
+            case AnnounceDecision():
+                self._announce_decision(action)
+            case ReleaseHandOverWaiters():
+                self._is_hand_over_wait_released = True
+                self._hand_over_call.set()
 
-    def _release(self) -> None:
+    def _start_run(self) -> None:
         self.log.log_end("init_stop")
-        self._released_at = self.clock.now()
+        self._run_start_s = self.clock.now()
         self.log.log_start("run_start")
-        self._begin_epoch(1, 0)
-        self._released.set()
+        self._log_epoch_start(1, 0)
+        self._run_started.set()
 
-    async def _evaluate(self, epoch: EpochReport) -> None:
-        """Measure the carrier's parameters; then the machine knows whether to go on."""
-        self._last = epoch
-        self._end_epoch(epoch.samples)
-        vector = np.frombuffer(epoch.parameters, self.plan.dtype)
-        found = await self._measure(vector, epoch.epoch, epoch.samples, epoch.steps)
-        actions = self.machine.evaluated(epoch, found)
-        if not self.machine.reason and epoch.epoch < self.plan.epochs:
-            self._begin_epoch(epoch.epoch + 1, epoch.samples)
-        await self._act(actions)
+    async def _evaluate_epoch(self, epoch: EpochReport) -> None:
+        """Evaluate the parameters of the evaluation worker, and pass the metrics to the state machine."""
+        self._last_evaluated = epoch
+        self._log_epoch_stop(epoch.samples)
+        params = np.frombuffer(epoch.parameters, self.plan.dtype)
+        eval_metrics = await self._measure_quality(params, epoch.epoch, epoch.samples, epoch.steps)
+        actions = self.machine.handle_evaluation(epoch, eval_metrics)
+        if not self.machine.stop_reason and epoch.epoch < self.plan.epochs:
+            self._log_epoch_start(epoch.epoch + 1, epoch.samples)
+        await self._run_actions(actions)
 
-    def _begin_epoch(self, number: int, samples: int) -> None:
-        self._epoch = number
-        self.log.log_start("epoch_start", epoch_num=number, samples_count=samples)
+    def _log_epoch_start(self, epoch_number: int, samples: int) -> None:
+        self._open_epoch = epoch_number
+        self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=samples)
 
-    def _end_epoch(self, samples: int) -> None:
-        """Out of lockstep the carrier may do more epochs than were planned, which begin nowhere and end nowhere."""
-        if self._epoch is not None:
-            self.log.log_end("epoch_stop", epoch_num=self._epoch, samples_count=samples)
-        self._epoch = None
+    def _log_epoch_stop(self, samples: int) -> None:
+        """Log the stop of the open epoch, if there is one.
 
-    async def _measure(self, vector: HostArray, epoch: int, samples: int, step: int) -> dict[str, float]:
-        """Held-out quality of the parameters, logged."""
-        where = {"epoch_num": epoch, "samples_count": samples}
-        self.log.log_start("eval_start", **where)
-        found = await self.clock.run_compute(lambda: quality(self.plan, self.data, vector))
-        metric = self.plan.target.metric if self.plan.target else next(iter(found))
-        self.log.log_event("eval_accuracy", found[metric], **where, metric=metric)
-        self.log.log_event("eval_metrics", found, **where, step=step)
-        self.log.log_end("eval_stop", **where)
-        self._best_reached |= self.plan.target is not None and self.plan.target.reached(found)
-        return found
+        In asynchronous training the evaluation worker may do more epochs than planned. These are not logged.
+        """
+        if self._open_epoch is not None:
+            self.log.log_end("epoch_stop", epoch_num=self._open_epoch, samples_count=samples)
+        self._open_epoch = None
 
-    def _report(self, epoch: EpochReport, loss: float) -> None:
-        self.log.log_event("train_loss", loss, epoch_num=epoch.epoch, samples_count=epoch.samples, step=epoch.steps)
+    async def _measure_quality(self, params: HostArray, epoch_number: int, samples: int, step: int) -> dict[str, float]:
+        """Evaluate parameters on the evaluation set, log the metrics, and return them by name."""
+        labels = {"epoch_num": epoch_number, "samples_count": samples}
+        self.log.log_start("eval_start", **labels)
+        eval_metrics = await self.clock.run_compute(lambda: evaluate_quality(self.plan, self.data, params))
+        metric = self.plan.target.metric if self.plan.target else next(iter(eval_metrics))
+        self.log.log_event("eval_accuracy", eval_metrics[metric], **labels, metric=metric)
+        self.log.log_event("eval_metrics", eval_metrics, **labels, step=step)
+        self.log.log_end("eval_stop", **labels)
+        self._has_reached_target |= self.plan.target is not None and self.plan.target.reached(eval_metrics)
+        return eval_metrics
 
-    def _decide(self, node: str, number: int, verdict: EpochDecision) -> None:
-        answer = self._answer(node, number)
-        if not answer.done():
-            answer.set_result(verdict)
+    def _log_train_loss(self, epoch: EpochReport, mean_loss: float) -> None:
+        self.log.log_event(
+            "train_loss", mean_loss, epoch_num=epoch.epoch, samples_count=epoch.samples, step=epoch.steps
+        )
 
-    def _note(self, point: EvaluationPoint, found: RuleDecision) -> None:
-        """What the rule found, whether it fired or not: a run that never switches shows why."""
-        self.log.log_event("switch_rule", found._asdict(), epoch_num=point.number, step=point.step)
+    def _send_epoch_reply(self, node_name: str, epoch_number: int, verdict: EpochDecision) -> None:
+        reply = self._epoch_reply_future(node_name, epoch_number)
+        if not reply.done():
+            reply.set_result(verdict)
 
-    def _summon(self) -> None:
-        self._summoned_at, self._switching = self.clock.now(), True
-        self._called.set()
-        self._patience = asyncio.get_running_loop().create_task(self._lose_patience())
+    def _log_judgement(self, point: EvaluationPoint, judgement: RuleDecision) -> None:
+        """Log the result of the switch rule even if it did not fire: the log shows why a run never switched."""
+        self.log.log_event("switch_rule", judgement._asdict(), epoch_num=point.number, step=point.step)
 
-    async def _lose_patience(self) -> None:
-        """A node that never comes must not hold up the others."""
-        await self.clock.sleep_until(self._summoned_at + self.plan.timeouts.step)
-        await self._act(self.machine.switch_failed(f"not all nodes came within {self.plan.timeouts.step:g} s"))
+    def _call_hand_over(self) -> None:
+        self._hand_over_start_s, self._is_switching = self.clock.now(), True
+        self._hand_over_call.set()
+        self._hand_over_timeout = asyncio.get_running_loop().create_task(self._abort_late_switch())
 
-    def _rule(self, ruled: Ruled) -> None:
-        answer = self._ruling(ruled.round)
-        if answer.done():
+    async def _abort_late_switch(self) -> None:
+        """Abort the switch after a timeout: a node that never reports must not block the other nodes."""
+        await self.clock.sleep_until(self._hand_over_start_s + self.plan.timeouts.step)
+        await self._run_actions(
+            self.machine.abort_switch(f"not all nodes reported for the hand-over within {self.plan.timeouts.step:g} s")
+        )
+
+    def _announce_decision(self, action: AnnounceDecision) -> None:
+        decision = self._round_decision_future(action.round)
+        if decision.done():
             return
-        if ruled.round == "stopped" and ruled.ruling.action != "abort":
-            self._log_switch("switch_prepared", ruled)
-        answer.set_result(ruled.ruling)
-        if ruled.ruling.action != "load":
-            self._end_switch(ruled)
+        if action.round == "stopped" and action.decision.action != "abort":
+            self._log_switch("switch_prepared", action)
+        decision.set_result(action.decision)
+        if action.decision.action != "load":
+            self._finish_switch(action)
 
-    def _end_switch(self, ruled: Ruled) -> None:
-        if not self._switching:
-            return  # an abort answers both rounds, and is one end
-        self._switching = False
-        if self._patience and self._patience is not asyncio.current_task():
-            self._patience.cancel()
-        if not self._dismissed:
-            self._called.clear()
-        self._log_switch("switch_committed" if ruled.ruling.action == "commit" else "switch_aborted", ruled)
+    def _finish_switch(self, action: AnnounceDecision) -> None:
+        if not self._is_switching:
+            return  # an abort decides both rounds, but ends the switch once
+        self._is_switching = False
+        if self._hand_over_timeout and self._hand_over_timeout is not asyncio.current_task():
+            self._hand_over_timeout.cancel()
+        if not self._is_hand_over_wait_released:
+            self._hand_over_call.clear()
+        self._log_switch("switch_committed" if action.decision.action == "commit" else "switch_aborted", action)
 
-    def _log_switch(self, key: str, ruled: Ruled) -> None:
-        """Digests are by range of the vector; seconds count from the first node that stopped."""
-        ruling, seconds = ruled.ruling, round(self.clock.now() - self._summoned_at, 6)
-        if ruling.action == "abort":
-            self.log.log_event(key, {"reason": ruling.abort_reason, "seconds": seconds})
+    def _log_switch(self, key: str, action: AnnounceDecision) -> None:
+        """Log a stage of the switch. Digests are by range of the vector; seconds count from the first stopped node."""
+        decision, seconds = action.decision, round(self.clock.now() - self._hand_over_start_s, 6)
+        if decision.action == "abort":
+            self.log.log_event(key, {"reason": decision.abort_reason, "seconds": seconds})
             return
         value = {
-            "step": ruling.first_step,
-            "version": ruling.version,
-            "samples": ruling.samples,
-            "params_sha256": ruled.params,
-            "state_sha256": ruled.state,
-            "loaded": ruled.round == "loaded" or ruling.action == "load",
+            "step": decision.first_step,
+            "version": decision.version,
+            "samples": decision.samples,
+            "params_sha256": action.param_digests,
+            "state_sha256": action.state_digests,
+            "loaded": action.round == "loaded" or decision.action == "load",
             "seconds": seconds,
         }
-        self.log.log_event(key, value, samples_count=ruling.samples, step=ruling.first_step)
+        self.log.log_event(key, value, samples_count=decision.samples, step=decision.first_step)
 
-    async def _finish(self) -> None:
-        """Everybody has left: what the servers hold is the result, else what the carrier held last."""
-        held = [self._finals[name] for name in self.plan.holders]
-        steps, samples = (self._last.steps, self._last.samples) if self._last else (0, 0)
-        digest = self._last.parameters_sha256 if self._last else ""
-        served = held and not self.machine.lockstep
-        if served:
-            steps, samples = held[0].version, held[0].samples
-        self._end_epoch(samples)  # out of lockstep others may use up the budget before the carrier is through
-        if served:
-            parameters = b"".join(final.parameters for final in held)
+    async def _finish_run(self) -> None:
+        """Log the result of the run: the parameters of asynchronous servers, otherwise those evaluated last."""
+        server_messages = [self._final_messages[name] for name in self.plan.holders]
+        steps, samples = (self._last_evaluated.steps, self._last_evaluated.samples) if self._last_evaluated else (0, 0)
+        digest = self._last_evaluated.parameters_sha256 if self._last_evaluated else ""
+        is_result_on_servers = server_messages and not self.machine.is_synchronous
+        if is_result_on_servers:
+            steps, samples = server_messages[0].version, server_messages[0].samples
+        # Asynchronous workers may use up the budget before the evaluation worker has finished its epoch.
+        self._log_epoch_stop(samples)
+        if is_result_on_servers:
+            parameters = b"".join(message.parameters for message in server_messages)
             digest = hashlib.sha256(parameters).hexdigest()
-            vector, epoch = np.frombuffer(parameters, self.plan.dtype), self._epochs_in(samples)
-            passed = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
-            found = await self._measure(vector, epoch, samples, passed)
-            await self._act(self.machine.concluded(epoch, passed, found))
+            params, epoch_number = np.frombuffer(parameters, self.plan.dtype), self._epochs_for_samples(samples)
+            passed_steps = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
+            eval_metrics = await self._measure_quality(params, epoch_number, samples, passed_steps)
+            await self._run_actions(self.machine.handle_final_evaluation(epoch_number, passed_steps, eval_metrics))
         self.log.log_event("params_sha256", digest, samples_count=samples, step=steps)
-        missed = self.plan.target is not None and not self._best_reached
+        is_target_missed = self.plan.target is not None and not self._has_reached_target
         self.log.log_end(
             "run_stop",
-            status="aborted" if missed or self.machine.diverged else "success",
-            target_reached=self._best_reached,
-            reason=self.machine.reason or ("target missed" if missed else "budget used"),
+            status="aborted" if is_target_missed or self.machine.has_diverged else "success",
+            target_reached=self._has_reached_target,
+            reason=self.machine.stop_reason or ("target missed" if is_target_missed else "budget used"),
             samples_count=samples,
             step=steps,
         )
-        self._stopped.set()
-        self.finished.set()
+        self._run_stopped.set()
+        self.run_finished.set()
 
-    def _epochs_in(self, samples: int) -> int:
+    def _epochs_for_samples(self, samples: int) -> int:
+        """Return the number of epochs that have this many samples, rounded; at least 1."""
         return max(1, round(samples / self.plan.train_samples))
 
 
-def quality(plan: Plan, data: TrainTestData, vector: HostArray) -> dict[str, float]:
-    """Metrics of the task and the loss, on the held-out samples."""
-    outputs = plan.model.predict(data.task, vector, data.test_x)
+def evaluate_quality(plan: Plan, data: TrainTestData, params: HostArray) -> dict[str, float]:
+    """Return the metrics of the task and the loss on the evaluation set, by name."""
+    outputs = plan.model.predict(data.task, params, data.test_x)
     loss, _ = LOSSES[data.task.loss](outputs, data.test_y)
     return compute_metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}

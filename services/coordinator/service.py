@@ -1,4 +1,4 @@
-"""The coordinator on the wire: a thin shell around its desk."""
+"""gRPC service of the coordinator: converts each call of a node to a call of the coordinator runtime."""
 
 from dataclasses import asdict
 from typing import Any
@@ -7,40 +7,40 @@ import grpc
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from services.coordinator.runtime import Desk
+from services.coordinator.runtime import CoordinatorRuntime
 from services.runtime.control import EpochReport, FinalState, HandOverStage, HandOverState
 from services.schema.errors import ProtocolError, Refused
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
 
-ROUNDS: dict[str, HandOverStage] = {"stopped": "stopped", "loaded": "loaded"}
+HAND_OVER_ROUNDS: dict[str, HandOverStage] = {"stopped": "stopped", "loaded": "loaded"}
 
 
 class ControlService(ControlServicer):  # type: ignore[misc]  # generated code has no types
-    """Answers nodes; whoever calls must be the node that it says it is."""
+    """Service that nodes call. A call is accepted only if its TLS certificate names the node in the request."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, runtime: CoordinatorRuntime) -> None:
+        self._runtime = runtime
 
     async def Join(self, request: wire.JoinRequest, context: Any) -> wire.RunStart:  # noqa: N802 - named by the .proto
-        await self._admit(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         try:
-            at = await self._desk.join(request.node_name, request.plan_sha256)
-        except Refused as refusal:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refusal))
-        return wire.RunStart(start_s=at)
+            start_s = await self._runtime.join(request.node_name, request.plan_sha256)
+        except Refused as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        return wire.RunStart(start_s=start_s)
 
     async def ReportStep(self, request: wire.StepReport, context: Any) -> wire.StepAck:  # noqa: N802
-        await self._admit(request.node_name, context)
-        self._desk.reached(request.step)
+        await self._check_caller(request.node_name, context)
+        self._runtime.report_step(request.step)
         return wire.StepAck()
 
     async def AwaitEvent(self, request: wire.EventRequest, context: Any) -> wire.EventStart:  # noqa: N802
-        await self._admit(request.node_name, context)
-        return wire.EventStart(start_s=await self._desk.due(request.event_number))
+        await self._check_caller(request.node_name, context)
+        return wire.EventStart(start_s=await self._runtime.await_event(request.event_number))
 
     async def ReportEpoch(self, request: wire.EpochReport, context: Any) -> wire.RunDecision:  # noqa: N802
-        await self._admit(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         epoch = EpochReport(
             node_name=request.node_name,
             epoch=request.epoch,
@@ -52,7 +52,7 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
             parameters_sha256=request.parameters_sha256,
         )
         try:
-            verdict = await self._desk.end_epoch(epoch)
+            verdict = await self._runtime.end_epoch(epoch)
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.RunDecision(
@@ -60,46 +60,50 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
         )
 
     async def AwaitHandOver(self, request: wire.WaitRequest, context: Any) -> wire.HandOverCall:  # noqa: N802
-        await self._admit(request.node_name, context)
-        return wire.HandOverCall(must_hand_over=await self._desk.await_hand_over())
+        await self._check_caller(request.node_name, context)
+        return wire.HandOverCall(must_hand_over=await self._runtime.await_hand_over())
 
     async def ReportHandOver(self, request: wire.HandOverState, context: Any) -> wire.HandOverDecision:  # noqa: N802
-        await self._admit(request.node_name, context)
+        await self._check_caller(request.node_name, context)
         try:
-            ruling = await self._desk.hand_over(_held(request))
+            decision = await self._runtime.hand_over(_hand_over_report(request))
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return wire.HandOverDecision(**asdict(ruling))
+        return wire.HandOverDecision(**asdict(decision))
 
     async def AwaitStop(self, request: wire.WaitRequest, context: Any) -> wire.RunDecision:  # noqa: N802
-        await self._admit(request.node_name, context)
-        reason = await self._desk.await_stop()
+        await self._check_caller(request.node_name, context)
+        reason = await self._runtime.await_stop()
         return wire.RunDecision(stop=True, stop_reason=reason)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveAck:  # noqa: N802
-        await self._admit(request.node_name, context)
-        await self._desk.leave(request.node_name, FinalState(request.parameters, request.version, request.samples))
+        await self._check_caller(request.node_name, context)
+        await self._runtime.leave(request.node_name, FinalState(request.parameters, request.version, request.samples))
         return wire.LeaveAck()
 
-    async def _admit(self, node: str, context: Any) -> None:
-        """Mutual TLS has shown which node calls; it may speak for no other."""
+    async def _check_caller(self, node_name: str, context: Any) -> None:
+        """Abort the call if its TLS certificate belongs to a node other than `node_name`."""
         certificates = context.auth_context().get("x509_pem_cert", ())
-        names = [_common_name(certificate) for certificate in certificates]
-        if node not in names:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{names} may not speak for {node}")
+        certificate_names = [_common_name(certificate) for certificate in certificates]
+        if node_name not in certificate_names:
+            message = f"a call with the certificate of {certificate_names} can't be made for node {node_name}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
-def _held(request: wire.HandOverState) -> HandOverState:
-    """What a node tells.
+def _hand_over_report(request: wire.HandOverState) -> HandOverState:
+    """Return a node's hand-over report from its request.
 
     Raises:
-        ProtocolError: of a round that there is not.
+        ProtocolError: the round does not exist.
     """
-    if request.stage not in ROUNDS:
-        raise ProtocolError(f"{request.node_name} tells of round {request.stage}; there are {', '.join(ROUNDS)}")
+    if request.stage not in HAND_OVER_ROUNDS:
+        rounds = ", ".join(HAND_OVER_ROUNDS)
+        raise ProtocolError(
+            f"{request.node_name}: hand-over round {request.stage!r} does not exist; rounds are {rounds}"
+        )
     return HandOverState(
         node_name=request.node_name,
-        stage=ROUNDS[request.stage],
+        stage=HAND_OVER_ROUNDS[request.stage],
         next_step=request.next_step,
         version=request.version,
         samples=request.samples,
@@ -111,6 +115,6 @@ def _held(request: wire.HandOverState) -> HandOverState:
     )
 
 
-def _common_name(pem: bytes) -> str:
-    subject = x509.load_pem_x509_certificate(pem).subject
+def _common_name(certificate_pem: bytes) -> str:
+    subject = x509.load_pem_x509_certificate(certificate_pem).subject
     return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)

@@ -1,8 +1,14 @@
-"""How does one strategy give way to another? Asks the rule, gathers what nodes hold, and commits or gives up.
+"""State machine of the switch of training phases: calls the rule, compares all nodes, commits or aborts.
 
-waiting → stopping (somebody has come to the hand-over, the others are called) → loading (all have stopped and agree;
-what some lack is on its way) → over: committed when all hold the same, aborted when anything is not as it should be.
-Until the commit nothing has changed: after an abort everybody goes on as before. No clock, socket or model.
+Stages:
+
+- `waiting`: the switch rule has not fired, and no node has come to a planned hand-over.
+- `stopping`: at least one node has come to the hand-over; all nodes are called to it.
+- `loading`: all nodes have stopped and agree on the model; the nodes that lack parts of it receive them.
+- `over`: committed if all nodes have the same model, aborted if anything differs or fails.
+
+Nothing changes before the commit: after an abort all nodes continue with the first phase. There is no clock, socket or
+model in here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,159 +20,174 @@ from services.schema.errors import ProtocolError
 from services.strategies.switching.rules import EvaluationPoint, RuleDecision, RuleState
 from services.strategies.switching.switch import Switch
 
-Stage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
+SwitchStage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
 Digests: TypeAlias = tuple[str, ...]
-Teller: TypeAlias = tuple[str, bool]  # a node, and whether it tells as a server: one node may be a worker and a server
+# Name of a node, and whether it reports as a server: one node may be a worker and a server.
+Participant: TypeAlias = tuple[str, bool]
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What the rule found at an evaluation point."""
+class RecordJudgement:
+    """Action: log the result of the switch rule at an evaluation point."""
 
     point: EvaluationPoint
-    found: RuleDecision
+    judgement: RuleDecision
 
 
 @dataclass(frozen=True)
-class Summon:
-    """Call everybody who waits for a hand-over."""
+class CallHandOver:
+    """Action: call all nodes to the hand-over between the two training phases."""
 
 
 @dataclass(frozen=True)
-class Ruled:
-    """Answer all who have told, or will tell, what they hold in a round."""
+class AnnounceDecision:
+    """Action: reply to all nodes that report in a round of the hand-over, now or later."""
 
     round: HandOverStage
-    ruling: HandOverDecision
-    params: Digests = ()  # what everybody agrees on, by range of the vector
-    state: Digests = ()
+    decision: HandOverDecision
+    param_digests: Digests = ()  # of the model that all nodes agree on, by range of the parameter vector
+    state_digests: Digests = ()
 
 
-Action: TypeAlias = Judged | Summon | Ruled
+SwitchAction: TypeAlias = RecordJudgement | CallHandOver | AnnounceDecision
 
 
 @dataclass
-class Switchover:
-    """The state of one switch; it happens once, or is given up once."""
+class SwitchMachine:
+    """State machine of one switch of training phases, which is committed once or aborted once."""
 
     switch: Switch
-    workers: tuple[str, ...]  # node names by rank
-    servers: tuple[str, ...]  # names of the nodes that hold a shard, by shard; workers may be among them
-    stage: Stage = "waiting"
-    committed: bool = False
-    _past: RuleState = field(default_factory=RuleState)
-    _held: dict[HandOverStage, dict[Teller, HandOverState]] = field(
+    worker_names: tuple[str, ...]  # node names by rank
+    server_names: tuple[str, ...]  # names of the shard owners, by shard; workers may be among them
+    stage: SwitchStage = "waiting"
+    is_committed: bool = False
+    _rule_memory: RuleState = field(default_factory=RuleState)
+    _reports: dict[HandOverStage, dict[Participant, HandOverState]] = field(
         default_factory=lambda: {"stopped": {}, "loaded": {}}
     )
 
-    def observe(self, point: EvaluationPoint, *, may_switch: bool) -> list[Action]:
-        """An evaluation point has been reached; the rule is asked whether or not there is anything left to switch."""
-        found, self._past = self.switch.rule.decide(point, self._past)
-        judged = Judged(point, found)
-        return [judged, *self._summons()] if found.fires and may_switch else [judged]
+    def handle_evaluation_point(self, point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
+        """Pass an evaluation point to the switch rule; start the switch if the rule fires and `may_switch` is true."""
+        judgement, self._rule_memory = self.switch.rule.decide(point, self._rule_memory)
+        action = RecordJudgement(point, judgement)
+        return [action, *self._start_hand_over()] if judgement.fires and may_switch else [action]
 
-    def told(self, held: HandOverState) -> list[Action]:
-        """A node has stopped, or has loaded; it may say so again, and late.
+    def handle_report(self, report: HandOverState) -> list[SwitchAction]:
+        """Record that a node has stopped, or has loaded the model; a repeated or late report changes nothing.
 
         Raises:
-            ProtocolError: it is not a node of this run, or ahead of the others.
+            ProtocolError: the node does not belong to this run, or is ahead of other nodes.
         """
-        if held.node_name not in (self.servers if held.is_server else self.workers):
-            raise ProtocolError(f"{held.node_name} takes no part in this switch")
-        teller = held.node_name, held.is_server
-        if self.stage == "over" or teller in self._held[held.stage]:
+        if report.node_name not in (self.server_names if report.is_server else self.worker_names):
+            role = "server" if report.is_server else "worker"
+            raise ProtocolError(f"{report.node_name} can't report to this switch: it is not a {role} of the run")
+        participant = report.node_name, report.is_server
+        if self.stage == "over" or participant in self._reports[report.stage]:
             return []
-        if held.stage == "loaded" and self.stage != "loading":
-            raise ProtocolError(f"{held.node_name} has loaded while others have not stopped")
-        self._held[held.stage][teller] = held
-        if held.failure:
-            return [*self._summons(), *self.give_up(f"{held.node_name}: {held.failure}")]
-        return [*self._summons(), *self._ruled(held.stage)]
+        if report.stage == "loaded" and self.stage != "loading":
+            raise ProtocolError(f"{report.node_name} reported `loaded` before all nodes have reported `stopped`")
+        self._reports[report.stage][participant] = report
+        if report.failure:
+            return [*self._start_hand_over(), *self.abort(f"{report.node_name}: {report.failure}")]
+        return [*self._start_hand_over(), *self._decide_round(report.stage)]
 
-    def give_up(self, reason: str) -> list[Action]:
-        """Something went wrong before the commit: everybody stays with the strategy before, who comes later too."""
+    def abort(self, reason: str) -> list[SwitchAction]:
+        """Abort the switch unless it is over: all nodes stay in the first phase, also those that report later."""
         if self.stage == "over":
             return []
-        self.stage, ruling = "over", HandOverDecision("abort", reason)
-        return [Ruled("stopped", ruling), Ruled("loaded", ruling)]
+        self.stage, decision = "over", HandOverDecision("abort", reason)
+        return [AnnounceDecision("stopped", decision), AnnounceDecision("loaded", decision)]
 
-    def _summons(self) -> list[Action]:
+    def _start_hand_over(self) -> list[SwitchAction]:
         if self.stage != "waiting":
             return []
         self.stage = "stopping"
-        return [Summon()]
+        return [CallHandOver()]
 
-    def _ruled(self, told: HandOverStage) -> list[Action]:
-        """What follows when everybody has told."""
-        held = self._held[told]
-        if len(held) < len(self.workers) + len(self.servers):
+    def _decide_round(self, round_name: HandOverStage) -> list[SwitchAction]:
+        """Return the announcement of a round's decision, once all nodes have reported in the round."""
+        reports = self._reports[round_name]
+        if len(reports) < len(self.worker_names) + len(self.server_names):
             return []
-        if reason := next(self._disagreements(held), ""):
-            return self.give_up(reason)
-        params, state = self._truth(self._held["stopped"])
-        lacking = sorted(self._lacking(held, params, state))
-        if not lacking:
-            self.stage, self.committed = "over", True
-            return [Ruled(told, self._ruling("commit"), params, state)]
-        if told == "loaded":
-            return self.give_up(f"{', '.join(lacking)} does not hold what was sent")
+        if reason := next(self._inconsistencies(reports), ""):
+            return self.abort(reason)
+        param_digests, state_digests = self._model_digests(self._reports["stopped"])
+        incomplete = sorted(self._incomplete_nodes(reports, param_digests, state_digests))
+        if not incomplete:
+            self.stage, self.is_committed = "over", True
+            return [AnnounceDecision(round_name, self._make_decision("commit"), param_digests, state_digests)]
+        if round_name == "loaded":
+            return self.abort(f"the model loaded by {', '.join(incomplete)} differs from the model that was sent")
         self.stage = "loading"
-        return [Ruled(told, self._ruling("load"), params, state)]
+        return [AnnounceDecision(round_name, self._make_decision("load"), param_digests, state_digests)]
 
-    def _told_by_workers(self, held: Mapping[Teller, HandOverState]) -> list[HandOverState]:
-        """By rank."""
-        return [held[name, False] for name in self.workers]
+    def _worker_reports(self, reports: Mapping[Participant, HandOverState]) -> list[HandOverState]:
+        """Return the hand-over reports of the workers, by rank."""
+        return [reports[name, False] for name in self.worker_names]
 
-    def _told_by_servers(self, held: Mapping[Teller, HandOverState]) -> list[HandOverState]:
-        """By shard."""
-        return [held[name, True] for name in self.servers]
+    def _server_reports(self, reports: Mapping[Participant, HandOverState]) -> list[HandOverState]:
+        """Return the hand-over reports of the servers, by shard."""
+        return [reports[name, True] for name in self.server_names]
 
     @property
-    def _from_servers(self) -> bool:
-        """Whether servers hold the model before the switch."""
+    def _is_model_on_servers(self) -> bool:
+        """Whether servers own the model in the first phase."""
         return self.switch.first.server_algorithm() is not None
 
-    def _disagreements(self, held: Mapping[Teller, HandOverState]) -> Iterator[str]:
-        """Why replicas or servers can't be one model."""
-        workers, servers = self._told_by_workers(held), self._told_by_servers(held)
+    def _inconsistencies(self, reports: Mapping[Participant, HandOverState]) -> Iterator[str]:
+        """Yield the reasons why the replicas of workers or the shards of servers are not one model."""
+        workers, servers = self._worker_reports(reports), self._server_reports(reports)
+        is_synchronous = self.switch.first.phase_traits().is_synchronous
         if (
-            self.switch.first.phase_traits().is_synchronous
-            and len({(each.next_step, each.params_digests, each.state_digests) for each in workers}) > 1
+            is_synchronous
+            and len({(report.next_step, report.params_digests, report.state_digests) for report in workers}) > 1
         ):
-            yield "replicas differ: " + ", ".join(f"{each.node_name} at step {each.next_step}" for each in workers)
-        if self._from_servers and len({(each.version, each.samples) for each in servers}) > 1:
-            yield "servers differ: " + ", ".join(f"{each.node_name} at version {each.version}" for each in servers)
-        in_lockstep = self._from_servers and self.switch.first.phase_traits().is_synchronous
-        if in_lockstep and workers[0].params_digests != self._truth(self._held["stopped"])[0]:
-            yield "workers and servers hold different parameters"
+            yield "replicas differ: " + ", ".join(
+                f"{report.node_name} at step {report.next_step}" for report in workers
+            )
+        if self._is_model_on_servers and len({(report.version, report.samples) for report in servers}) > 1:
+            yield "servers differ: " + ", ".join(
+                f"{report.node_name} at version {report.version}" for report in servers
+            )
+        have_workers_params = self._is_model_on_servers and is_synchronous
+        if have_workers_params and workers[0].params_digests != self._model_digests(self._reports["stopped"])[0]:
+            yield "workers and servers have different parameters"
 
-    def _truth(self, held: Mapping[Teller, HandOverState]) -> tuple[Digests, Digests]:
-        """What the model is at the switch, told by those who hold it: servers, else any replica."""
-        if not self._from_servers:
-            carrier, *_ = self._told_by_workers(held)
-            return carrier.params_digests, carrier.state_digests
-        servers = self._told_by_servers(held)
-        return tuple(each.params_digests[0] for each in servers), tuple(each.state_digests[0] for each in servers)
+    def _model_digests(self, reports: Mapping[Participant, HandOverState]) -> tuple[Digests, Digests]:
+        """Return the digests of the parameters and of the optimiser's state at the switch, by range of the vector.
 
-    def _lacking(self, held: Mapping[Teller, HandOverState], params: Digests, state: Digests) -> Iterator[str]:
-        """Who must have something and does not."""
-        moves = self.switch.hand_over_transfer
-        takers = {"servers": self._told_by_servers(held), "workers": self._told_by_workers(held), "none": []}
-        for number, each in enumerate(takers[moves.receivers]):
-            own = slice(number, number + 1) if moves.receivers == "servers" else slice(None)
-            if (moves.includes_params and each.params_digests != params[own]) or (
-                moves.includes_slots and each.state_digests != state[own]
-            ):
-                yield each.node_name
-
-    def _ruling(self, verb: Literal["load", "commit"]) -> HandOverDecision:
-        """What the strategy after begins with: beyond the step that the fastest worker has done.
-
-        Workers that were not in lockstep skip the steps in between, and never see their shares of these batches: a step
-        names a batch and messages for all. Budgets count samples in updates, so others are seen instead.
+        They come from the servers if servers own the model, otherwise from the worker with rank 0.
         """
-        held = self._held["stopped"]
-        workers = self._told_by_workers(held)
-        source = self._told_by_servers(held)[0] if self._from_servers else workers[0]
-        step = max(each.next_step for each in workers)
-        return HandOverDecision(verb, "", step, source.version, source.samples, source.updates)
+        if not self._is_model_on_servers:
+            first_worker, *_ = self._worker_reports(reports)
+            return first_worker.params_digests, first_worker.state_digests
+        servers = self._server_reports(reports)
+        return tuple(report.params_digests[0] for report in servers), tuple(
+            report.state_digests[0] for report in servers
+        )
+
+    def _incomplete_nodes(
+        self, reports: Mapping[Participant, HandOverState], param_digests: Digests, state_digests: Digests
+    ) -> Iterator[str]:
+        """Yield the names of the nodes that do not have everything the second phase needs of them."""
+        transfer = self.switch.hand_over_transfer
+        receivers = {"servers": self._server_reports(reports), "workers": self._worker_reports(reports), "none": []}
+        for number, report in enumerate(receivers[transfer.receivers]):
+            ranges = slice(number, number + 1) if transfer.receivers == "servers" else slice(None)
+            lacks_params = transfer.includes_params and report.params_digests != param_digests[ranges]
+            lacks_state = transfer.includes_slots and report.state_digests != state_digests[ranges]
+            if lacks_params or lacks_state:
+                yield report.node_name
+
+    def _make_decision(self, verb: Literal["load", "commit"]) -> HandOverDecision:
+        """Return the decision with the state in which the second phase starts: after the step of the fastest worker.
+
+        Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
+        identifies the batch and the messages of all workers. Budgets count the samples in updates, so other samples are
+        used instead.
+        """
+        reports = self._reports["stopped"]
+        workers = self._worker_reports(reports)
+        model_owner = self._server_reports(reports)[0] if self._is_model_on_servers else workers[0]
+        step = max(report.next_step for report in workers)
+        return HandOverDecision(verb, "", step, model_owner.version, model_owner.samples, model_owner.updates)

@@ -1,1 +1,1 @@
-"""A node of a trial: its assembly, its process, the virtual-time run, the event runner."""
+"""Nodes of a trial: assembly, node process, trial in virtual time, event runner and message probe."""

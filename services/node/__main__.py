@@ -1,9 +1,10 @@
-"""`python -m services.node`: a node of a run, its health probe, or a whole trial in virtual time.
+"""Command line of a node: `python -m services.node COMMAND`.
 
-node NAME     live as the node NAME of the plan until the run is over
-health NAME   exit with 0 when the node NAME answers that it is serving
-measure NAME  be one of two nodes that measure what a message costs on this host
-simulate      run trials in virtual time: a folder per line in, with plan.json; `done` or a complaint per line out
+node NAME     run the node NAME of the plan until the run is over
+health NAME   exit with code 0 if the node NAME reports that it is serving
+measure NAME  run one of two nodes that measure the cost of a message on this host
+simulate      run trials in virtual time. Each input line is a folder with plan.json; each output line is `done` or an
+              error message.
 """
 
 import argparse
@@ -16,58 +17,63 @@ from services.cluster.addresses import Address
 from services.plan import Plan
 from services.schema.errors import UserError, first
 
-PLAN, SECRETS = Path("/run/ensayo/plan.json"), Path("/run/secrets")
-USER = 2  # exit code of a mistake in what was given
+PLAN_PATH, SECRETS_FOLDER = Path("/run/ensayo/plan.json"), Path("/run/secrets")
+EXIT_USER_ERROR = 2  # exit code when the plan or an argument is invalid
 
 
 def main() -> int:
-    """Start what the arguments say."""
-    arguments = _arguments()
+    """Run the command that the arguments select, and return the exit code."""
+    arguments = _parse_arguments()
     try:
         return int(arguments.start(arguments))
     except UserError as error:
         sys.stderr.write(f"{error}\n")
-        return USER
+        return EXIT_USER_ERROR
 
 
-def _node(arguments: argparse.Namespace) -> int:
-    from services.node.service import live  # noqa: PLC0415 - a simulated trial needs no gRPC
+def _run_node(arguments: argparse.Namespace) -> int:
+    from services.node.service import run_node  # noqa: PLC0415 - a trial in virtual time needs no gRPC
 
-    return live(_plan(arguments.plan), arguments.name, arguments.secrets, arguments.pipes)
-
-
-def _health(arguments: argparse.Namespace) -> int:
-    from services.node.service import probe  # noqa: PLC0415 - a simulated trial needs no gRPC
-
-    return probe(_plan(arguments.plan), arguments.name, arguments.secrets)
+    return run_node(_read_plan(arguments.plan), arguments.name, arguments.secrets, arguments.pipes)
 
 
-def _measure(arguments: argparse.Namespace) -> int:
-    from services.node.message_probe import ANSWERS, ASKS, Task, measure  # noqa: PLC0415 - a node has no use for it
+def _check_health(arguments: argparse.Namespace) -> int:
+    from services.node.service import check_health  # noqa: PLC0415 - a trial in virtual time needs no gRPC
 
-    hosts = (text.rpartition(":") for text in arguments.addresses)
-    addresses = [Address(host=host, port=int(port)) for host, _, port in hosts]
-    task = Task(
-        name=arguments.name,
-        addresses=dict(zip((ASKS, ANSWERS), addresses, strict=True)),
-        secrets=arguments.secrets,
-        rate_bps=arguments.rate,
-        transport=arguments.transport,
-        by_transport=arguments.by_transport,
+    return check_health(_read_plan(arguments.plan), arguments.name, arguments.secrets)
+
+
+def _measure_message_costs(arguments: argparse.Namespace) -> int:
+    from services.node.message_probe import (  # noqa: PLC0415 - only this command needs it
+        REQUESTER,
+        RESPONDER,
+        ProbeTask,
+        measure_message_costs,
     )
-    if found := measure(task):
-        sys.stdout.write(f"{found.model_dump_json()}\n")
+
+    host_ports = (text.rpartition(":") for text in arguments.addresses)
+    addresses = [Address(host=host, port=int(port)) for host, _, port in host_ports]
+    task = ProbeTask(
+        node_name=arguments.name,
+        addresses=dict(zip((REQUESTER, RESPONDER), addresses, strict=True)),
+        secrets_folder=arguments.secrets,
+        link_rate_bps=arguments.rate,
+        transport_name=arguments.transport,
+        is_shaped_by_transport=arguments.by_transport,
+    )
+    if message_cost := measure_message_costs(task):
+        sys.stdout.write(f"{message_cost.model_dump_json()}\n")
     return 0
 
 
-def _simulate(_: argparse.Namespace) -> int:
-    from services.node.simulate import simulate_into  # noqa: PLC0415 - a node of a container needs no fabric
+def _simulate_trials(_: argparse.Namespace) -> int:
+    from services.node.simulate import simulate_to_folder  # noqa: PLC0415 - other nodes need no virtual network
 
     for line in sys.stdin:
         folder = Path(line.strip())
         try:
-            simulate_into(_plan(folder / "plan.json"), folder / "logs")
-        except Exception as error:  # noqa: BLE001 - a trial that fails must not end those after it; the engine reports it
+            simulate_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
+        except Exception as error:  # noqa: BLE001 - the engine reports it; the next trial must still run
             cause = first(error)
             sys.stdout.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
         else:
@@ -76,34 +82,38 @@ def _simulate(_: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(path: Path) -> Plan:
+def _read_plan(plan_path: Path) -> Plan:
     try:
-        return Plan.model_validate_json(path.read_bytes())
+        return Plan.model_validate_json(plan_path.read_bytes())
     except ValidationError as error:
         problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise UserError(f"{path} is not a plan: {where}: {problem['msg']}") from error
+        key_path = ".".join(map(str, problem["loc"]))
+        raise UserError(f"{plan_path} is not a plan: {key_path}: {problem['msg']}") from error
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="services", description="A node of a run; engines start it.")
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="services", description="Run one node of a trial. Engines start this program."
+    )
     commands = parser.add_subparsers(required=True)
-    for name, start in (("node", _node), ("health", _health)):
+    for name, start in (("node", _run_node), ("health", _check_health)):
         command = commands.add_parser(name)
         command.add_argument("name")
-        command.add_argument("--plan", type=Path, default=PLAN)
-        command.add_argument("--secrets", type=Path, default=SECRETS)
+        command.add_argument("--plan", type=Path, default=PLAN_PATH)
+        command.add_argument("--secrets", type=Path, default=SECRETS_FOLDER)
         command.set_defaults(start=start)
         command.add_argument("--pipes", type=Path)
     command = commands.add_parser("measure")
     command.add_argument("name", choices=("asks", "answers"))
-    command.add_argument("addresses", nargs=2, help="HOST:PORT of the two, in this order")
-    command.add_argument("--secrets", type=Path, default=SECRETS)
-    command.add_argument("--rate", type=float, help="bit/s of the link between them; not shaped when absent")
+    command.add_argument("addresses", nargs=2, help="HOST:PORT of node `asks` and of node `answers`, in this order")
+    command.add_argument("--secrets", type=Path, default=SECRETS_FOLDER)
+    command.add_argument(
+        "--rate", type=float, help="rate of the link between the nodes, in bit/s; the link is not shaped if absent"
+    )
     command.add_argument("--transport", choices=("grpc", "tcp"), default="grpc")
-    command.add_argument("--by-transport", action="store_true", help="the transport shapes it")
-    command.set_defaults(start=_measure)
-    commands.add_parser("simulate").set_defaults(start=_simulate)
+    command.add_argument("--by-transport", action="store_true", help="the transport shapes the link, not the kernel")
+    command.set_defaults(start=_measure_message_costs)
+    commands.add_parser("simulate").set_defaults(start=_simulate_trials)
     return parser.parse_args()
 
 

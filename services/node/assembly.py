@@ -1,4 +1,4 @@
-"""What is a node made of? Puts the parts of each role together, from the plan and the seams that an engine gives."""
+"""Assembly of a coordinator, a worker or a server from the plan and the interfaces that an engine provides."""
 
 import asyncio
 import platform
@@ -12,16 +12,16 @@ import numpy as np
 
 from services.cluster.events import Pause
 from services.cluster.link_conditions import Conditions
-from services.coordinator.machine import Run
-from services.coordinator.runtime import Desk
-from services.coordinator.switchover import Switchover
+from services.coordinator.machine import RunMachine
+from services.coordinator.runtime import CoordinatorRuntime
+from services.coordinator.switchover import SwitchMachine
 from services.learning.data_order import apportion
-from services.node.event_runner import Timeline
+from services.node.event_runner import EventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.ps_shard.hand_over import Switched
-from services.ps_shard.loop import UPDATE_COLUMNS, Server
-from services.ps_shard.machine import Shard
+from services.ps_shard.hand_over import SwitchingServer
+from services.ps_shard.loop import UPDATE_COLUMNS, ServerRuntime
+from services.ps_shard.machine import ShardMachine
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, FinalState
 from services.runtime.core_share import CoreShare
@@ -38,109 +38,142 @@ from services.strategies.switching.hand_over import HandOverTimeout
 from services.transport.loopback import SelfDeliveryTransport
 from services.transport.mailbox import Mailbox
 from services.transport.pausing import PausableTransport
-from services.worker.hand_over import HandOver
-from services.worker.loop import Phase, Worker
+from services.worker.hand_over import WorkerHandOver
+from services.worker.loop import WorkerPhase, WorkerRuntime
 
 
 @dataclass(frozen=True)
-class Seams:
-    """What an engine gives a node: the outside world."""
+class NodeInterfaces:
+    """Interfaces between a node and its environment; the engine provides them."""
 
     transport: Transport
     control: CoordinatorClient
     clock: Clock
     log: RunLog
-    interface_bytes: Callable[[], int | None]  # that the shaped network's interface has sent; None: can't be known
-    core_share: Callable[[], CoreShare | None]  # of the host that this process gets; None: it shares everything
-    conditions: Conditions | None = None  # of links, where the transport enforces them
+    read_interface_bytes: Callable[[], int | None]  # bytes that the shaped network interface has sent; None: unknown
+    measure_core_share: Callable[[], CoreShare | None]  # share of a host core; None: all nodes share one process
+    link_conditions: Conditions | None = None  # current link events; None where the transport does not shape links
 
 
-async def run_worker(plan: Plan, me: NodePlan, seams: Seams) -> None:
-    """A worker's life."""
-    device = select_device(me.device)
-    timeline = _timeline(plan, me, seams)
-    transport = _transport(plan, me, seams, timeline.hindrances)
-    worker = _worker(plan, me, device, seams, timeline, transport())
-    server = _server(plan, me, transport(), seams) if me.name in plan.holders else None
+async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
+    """Run a worker from its start to its end, together with the server in its process if it owns a shard."""
+    device = select_device(node.device)
+    event_runner = _make_event_runner(plan, node, interfaces)
+    make_transport = _transport_factory(plan, node, interfaces, event_runner.slowdowns)
+    worker = _make_worker(plan, node, device, interfaces, event_runner, make_transport())
+    server = _make_first_server(plan, node, make_transport(), interfaces) if node.name in plan.holders else None
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
-    _log_start(seams.log, **facts, **_core(seams.core_share()))
+    _log_node_start(interfaces.log, **facts, **_core_share_facts(interfaces.measure_core_share()))
     await worker.warm_up()
-    await seams.transport.connect(sorted({*_partners(worker), *(server.workers if server else ())} - {me.name}))
-    zero = await seams.control.join()
-    before = seams.interface_bytes()
-    async with timeline.since(zero):
+    await interfaces.transport.connect(
+        sorted({*_send_targets(worker), *(server.worker_names if server else ())} - {node.name})
+    )
+    training_start_s = await interfaces.control.join()
+    interface_bytes_before = interfaces.read_interface_bytes()
+    async with event_runner.run_events(training_start_s):
         async with asyncio.TaskGroup() as group:
-            training = group.create_task(worker.train())
-            served = group.create_task(_serve(plan, me, server, seams, training)) if server else None
-        await seams.control.leave(served.result() if served else FinalState())
+            training_task = group.create_task(worker.train())
+            server_task = (
+                group.create_task(_serve_phases(plan, node, server, interfaces, training_task)) if server else None
+            )
+        await interfaces.control.leave(server_task.result() if server_task else FinalState())
     tally = worker.tally
-    _log_stop(seams, before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed)
+    _log_node_stop(
+        interfaces,
+        interface_bytes_before,
+        steps=tally.steps,
+        deadlines=tally.deadlines,
+        missed_deadlines=tally.missed_deadlines,
+    )
 
 
-def _partners(worker: Worker) -> tuple[str, ...]:
-    """Whom a worker sends to, before and after a switch."""
-    algorithms = [worker.algorithm, *([worker.switch.after] if worker.switch else ())]
+def _send_targets(worker: WorkerRuntime) -> tuple[str, ...]:
+    """Return the names of the nodes to which a worker sends, before and after a switch."""
+    algorithms = [worker.algorithm, *([worker.pending_hand_over.algorithm_after] if worker.pending_hand_over else ())]
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.send_targets))
 
 
-async def run_server(plan: Plan, me: NodePlan, seams: Seams) -> None:
-    """A server's life."""
-    server = _server(plan, me, seams.transport, seams)
-    _log_start(seams.log, device="cpu", device_reason="servers sum in host memory")
-    await seams.transport.connect(server.workers)
-    zero = await seams.control.join()
-    before = seams.interface_bytes()
-    async with _timeline(plan, me, seams).since(zero):
-        final = await _serve(plan, me, server, seams)
-    _log_stop(seams, before, deadlines=0, missed_deadlines=0)
-    await seams.control.leave(final)
+async def run_server(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
+    """Run a server in a process of its own, from its start to its end."""
+    server = _make_first_server(plan, node, interfaces.transport, interfaces)
+    _log_node_start(interfaces.log, device="cpu", device_reason="servers sum in host memory")
+    await interfaces.transport.connect(server.worker_names)
+    training_start_s = await interfaces.control.join()
+    interface_bytes_before = interfaces.read_interface_bytes()
+    async with _make_event_runner(plan, node, interfaces).run_events(training_start_s):
+        final_message = await _serve_phases(plan, node, server, interfaces)
+    _log_node_stop(interfaces, interface_bytes_before, deadlines=0, missed_deadlines=0)
+    await interfaces.control.leave(final_message)
 
 
-async def _serve(plan: Plan, me: NodePlan, server: Server, seams: Seams, *beside: asyncio.Task[None]) -> FinalState:
-    """A server's work, under one strategy or two; `beside` is that of the worker in its process."""
+async def _serve_phases(
+    plan: Plan, node: NodePlan, server: ServerRuntime, interfaces: NodeInterfaces, *worker_tasks: asyncio.Task[None]
+) -> FinalState:
+    """Serve the workers in one training phase or two, and return the server's final message.
+
+    Args:
+        plan: plan of the trial.
+        node: plan of the node that owns the shard.
+        server: the server of the first phase that has servers.
+        interfaces: interfaces of the node.
+        worker_tasks: training task of the worker in the same process, if there is one.
+    """
     switch = plan.strategy.phases().switch
     if switch is None or plan.after is None:
         await server.serve()
-        return server.final
-    begin = partial(serving, plan, me, server.transport, seams)
-    limit = HandOverTimeout(seams.clock, plan.timeouts.step)
-    switched = Switched(
-        me.name, switch, plan.after.optimiser, server, plan.holders, begin, seams.control, limit, beside
+        return server.final_message
+    switching_server = SwitchingServer(
+        node.name,
+        switch,
+        plan.after.optimiser,
+        server,
+        plan.holders,
+        partial(make_server, plan, node, server.transport, interfaces),
+        interfaces.control,
+        HandOverTimeout(interfaces.clock, plan.timeouts.step),
+        worker_tasks,
     )
-    await switched.live()
-    return switched.server.final
+    await switching_server.run()
+    return switching_server.server.final_message
 
 
-def coordinator(plan: Plan, clock: Clock, log: RunLog) -> Desk:
-    """The coordinator's desk; it has logged what is known before a run starts."""
-    _log_init(plan, log)
-    machine = Run(
-        nodes=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
-        workers=tuple(node.name for node in plan.of_role("worker")),
+def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
+    """Return the coordinator of a trial, after logging the facts that are known before the run starts."""
+    _log_run_init(plan, log)
+    machine = RunMachine(
+        node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
+        worker_names=tuple(worker.name for worker in plan.of_role("worker")),
         epochs=plan.epochs,
-        lockstep=plan.synchronous,
+        is_synchronous=plan.synchronous,
         target=plan.target if plan.stop_at_target else None,
         plan_sha256=plan.sha256,
-        switch=_switchover(plan),
+        switch_machine=_make_switch_machine(plan),
     )
-    return Desk(plan, machine, plan.dataset.load(plan.dtype), clock, log)
+    return CoordinatorRuntime(plan, machine, plan.dataset.load(plan.dtype), clock, log)
 
 
-def _switchover(plan: Plan) -> Switchover | None:
+def _make_switch_machine(plan: Plan) -> SwitchMachine | None:
     switch = plan.strategy.phases().switch
     if switch is None:
         return None
-    return Switchover(switch, tuple(node.name for node in plan.of_role("worker")), plan.holders)
+    return SwitchMachine(switch, tuple(worker.name for worker in plan.of_role("worker")), plan.holders)
 
 
-def _timeline(plan: Plan, me: NodePlan, seams: Seams) -> Timeline:
-    return Timeline(plan, me, seams.control, seams.clock, seams.log, seams.conditions)
+def _make_event_runner(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> EventRunner:
+    return EventRunner(plan, node, interfaces.control, interfaces.clock, interfaces.log, interfaces.link_conditions)
 
 
-def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Timeline, transport: Transport) -> Worker:
+def _make_worker(
+    plan: Plan,
+    node: NodePlan,
+    device: Device,
+    interfaces: NodeInterfaces,
+    event_runner: EventRunner,
+    transport: Transport,
+) -> WorkerRuntime:
     context = WorkerContext(
-        rank=me.rank,
-        workers=tuple(node.name for node in plan.of_role("worker")),
+        rank=node.rank,
+        workers=tuple(worker.name for worker in plan.of_role("worker")),
         shard_owners=plan.holders,
         shards=plan.shards,
         schedule=plan.schedule,
@@ -149,136 +182,182 @@ def _worker(plan: Plan, me: NodePlan, device: Device, seams: Seams, timeline: Ti
         transport=transport,
         batch_size=lambda step: len(plan.order.batch_indices(step)),
     )
-    data, pace = plan.dataset.load(plan.dtype), _pace(plan, me, seams.clock, timeline.hindrances)
+    data, pace = plan.dataset.load(plan.dtype), _make_pace(plan, node, interfaces.clock, event_runner.slowdowns)
     phases, hand_over = plan.strategy.phases(), None
     algorithm = phases.first.worker_algorithm(context)
     if phases.switch and plan.after:
-        after = replace(context, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
-        second = phases.switch.second.worker_algorithm(after)
-        limit = HandOverTimeout(seams.clock, plan.timeouts.step)
-        hand_over = HandOver(me.name, phases.switch, algorithm, second, plan.after.shares, seams.control, limit)
-    phase, begins = Phase(algorithm, plan.synchronous, (1,) * plan.workers), timeline.step_begins
-    return Worker(plan, me, phase, data, pace, seams.control, seams.clock, seams.log, begins, hand_over)
+        context_after = replace(context, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
+        hand_over = WorkerHandOver(
+            node.name,
+            phases.switch,
+            algorithm,
+            phases.switch.second.worker_algorithm(context_after),
+            plan.after.shares,
+            interfaces.control,
+            HandOverTimeout(interfaces.clock, plan.timeouts.step),
+        )
+    return WorkerRuntime(
+        plan,
+        node,
+        WorkerPhase(algorithm, plan.synchronous, (1,) * plan.workers),
+        data,
+        pace,
+        interfaces.control,
+        interfaces.clock,
+        interfaces.log,
+        event_runner.begin_step,
+        hand_over,
+    )
 
 
-def _transport(plan: Plan, me: NodePlan, seams: Seams, hindrances: WorkerSlowdowns) -> Callable[[], Transport]:
-    """What each part of a worker's process gets: the network sees its pauses, nobody what it sends to itself."""
-    pauses = any(isinstance(event.what, Pause) and me.name in event.what.nodes for event in plan.events)
-    transport = PausableTransport(seams.transport, seams.clock, hindrances) if pauses else seams.transport
-    if me.name not in plan.holders:
+def _transport_factory(
+    plan: Plan, node: NodePlan, interfaces: NodeInterfaces, slowdowns: WorkerSlowdowns
+) -> Callable[[], Transport]:
+    """Return a function that makes the transport of each part of a worker's process: worker and server.
+
+    Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
+    stay inside the process.
+    """
+    has_pauses = any(isinstance(event.what, Pause) and node.name in event.what.nodes for event in plan.events)
+    transport = (
+        PausableTransport(interfaces.transport, interfaces.clock, slowdowns) if has_pauses else interfaces.transport
+    )
+    if node.name not in plan.holders:
         return lambda: transport
-    mailbox = Mailbox(plan.patience_s, seams.clock.to_wall_s(1.0))
-    return lambda: SelfDeliveryTransport(transport, me.name, mailbox)
+    mailbox = Mailbox(plan.patience_s, interfaces.clock.to_wall_s(1.0))
+    return lambda: SelfDeliveryTransport(transport, node.name, mailbox)
 
 
-def _pace(plan: Plan, me: NodePlan, clock: Clock, hindrances: WorkerSlowdowns) -> Pacer:
-    if me.throughput is None:
-        return HostSpeedPacer(clock, hindrances)
-    factor = partial(me.variation.factor, plan.seed, me.rank) if me.variation else constant_duration_factor
-    return DevicePacer(clock, me.throughput, me.slot, factor, hindrances)
+def _make_pace(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> Pacer:
+    if node.throughput is None:
+        return HostSpeedPacer(clock, slowdowns)
+    factor = partial(node.variation.factor, plan.seed, node.rank) if node.variation else constant_duration_factor
+    return DevicePacer(clock, node.throughput, node.slot, factor, slowdowns)
 
 
-def _server(plan: Plan, me: NodePlan, transport: Transport, seams: Seams) -> Server:
-    """The server of the shard that lives on this node, in a process of its own or beside a worker."""
+def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces) -> ServerRuntime:
+    """Return the server of this node's shard in the first phase that has servers, with the initial parameters."""
     phase = plan.strategy.phases().phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
-    if phase is None or algorithm is None or me.name not in plan.holders:
-        raise ProtocolError(f"{plan.strategy.kind} has no shard for {me.name}")
+    if phase is None or algorithm is None or node.name not in plan.holders:
+        raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard to {node.name}")
     task = plan.dataset.load(plan.dtype).task
-    shard = plan.shards[plan.holders.index(me.name)]
+    shard = plan.shards[plan.holders.index(node.name)]
     params = shard.view(plan.model.init(task, plan.seed, plan.dtype))
-    rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
-    return serving(plan, me, transport, seams, phase, rule)
+    update_rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
+    return make_server(plan, node, transport, interfaces, phase, update_rule)
 
 
-def serving(
+def make_server(
     plan: Plan,
-    me: NodePlan,
+    node: NodePlan,
     transport: Transport,
-    seams: Seams,
+    interfaces: NodeInterfaces,
     phase: PhaseStrategy,
-    rule: UpdateRule,
+    update_rule: UpdateRule,
     version: int = 0,
     samples: int = 0,
-) -> Server:
-    """The server on this node in `phase`, of the parameters (and the optimiser's state) in `rule`.
+) -> ServerRuntime:
+    """Return the server of this node's shard in one training phase.
 
-    It may begin where another strategy has left off: at `version`, when `samples` samples have gone into them.
+    Args:
+        plan: plan of the trial.
+        node: plan of the node that owns the shard.
+        transport: transport of the server.
+        interfaces: interfaces of the node.
+        phase: training phase that the server belongs to.
+        update_rule: update rule with the parameters of the shard and the optimiser's state.
+        version: number of updates made to the parameters before this phase.
+        samples: number of samples used for these updates.
+
+    Raises:
+        ProtocolError: the phase has no servers.
     """
     algorithm = phase.server_algorithm()
     if algorithm is None:
-        raise ProtocolError(f"{phase.kind} has no servers")
-    return Server(
-        workers=tuple(node.name for node in plan.of_role("worker")),
-        rule=rule,
+        raise ProtocolError(f"training phase {phase.kind} has no servers")
+    is_synchronous = phase.phase_traits().is_synchronous
+    return ServerRuntime(
+        worker_names=tuple(worker.name for worker in plan.of_role("worker")),
+        update_rule=update_rule,
         compressor=algorithm.compressor,
-        machine=Shard(
+        machine=ShardMachine(
             plan.workers,
             algorithm.synchroniser,
             algorithm.staleness_weighting,
             version,
             samples,
-            budget=None if phase.phase_traits().is_synchronous else plan.epochs * plan.train_samples,
-            shares=_first_shares(plan, algorithm.computing_workers(plan.workers), phase.phase_traits().exchange_period),
+            sample_budget=None if is_synchronous else plan.epochs * plan.train_samples,
+            push_samples=_first_push_samples(
+                plan, algorithm.computing_workers(plan.workers), phase.phase_traits().exchange_period
+            ),
         ),
         transport=transport,
-        clock=seams.clock,
-        number=plan.holders.index(me.name),
-        updates=EventBatch(seams.log, "shard_updates", UPDATE_COLUMNS),
-        drops=EventBatch(seams.log, "shard_drops", UPDATE_COLUMNS),
+        clock=interfaces.clock,
+        shard_number=plan.holders.index(node.name),
+        update_log=EventBatch(interfaces.log, "shard_updates", UPDATE_COLUMNS),
+        drop_log=EventBatch(interfaces.log, "shard_drops", UPDATE_COLUMNS),
     )
 
 
-def _first_shares(plan: Plan, ranks: int, exchange_period: int) -> dict[int, int]:
-    """Samples in the first push of every rank that computes; batches that end an epoch may be small."""
+def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int) -> dict[int, int]:
+    """Return the number of samples in the first push of each rank; batches that end an epoch may be smaller."""
     order = plan.order
-    sizes = Counter(order.samples_before(step + 1) - order.samples_before(step) for step in range(exchange_period))
-    shares = {size: apportion(size, (1,) * ranks) for size in sizes}
-    return {rank: sum(shares[size][rank] * steps for size, steps in sizes.items()) for rank in range(ranks)}
+    batch_sizes = Counter(
+        order.samples_before(step + 1) - order.samples_before(step) for step in range(exchange_period)
+    )
+    shares = {batch_size: apportion(batch_size, (1,) * computing_workers) for batch_size in batch_sizes}
+    return {
+        rank: sum(shares[batch_size][rank] * steps for batch_size, steps in batch_sizes.items())
+        for rank in range(computing_workers)
+    }
 
 
-def _core(share: CoreShare | None) -> dict[str, float | None]:
-    """What a node says of its share of a core; a quota is judged by it."""
+def _core_share_facts(share: CoreShare | None) -> dict[str, float | None]:
+    """Return the log fields of a node's share of a core; a CPU quota is checked against them."""
     return share._asdict() if share else dict.fromkeys(CoreShare._fields)
 
 
-def _log_start(log: RunLog, **facts: object) -> None:
-    process = {
+def _log_node_start(log: RunLog, **facts: object) -> None:
+    process_facts = {
         "python": platform.python_version(),
         "numpy": np.__version__,
         "slice_ns": read_time_slice_ns(),
         "allocator": describe_allocator(),
     }
-    log.log_event("node_start", process | facts)
+    log.log_event("node_start", process_facts | facts)
 
 
-def _log_stop(seams: Seams, interface_before: int | None, **facts: object) -> None:
-    """What the node has sent and used; interface bytes include headers, acknowledgements and retransmissions."""
-    traffic, after = seams.transport.traffic, seams.interface_bytes()
+def _log_node_stop(interfaces: NodeInterfaces, interface_bytes_before: int | None, **facts: object) -> None:
+    """Log the bytes that the node has sent and the CPU time that it has used.
+
+    Interface bytes include headers, acknowledgements and retransmissions.
+    """
+    traffic, bytes_after = interfaces.transport.traffic, interfaces.read_interface_bytes()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    sent = None if after is None or interface_before is None else after - interface_before
+    bytes_sent = None if bytes_after is None or interface_bytes_before is None else bytes_after - interface_bytes_before
     value = {
         "payload_bytes_sent": traffic.payload_bytes,
         "framing_bytes_sent": traffic.framing_bytes,
         "messages_sent": traffic.messages,
-        "interface_bytes_sent": sent,
+        "interface_bytes_sent": bytes_sent,
         "peers": traffic.payload_bytes_by_peer,
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
         **facts,
     }
-    seams.log.log_event("node_stop", value)
+    interfaces.log.log_event("node_stop", value)
 
 
-def _log_init(plan: Plan, log: RunLog) -> None:
-    """The keys that MLCommons' checker wants of a run before it starts."""
+def _log_run_init(plan: Plan, log: RunLog) -> None:
+    """Log the keys that MLCommons' compliance checker requires before a run starts."""
     log.log_event("cache_clear", value=True)
     log.log_start("init_start")
-    for key, value in _description(plan).items():
+    for key, value in _mllog_description(plan).items():
         log.log_event(key, value)
 
 
-def _description(plan: Plan) -> dict[str, object]:
-    """What is trained and how, in MLPerf's keys."""
+def _mllog_description(plan: Plan) -> dict[str, object]:
+    """Return the description of the workload under MLPerf's log keys."""
     return {
         "submission_org": "ensayo",
         "submission_platform": f"{plan.engine} engine, emulated",
@@ -299,7 +378,7 @@ def _description(plan: Plan) -> dict[str, object]:
         "opt_base_learning_rate": plan.optimiser.rate,
         "lowest_numerical_precision_in_linear": plan.precision,
         "lowest_numerical_precision_in_attn": plan.precision,
-        "lowest_numerical_precision_in_comm": _precision_in_comm(plan),
+        "lowest_numerical_precision_in_comm": _communication_precision(plan),
         "tensor_parallelism": 1,
         "pipeline_parallelism": 1,
         "context_parallelism": 1,
@@ -307,7 +386,7 @@ def _description(plan: Plan) -> dict[str, object]:
     }
 
 
-def _precision_in_comm(plan: Plan) -> str:
-    """What gradients look like on the wire, in MLPerf's words."""
+def _communication_precision(plan: Plan) -> str:
+    """Return the number format of gradients on the network, as MLPerf names it."""
     kind = plan.strategy.phases().first.phase_traits().compressor.kind
     return plan.precision if kind == "identity" else kind

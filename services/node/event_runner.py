@@ -1,9 +1,10 @@
-"""How do events happen inside a node? At their moments it changes what they change, and logs how late that was.
+"""Event runner: applies the events of a trial inside one node at their times, and logs how late each of them was.
 
-Slowdowns and pauses are applied by the workers that they are of, each when it begins the step itself where they wait
-for one. Mathematics heeds their times and no timer, so the lateness that is logged for them is that of the note. Events
-of links are applied by every node to its own view of the network where the transport shapes it, and logged by the nodes
-whose links they are; where a kernel shapes links, nodes have nothing to do with them.
+- A worker applies its own slowdowns and pauses. An event that waits for a step begins when this worker begins the step.
+  The planned times stretch the compute exactly, without a timer, so the logged lateness is that of the log line.
+- Where the transport shapes links, every node applies the link events to its own view of the network. The nodes whose
+  links change log them.
+- Where the kernel shapes links, nodes do not apply link events.
 """
 
 import asyncio
@@ -22,91 +23,98 @@ from services.runtime.slowdowns import WorkerSlowdowns
 
 
 @dataclass
-class Timeline:
-    """The events of a trial, as one node plays them."""
+class EventRunner:
+    """Runner of the events of a trial in one node."""
 
     plan: Plan
-    me: NodePlan
+    node: NodePlan
     control: CoordinatorClient
     clock: Clock
     log: RunLog
-    conditions: Conditions | None  # of the links that the transport shapes
-    hindrances: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
-    _zero: float = 0.0
-    _begun: int = -1  # the step that this worker is in
-    _playing: set[asyncio.Task[None]] = field(default_factory=set)
+    link_conditions: Conditions | None  # current link events; None where the transport does not shape links
+    slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
+    _training_start_s: float = 0.0
+    _current_step: int = -1  # last step that this worker has begun
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @asynccontextmanager
-    async def since(self, zero: float) -> AsyncIterator[None]:
-        """Play what happens while the body runs; training began at `zero`."""
-        self._zero = zero
+    async def run_events(self, training_start_s: float) -> AsyncIterator[None]:
+        """Run the events while the body of the `async with` block runs; event times count from `training_start_s`."""
+        self._training_start_s = training_start_s
         for event in self.plan.events:
-            if event.is_of_links and self.conditions is not None:
-                self._start(self._play_link(event, self.conditions))
-            elif self._is_mine(event) and event.time_s is not None:
-                self._start(self._play_own(event, zero + event.time_s))
+            if event.is_of_links and self.link_conditions is not None:
+                self._start_task(self._run_link_event(event, self.link_conditions))
+            elif self._affects_this_worker(event) and event.time_s is not None:
+                self._start_task(self._run_worker_event(event, training_start_s + event.time_s))
         try:
             yield
         finally:
-            for task in self._playing:
+            for task in self._tasks:
                 task.cancel()
-            ended = await asyncio.gather(*self._playing, return_exceptions=True)
-            for error in ended:
-                if isinstance(error, Exception):  # a cancellation is none
-                    raise error
+            results = await asyncio.gather(*self._tasks, return_exceptions=True)
+            for result in results:
+                if isinstance(result, Exception):  # `CancelledError` is no `Exception`
+                    raise result
 
-    async def step_begins(self, step: int) -> None:
-        """This worker begins a step: events may wait for that, its own and those of links.
+    async def begin_step(self, step: int) -> None:
+        """Begin the events that wait for this step of the worker: its own events, and link events of the trial.
 
-        Or for one that it skips: after a switch all begin beyond the step of the fastest.
+        Events of skipped steps begin as well: after a switch all workers continue after the step of the fastest worker.
         """
-        waiting = [event for event in self.plan.events if event.step is not None and self._begun < event.step <= step]
-        self._begun = step
-        for event in waiting:
-            if self._is_mine(event):
-                self._start(self._play_own(event, self.clock.now()))
-        if any(event.is_of_links for event in waiting):
+        due_events = [
+            event for event in self.plan.events if event.step is not None and self._current_step < event.step <= step
+        ]
+        self._current_step = step
+        for event in due_events:
+            if self._affects_this_worker(event):
+                self._start_task(self._run_worker_event(event, self.clock.now()))
+        if any(event.is_of_links for event in due_events):
             await self.control.report_step(step)
 
-    def _is_mine(self, event: Event) -> bool:
-        return not event.is_of_links and self.me.name in event.what.nodes
+    def _affects_this_worker(self, event: Event) -> bool:
+        return not event.is_of_links and self.node.name in event.what.nodes
 
-    def _start(self, play: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(play)
-        self._playing.add(task)
+    def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
 
-    def _play_own(self, event: Event, begins: float) -> Coroutine[None, None, None]:
-        """The hindrance is known from now on, with its times: mathematics heeds it to the moment, not to a timer."""
+    def _run_worker_event(self, event: Event, start_s: float) -> Coroutine[None, None, None]:
+        """Add a slowdown or pause of this worker with its exact times, and return the coroutine that logs it."""
         factor = event.what.factor if isinstance(event.what, Slowdown) else inf
-        self.hindrances.add(begins, event.what.lasts, factor)
-        return self._play(event, begins, "worker", lambda: None, lambda: None)
+        self.slowdowns.add(start_s, event.what.lasts, factor)
+        return self._run_event(event, start_s, "worker", lambda: None, lambda: None)
 
-    async def _play_link(self, event: Event, conditions: Conditions) -> None:
-        begins = await self.control.await_event(event.number) if event.time_s is None else self._zero + event.time_s
-        await self._play(event, begins, "transport", lambda: conditions.begin(event), lambda: conditions.end(event))
+    async def _run_link_event(self, event: Event, link_conditions: Conditions) -> None:
+        if event.time_s is None:
+            start_s = await self.control.await_event(event.number)
+        else:
+            start_s = self._training_start_s + event.time_s
+        await self._run_event(
+            event, start_s, "transport", lambda: link_conditions.begin(event), lambda: link_conditions.end(event)
+        )
 
-    async def _play(
-        self, event: Event, begins: float, by: str, begin: Callable[[], None], end: Callable[[], None]
+    async def _run_event(
+        self, event: Event, start_s: float, applied_by: str, begin: Callable[[], None], end: Callable[[], None]
     ) -> None:
-        await self.clock.sleep_until(begins)
+        await self.clock.sleep_until(start_s)
         begin()
-        self._note(event, "begin", begins, by)
+        self._log_change(event, "begin", start_s, applied_by)
         if event.what.lasts is not None:
-            await self.clock.sleep_until(begins + event.what.lasts)
+            await self.clock.sleep_until(start_s + event.what.lasts)
             end()
-            self._note(event, "end", begins + event.what.lasts, by)
+            self._log_change(event, "end", start_s + event.what.lasts, applied_by)
 
-    def _note(self, event: Event, phase: str, planned: float, by: str) -> None:
-        """Log what has been applied, unless it is of the links of others."""
-        if self.me.name not in event.what.nodes:
+    def _log_change(self, event: Event, stage: str, planned_s: float, applied_by: str) -> None:
+        """Log the beginning or the end of an event, if it concerns this node."""
+        if self.node.name not in event.what.nodes:
             return
         value = {
             "number": event.number,
             "kind": event.what.kind,
-            "phase": phase,
-            "by": by,
-            "planned_s": round(planned - self._zero, 6),
-            "applied_s": round(self.clock.now() - self._zero, 6),
-            "lateness_s": round(self.clock.now() - planned, 6),
+            "phase": stage,
+            "by": applied_by,
+            "planned_s": round(planned_s - self._training_start_s, 6),
+            "applied_s": round(self.clock.now() - self._training_start_s, 6),
+            "lateness_s": round(self.clock.now() - planned_s, 6),
         }
         self.log.log_event("event_applied", value)

@@ -1,7 +1,7 @@
-"""What does a message cost on this host, and how fast is a link of it? Two processes measure it as nodes would send.
+"""Measurement of the cost of a message on this host, and of the rate of one link, between two node processes.
 
-One asks and one answers, over a transport of nodes. The engine that starts them shapes the link between them or
-not, and opens the gate when it is as it should be.
+The node `asks` sends requests, the node `answers` replies, over a transport of nodes. The engine starts both processes,
+shapes the link between them if a rate is declared, and then opens the start gate.
 """
 
 import asyncio
@@ -26,155 +26,168 @@ from services.transport.planes import DATA_PLANES
 from services.transport.shaping import FluidLinkShaping, NodeLinks
 from services.transport.wired import SocketTransport
 
-ASKS, ANSWERS = "asks", "answers"  # the two nodes
-WARM_UPS, ROUND_TRIPS = 50, 400
-SHAPED_S = 1.5  # of sending at the declared rate
-UNSHAPED_BYTES = 256 << 20
-BULK, BOTH = WARM_UPS + ROUND_TRIPS, WARM_UPS + ROUND_TRIPS + 1  # steps: a transport forgets older ones
-PATIENCE_S = 60.0
-SUMMED = 1_000_000  # entries, as many as a small model has
-SUMS = 20
+REQUESTER, RESPONDER = "asks", "answers"  # names of the two nodes
+WARM_UP_ROUND_TRIPS, ROUND_TRIPS = 50, 400
+SHAPED_SEND_S = 1.5  # seconds of sending at the declared rate
+UNSHAPED_SEND_BYTES = 256 << 20
+# Step numbers of the bulk transfers. They are larger than those of the round trips: a transport forgets older steps.
+ONE_WAY_STEP, BOTH_WAYS_STEP = WARM_UP_ROUND_TRIPS + ROUND_TRIPS, WARM_UP_ROUND_TRIPS + ROUND_TRIPS + 1
+TIMEOUT_S = 60.0
+SUMMED_ENTRIES = 1_000_000  # length of the vectors, as of a small model
+SUM_REPEATS = 20
 
 
-class Measured(Record):
-    """What two nodes found; wall seconds, everything of both nodes together."""
+class MessageCost(Record):
+    """Measured costs of messages between two nodes; times in wall seconds, CPU times of both nodes together."""
 
-    round_trip_s: float  # of a message without payload, median
-    message_cpu_s: float  # CPU time of sending and receiving one
-    byte_cpu_s: float  # beside that, per payload byte in large messages
-    rate_bps: float  # payload of one direction
-    both_bps: float | None = None  # payload of both directions at once; None when the link was shaped
-    sum_s: float  # per byte of adding one vector to another
+    round_trip_s: float  # median of messages without payload
+    message_cpu_s: float  # CPU time to send and receive one message
+    byte_cpu_s: float  # additional CPU time per payload byte of large messages
+    rate_bps: float  # payload rate of one direction
+    both_bps: float | None = None  # payload rate of both directions at once; None when the link was shaped
+    sum_s: float  # seconds per byte to add one vector to another
 
 
 @dataclass(frozen=True)
-class Task:
-    """What one of the two nodes does."""
+class ProbeTask:
+    """Settings of one of the two nodes that measure the costs of messages."""
 
-    name: str
+    node_name: str
     addresses: dict[str, Address]
-    secrets: Path
-    rate_bps: float | None  # of the link; None: not shaped
-    transport: TransportName  # that carries what they send
-    by_transport: bool  # whether the transport shapes it, because the kernel does not
+    secrets_folder: Path
+    link_rate_bps: float | None  # None: the link is not shaped
+    transport_name: TransportName  # of the transport under measurement
+    is_shaped_by_transport: bool  # whether the transport shapes the link; otherwise the kernel does
 
     @property
-    def peer(self) -> str:
-        """The other node."""
-        return ANSWERS if self.name == ASKS else ASKS
+    def peer_name(self) -> str:
+        """Name of the other node."""
+        return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
-def measure(task: Task) -> Measured | None:
-    """Live as one of the two; the one that asks knows the result."""
+def measure_message_costs(task: ProbeTask) -> MessageCost | None:
+    """Run one of the two nodes of the measurement, and return the costs of messages; None in the node that replies."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        return runner.run(_measure(task))
+        return runner.run(_run_probe_node(task))
 
 
-async def _measure(task: Task) -> Measured | None:
+async def _run_probe_node(task: ProbeTask) -> MessageCost | None:
     clock = WallClock()
-    ports = NodeLinks(Port(goodput(task.rate_bps)), Port(goodput(task.rate_bps)))
-    link = FluidLinkShaping(task.name, ports, Network(), 0, clock) if task.by_transport else None
-    identity = NodeIdentity.read(task.name, task.secrets)
-    transport = DATA_PLANES[task.transport](task.addresses, identity, clock, PATIENCE_S, PATIENCE_S, link)
+    ports = NodeLinks(Port(goodput(task.link_rate_bps)), Port(goodput(task.link_rate_bps)))
+    link = FluidLinkShaping(task.node_name, ports, Network(), 0, clock) if task.is_shaped_by_transport else None
+    identity = NodeIdentity.read(task.node_name, task.secrets_folder)
+    transport = DATA_PLANES[task.transport_name](task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link)
     async with transport:
-        await transport.connect([task.peer])
-        return await (_ask(transport, task) if task.name == ASKS else _answer(transport, task))
+        await transport.connect([task.peer_name])
+        return await (
+            _run_requester(transport, task) if task.node_name == REQUESTER else _run_responder(transport, task)
+        )
 
 
-async def _ask(transport: SocketTransport, task: Task) -> Measured:
-    await _gate()
-    await _ping(transport, range(WARM_UPS))
-    trips_s, message_cpu_s = await _ping(transport, range(WARM_UPS, WARM_UPS + ROUND_TRIPS))
-    pieces, before = _pieces(transport, task), _cpu_s()
-    await _send(transport, ANSWERS, pieces)
-    told = await transport.receive(ANSWERS, MessageTag(BULK, MessageKind.TOTAL))
-    sent, (elapsed_s, its_cpu_s) = pieces * transport.max_piece_bytes, np.frombuffer(told.data, np.float64)
-    cpu_s = _cpu_s() - before + its_cpu_s
-    return Measured(
-        round_trip_s=median(trips_s),
+async def _run_requester(transport: SocketTransport, task: ProbeTask) -> MessageCost:
+    await _wait_for_gate()
+    await _measure_round_trips(transport, range(WARM_UP_ROUND_TRIPS))
+    round_trips_s, message_cpu_s = await _measure_round_trips(
+        transport, range(WARM_UP_ROUND_TRIPS, WARM_UP_ROUND_TRIPS + ROUND_TRIPS)
+    )
+    piece_count, cpu_before_s = _piece_count(transport, task), _process_cpu_s()
+    await _send_pieces(transport, RESPONDER, piece_count)
+    reply = await transport.receive(RESPONDER, MessageTag(ONE_WAY_STEP, MessageKind.TOTAL))
+    elapsed_s, responder_cpu_s = np.frombuffer(reply.data, np.float64)
+    sent_bytes = piece_count * transport.max_piece_bytes
+    cpu_s = _process_cpu_s() - cpu_before_s + responder_cpu_s
+    both_bps = await _measure_both_ways(transport, RESPONDER, piece_count) if task.link_rate_bps is None else None
+    return MessageCost(
+        round_trip_s=median(round_trips_s),
         message_cpu_s=message_cpu_s,
-        byte_cpu_s=max(0.0, cpu_s - pieces * message_cpu_s) / sent,
-        rate_bps=8 * (sent - transport.max_piece_bytes) / elapsed_s,
-        both_bps=await _both(transport, ANSWERS, pieces) if task.rate_bps is None else None,
-        sum_s=_summing_s(),
+        byte_cpu_s=max(0.0, cpu_s - piece_count * message_cpu_s) / sent_bytes,
+        rate_bps=8 * (sent_bytes - transport.max_piece_bytes) / elapsed_s,
+        both_bps=both_bps,
+        sum_s=_measure_sum_s_per_byte(),
     )
 
 
-async def _ping(transport: SocketTransport, steps: range) -> tuple[list[float], float]:
-    """Round trips in seconds, and the CPU time that both nodes need for one message."""
-    trips_s, before = [], _cpu_s()
+async def _measure_round_trips(transport: SocketTransport, steps: range) -> tuple[list[float], float]:
+    """Return the round trips in seconds, and the CPU time that both nodes together need for one message."""
+    round_trips_s, cpu_before_s = [], _process_cpu_s()
     for step in steps:
-        started = time.perf_counter()
-        await transport.send(ANSWERS, Message(MessageTag(step, MessageKind.PUSH)))
-        reply = await transport.receive(ANSWERS, MessageTag(step, MessageKind.REPLY))
-        trips_s.append(time.perf_counter() - started)
-    return trips_s, (_cpu_s() - before + reply.update_s) / (2 * len(steps))
+        started_s = time.perf_counter()
+        await transport.send(RESPONDER, Message(MessageTag(step, MessageKind.PUSH)))
+        reply = await transport.receive(RESPONDER, MessageTag(step, MessageKind.REPLY))
+        round_trips_s.append(time.perf_counter() - started_s)
+    return round_trips_s, (_process_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(steps))
 
 
-async def _answer(transport: SocketTransport, task: Task) -> None:
-    before = 0.0
-    for step in range(WARM_UPS + ROUND_TRIPS):
-        if step == WARM_UPS:
-            before = _cpu_s()
-        await transport.receive(ASKS, MessageTag(step, MessageKind.PUSH))
-        await transport.send(ASKS, Message(MessageTag(step, MessageKind.REPLY), update_s=_cpu_s() - before))
-    before = _cpu_s()
-    elapsed_s = await _receive(transport, ASKS, _pieces(transport, task))
-    told = np.array([elapsed_s, _cpu_s() - before]).tobytes()
-    await transport.send(ASKS, Message(MessageTag(BULK, MessageKind.TOTAL), told))
-    if task.rate_bps is None:
-        await _both(transport, ASKS, _pieces(transport, task))
+async def _run_responder(transport: SocketTransport, task: ProbeTask) -> None:
+    """Reply to each request with the CPU time used so far, then receive the bulk transfers."""
+    cpu_before_s = 0.0
+    for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
+        if step == WARM_UP_ROUND_TRIPS:
+            cpu_before_s = _process_cpu_s()
+        await transport.receive(REQUESTER, MessageTag(step, MessageKind.PUSH))
+        await transport.send(
+            REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_process_cpu_s() - cpu_before_s)
+        )
+    cpu_before_s = _process_cpu_s()
+    elapsed_s = await _receive_pieces(transport, REQUESTER, _piece_count(transport, task))
+    results = np.array([elapsed_s, _process_cpu_s() - cpu_before_s]).tobytes()
+    await transport.send(REQUESTER, Message(MessageTag(ONE_WAY_STEP, MessageKind.TOTAL), results))
+    if task.link_rate_bps is None:
+        await _measure_both_ways(transport, REQUESTER, _piece_count(transport, task))
 
 
-async def _gate() -> None:
-    """Return when the engine says that the link is as it should be."""
-    opened = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(OPEN_GATE_SIGNAL, opened.set)
-    print("ready", flush=True)  # noqa: T201 - the engine reads it
-    async with asyncio.timeout(PATIENCE_S):
-        await opened.wait()
+async def _wait_for_gate() -> None:
+    """Wait until the engine opens the start gate, that is, until the link is ready."""
+    gate_opened = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(OPEN_GATE_SIGNAL, gate_opened.set)
+    print("ready", flush=True)  # noqa: T201 - the engine waits for this line
+    async with asyncio.timeout(TIMEOUT_S):
+        await gate_opened.wait()
 
 
-async def _both(transport: SocketTransport, peer: str, pieces: int) -> float:
-    """Send and receive at once; payload bit/s of both directions together."""
-    started = time.perf_counter()
+async def _measure_both_ways(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
+    """Send and receive at the same time, and return the payload rate of both directions together, in bit/s."""
+    started_s = time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        group.create_task(_send(transport, peer, pieces, step=BOTH))
-        group.create_task(_receive(transport, peer, pieces, step=BOTH))
-    return 2 * 8 * pieces * transport.max_piece_bytes / (time.perf_counter() - started)
+        group.create_task(_send_pieces(transport, peer_name, piece_count, step=BOTH_WAYS_STEP))
+        group.create_task(_receive_pieces(transport, peer_name, piece_count, step=BOTH_WAYS_STEP))
+    return 2 * 8 * piece_count * transport.max_piece_bytes / (time.perf_counter() - started_s)
 
 
-async def _send(transport: SocketTransport, peer: str, pieces: int, step: int = BULK) -> None:
+async def _send_pieces(transport: SocketTransport, peer_name: str, piece_count: int, step: int = ONE_WAY_STEP) -> None:
     data = bytes(transport.max_piece_bytes)
-    for piece in range(pieces):
-        await transport.send(peer, Message(MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece), data))
+    for piece in range(piece_count):
+        await transport.send(peer_name, Message(MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece), data))
 
 
-async def _receive(transport: SocketTransport, peer: str, pieces: int, step: int = BULK) -> float:
-    """Seconds from the first piece to the last."""
-    await transport.receive(peer, MessageTag(step, MessageKind.PARTIAL_SUM, 0, 0))
-    started = time.perf_counter()
-    for piece in range(1, pieces):
-        await transport.receive(peer, MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece))
-    return time.perf_counter() - started
+async def _receive_pieces(
+    transport: SocketTransport, peer_name: str, piece_count: int, step: int = ONE_WAY_STEP
+) -> float:
+    """Receive all pieces of a bulk transfer, and return the seconds from the first piece to the last."""
+    await transport.receive(peer_name, MessageTag(step, MessageKind.PARTIAL_SUM, 0, 0))
+    started_s = time.perf_counter()
+    for piece in range(1, piece_count):
+        await transport.receive(peer_name, MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece))
+    return time.perf_counter() - started_s
 
 
-def _pieces(transport: SocketTransport, task: Task) -> int:
-    size = UNSHAPED_BYTES if task.rate_bps is None else goodput(task.rate_bps) * SHAPED_S
-    return max(4, round(size / transport.max_piece_bytes))
+def _piece_count(transport: SocketTransport, task: ProbeTask) -> int:
+    """Return the number of pieces of a bulk transfer."""
+    send_bytes = UNSHAPED_SEND_BYTES if task.link_rate_bps is None else goodput(task.link_rate_bps) * SHAPED_SEND_S
+    return max(4, round(send_bytes / transport.max_piece_bytes))
 
 
-def _summing_s() -> float:
-    """Seconds per byte of adding float32 vectors, as servers and rings do."""
-    total, other = np.zeros(SUMMED, np.float32), np.ones(SUMMED, np.float32)
-    taken = []
-    for _ in range(SUMS):
-        started = time.perf_counter()
-        np.add(total, other, out=total)
-        taken.append(time.perf_counter() - started)
-    return median(taken) / total.nbytes
+def _measure_sum_s_per_byte() -> float:
+    """Return the seconds per byte to add float32 vectors, as servers and ring all-reduce do."""
+    total, addend = np.zeros(SUMMED_ENTRIES, np.float32), np.ones(SUMMED_ENTRIES, np.float32)
+    durations_s = []
+    for _ in range(SUM_REPEATS):
+        started_s = time.perf_counter()
+        np.add(total, addend, out=total)
+        durations_s.append(time.perf_counter() - started_s)
+    return median(durations_s) / total.nbytes
 
 
-def _cpu_s() -> float:
+def _process_cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

@@ -1,4 +1,4 @@
-"""A node as a process: its loop, its servers, its lines to the others, and its exit."""
+"""Process of one node: event loop, gRPC servers, transport, health check and exit code."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_ser
 from services.cluster.fluid_link import Own, Port, SharedCells, goodput
 from services.cluster.link_conditions import Conditions
 from services.coordinator.service import ControlService
-from services.node.assembly import Seams, coordinator, run_server, run_worker
+from services.node.assembly import NodeInterfaces, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.control import OPEN_GATE_SIGNAL
@@ -28,145 +28,155 @@ from services.transport.planes import DATA_PLANES
 from services.transport.shaping import DelayOnlyShaping, FluidLinkShaping, NodeLinks, TransportShaping
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
-PROBE_S = 2.0
-GOODBYE_S = 2.0  # wall seconds for the last answers to reach their nodes
-# Containers end one after another: Docker 20.10 has locked itself up when 32 left a network at the same moment.
-LEAVES_EVERY_S = 0.04
-FAILED = 4
+HEALTH_TIMEOUT_S = 2.0
+STOP_GRACE_S = 2.0  # wall seconds in which the last replies can reach their nodes
+# Containers exit one after another: Docker 20.10 hung when 32 containers left a network at the same moment.
+EXIT_INTERVAL_S = 0.04
+EXIT_FAILED = 4
 
 
-def live(plan: Plan, name: str, secrets: Path, pipes: Path | None = None) -> int:
-    """Live as one node; the exit code.
+def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_path: Path | None = None) -> int:
+    """Run one node until the run is over, and return the exit code of its process.
 
     Args:
-        plan: of the trial.
-        name: of the node.
-        secrets: folder with its certificate and key.
-        pipes: file with the state of the pipes that processes share; None when the kernel has them.
+        plan: plan of the trial.
+        node_name: name of the node in the plan.
+        secrets_folder: folder with the node's certificate and key.
+        shared_links_path: file with the state of the shared links, used by all node processes; None where the kernel
+            shapes them.
     """
     failures: list[Exception] = []
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         try:
-            runner.run(_live(plan, plan.node(name), NodeIdentity.read(name, secrets), pipes))
+            runner.run(
+                _run_node(plan, plan.node(node_name), NodeIdentity.read(node_name, secrets_folder), shared_links_path)
+            )
         except* EnsayoError as errors:
-            failures.extend(leaf for leaf in leaves(errors) if isinstance(leaf, EnsayoError))
+            failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
     for failure in failures:
         sys.stderr.write(f"{type(failure).__name__}: {failure}\n")
-    return FAILED if failures else 0
+    return EXIT_FAILED if failures else 0
 
 
-def leaves(group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
-    """The errors in a group of groups."""
-    for error in group.exceptions:
+def leaf_errors(error_group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
+    """Yield the errors in nested exception groups."""
+    for error in error_group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from leaves(error)
+            yield from leaf_errors(error)
         else:
             yield error
 
 
-def probe(plan: Plan, name: str, secrets: Path) -> int:
-    """Ask a node whether it serves; 0 when it does."""
-    return asyncio.run(_probe(plan, name, NodeIdentity.read(name, secrets)))
+def check_health(plan: Plan, node_name: str, secrets_folder: Path) -> int:
+    """Return 0 if a node reports that it is serving, otherwise 1."""
+    return asyncio.run(_check_health(plan, node_name, NodeIdentity.read(node_name, secrets_folder)))
 
 
-async def _live(plan: Plan, me: NodePlan, identity: NodeIdentity, pipes: Path | None) -> None:
+async def _run_node(plan: Plan, node: NodePlan, identity: NodeIdentity, shared_links_path: Path | None) -> None:
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
-    log = RunLog("" if me.name == COORDINATOR else me.name, clock, sys.stdout.write)
-    server = grpc.aio.server(options=GRPC_OPTIONS)
-    serving = health.HealthServicer()
-    add_HealthServicer_to_server(serving, server)
-    listen_on(server, me.place.control, identity)
+    log = RunLog("" if node.name == COORDINATOR else node.name, clock, sys.stdout.write)
+    grpc_server = grpc.aio.server(options=GRPC_OPTIONS)
+    health_servicer = health.HealthServicer()
+    add_HealthServicer_to_server(health_servicer, grpc_server)
+    listen_on(grpc_server, node.place.control, identity)
     try:
-        if me.role == "coordinator":
-            await _coordinate(plan, clock, log, server, serving)
+        if node.role == "coordinator":
+            await _run_coordinator(plan, clock, log, grpc_server, health_servicer)
         else:
-            await server.start()
-            await _take_part(plan, me, identity, clock, log, serving, pipes)
-        await server.stop(GOODBYE_S)
+            await grpc_server.start()
+            await _run_worker_or_server(plan, node, identity, clock, log, health_servicer, shared_links_path)
+        await grpc_server.stop(STOP_GRACE_S)
     finally:
-        await server.stop(None)  # after an error: it would complain when the process ends, later than whoever says why
+        # After an error: without this, gRPC reports a second error when the process exits, below the first one.
+        await grpc_server.stop(None)
     if plan.engine == "docker":
-        await asyncio.sleep(LEAVES_EVERY_S * plan.nodes.index(me))
+        await asyncio.sleep(EXIT_INTERVAL_S * plan.nodes.index(node))
 
 
-async def _coordinate(
-    plan: Plan, clock: WallClock, log: RunLog, server: grpc.aio.Server, serving: health.HealthServicer
+async def _run_coordinator(
+    plan: Plan, clock: WallClock, log: RunLog, grpc_server: grpc.aio.Server, health_servicer: health.HealthServicer
 ) -> None:
-    """Serve the desk until everybody has left."""
-    desk = coordinator(plan, clock, log)
-    add_ControlServicer_to_server(ControlService(desk), server)
-    opened = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(OPEN_GATE_SIGNAL, opened.set)
-    await server.start()
-    await serving.set("", health_pb2.HealthCheckResponse.SERVING)
-    await _within(clock, plan.timeouts.start, opened, "nobody opened the gate")
-    await desk.open_gate()
-    await _within(clock, plan.timeouts.run, desk.finished, "the run did not end")
+    """Run the coordinator until all nodes have left."""
+    runtime = make_coordinator(plan, clock, log)
+    add_ControlServicer_to_server(ControlService(runtime), grpc_server)
+    gate_opened = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(OPEN_GATE_SIGNAL, gate_opened.set)
+    await grpc_server.start()
+    await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    await _await_event(clock, plan.timeouts.start, gate_opened, "the engine did not open the start gate")
+    await runtime.open_gate()
+    await _await_event(clock, plan.timeouts.run, runtime.run_finished, "the run did not end")
 
 
-async def _within(clock: WallClock, timeout_s: float, event: asyncio.Event, what: str) -> None:
-    """Wait for an event, at most `timeout_s` virtual seconds: a coordinator whose engine has died must end too.
+async def _await_event(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
+    """Wait for an event, at most `timeout_s` virtual seconds: a coordinator must exit even if its engine has died.
 
     Raises:
-        DeadlineExceeded: it did not happen.
+        DeadlineExceeded: the event did not happen in time; the error starts with `timeout_message`.
     """
     try:
         async with asyncio.timeout(clock.to_wall_s(timeout_s)):
             await event.wait()
     except TimeoutError:
-        raise DeadlineExceeded(f"{what} within {timeout_s:g} s") from None
+        raise DeadlineExceeded(f"{timeout_message} within {timeout_s:g} s") from None
 
 
-async def _take_part(
+async def _run_worker_or_server(
     plan: Plan,
-    me: NodePlan,
+    node: NodePlan,
     identity: NodeIdentity,
     clock: WallClock,
     log: RunLog,
-    serving: health.HealthServicer,
-    pipes: Path | None,
+    health_servicer: health.HealthServicer,
+    shared_links_path: Path | None,
 ) -> None:
-    """Serve the data port and live as a worker or a server."""
-    conditions = Conditions() if plan.engine == "local" else None
+    """Serve the data port, and run a worker or a server until the run is over."""
+    link_conditions = Conditions() if plan.engine == "local" else None
     transport = DATA_PLANES[plan.transport](
-        addresses={node.name: node.place.data for node in plan.nodes},
+        addresses={any_node.name: any_node.place.data for any_node in plan.nodes},
         identity=identity,
         clock=clock,
         timeout_s=plan.patience_s,
         stream_lifetime_s=plan.timeouts.run,
-        shaping=_shaping(plan, me, clock, conditions, pipes),
+        shaping=_make_shaping(plan, node, clock, link_conditions, shared_links_path),
         encrypt=plan.security.data == "tls",
     )
     control = GrpcCoordinatorClient(plan, identity)
-    interface = find_interface(me.place.data.host)
-    seams = Seams(transport, control, clock, log, lambda: read_bytes_sent(interface), measure_core_share, conditions)
-    life = run_worker if me.role == "worker" else run_server
+    interface_name = find_interface(node.place.data.host)
+    interfaces = NodeInterfaces(
+        transport, control, clock, log, lambda: read_bytes_sent(interface_name), measure_core_share, link_conditions
+    )
+    run_role = run_worker if node.role == "worker" else run_server
     async with transport:
-        await serving.set("", health_pb2.HealthCheckResponse.SERVING)
-        await life(plan, me, seams)
+        await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+        await run_role(plan, node, interfaces)
     await control.close()
 
 
-def _shaping(
-    plan: Plan, me: NodePlan, clock: WallClock, conditions: Conditions | None, pipes: Path | None
+def _make_shaping(
+    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: Conditions | None, shared_links_path: Path | None
 ) -> TransportShaping | None:
-    """What the kernel leaves to the transport: everything without containers; rates are virtual, like the clock."""
-    if conditions is not None:
-        cells = SharedCells(pipes) if pipes else None
-        shared = [
-            Port(goodput(pipe.rate_bps), cells.cell(number) if cells else Own())
-            for number, pipe in enumerate(plan.network.pipes)
+    """Return the shaping that the transport does for one node, or None if the kernel does all of it.
+
+    Without containers the transport shapes everything: rates, shared links and delays. Rates are virtual, as the clock.
+    """
+    if link_conditions is not None:
+        cells = SharedCells(shared_links_path) if shared_links_path else None
+        shared_links = [
+            Port(goodput(link.rate_bps), cells.cell(number) if cells else Own())
+            for number, link in enumerate(plan.network.pipes)
         ]
-        ports = NodeLinks(Port(goodput(me.uplink_bps)), Port(goodput(me.downlink_bps)), shared)
-        return FluidLinkShaping(me.name, ports, plan.network, plan.seed, clock, conditions, plan.piece_bytes)
-    return DelayOnlyShaping(me.name, plan.network, plan.seed, clock) if plan.delay_rung == "transport" else None
+        ports = NodeLinks(Port(goodput(node.uplink_bps)), Port(goodput(node.downlink_bps)), shared_links)
+        return FluidLinkShaping(node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.piece_bytes)
+    return DelayOnlyShaping(node.name, plan.network, plan.seed, clock) if plan.delay_rung == "transport" else None
 
 
-async def _probe(plan: Plan, name: str, identity: NodeIdentity) -> int:
-    async with open_channel(plan.node(name).place.control, name, identity) as line:
+async def _check_health(plan: Plan, node_name: str, identity: NodeIdentity) -> int:
+    async with open_channel(plan.node(node_name).place.control, node_name, identity) as node_channel:
+        request = health_pb2.HealthCheckRequest()
         try:
-            answer = await HealthStub(line).Check(health_pb2.HealthCheckRequest(), timeout=PROBE_S)
+            response = await HealthStub(node_channel).Check(request, timeout=HEALTH_TIMEOUT_S)
         except grpc.aio.AioRpcError:
             return 1
-    return 0 if answer.status == health_pb2.HealthCheckResponse.SERVING else 1
+    return 0 if response.status == health_pb2.HealthCheckResponse.SERVING else 1

@@ -1,4 +1,4 @@
-"""A whole trial in one process and in virtual time: the same nodes on the in-process fabric."""
+"""Trial in virtual time: all nodes in one process, connected by a virtual network."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.cluster.fluid_link import Port, goodput
-from services.coordinator.runtime import Desk
-from services.node.assembly import Seams, coordinator, run_server, run_worker
+from services.coordinator.runtime import CoordinatorRuntime
+from services.node.assembly import NodeInterfaces, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
 from services.runtime.control import (
@@ -21,7 +21,7 @@ from services.runtime.control import (
 from services.runtime.run_log import RunLog
 from services.transport.virtual import VirtualFabric
 
-LIVES: dict[str, Callable[[Plan, NodePlan, Seams], Coroutine[None, None, None]]] = {
+NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeInterfaces], Coroutine[None, None, None]]] = {
     "worker": run_worker,
     "ps_shard": run_server,
 }
@@ -29,83 +29,85 @@ LIVES: dict[str, Callable[[Plan, NodePlan, Seams], Coroutine[None, None, None]]]
 
 @dataclass(frozen=True)
 class DirectControl(CoordinatorClient):
-    """The coordinator in the same process."""
+    """Control interface of a node whose coordinator runs in the same process."""
 
-    desk: Desk
-    node: str
+    runtime: CoordinatorRuntime
+    node_name: str
 
     async def join(self) -> float:
-        return await self.desk.join(self.node, self.desk.plan.sha256)
+        return await self.runtime.join(self.node_name, self.runtime.plan.sha256)
 
     async def report_step(self, step: int) -> None:
-        self.desk.reached(step)
+        self.runtime.report_step(step)
 
     async def await_event(self, event_number: int) -> float:
-        return await self.desk.due(event_number)
+        return await self.runtime.await_event(event_number)
 
     async def report_epoch(self, report: EpochReport) -> EpochDecision:
-        return await self.desk.end_epoch(report)
+        return await self.runtime.end_epoch(report)
 
     async def await_hand_over(self) -> bool:
-        return await self.desk.await_hand_over()
+        return await self.runtime.await_hand_over()
 
     async def report_hand_over(self, state: HandOverState) -> HandOverDecision:
-        return await self.desk.hand_over(state)
+        return await self.runtime.hand_over(state)
 
     async def await_stop(self) -> str:
-        return await self.desk.await_stop()
+        return await self.runtime.await_stop()
 
     async def leave(self, final_state: FinalState) -> None:
-        await self.desk.leave(self.node, final_state)
+        await self.runtime.leave(self.node_name, final_state)
 
 
-def simulate(plan: Plan, sink: Callable[[str], Callable[[str], object]]) -> None:
-    """Run the trial to its end.
+def simulate(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
+    """Run a trial in virtual time to its end.
 
     Args:
-        plan: with engine `simulated`.
-        sink: gives, by node name, the function that takes the node's log lines.
+        plan: plan of the trial, with engine `simulated`.
+        make_log_writer: returns, for a node name, the function that writes the log lines of this node.
     """
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(_trial(plan, sink))
+        runner.run(_run_trial(plan, make_log_writer))
 
 
-def simulate_into(plan: Plan, folder: Path) -> None:
-    """Run the trial; every node's log goes to `<folder>/<node>.log`, line by line as it is written."""
-    files = {node.name: (folder / f"{node.name}.log").open("w", buffering=1) for node in plan.nodes}
+def simulate_to_folder(plan: Plan, log_folder: Path) -> None:
+    """Run a trial in virtual time, and write the log of each node to `<log_folder>/<node>.log`, line by line."""
+    files = {node.name: (log_folder / f"{node.name}.log").open("w", buffering=1) for node in plan.nodes}
     try:
-        simulate(plan, lambda name: files[name].write)
+        simulate(plan, lambda node_name: files[node_name].write)
     finally:
         for file in files.values():
             file.close()
 
 
-async def _trial(plan: Plan, sink: Callable[[str], Callable[[str], object]]) -> None:
+async def _run_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
     clock = VirtualClock()
-    desk = coordinator(plan, clock, RunLog("", clock, sink(COORDINATOR)))
-    fabric = _fabric(plan)
+    runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)))
+    fabric = _make_fabric(plan)
     async with asyncio.TaskGroup() as group:
         for node in plan.nodes:
             if node.name != COORDINATOR:
-                seams = _seams(node.name, fabric, desk, clock, sink(node.name))
-                group.create_task(LIVES[node.role](plan, node, seams))
-        await desk.open_gate()
-    await desk.finished.wait()
+                interfaces = _make_interfaces(node.name, fabric, runtime, clock, make_log_writer(node.name))
+                group.create_task(NODE_RUNNERS[node.role](plan, node, interfaces))
+        await runtime.open_gate()
+    await runtime.run_finished.wait()
 
 
-def _fabric(plan: Plan) -> VirtualFabric:
+def _make_fabric(plan: Plan) -> VirtualFabric:
     uplinks = {node.name: Port(goodput(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: Port(goodput(node.downlink_bps)) for node in plan.nodes}
     return VirtualFabric(uplinks, downlinks, plan.patience_s, plan.network, plan.seed, plan.piece_bytes)
 
 
-def _seams(name: str, fabric: VirtualFabric, desk: Desk, clock: Clock, write: Callable[[str], object]) -> Seams:
-    return Seams(
-        transport=fabric.transport_of(name),
-        control=DirectControl(desk, name),
+def _make_interfaces(
+    node_name: str, fabric: VirtualFabric, runtime: CoordinatorRuntime, clock: Clock, write_log: Callable[[str], object]
+) -> NodeInterfaces:
+    return NodeInterfaces(
+        transport=fabric.transport_of(node_name),
+        control=DirectControl(runtime, node_name),
         clock=clock,
-        log=RunLog(name, clock, write),
-        interface_bytes=lambda: None,
-        core_share=lambda: None,
-        conditions=fabric.conditions[name],
+        log=RunLog(node_name, clock, write_log),
+        read_interface_bytes=lambda: None,
+        measure_core_share=lambda: None,
+        link_conditions=fabric.conditions[node_name],
     )

@@ -1,1 +1,4 @@
-"""A server, which holds one range of the parameters: `machine` decides, `loop` acts."""
+"""The server of a shard: owns one range of the parameter vector and updates it with the vectors that workers push.
+
+`machine` decides when to update and to whom to reply, `loop` receives, updates and sends, `hand_over` switches phases.
+"""

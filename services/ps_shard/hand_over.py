@@ -1,4 +1,4 @@
-"""A server's life where strategies switch: it serves, or rests, hands over, and serves or rests again."""
+"""Server of a shard in a strategy with two training phases: it serves or waits, and hands over between the phases."""
 
 import asyncio
 from asyncio import FIRST_COMPLETED
@@ -9,7 +9,7 @@ import numpy as np
 
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.update_rules import UpdateRule
-from services.ps_shard.loop import Server
+from services.ps_shard.loop import ServerRuntime
 from services.runtime.control import CoordinatorClient, HandOverDecision, HandOverStage, HandOverState
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError
@@ -19,108 +19,125 @@ from services.strategies.switching.switch import Switch, shard_sender
 
 
 @dataclass
-class Switched:
-    """One server and the two strategies that it is part of."""
+class SwitchingServer:
+    """Server of one shard in a strategy with two training phases."""
 
-    node: str
+    node_name: str
     switch: Switch
-    optimiser: AnyOptimiser  # of an update after the switch
-    server: Server
-    holders: tuple[str, ...]  # names of the nodes that hold a shard, by shard
-    begin: Callable[[PhaseStrategy, UpdateRule, int, int], Server]  # from a version, when samples are in it
+    optimiser_after: AnyOptimiser  # of updates after the switch
+    server: ServerRuntime
+    shard_owners: tuple[str, ...]  # node names by shard
+    make_server: Callable[[PhaseStrategy, UpdateRule, int, int], ServerRuntime]  # the integers are version and samples
     control: CoordinatorClient
-    limit: HandOverTimeout
-    beside: Collection[asyncio.Task[None]] = ()  # the life of the worker in the same process, if there is one
+    time_limit: HandOverTimeout
+    worker_tasks: Collection[
+        asyncio.Task[None]
+    ] = ()  # training task of the worker in the same process, if there is one
 
-    async def live(self) -> None:
-        """Until every worker has left."""
-        committed = False
-        while await self._comes_to_hand_over(committed=committed):
-            committed |= await self._hand_over()
+    async def run(self) -> None:
+        """Serve and hand over until every worker has left."""
+        is_committed = False
+        while await self._serve_until_hand_over(is_committed=is_committed):
+            is_committed |= await self._run_hand_over()
 
-    async def _comes_to_hand_over(self, *, committed: bool) -> bool:
-        """Serve; where this strategy has no servers, rest."""
-        if (self.switch.second if committed else self.switch.first).server_algorithm():
+    async def _serve_until_hand_over(self, *, is_committed: bool) -> bool:
+        """Serve, or wait if the current phase has no servers; return whether a hand-over follows."""
+        if (self.switch.second if is_committed else self.switch.first).server_algorithm():
             return await self.server.serve()
-        return await self._rest()
+        return await self._await_hand_over_call()
 
-    async def _rest(self) -> bool:
-        """Until somebody calls: true. False when nobody will any more, as a worker knows of its own process."""
-        called = asyncio.create_task(self.control.await_hand_over())
+    async def _await_hand_over_call(self) -> bool:
+        """Wait for the coordinator's call to a hand-over; return false if none will come.
+
+        None will come when the worker in the same process has finished its training.
+        """
+        call_task = asyncio.create_task(self.control.await_hand_over())
         try:
-            await asyncio.wait({called, *self.beside}, return_when=FIRST_COMPLETED)
-            return called.done() and called.result()
+            await asyncio.wait({call_task, *self.worker_tasks}, return_when=FIRST_COMPLETED)
+            return call_task.done() and call_task.result()
         finally:
-            called.cancel()
+            call_task.cancel()
 
     @property
-    def _optimiser_state(self) -> OptimiserState:
-        """The optimiser's state of the update rule; raises ProtocolError when the rule has none."""
-        rule = self.server.rule
-        if rule.state is None:
-            raise ProtocolError(f"{type(rule).__name__} has no optimiser's state to hand over")
-        return rule.state
+    def _current_optimiser_state(self) -> OptimiserState:
+        """Optimiser's state of the update rule; raises `ProtocolError` if the rule has none."""
+        update_rule = self.server.update_rule
+        if update_rule.state is None:
+            raise ProtocolError(f"update rule {type(update_rule).__name__} has no optimiser's state to hand over")
+        return update_rule.state
 
-    async def _hand_over(self) -> bool:
-        """Whether the strategy after has taken over."""
-        params, state, ends = self.server.rule.params, self._optimiser_state, self.limit.deadline_s
-        ruling = await self.control.report_hand_over(self._held("stopped", params, state))
-        if ruling.action == "load":
-            ruling, params, state = await self._load(ruling, params, state, ends)
-        if ruling.action == "abort":
+    async def _run_hand_over(self) -> bool:
+        """Take part in a hand-over, and return whether it has been committed."""
+        params, optimiser_state = self.server.update_rule.params, self._current_optimiser_state
+        deadline_s = self.time_limit.deadline_s
+        decision = await self.control.report_hand_over(self._make_report("stopped", params, optimiser_state))
+        if decision.action == "load":
+            decision, params, optimiser_state = await self._load_shard(decision, params, optimiser_state, deadline_s)
+        if decision.action == "abort":
             return False
-        self._begin(ruling, params, state)
+        self._start_second_phase(decision, params, optimiser_state)
         return True
 
-    def _held(self, told: HandOverStage, params: HostArray, state: OptimiserState) -> HandOverState:
+    def _make_report(
+        self, round_name: HandOverStage, params: HostArray, optimiser_state: OptimiserState
+    ) -> HandOverState:
+        """Return the report of this server's shard in one round of the hand-over."""
         machine = self.server.machine
         return HandOverState(
-            self.node,
-            told,
+            self.node_name,
+            round_name,
             version=machine.version,
             samples=machine.samples,
-            updates=state.update_count,
+            updates=optimiser_state.update_count,
             params_digests=(vectors_digest([params]),),
-            state_digests=(vectors_digest(state.slots, state.update_count),),
+            state_digests=(vectors_digest(optimiser_state.slots, optimiser_state.update_count),),
             is_server=True,
         )
 
-    async def _load(
-        self, ruling: HandOverDecision, params: HostArray, state: OptimiserState, ends: float
+    async def _load_shard(
+        self, decision: HandOverDecision, params: HostArray, optimiser_state: OptimiserState, deadline_s: float
     ) -> tuple[HandOverDecision, HostArray, OptimiserState]:
+        """Receive or send the shard, report the result, and return the next decision and the shard."""
         try:
-            async with self.limit.enforce(ends):
+            async with self.time_limit.enforce(deadline_s):
                 if self.switch.hand_over_transfer.receivers == "servers":
-                    params, state = await self._take(ruling)
+                    params, optimiser_state = await self._receive_shard(decision)
                 else:
-                    await self._give(params, state)
+                    await self._send_shard(params, optimiser_state)
         except NetworkError as error:
-            failed = HandOverState(self.node, "loaded", failure=str(error), is_server=True)
-            return await self.control.report_hand_over(failed), params, state
-        return await self.control.report_hand_over(self._held("loaded", params, state)), params, state
+            failure_report = HandOverState(self.node_name, "loaded", failure=str(error), is_server=True)
+            return await self.control.report_hand_over(failure_report), params, optimiser_state
+        next_decision = await self.control.report_hand_over(self._make_report("loaded", params, optimiser_state))
+        return next_decision, params, optimiser_state
 
-    async def _take(self, ruling: HandOverDecision) -> tuple[HostArray, OptimiserState]:
-        slots = len(self._optimiser_state.slots) if self.switch.hand_over_transfer.includes_slots else 0
-        into = [np.empty_like(self.server.rule.params) for _ in range(1 + slots)]
-        workers = self.server.workers
-        await receive_vectors(
-            self.server.transport, shard_sender(self.server.number, self.holders, workers), ruling.first_step, into
-        )
-        return into[0], OptimiserState(ruling.updates, tuple(into[1:]))
+    async def _receive_shard(self, decision: HandOverDecision) -> tuple[HostArray, OptimiserState]:
+        """Receive the shard from a worker, and return its parameters and the optimiser's state."""
+        server = self.server
+        slot_count = len(self._current_optimiser_state.slots) if self.switch.hand_over_transfer.includes_slots else 0
+        vectors = [np.empty_like(server.update_rule.params) for _ in range(1 + slot_count)]
+        sender = shard_sender(server.shard_number, self.shard_owners, server.worker_names)
+        await receive_vectors(server.transport, sender, decision.first_step, vectors)
+        return vectors[0], OptimiserState(decision.updates, tuple(vectors[1:]))
 
-    async def _give(self, params: HostArray, state: OptimiserState) -> None:
-        """To every worker under its own next step: after an abort a later one would make its messages look old."""
-        moves = self.switch.hand_over_transfer
-        vectors = [*([params] if moves.includes_params else ()), *(state.slots if moves.includes_slots else ())]
-        for rank, step in self.server.steps.items():
-            await send_vectors(self.server.transport, self.server.workers[rank], step, vectors)
+    async def _send_shard(self, params: HostArray, optimiser_state: OptimiserState) -> None:
+        """Send the shard to every worker, with the worker's own next step in the message tags.
 
-    def _begin(self, ruling: HandOverDecision, params: HostArray, state: OptimiserState) -> None:
-        """Be a server of the strategy after, where it has any; else rest with what is held."""
-        algorithm, workers = self.switch.second.server_algorithm(), len(self.server.workers)
+        Messages after an abort have the worker's own next step. They would look old if the tags here had a later step.
+        """
+        transfer = self.switch.hand_over_transfer
+        slots = optimiser_state.slots if transfer.includes_slots else ()
+        vectors = [*([params] if transfer.includes_params else ()), *slots]
+        for rank, next_step in self.server.next_steps.items():
+            await send_vectors(self.server.transport, self.server.worker_names[rank], next_step, vectors)
+
+    def _start_second_phase(
+        self, decision: HandOverDecision, params: HostArray, optimiser_state: OptimiserState
+    ) -> None:
+        """Start serving in the second training phase; if it has no servers, keep the shard and wait."""
+        algorithm, worker_count = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:
             return
-        rule = algorithm.make_update_rule(self.optimiser, params, workers)
-        rule.state = self.switch.optimiser_state(self.optimiser, params, state)
-        self.server = self.begin(self.switch.second, rule, ruling.version, ruling.samples)
-        self.server.steps = dict.fromkeys(range(algorithm.computing_workers(workers)), ruling.first_step)
+        update_rule = algorithm.make_update_rule(self.optimiser_after, params, worker_count)
+        update_rule.state = self.switch.optimiser_state(self.optimiser_after, params, optimiser_state)
+        self.server = self.make_server(self.switch.second, update_rule, decision.version, decision.samples)
+        self.server.next_steps = dict.fromkeys(range(algorithm.computing_workers(worker_count)), decision.first_step)

@@ -1,4 +1,4 @@
-"""A server at work: receives vectors, lets the machine decide, updates its range and answers."""
+"""Runtime of a shard's server: receives pushed vectors, updates the shard and sends replies."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from services.compressors import Compressor, from_wire
 from services.parameter_server.update_rules import Contribution, UpdateRule
-from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
+from services.ps_shard.machine import ApplyUpdate, DropPush, SendReply, ShardAction, ShardMachine, WorkerPush
 from services.runtime.clock import Clock
 from services.runtime.control import FinalState
 from services.runtime.run_log import EventBatch
@@ -20,116 +20,124 @@ UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "tim
 
 
 @dataclass
-class Server:
-    """One range of the parameters and everybody who trains it; arrays live in host memory."""
+class ServerRuntime:
+    """Server of one shard and its connections to the workers; arrays are in host memory."""
 
-    workers: tuple[str, ...]  # node names by rank
-    rule: UpdateRule  # holds the range
-    compressor: Compressor  # of what workers push
-    machine: Shard
+    worker_names: tuple[str, ...]  # node names by rank
+    update_rule: UpdateRule  # with the parameters of the shard
+    compressor: Compressor  # of the pushed vectors
+    machine: ShardMachine
     transport: Transport
     clock: Clock
-    number: int  # of the shard
-    updates: EventBatch  # the arrival order, which replays to the same parameters
-    drops: EventBatch  # what came too late, in the same columns; its version is that of the parameters when it came
-    steps: dict[int, int] = field(init=False)  # the next of every worker that has not left
-    _vectors: dict[Push, HostArray] = field(default_factory=dict)
-    _read: dict[int, HostArray] = field(default_factory=dict)  # what each worker was answered last, if the rule asks
-    _reads: dict[Push, HostArray] = field(default_factory=dict)  # and what a push comes from
-    _update_s: float = 0.0
+    shard_number: int
+    update_log: EventBatch  # pushes in the order of their updates; a replay of them gives the same parameters
+    drop_log: EventBatch  # dropped pushes, in the same columns; version: of the parameters when the push arrived
+    next_steps: dict[int, int] = field(init=False)  # rank -> next step; workers that have left are missing
+    _vectors: dict[WorkerPush, HostArray] = field(default_factory=dict)
+    _last_replies: dict[int, HostArray] = field(
+        default_factory=dict
+    )  # by rank; empty unless the update rule needs them
+    _params_read: dict[WorkerPush, HostArray] = field(default_factory=dict)  # parameters that a push was computed from
+    _last_update_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.steps = dict.fromkeys(range(len(self.workers)), 0)
-        if self.rule.needs_read_params:
-            self._read = dict.fromkeys(range(len(self.workers)), self.rule.params)
+        self.next_steps = dict.fromkeys(range(len(self.worker_names)), 0)
+        if self.update_rule.needs_read_params:
+            self._last_replies = dict.fromkeys(range(len(self.worker_names)), self.update_rule.params)
 
     async def serve(self) -> bool:
-        """Until every worker has left, or has stopped to hand over to another strategy: then true."""
-        self.machine.resume(self.steps, self.clock.now())
+        """Serve until every worker has left or has stopped; return whether any has stopped for a hand-over."""
+        self.machine.resume(self.next_steps, self.clock.now())
         async with asyncio.TaskGroup() as group:
-            attended = [group.create_task(self._attend(rank, group)) for rank in self.steps]
-        self.updates.flush()
-        self.drops.flush()
-        return any(task.result() for task in attended)
+            worker_tasks = [group.create_task(self._serve_worker(rank, group)) for rank in self.next_steps]
+        self.update_log.flush()
+        self.drop_log.flush()
+        return any(task.result() for task in worker_tasks)
 
     @property
-    def final(self) -> FinalState:
-        """What it hands in at its end."""
-        return FinalState(self.rule.params.tobytes(), self.machine.version, self.machine.samples)
+    def final_message(self) -> FinalState:
+        """Final message of this server to the coordinator: the parameters of its shard."""
+        return FinalState(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
-    async def _attend(self, rank: int, answers: asyncio.TaskGroup) -> bool:
-        """One worker's pushes, one after the other, until it leaves or stops to hand over: then true."""
-        while isinstance(push := await self._receive(rank, self.steps[rank]), Push):
-            self._act(self.machine.pushed(push, self.clock.now()), answers)
-            self.steps[rank] += 1
-        self._act(self.machine.left(rank, self.clock.now()), answers)  # nobody waits for one who pushes no more
+    async def _serve_worker(self, rank: int, reply_tasks: asyncio.TaskGroup) -> bool:
+        """Handle the pushes of one worker until it leaves or stops; return whether it has stopped for a hand-over."""
+        while isinstance(push := await self._receive_push(rank, self.next_steps[rank]), WorkerPush):
+            self._run_actions(self.machine.handle_push(push, self.clock.now()), reply_tasks)
+            self.next_steps[rank] += 1
+        # In both cases no other worker may wait for further pushes of this one.
+        self._run_actions(self.machine.handle_leave(rank, self.clock.now()), reply_tasks)
         if push == MessageKind.LEAVE:
-            del self.steps[rank]
+            del self.next_steps[rank]
         return push == MessageKind.HAND_OVER
 
-    async def _receive(self, rank: int, step: int) -> Push | int:
-        """The worker's vector of `step`, kept for the update; the stage of what came instead of it."""
-        worker, instead = self.workers[rank], (MessageKind.LEAVE, MessageKind.HAND_OVER)
-        names = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in instead))
-        first = await self.transport.receive(worker, *names)
-        if first.tag.kind in instead:
-            return first.tag.kind
-        size, dtype = self.rule.params.size, self.rule.params.dtype.name
+    async def _receive_push(self, rank: int, step: int) -> WorkerPush | int:
+        """Receive a worker's push of `step` and keep its vector; return the stage if another message comes instead."""
+        worker_name, end_stages = self.worker_names[rank], (MessageKind.LEAVE, MessageKind.HAND_OVER)
+        tags = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in end_stages))
+        first_piece = await self.transport.receive(worker_name, *tags)
+        if first_piece.tag.kind in end_stages:
+            return first_piece.tag.kind
+        size, dtype = self.update_rule.params.size, self.update_rule.params.dtype.name
         data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
-        await receive_remaining_pieces(self.transport, worker, first, data)
-        push = Push(rank, step, first.version, first.samples, first.update_s, first.skips_wait)
+        await receive_remaining_pieces(self.transport, worker_name, first_piece, data)
+        push = WorkerPush(
+            rank, step, first_piece.version, first_piece.samples, first_piece.update_s, first_piece.skips_wait
+        )
         self._vectors[push] = from_wire(self.compressor, data, size, dtype)
-        if rank in self._read:
-            self._reads[push] = self._read[rank]
+        if rank in self._last_replies:
+            self._params_read[push] = self._last_replies[rank]
         return push
 
-    def _act(self, actions: Sequence[Action], answers: asyncio.TaskGroup) -> None:
-        self._update_s = 0.0  # whoever is answered without an update has not waited for one
-        for action in sorted(actions, key=self._turn):
-            self._do(action, answers)
+    def _run_actions(self, actions: Sequence[ShardAction], reply_tasks: asyncio.TaskGroup) -> None:
+        self._last_update_s = 0.0  # a reply without an update has not waited for one
+        for action in sorted(actions, key=self._action_order):
+            self._run_action(action, reply_tasks)
 
-    def _turn(self, action: Action) -> int:
-        """Every shard answers another worker first: all at once would queue for its link while others are idle."""
-        return (action.worker - self.number - 1) % len(self.workers) if isinstance(action, Reply) else -1
+    def _action_order(self, action: ShardAction) -> int:
+        """Return the sort key of an action: updates and drops first, then replies; each server begins at another rank.
 
-    def _do(self, action: Action, answers: asyncio.TaskGroup) -> None:
+        If all servers replied to the same worker first, their messages would queue at its link while other links idle.
+        """
+        return (action.worker - self.shard_number - 1) % len(self.worker_names) if isinstance(action, SendReply) else -1
+
+    def _run_action(self, action: ShardAction, reply_tasks: asyncio.TaskGroup) -> None:
         match action:
-            case Update():
-                self._update(action)
-            case Drop(push, version):
+            case ApplyUpdate():
+                self._apply_update(action)
+            case DropPush(push, version):
                 del self._vectors[push]
-                self._reads.pop(push, None)
-                self.drops.add_row(_row(push, version, version - push.version, self.clock.timestamp_ms()))
-            case Reply():
-                answers.create_task(self._answer(action))
+                self._params_read.pop(push, None)
+                self.drop_log.add_row(_log_row(push, version, version - push.version, self.clock.timestamp_ms()))
+            case SendReply():
+                reply_tasks.create_task(self._send_reply(action))
 
-    def _update(self, update: Update) -> None:
-        started, started_ms = self.clock.now(), self.clock.timestamp_ms()
-        self.rule.update([self._contribution(push, update.staleness(push)) for push in update.pushes])
-        self._update_s = self.clock.now() - started
+    def _apply_update(self, update: ApplyUpdate) -> None:
+        started_s, started_ms = self.clock.now(), self.clock.timestamp_ms()
+        self.update_rule.update([self._make_contribution(push, update.staleness_of(push)) for push in update.pushes])
+        self._last_update_s = self.clock.now() - started_s
         for push in update.pushes:
-            self.updates.add_row(_row(push, update.version, update.staleness(push), started_ms))
+            self.update_log.add_row(_log_row(push, update.version, update.staleness_of(push), started_ms))
 
-    def _contribution(self, push: Push, staleness: int) -> Contribution:
-        vector, read = self._vectors.pop(push), self._reads.pop(push, None)
-        return Contribution(push.worker, push.samples, staleness, vector, read)
+    def _make_contribution(self, push: WorkerPush, staleness: int) -> Contribution:
+        vector, params_read = self._vectors.pop(push), self._params_read.pop(push, None)
+        return Contribution(push.worker, push.samples, staleness, vector, params_read)
 
-    def _answer(self, reply: Reply) -> Coroutine[None, None, None]:
-        """Send the worker the range as it is at this moment."""
-        vector, machine = self.rule.reply_vector(reply.worker), self.machine
-        if reply.worker in self._read:
-            self._read[reply.worker] = vector
+    def _send_reply(self, reply: SendReply) -> Coroutine[None, None, None]:
+        """Return a coroutine that sends a worker the current parameters of the shard."""
+        vector, machine = self.update_rule.reply_vector(reply.worker), self.machine
+        if reply.worker in self._last_replies:
+            self._last_replies[reply.worker] = vector
         message = Message(
             MessageTag(reply.step, MessageKind.REPLY),
             version=machine.version,
             samples=machine.samples,
-            pending_samples=reply.underway,
-            update_s=self._update_s,
+            pending_samples=reply.pending_samples,
+            update_s=self._last_update_s,
             waited_s=reply.waited_s,
-            skips_wait=reply.alone,
+            skips_wait=reply.next_is_asynchronous,
         )
-        return send_vector(self.transport, self.workers[reply.worker], message, vector)
+        return send_vector(self.transport, self.worker_names[reply.worker], message, vector)
 
 
-def _row(push: Push, version: int, staleness: int, now_ms: float) -> tuple[float, ...]:
-    return (version, push.worker, push.step, staleness, push.samples, round(now_ms / 1e3, 6))
+def _log_row(push: WorkerPush, version: int, staleness: int, time_ms: float) -> tuple[float, ...]:
+    return (version, push.worker, push.step, staleness, push.samples, round(time_ms / 1e3, 6))

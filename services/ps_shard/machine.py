@@ -1,4 +1,7 @@
-"""What does a server do with a push? Decides when to update and whom to answer; sends nothing, holds no parameters."""
+"""State machine of a shard's server: decides when to update and to which workers to reply.
+
+It sends nothing and has no parameters.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,231 +13,256 @@ from services.schema.errors import ProtocolError
 
 
 @dataclass(frozen=True)
-class Push:
-    """A worker's gradient has arrived."""
+class WorkerPush:
+    """A vector that a worker has pushed: a gradient, or parameters in elastic averaging."""
 
-    worker: int
+    worker: int  # rank
     step: int  # of the worker, from 0
-    version: int  # of the parameters that it was computed from
+    version: int  # of the parameters from which the vector was computed
     samples: int
-    seconds: float = field(default=0.0, compare=False, repr=False)  # that the worker took to compute it; 0: not told
-    alone: bool = field(default=False, repr=False)  # it waits for no other, as the first server has told its worker
+    compute_s: float = field(default=0.0, compare=False, repr=False)  # that the worker needed; 0: not reported
+    # Whether this push makes an update of its own, without waiting for others; the server of shard 0 has decided so.
+    is_asynchronous: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True)
-class Update:
-    """Make one update of these gradients, which are in rank order so that sums repeat bitwise."""
+class ApplyUpdate:
+    """Action: make one update of a group of pushes, which are in rank order so that sums repeat bitwise."""
 
-    pushes: tuple[Push, ...]
-    version: int  # of the parameters after it
+    pushes: tuple[WorkerPush, ...]
+    version: int  # of the parameters after the update
 
-    def staleness(self, push: Push) -> int:
-        """Updates that were made between reading parameters and this update of them."""
+    def staleness_of(self, push: WorkerPush) -> int:
+        """Return the number of updates between the reading of the push's parameters and this update."""
         return self.version - 1 - push.version
 
 
 @dataclass(frozen=True)
-class Drop:
-    """Forget this gradient: it came too late."""
+class DropPush:
+    """Action: discard a push that is too stale."""
 
-    push: Push
-    version: int  # of the parameters when it came
+    push: WorkerPush
+    version: int  # of the parameters when the push arrived
 
 
 @dataclass(frozen=True)
-class Reply:
-    """Send a worker the parameters as they are now; it asked for them with its push of `step`."""
+class SendReply:
+    """Action: send a worker the current parameters, as the reply to its push of `step`."""
 
-    worker: int
+    worker: int  # rank
     step: int
-    underway: int  # samples that wait for an update, or that others are computing, as far as can be known
-    waited_s: float  # since the push came: for others to push
-    alone: bool  # whether the worker's next push waits for nobody; what the first server says counts for all
+    pending_samples: int  # that wait for an update, or that other workers are computing, as far as is known
+    waited_s: float  # seconds since the push arrived, spent waiting for other workers
+    next_is_asynchronous: bool  # whether the worker's next push waits for no other; the reply of shard 0 counts
 
 
-Action: TypeAlias = Update | Drop | Reply
+ShardAction: TypeAlias = ApplyUpdate | DropPush | SendReply
 
 
-class Rhythm(NamedTuple):
-    """What a worker's last step took, without waiting, and since when it waits or does the next one."""
+class StepTiming(NamedTuple):
+    """Timing of a worker: duration of its last step without waiting, and start of its current wait or step."""
 
     step_s: float
-    began_s: float
+    started_s: float
 
 
 @dataclass
-class Shard:
-    """The state of one server's protocol.
+class ShardMachine:
+    """State machine of the protocol between one server and its workers.
 
-    A worker's clock counts the steps that it has pushed. Invariant: every push is part of exactly one update or is
-    dropped, and is answered once. Time is told, in seconds since any moment; only dynamic synchronisers decide by it,
-    and answers tell how long they were kept back. A server can begin where another left off: with a version and the
-    samples that went into it.
+    A worker's clock is the number of steps that it has pushed. Invariant: every push is part of exactly one update or
+    is dropped, and gets exactly one reply. Times are arguments, in seconds since any moment. Only dynamic synchronisers
+    decide by them; replies report how long they were delayed. A server can continue the work of an earlier phase, with
+    its version and number of samples.
     """
 
-    workers: int
-    synchrony: AnySynchroniser
+    worker_count: int
+    synchroniser: AnySynchroniser
     staleness: AnyStalenessWeighting = UNIFORM_WEIGHTING
     version: int = 0
-    samples: int = 0  # that updates were made of
-    dropped: int = 0  # samples
-    budget: int | None = None  # samples after which workers stop; None: they count steps
-    shares: dict[int, int] = field(default_factory=dict)  # samples of each worker's last push, or of its first to come
-    _gathered: list[Push] = field(default_factory=list)
-    _unanswered: dict[int, Push] = field(default_factory=dict)
-    _clocks: dict[int, int] = field(init=False)
-    _computing: set[int] = field(init=False)
-    _stopping: set[int] = field(default_factory=set)  # told that others do the rest: nothing more comes from them
-    _rhythms: dict[int, Rhythm] = field(init=False)
-    _recent: dict[int, tuple[Push, ...]] = field(default_factory=dict)  # a window of each worker's, if anybody watches
-    _slow: dict[int, int] = field(default_factory=dict)  # windows in a row in which a worker was too slow
-    _granted: dict[int, int] = field(default_factory=dict)  # the last step that a worker may start without asking
-    _apart: bool = False  # what workers are told: their next pushes wait for nobody
+    samples: int = 0  # used for updates
+    dropped_samples: int = 0
+    sample_budget: int | None = None  # samples after which workers stop; None: workers count steps
+    push_samples: dict[int, int] = field(default_factory=dict)  # of each worker's last push, or of its expected first
+    _gathered_pushes: list[WorkerPush] = field(default_factory=list)
+    _pushes_awaiting_reply: dict[int, WorkerPush] = field(default_factory=dict)
+    _worker_clocks: dict[int, int] = field(init=False)
+    _computing_workers: set[int] = field(init=False)
+    _stopping_workers: set[int] = field(default_factory=set)  # their last reply has told them that the budget is used
+    _step_timings: dict[int, StepTiming] = field(init=False)
+    _recent_pushes: dict[int, tuple[WorkerPush, ...]] = field(default_factory=dict)  # a window of each worker's pushes
+    _slow_windows: dict[int, int] = field(default_factory=dict)  # windows in a row in which a worker was too slow
+    _granted_steps: dict[int, int] = field(
+        default_factory=dict
+    )  # last step that a worker may start without a new decision
+    _is_asynchronous: bool = False  # whether replies tell workers that their next push waits for no other
 
     def __post_init__(self) -> None:
-        self._clocks = dict.fromkeys(range(self.workers), 0)
-        self._computing = set(self._clocks)
-        self._rhythms = dict.fromkeys(self._clocks, Rhythm(0.0, 0.0))
+        self._worker_clocks = dict.fromkeys(range(self.worker_count), 0)
+        self._computing_workers = set(self._worker_clocks)
+        self._step_timings = dict.fromkeys(self._worker_clocks, StepTiming(0.0, 0.0))
 
-    def resume(self, steps: Mapping[int, int], now: float = 0.0) -> None:
-        """Begin with these workers, or go on with them, from these steps of theirs, at the moment `now`.
-
-        Raises:
-            ProtocolError: somebody still waits for an answer.
-        """
-        if self._gathered or self._unanswered:
-            raise ProtocolError(f"answers are outstanding: {self._gathered} {self._unanswered}")
-        self._clocks, self._computing = dict(steps), set(steps)
-        self._rhythms = {worker: self._rhythms[worker]._replace(began_s=now) for worker in steps}
-        self._stopping.clear()
-        self._granted.clear()
-        self._apart = False
-
-    def pushed(self, push: Push, now: float = 0.0) -> list[Action]:
-        """Take a gradient in at the moment `now`; what to do, in order.
+    def resume(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
+        """Start or continue serving workers, at the time `now_s`; `next_steps` has the next step of each worker.
 
         Raises:
-            ProtocolError: a push of a worker that has left, or that is not its next one.
+            ProtocolError: a worker still waits for a reply.
         """
-        if push.worker not in self._computing or push.step != self._clocks[push.worker]:
-            raise ProtocolError(f"push {push} does not follow {self._clocks}")
-        self._computing.remove(push.worker)
-        self._stopping.discard(push.worker)
-        self._clocks[push.worker] += 1
-        self.shares[push.worker] = push.samples
-        self._rhythms[push.worker] = Rhythm(now - self._rhythms[push.worker].began_s, now)
-        self._watch(push)
-        return [*self._taken(push), *self._updates(push if push.alone else None), *self._replies(now)]
+        if self._gathered_pushes or self._pushes_awaiting_reply:
+            pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
+            raise ProtocolError(f"a server can't resume before it has updated with, and replied to, {pushes}")
+        self._worker_clocks, self._computing_workers = dict(next_steps), set(next_steps)
+        self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_steps}
+        self._stopping_workers.clear()
+        self._granted_steps.clear()
+        self._is_asynchronous = False
 
-    def left(self, worker: int, now: float = 0.0) -> list[Action]:
-        """A worker will push no more: nobody waits for it.
+    def handle_push(self, push: WorkerPush, now_s: float = 0.0) -> list[ShardAction]:
+        """Record a push that arrives at the time `now_s`, and return the actions in order.
 
         Raises:
-            ProtocolError: it has left already, or its last push is still unanswered.
+            ProtocolError: the worker has left or waits for a reply, or this is not its next step.
         """
-        if worker not in self._computing:
-            raise ProtocolError(f"worker {worker} can't leave: {self._clocks}")
-        self._computing.remove(worker)
-        del self._clocks[worker]
-        return [*self._updates(), *self._replies(now)]
+        if push.worker not in self._computing_workers or push.step != self._worker_clocks[push.worker]:
+            computing = sorted(self._computing_workers)
+            raise ProtocolError(
+                f"unexpected {push}; workers that may push: {computing}, next steps by worker: {self._worker_clocks}"
+            )
+        self._computing_workers.remove(push.worker)
+        self._stopping_workers.discard(push.worker)
+        self._worker_clocks[push.worker] += 1
+        self.push_samples[push.worker] = push.samples
+        self._step_timings[push.worker] = StepTiming(now_s - self._step_timings[push.worker].started_s, now_s)
+        self._count_slow_windows(push)
+        return [
+            *self._accept_or_drop(push),
+            *self._due_updates(push if push.is_asynchronous else None),
+            *self._due_replies(now_s),
+        ]
 
-    def _taken(self, push: Push) -> Iterator[Drop]:
-        """Keep a gradient for an update unless it is too old; whoever does not wait for that may be answered."""
-        age = self.version - push.version
-        takes = self.synchrony.accepts_staleness(age) and self.staleness.accepts_staleness(age)
-        if not (takes and self.synchrony.replies_after_update):
-            self._unanswered[push.worker] = push
-        if takes:
-            self._gathered.append(push)
+    def handle_leave(self, worker: int, now_s: float = 0.0) -> list[ShardAction]:
+        """Record that a worker will push no more, and return the actions: no other worker waits for it any longer.
+
+        Raises:
+            ProtocolError: the worker has left already, or waits for a reply.
+        """
+        if worker not in self._computing_workers:
+            computing = sorted(self._computing_workers)
+            raise ProtocolError(f"worker {worker} can't leave; workers that may leave: {computing}")
+        self._computing_workers.remove(worker)
+        del self._worker_clocks[worker]
+        return [*self._due_updates(), *self._due_replies(now_s)]
+
+    def _accept_or_drop(self, push: WorkerPush) -> Iterator[DropPush]:
+        """Gather a push for an update, or drop it if it is too stale.
+
+        A push that is dropped can be replied to now, and so can every push if workers do not wait for the update.
+        """
+        staleness = self.version - push.version
+        is_accepted = self.synchroniser.accepts_staleness(staleness) and self.staleness.accepts_staleness(staleness)
+        if not (is_accepted and self.synchroniser.replies_after_update):
+            self._pushes_awaiting_reply[push.worker] = push
+        if is_accepted:
+            self._gathered_pushes.append(push)
             return
-        self.dropped += push.samples
-        yield Drop(push, self.version)
+        self.dropped_samples += push.samples
+        yield DropPush(push, self.version)
 
-    def _updates(self, alone: Push | None = None) -> Iterator[Update]:
-        """Updates that are due: of a gradient that waits for nobody, and of enough others; at the end of what there is.
+    def _due_updates(self, asynchronous_push: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
+        """Yield the updates that are due: of an asynchronous push alone, and of the other pushes once there are enough.
 
-        What workers are told to do next must fit together: once they are told to wait, all wait for all.
+        When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
+        once one worker is told to wait, all workers wait for each other.
         """
-        self._apart = self._apart and bool(self.stragglers)
-        if alone in self._gathered:
-            self._gathered.remove(alone)
-            yield self._update(alone)
-        if self._gathered and (not self._clocks or self._is_complete):
-            pushes = sorted(self._gathered, key=lambda push: (push.worker, push.step))
-            self._gathered.clear()
-            self._apart = self.synchrony.is_asynchronous_with_stragglers and bool(self.stragglers)
-            yield self._update(*pushes)
+        self._is_asynchronous = self._is_asynchronous and bool(self.stragglers)
+        if asynchronous_push in self._gathered_pushes:
+            self._gathered_pushes.remove(asynchronous_push)
+            yield self._make_update(asynchronous_push)
+        if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
+            pushes = sorted(self._gathered_pushes, key=lambda push: (push.worker, push.step))
+            self._gathered_pushes.clear()
+            self._is_asynchronous = self.synchroniser.is_asynchronous_with_stragglers and bool(self.stragglers)
+            yield self._make_update(*pushes)
 
-    def _update(self, *pushes: Push) -> Update:
+    def _make_update(self, *pushes: WorkerPush) -> ApplyUpdate:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
-        if self.synchrony.replies_after_update:
-            self._unanswered.update({push.worker: push for push in pushes})
-        return Update(pushes, self.version)
+        if self.synchroniser.replies_after_update:
+            self._pushes_awaiting_reply.update({push.worker: push for push in pushes})
+        return ApplyUpdate(pushes, self.version)
 
     @property
-    def _is_complete(self) -> bool:
-        """Whether what is gathered makes an update at this moment."""
+    def _is_update_complete(self) -> bool:
+        """Whether the gathered pushes are enough for an update."""
         stragglers = self.stragglers
-        if len(self._gathered) < self.synchrony.required_gradients(len(self._clocks), len(stragglers)):
+        if len(self._gathered_pushes) < self.synchroniser.required_gradients(len(self._worker_clocks), len(stragglers)):
             return False
-        return self.synchrony.required_workers(self._clocks, stragglers) <= {push.worker for push in self._gathered}
+        gathered_workers = {push.worker for push in self._gathered_pushes}
+        return self.synchroniser.required_workers(self._worker_clocks, stragglers) <= gathered_workers
 
     @property
     def stragglers(self) -> frozenset[int]:
-        """Workers that have been too slow for long enough."""
-        if (watch := self.synchrony.straggler_criterion) is None:
+        """Ranks of the workers that were too slow in enough windows in a row."""
+        if (watch := self.synchroniser.straggler_criterion) is None:
             return frozenset()
-        return frozenset(worker for worker in self._clocks if self._slow.get(worker, 0) >= watch.windows)
+        return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
-    def _watch(self, push: Push) -> None:
-        """Compare a worker that has done a step with the others, if the waiting policy asks who is slow."""
-        watch = self.synchrony.straggler_criterion
-        if watch is None or not (push.seconds and push.samples):
+    def _count_slow_windows(self, push: WorkerPush) -> None:
+        """Compare the speed of a push's worker with all workers, if the synchroniser treats stragglers differently."""
+        watch = self.synchroniser.straggler_criterion
+        if watch is None or not (push.compute_s and push.samples):
             return
-        self._recent[push.worker] = (*self._recent.get(push.worker, ()), push)[-watch.window :]
+        self._recent_pushes[push.worker] = (*self._recent_pushes.get(push.worker, ()), push)[-watch.window :]
         speeds = {
-            worker: sum(each.samples for each in recent) / sum(each.seconds for each in recent)
-            for worker, recent in self._recent.items()
-            if worker in self._clocks and len(recent) == watch.window
+            worker: sum(recent.samples for recent in pushes) / sum(recent.compute_s for recent in pushes)
+            for worker, pushes in self._recent_pushes.items()
+            if worker in self._worker_clocks and len(pushes) == watch.window
         }
-        own = speeds.get(push.worker)
-        slow = own is not None and watch.is_slow(own, list(speeds.values()))
-        self._slow[push.worker] = self._slow.get(push.worker, 0) + 1 if slow else 0
+        own_speed = speeds.get(push.worker)
+        is_slow = own_speed is not None and watch.is_slow(own_speed, list(speeds.values()))
+        self._slow_windows[push.worker] = self._slow_windows.get(push.worker, 0) + 1 if is_slow else 0
 
-    def _replies(self, now: float) -> Iterator[Reply]:
-        """Answers to those that may start their next step."""
-        for worker, push in sorted(self._unanswered.items()):
-            if self._may_start(worker, push.step + 1, now):
-                del self._unanswered[worker]
-                underway = self._underway(push)
-                self._computing.add(worker)
-                if self.budget is not None and self.samples + underway >= self.budget:
-                    self._stopping.add(worker)
-                waited_s = now - self._rhythms[worker].began_s
-                self._rhythms[worker] = self._rhythms[worker]._replace(began_s=now)
-                yield Reply(worker, push.step, underway, waited_s, self._apart)
+    def _due_replies(self, now_s: float) -> Iterator[SendReply]:
+        """Yield the replies to the workers that may start their next step."""
+        for worker, push in sorted(self._pushes_awaiting_reply.items()):
+            if self._may_start_step(worker, push.step + 1, now_s):
+                del self._pushes_awaiting_reply[worker]
+                pending_samples = self._pending_samples(push)
+                self._computing_workers.add(worker)
+                if self.sample_budget is not None and self.samples + pending_samples >= self.sample_budget:
+                    self._stopping_workers.add(worker)
+                waited_s = now_s - self._step_timings[worker].started_s
+                self._step_timings[worker] = self._step_timings[worker]._replace(started_s=now_s)
+                yield SendReply(worker, push.step, pending_samples, waited_s, self._is_asynchronous)
 
-    def _may_start(self, worker: int, step: int, now: float) -> bool:
-        slowest = min(self._clocks.values())
-        if self.synchrony.may_start(step, slowest) or step <= self._granted.get(worker, -1):
+    def _may_start_step(self, worker: int, step: int, now_s: float) -> bool:
+        """Return whether a worker may start a step at the time `now_s`."""
+        slowest_clock = min(self._worker_clocks.values())
+        if self.synchroniser.may_start(step, slowest_clock) or step <= self._granted_steps.get(worker, -1):
             return True
-        last = max((worker for worker, clock in self._clocks.items() if clock == slowest), key=self._due_s)
-        extra = self.synchrony.extra_steps(
-            steps_ahead=step - slowest,
-            own_step_s=self._rhythms[worker].step_s,
-            slowest_remaining_s=max(0.0, self._due_s(last) - now),
-            slowest_step_s=self._rhythms[last].step_s,
+        slowest_workers = (rank for rank, clock in self._worker_clocks.items() if clock == slowest_clock)
+        slowest = max(slowest_workers, key=self._predicted_finish_s)
+        extra_steps = self.synchroniser.extra_steps(
+            steps_ahead=step - slowest_clock,
+            own_step_s=self._step_timings[worker].step_s,
+            slowest_remaining_s=max(0.0, self._predicted_finish_s(slowest) - now_s),
+            slowest_step_s=self._step_timings[slowest].step_s,
         )
-        self._granted[worker] = step + extra - 1
-        return extra > 0
+        self._granted_steps[worker] = step + extra_steps - 1
+        return extra_steps > 0
 
-    def _due_s(self, worker: int) -> float:
-        """When a worker is done with its step if it takes as long as the one before."""
-        rhythm = self._rhythms[worker]
-        return rhythm.began_s + rhythm.step_s
+    def _predicted_finish_s(self, worker: int) -> float:
+        """Return the time at which a worker finishes its step if the step takes as long as its last one."""
+        timing = self._step_timings[worker]
+        return timing.started_s + timing.step_s
 
-    def _underway(self, answered: Push) -> int:
-        """A worker of which nothing is known is taken to compute as many samples as the one that is answered."""
-        waiting = sum(push.samples for push in self._gathered)
-        return waiting + sum(self.shares.get(worker, answered.samples) for worker in self._computing - self._stopping)
+    def _pending_samples(self, replied_push: WorkerPush) -> int:
+        """Return the number of samples that wait for an update or that workers are computing.
+
+        A worker that has not pushed yet is assumed to compute as many samples as the worker that gets the reply.
+        """
+        gathered_samples = sum(push.samples for push in self._gathered_pushes)
+        return gathered_samples + sum(
+            self.push_samples.get(worker, replied_push.samples)
+            for worker in self._computing_workers - self._stopping_workers
+        )

@@ -1,6 +1,7 @@
-"""What runs in a helper container, which shares a node's network namespace and holds NET_ADMIN; the node holds nothing.
+"""Program of the helper container that shapes a node's links. The helper has NET_ADMIN, the node has no capabilities.
 
-`python -m services.shaper` does what its standard input says, line by line (`__main__`). `delay_line` is a process of
-its own where the kernel can't delay packets; `nfqueue` is how it talks to the kernel; `probe` measures. Standard
-library only, unless a jitter or a loss is declared: a helper per node has to start in little time.
+The helper shares the network namespace of the node. `python -m services.shaper` runs the requests on its standard
+input, one per line. `delay_line` is a separate process for hosts whose kernel can't delay packets; `nfqueue` encodes
+its messages to the kernel. `probe` measures links. Only the standard library is used, unless jitter or loss is
+declared: a helper per node has to start fast.
 """

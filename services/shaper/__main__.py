@@ -1,20 +1,21 @@
-"""What shall be done to this node's links? One JSON object per line in, one answer per line out, until the input ends.
+"""Commands of the shaper: one JSON request per input line, one JSON response per output line, until the input ends.
 
-script     {script}                      a shell script, now; its output
-at         {number, moment, programs, delays}   change the link at a moment of the monotonic clock: queues of the delay
-                                         line, then programs, which get their inputs; when they ended, or null when
-                                         the change was asked for anew, or forgotten (`services.shaper.changes`)
-forget     {}                            make no more changes; the number of the last that was made
-delays     {delays}                      queues of the delay line, which starts with the first
-laws       {queues}                      what the delay line does in some queues, by its own word
-listen     {address}                     open an ear (`services.shaper.probe`)
-echoes     {peers, count, gap_s}         round trips to peers
+script     {script}                      run a shell script now; response: its output
+at         {number, moment, programs, delays}   change the link at a time of the monotonic clock: first the queues of
+                                         the delay line, then the programs, which get their inputs; response: the time
+                                         when all programs had ended, or null if the change was replaced or cancelled
+                                         (`services.shaper.changes`)
+forget     {}                            cancel all further changes; response: number of the last applied change
+delays     {delays}                      set queues of the delay line, which is started by the first request
+laws       {queues}                      response: descriptions of queues as the delay line has them
+listen     {address}                     start the probe receiver (`services.shaper.probe`)
+echoes     {peers, count, gap_s}         measure round trips to peers
 flood      {targets, since, until}       send datagrams
-heard      {since, until}                rates of what came: in all, and by sender
-message    {address, size}               seconds that one message takes
-hush       {}                            close the ear
+heard      {since, until}                response: received rates, in total and by sender
+message    {address, size}               response: seconds that one message takes
+hush       {}                            stop the probe receiver
 
-Every request has an `id`, which its answer repeats: requests run side by side, changes one after the other.
+Every request has an `id`, which its response repeats. Requests run concurrently, changes one after another.
 """
 
 import json
@@ -28,151 +29,154 @@ from functools import partial
 from typing import Any
 
 from services.shaper import probe
-from services.shaper.changes import Changes
-
-Answer = dict[str, Any]
+from services.shaper.changes import ChangeSchedule, Response
 
 
-class Shaper:
-    """One node's helper."""
+class RequestHandler:
+    """Handler of the requests to one helper."""
 
-    does: dict[str, Callable[..., Answer]]
+    handlers: dict[str, Callable[..., Response]]
 
     def __init__(self) -> None:
-        self._line: subprocess.Popen[str] | None = None
-        self._ear: probe.Ear | None = None
-        self._lock = threading.Lock()
-        self._changes = Changes(self.delays)
-        self.does = {
-            "script": self.script,
-            "forget": self._changes.forget,
-            "delays": self.delays,
-            "laws": self.laws,
-            "listen": self.listen,
-            "echoes": lambda **given: {"round_trips_s": probe.echoes(**given)},
-            "flood": self.flood,
-            "heard": self.heard,
-            "message": lambda **given: {"seconds": probe.message_s(**given)},
-            "hush": self.hush,
+        self._delay_line: subprocess.Popen[str] | None = None
+        self._receiver: probe.ProbeReceiver | None = None
+        self._delay_line_lock = threading.Lock()
+        self._change_schedule = ChangeSchedule(self.set_delays)
+        self.handlers = {
+            "script": self.run_script,
+            "forget": self._change_schedule.cancel_all,
+            "delays": self.set_delays,
+            "laws": self.read_delays,
+            "listen": self.start_receiver,
+            "echoes": lambda peers, count, gap_s: {"round_trips_s": probe.measure_round_trips(peers, count, gap_s)},
+            "flood": self.send_flood,
+            "heard": self.measure_received_rates,
+            "message": lambda address, size: {"seconds": probe.measure_message_s(address, size)},
+            "hush": self.stop_receiver,
         }
 
-    def begin(self, what: str, given: dict[str, Any]) -> Callable[[], Answer]:
-        """What is left to do for a request, which may take its time; a change has its place among the others by then.
+    def start_request(self, command: str, arguments: dict[str, Any]) -> Callable[[], Response]:
+        """Start a request, and return the function that completes it, which may take long.
+
+        A change of the link is scheduled before this returns.
 
         Raises:
-            OSError: a change's program can't be started.
+            OSError: a program of a change can't be started.
         """
-        if what == "at":
-            return self._changes.plan(**given).result
-        return partial(self.does[what], **given)
+        if command == "at":
+            return self._change_schedule.add(**arguments).result
+        return partial(self.handlers[command], **arguments)
 
-    def script(self, script: str) -> Answer:
-        """Run a script.
+    def run_script(self, script: str) -> Response:
+        """Run a shell script, and respond with its output.
 
         Raises:
-            RuntimeError: it failed, with the last line of what it said.
+            RuntimeError: the script failed; the message is the last line of its output.
         """
-        done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)  # noqa: S603
-        if done.returncode:
-            raise RuntimeError(((done.stderr + done.stdout).strip().splitlines() or ["no message"])[-1])
-        return {"said": done.stdout}
+        process = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)  # noqa: S603
+        if process.returncode:
+            raise RuntimeError(((process.stderr + process.stdout).strip().splitlines() or ["no message"])[-1])
+        return {"said": process.stdout}
 
-    def delays(self, delays: dict[str, Any]) -> Answer:
-        """Tell the delay line, and wait until it has understood.
+    def set_delays(self, delays: dict[str, Any]) -> Response:
+        """Send descriptions of queues to the delay line, and wait until it has applied them.
 
         Raises:
-            RuntimeError: it has ended.
+            RuntimeError: the delay line has ended.
         """
-        self._tell_line(delays)
+        self._ask_delay_line(delays)
         return {}
 
-    def laws(self, queues: list[str]) -> Answer:
-        """What the delay line does in some queues; those that it does not know are absent.
+    def read_delays(self, queues: list[str]) -> Response:
+        """Respond with the delay line's descriptions of queues; unknown queues are left out.
 
         Raises:
-            RuntimeError: it has ended.
+            RuntimeError: the delay line has ended.
         """
-        return {"laws": self._tell_line(queues)}
+        return {"laws": self._ask_delay_line(queues)}
 
-    def _tell_line(self, said: dict[str, Any] | list[str]) -> Any:
-        """Its answer to one line."""
-        with self._lock:
-            if self._line is None:
+    def _ask_delay_line(self, request: dict[str, Any] | list[str]) -> Any:
+        """Return the delay line's response to one request; the first request starts the delay line."""
+        with self._delay_line_lock:
+            if self._delay_line is None:
                 command = [sys.executable, "-m", "services.shaper.delay_line"]
-                self._line = subprocess.Popen(  # noqa: S603
+                self._delay_line = subprocess.Popen(  # noqa: S603
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
                 )
-                threading.Thread(target=_outlive, args=(self._line,), daemon=True).start()
-            assert self._line.stdin is not None and self._line.stdout is not None  # noqa: S101, PT018 - pipes
-            self._line.stdin.write(json.dumps(said) + "\n")
-            self._line.stdin.flush()
-            if not (answer := self._line.stdout.readline()):
+                threading.Thread(target=_exit_with_delay_line, args=(self._delay_line,), daemon=True).start()
+            assert self._delay_line.stdin is not None and self._delay_line.stdout is not None  # noqa: S101, PT018 - pipes
+            self._delay_line.stdin.write(json.dumps(request) + "\n")
+            self._delay_line.stdin.flush()
+            if not (response := self._delay_line.stdout.readline()):
                 raise RuntimeError("the delay line has ended")
-        return json.loads(answer)
+        return json.loads(response)
 
-    def listen(self, address: str) -> Answer:
-        """Open an ear."""
-        self._ear = probe.Ear(address)
-        self._ear.open()
+    def start_receiver(self, address: str) -> Response:
+        """Start the probe receiver at an address of this node."""
+        self._receiver = probe.ProbeReceiver(address)
+        self._receiver.start()
         return {}
 
-    def hush(self) -> Answer:
-        """Close the ear."""
-        if self._ear is not None:
-            self._ear.close()
-        self._ear = None
+    def stop_receiver(self) -> Response:
+        """Stop the probe receiver, if it is running."""
+        if self._receiver is not None:
+            self._receiver.stop()
+        self._receiver = None
         return {}
 
-    def flood(self, targets: dict[str, float], since: float, until: float) -> Answer:
-        """Send datagrams."""
-        probe.flood(targets, since, until)
+    def send_flood(self, targets: dict[str, float], since: float, until: float) -> Response:
+        """Send datagrams to other nodes between two times of the monotonic clock; `targets` is address -> bit/s."""
+        probe.send_flood(targets, since, until)
         return {}
 
-    def heard(self, since: float, until: float) -> Answer:
-        """What came meanwhile, once it is over."""
+    def measure_received_rates(self, since: float, until: float) -> Response:
+        """Wait until the time `until`, and respond with the rates received since the time `since`."""
         time.sleep(max(0.0, until - time.monotonic()))
-        if self._ear is None:
-            raise RuntimeError("nobody listens")
-        return {"total_bps": self._ear.total(since, until), "by_source_bps": self._ear.rates(since, until)}
+        if self._receiver is None:
+            raise RuntimeError("the probe receiver is not running; send the request `listen` first")
+        return {
+            "total_bps": self._receiver.total_rate_bps(since, until),
+            "by_source_bps": self._receiver.rates_by_source_bps(since, until),
+        }
 
 
-def _outlive(line: "subprocess.Popen[str]") -> None:
-    """End with the delay line: without it nothing reaches the node, and whoever leads the trial should know why."""
-    code = line.wait()
-    sys.stderr.write(f"the delay line has ended with exit code {code}\n")
+def _exit_with_delay_line(delay_line: "subprocess.Popen[str]") -> None:
+    """Exit this process when the delay line exits, and report it: without the delay line no packet reaches the node."""
+    exit_code = delay_line.wait()
+    sys.stderr.write(f"the delay line has ended with exit code {exit_code}\n")
     sys.stderr.flush()
     os._exit(1)
 
 
 def main() -> int:
-    """Read requests until there are no more; what was started dies with this process."""
-    shaper = Shaper()
+    """Handle requests until the input ends; all started programs end with this process."""
+    handler = RequestHandler()
     for line in sys.stdin:
-        request = json.loads(line)
-        number, what = request.pop("id"), request.pop("do")
+        arguments = json.loads(line)
+        request_id, command = arguments.pop("id"), arguments.pop("do")
         try:
-            work = shaper.begin(what, request)
-        except Exception as error:  # noqa: BLE001 - as below
-            work = partial(_fail, error)
-        threading.Thread(target=_answer, args=(number, work), daemon=True).start()
+            complete = handler.start_request(command, arguments)
+        except Exception as error:  # noqa: BLE001 - reported in the response
+            complete = partial(_raise_error, error)
+        threading.Thread(target=_print_response, args=(request_id, complete), daemon=True).start()
     return 0
 
 
-def _fail(error: Exception) -> Answer:
+def _raise_error(error: Exception) -> Response:
     raise error
 
 
-def _answer(number: int, work: Callable[[], Answer]) -> None:
+def _print_response(request_id: int, complete: Callable[[], Response]) -> None:
     try:
-        answer = {"id": number, "ok": True, **work()}
-    except Exception as error:  # noqa: BLE001 - whoever asked decides what it means
-        answer = {"id": number, "ok": False, "why": f"{error}" or type(error).__name__}
-    with _SAYING:
-        sys.stdout.write(json.dumps(answer) + "\n")
+        response = {"id": request_id, "ok": True, **complete()}
+    except Exception as error:  # noqa: BLE001 - reported in the response
+        response = {"id": request_id, "ok": False, "why": f"{error}" or type(error).__name__}
+    with _OUTPUT_LOCK:
+        sys.stdout.write(json.dumps(response) + "\n")
         sys.stdout.flush()
 
 
-_SAYING = threading.Lock()
+_OUTPUT_LOCK = threading.Lock()
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""In which order does a link change? In that of the moments, one change after the other, however they were asked for.
+"""Schedule of the changes of one link: changes are applied in the order of their times, one after another.
 
-A change has a number. When it is asked for again before its moment, the newer takes the older's place: whoever leads a
-trial has heard of something that comes first.
+A change has a number. A second request with the same number replaces the first one, if it comes before the time of the
+change: the engine has learned of another event that comes earlier.
 """
 
 import subprocess
@@ -14,123 +14,131 @@ from typing import Any
 
 from services.runtime.scheduling import reduce_wakeup_latency
 
-SPIN_S = 0.001  # before a moment: a sleep may end late, an empty loop does not
-Program = tuple[list[str], str]  # a command and its input
-Answer = dict[str, Any]
-NEVER: Answer = {"applied": None}
+SPIN_BEFORE_S = 0.001  # length of the busy wait before a change: a sleep may end late
+CommandWithInput = tuple[list[str], str]  # a command and its input
+Response = dict[str, Any]
+NOT_APPLIED: Response = {"applied": None}
 
 
-class Change:
-    """Programs that wait for their input, and what the delay line will be told; made once, or never."""
+class ScheduledChange:
+    """Change of a link: programs that wait for their input, and new settings of the delay line.
 
-    def __init__(self, number: int, moment: float, programs: list[Program], delays: dict[str, Any]) -> None:
-        self.number, self.moment, self.made = number, moment, Future[Answer]()
-        self._started = [(_start(command), text) for command, text in programs]
+    A change is applied once or cancelled; `result` has the response.
+    """
+
+    def __init__(self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]) -> None:
+        self.number, self.moment, self.result = number, moment, Future[Response]()
+        self._processes = [(_start_program(command), input_text) for command, input_text in programs]
         self._delays = delays
 
-    def make(self, tell: Callable[[dict[str, Any]], object]) -> None:
-        """At its moment, and until all programs have ended."""
+    def apply(self, send_delays: Callable[[dict[str, Any]], object]) -> None:
+        """Wait for the time of the change, apply it, and wait until all programs have ended."""
         while time.monotonic() < self.moment:
             pass
         try:
             if self._delays:
-                tell(self._delays)
-            for program, text in self._started:
-                _feed(program, text)
-            complaints = [_end(program) for program, _ in self._started]
-            if any(complaints):
-                raise RuntimeError("; ".join(filter(None, complaints)))  # noqa: TRY301
-        except Exception as error:  # noqa: BLE001 - whoever asked decides what it means
-            self.made.set_exception(error)
+                send_delays(self._delays)
+            for process, input_text in self._processes:
+                _write_input(process, input_text)
+            errors = [_wait_for_exit(process) for process, _ in self._processes]
+            if any(errors):
+                raise RuntimeError("; ".join(filter(None, errors)))  # noqa: TRY301
+        except Exception as error:  # noqa: BLE001 - reported in the response
+            self.result.set_exception(error)
         else:
-            self.made.set_result({"applied": time.monotonic()})
+            self.result.set_result({"applied": time.monotonic()})
 
-    def drop(self) -> None:
-        """It will not be made."""
-        for program, _ in self._started:
-            program.kill()
-            if program.stdin:
-                program.stdin.close()
-            _end(program)
-        self.made.set_result(NEVER)
+    def cancel(self) -> None:
+        """Kill the programs without applying the change."""
+        for process, _ in self._processes:
+            process.kill()
+            if process.stdin:
+                process.stdin.close()
+            _wait_for_exit(process)
+        self.result.set_result(NOT_APPLIED)
 
 
-class Changes:
-    """The changes of one link that are still to come."""
+class ChangeSchedule:
+    """Pending changes of one link, and the thread that applies them."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], object]) -> None:
-        """`tell` tells the delay line."""
-        self._tell = tell
-        self._pending: dict[int, Change] = {}
-        self._making = False
-        self._last = -1  # none yet
-        self._news = threading.Condition()
-        self._maker: threading.Thread | None = None
+    def __init__(self, send_delays: Callable[[dict[str, Any]], object]) -> None:
+        """Create an empty schedule; `send_delays` sends descriptions of queues to the delay line."""
+        self._send_delays = send_delays
+        self._pending: dict[int, ScheduledChange] = {}
+        self._is_applying = False
+        self._last_applied = -1  # number of the last applied change; -1: none
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
 
-    def plan(self, number: int, moment: float, programs: list[Program], delays: dict[str, Any]) -> "Future[Answer]":
-        """Take a place among the changes; when it was made, or `NEVER`.
+    def add(
+        self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]
+    ) -> "Future[Response]":
+        """Schedule a change for the time `moment`, and return its future response.
+
+        The response has the time when the change was applied, or is `NOT_APPLIED` if the change was replaced or
+        cancelled.
 
         Raises:
             OSError: a program can't be started.
         """
-        change = Change(number, moment, programs, delays)
-        with self._news:
-            older = self._pending.pop(number, None)
+        change = ScheduledChange(number, moment, programs, delays)
+        with self._changed:
+            replaced = self._pending.pop(number, None)
             self._pending[number] = change
-            if self._maker is None:
-                self._maker = threading.Thread(target=self._make, daemon=True)
-                self._maker.start()
-            self._news.notify_all()
-        if older:
-            older.drop()
-        return change.made
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._apply_changes, daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        if replaced:
+            replaced.cancel()
+        return change.result
 
-    def forget(self) -> Answer:
-        """Nothing changes any more; the number of the last change that was made."""
-        with self._news:
-            dropped = list(self._pending.values())
+    def cancel_all(self) -> Response:
+        """Cancel all pending changes, and respond with the number of the last applied change."""
+        with self._changed:
+            cancelled = list(self._pending.values())
             self._pending.clear()
-            self._news.wait_for(lambda: not self._making)
-        for change in dropped:
-            change.drop()
-        return {"last": self._last}
+            self._changed.wait_for(lambda: not self._is_applying)
+        for change in cancelled:
+            change.cancel()
+        return {"last": self._last_applied}
 
-    def _make(self) -> None:
+    def _apply_changes(self) -> None:
         reduce_wakeup_latency()
         while True:
-            change = self._next()
-            change.make(self._tell)
-            with self._news:
-                self._making, self._last = False, change.number
-                self._news.notify_all()
+            change = self._wait_for_next_change()
+            change.apply(self._send_delays)
+            with self._changed:
+                self._is_applying, self._last_applied = False, change.number
+                self._changed.notify_all()
 
-    def _next(self) -> Change:
-        """The first of all, as soon as its moment is near."""
-        with self._news:
+    def _wait_for_next_change(self) -> ScheduledChange:
+        """Wait until the time of the first change is near, and return the change."""
+        with self._changed:
             while True:
-                first = min(self._pending.values(), key=lambda each: (each.moment, each.number), default=None)
-                wait_s = None if first is None else first.moment - SPIN_S - time.monotonic()
+                first = min(self._pending.values(), key=lambda change: (change.moment, change.number), default=None)
+                wait_s = None if first is None else first.moment - SPIN_BEFORE_S - time.monotonic()
                 if first is not None and wait_s is not None and wait_s <= 0:
-                    self._making = True
+                    self._is_applying = True
                     return self._pending.pop(first.number)
-                self._news.wait(wait_s)
+                self._changed.wait(wait_s)
 
 
-def _start(command: list[str]) -> subprocess.Popen[str]:
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=subprocess.PIPE, text=True)  # noqa: S603
+def _start_program(command: list[str]) -> subprocess.Popen[str]:
+    no_output = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=no_output, stderr=subprocess.PIPE, text=True)  # noqa: S603
 
 
-def _feed(program: subprocess.Popen[str], text: str) -> None:
-    """Its whole input at once; the end of it is when it may begin."""
-    with suppress(BrokenPipeError):  # it has ended, and its exit code says how
-        if program.stdin:
-            program.stdin.write(text + "\n")
-            program.stdin.close()
+def _write_input(process: subprocess.Popen[str], input_text: str) -> None:
+    """Write the whole input of a process and close it; the process starts its work at the end of the input."""
+    with suppress(BrokenPipeError):  # the process has ended; its exit code is checked later
+        if process.stdin:
+            process.stdin.write(input_text + "\n")
+            process.stdin.close()
 
 
-def _end(program: subprocess.Popen[str]) -> str:
-    """Wait for it; what it complains of when it has failed."""
-    with program:  # closes what is open still
-        said = program.stderr.read() if program.stderr else ""
-    return (said.strip() or "no message") if program.returncode else ""
+def _wait_for_exit(process: subprocess.Popen[str]) -> str:
+    """Wait until a process has ended, and return its error output if it has failed, else an empty string."""
+    with process:  # closes its open pipes
+        error_output = process.stderr.read() if process.stderr else ""
+    return (error_output.strip() or "no message") if process.returncode else ""

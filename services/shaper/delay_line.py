@@ -1,8 +1,9 @@
-"""How are packets delayed and lost where the kernel has no netem? Each waits in a queue of the kernel for our verdict.
+"""Delay line: delays and drops packets on hosts whose kernel has no netem.
 
-One queue per source, so that each path has its own delay and its own laws, and packets of a path keep their order. A
-packet is as large as TCP made it: where losses are declared, senders hand over single packets (`compose.shaping`).
-The process dies with its input; packets of a queue without an owner are dropped, never let through early.
+Packets wait in queues of the kernel until this process sends a verdict: accept or drop. There is one queue per source,
+so that each path has its own delay and losses, and packets of a path keep their order. A packet is as large as TCP made
+it; where losses are declared, senders pass on single packets (`compose.shaping`). The process ends with its input.
+Packets of a queue without an owner are dropped, never accepted early.
 """
 
 import json
@@ -20,132 +21,141 @@ from typing import Any
 from services.runtime.scheduling import reduce_wakeup_latency
 from services.shaper import nfqueue
 
-RECEIVED_AT_ONCE = 256
+MAX_RECEIVED_AT_ONCE = 256
 CALIBRATION_SLEEPS, CALIBRATION_SLEEP_S = 25, 0.001
 
 
 @dataclass
-class Queue:
-    """The packets of one path; a machine: time is an argument, verdicts are returned."""
+class DelayQueue:
+    """Queue of the packets of one path; times are arguments, and verdicts are returned as encoded messages."""
 
     number: int
-    delays: Iterator[float]  # wall seconds
-    losses: tuple[Iterator[bool], ...] = ()
-    early_s: float = 0.0  # how much sooner to wake up, since sleepers oversleep
-    told: dict[str, Any] = field(default_factory=dict)  # its description
-    _waiting: deque[tuple[float, int]] = field(default_factory=deque)
-    _last: float = 0.0
+    delays_s: Iterator[float]  # delay of each packet, in wall seconds
+    loss_draws: tuple[Iterator[bool], ...] = ()  # per loss model: whether each packet is lost
+    wake_early_s: float = 0.0  # subtracted from each delay, because sleeps end late
+    description: dict[str, Any] = field(default_factory=dict)  # path and seed, as in the request
+    _waiting_packets: deque[tuple[float, int]] = field(default_factory=deque)  # due time and packet number
+    _last_due_s: float = 0.0
 
-    def arrive(self, now: float, packet: int) -> bytes:
-        """A packet has come; the verdict on it if it is lost, else nothing."""
-        lost = [next(law) for law in self.losses]  # all of them: a law's state must not depend on the others
-        if any(lost):
-            return nfqueue.verdict(self.number, packet, nfqueue.DROP)
-        self._last = max(self._last, now + next(self.delays) - self.early_s)
-        self._waiting.append((self._last, packet))
+    def add_packet(self, now_s: float, packet_number: int) -> bytes:
+        """Add a packet that has arrived; return the verdict to drop it if it is lost, else an empty message."""
+        losses = [next(draws) for draws in self.loss_draws]  # of all models: their states must not depend on each other
+        if any(losses):
+            return nfqueue.encode_verdict(self.number, packet_number, nfqueue.DROP)
+        self._last_due_s = max(self._last_due_s, now_s + next(self.delays_s) - self.wake_early_s)
+        self._waiting_packets.append((self._last_due_s, packet_number))
         return b""
 
-    def due(self, now: float) -> bytes:
-        """The verdict on all packets whose time has come, or nothing."""
-        last = None
-        while self._waiting and self._waiting[0][0] <= now:
-            last = self._waiting.popleft()[1]
-        return b"" if last is None else nfqueue.verdicts_up_to(self.number, last)
+    def release_due_packets(self, now_s: float) -> bytes:
+        """Remove all packets that are due; return the verdict to accept them, or an empty message."""
+        last_packet = None
+        while self._waiting_packets and self._waiting_packets[0][0] <= now_s:
+            last_packet = self._waiting_packets.popleft()[1]
+        return b"" if last_packet is None else nfqueue.encode_accept_up_to(self.number, last_packet)
 
     @property
-    def next_at(self) -> float | None:
-        """When the next packet is due."""
-        return self._waiting[0][0] if self._waiting else None
+    def next_due_s(self) -> float | None:
+        """Time at which the next packet is due; None without packets."""
+        return self._waiting_packets[0][0] if self._waiting_packets else None
 
-    def change(self, other: "Queue") -> None:
-        """Take over the laws of another queue; packets that wait keep their times."""
-        self.delays, self.losses, self.told = other.delays, other.losses, other.told
+    def copy_settings(self, source: "DelayQueue") -> None:
+        """Copy delays, losses and description of another queue; waiting packets keep their due times."""
+        self.delays_s, self.loss_draws, self.description = source.delays_s, source.loss_draws, source.description
 
 
-def queue_of(number: int, spec: dict[str, Any], early_s: float) -> Queue:
-    """A queue from its description: a path (`services.cluster.network.Path`) and a seed."""
-    if not spec["path"]["jitters"] and not spec["path"]["losses"]:
-        return Queue(number, repeat(float(spec["path"]["delay_s"])), early_s=early_s, told=spec)
-    from services.cluster.network import Path  # noqa: PLC0415 - a third of a second, which most delay lines need not spend
+def make_queue(number: int, description: dict[str, Any], wake_early_s: float) -> DelayQueue:
+    """Return a queue from its description, which has a path (`services.cluster.network.Path`) and a seed."""
+    if not description["path"]["jitters"] and not description["path"]["losses"]:
+        delay_s = float(description["path"]["delay_s"])
+        return DelayQueue(number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
+    from services.cluster.network import Path  # noqa: PLC0415 - a third of a second that most delay lines can save
 
-    path = Path.model_validate(spec["path"])
-    losses = tuple(law.losses(Random(f"{spec['seed']} loss {k}")) for k, law in enumerate(path.losses))
-    return Queue(number, path.delays(Random(f"{spec['seed']} delay")), losses, early_s, spec)
+    path, seed = Path.model_validate(description["path"]), description["seed"]
+    loss_draws = tuple(loss.losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
+    return DelayQueue(number, path.delays(Random(f"{seed} delay")), loss_draws, wake_early_s, description)
 
 
 def main() -> int:
-    """Serve the queues that standard input names; each line may add some or change some, or ask what some do."""
+    """Serve the queues in the input lines; a line adds or changes queues, or requests descriptions of queues."""
     reduce_wakeup_latency()
-    early_s, link = _overslept_s(), nfqueue.connect()
-    queues: dict[int, Queue] = {}
-    pending = b""
+    wake_early_s, netlink = _measure_oversleep_s(), nfqueue.open_socket()
+    queues: dict[int, DelayQueue] = {}
+    unfinished_line = b""
     while True:
-        wait_s = _until_next(queues)
-        ready, _, _ = select.select([link.fileno(), 0], [], [], wait_s)
-        now = time.monotonic()
-        if link.fileno() in ready:
-            _receive(link, queues, now)
-        if verdicts := b"".join(queue.due(time.monotonic()) for queue in queues.values()):
-            link.send(verdicts)
+        wait_s = _seconds_to_next_packet(queues)
+        ready, _, _ = select.select([netlink.fileno(), 0], [], [], wait_s)
+        now_s = time.monotonic()
+        if netlink.fileno() in ready:
+            _receive_packets(netlink, queues, now_s)
+        if verdicts := b"".join(queue.release_due_packets(time.monotonic()) for queue in queues.values()):
+            netlink.send(verdicts)
         if 0 in ready:
-            pending += (read := os.read(0, 1 << 16))
+            unfinished_line += (read := os.read(0, 1 << 16))
             if not read:
                 return 0
-            *lines, pending = pending.split(b"\n")
+            *lines, unfinished_line = unfinished_line.split(b"\n")
             for line in lines:
-                _heed(link, queues, json.loads(line), early_s)
+                _handle_line(netlink, queues, json.loads(line), wake_early_s)
 
 
-def _until_next(queues: dict[int, Queue]) -> float | None:
-    due = [queue.next_at for queue in queues.values() if queue.next_at is not None]
-    return max(0.0, min(due) - time.monotonic()) if due else None
+def _seconds_to_next_packet(queues: dict[int, DelayQueue]) -> float | None:
+    due_times_s = [queue.next_due_s for queue in queues.values() if queue.next_due_s is not None]
+    return max(0.0, min(due_times_s) - time.monotonic()) if due_times_s else None
 
 
-def _receive(link: Any, queues: dict[int, Queue], now: float) -> None:
-    """Read some of what has come; not all, or what is due would wait."""
-    lost = []
-    for _ in range(RECEIVED_AT_ONCE):
+def _receive_packets(netlink: Any, queues: dict[int, DelayQueue], now_s: float) -> None:
+    """Read the packets that have arrived, at most `MAX_RECEIVED_AT_ONCE`: packets that are due must not wait longer."""
+    drop_verdicts = []
+    for _ in range(MAX_RECEIVED_AT_ONCE):
         try:
-            message = link.recv(4096, 0x40)  # MSG_DONTWAIT
+            message = netlink.recv(4096, 0x40)  # MSG_DONTWAIT
         except BlockingIOError:
             break
-        if found := nfqueue.packet(message):
-            lost.append(queues[found[0]].arrive(now, found[1]))
-    if verdicts := b"".join(lost):
-        link.send(verdicts)
+        if packet := nfqueue.parse_packet(message):
+            queue_number, packet_number = packet
+            drop_verdicts.append(queues[queue_number].add_packet(now_s, packet_number))
+    if verdicts := b"".join(drop_verdicts):
+        netlink.send(verdicts)
 
 
-def _heed(link: Any, queues: dict[int, Queue], said: dict[str, Any] | list[str], early_s: float) -> None:
-    """A line: descriptions of queues, or numbers of those whose descriptions are asked for."""
-    if isinstance(said, dict):
-        _take(link, queues, said, early_s)
-        answer = {}
+def _handle_line(
+    netlink: Any, queues: dict[int, DelayQueue], request: dict[str, Any] | list[str], wake_early_s: float
+) -> None:
+    """Handle one input line: a mapping sets descriptions by queue number, a list requests those of its numbers."""
+    if isinstance(request, dict):
+        _apply_descriptions(netlink, queues, request, wake_early_s)
+        response = {}
     else:
-        answer = {key: queues[int(key)].told for key in said if int(key) in queues}
-    sys.stdout.write(json.dumps(answer) + "\n")
+        response = {key: queues[int(key)].description for key in request if int(key) in queues}
+    sys.stdout.write(json.dumps(response) + "\n")
     sys.stdout.flush()
 
 
-def _take(link: Any, queues: dict[int, Queue], specs: dict[str, Any], early_s: float) -> None:
-    """Bind new queues, change the laws of others."""
-    for key, spec in specs.items():
+def _apply_descriptions(
+    netlink: Any, queues: dict[int, DelayQueue], descriptions: dict[str, Any], wake_early_s: float
+) -> None:
+    """Create the queues that are new, and change the settings of the others; `descriptions` is by queue number."""
+    for key, description in descriptions.items():
         number = int(key)
-        queue = queue_of(number, spec, early_s)
+        queue = make_queue(number, description, wake_early_s)
         if number in queues:
-            queues[number].change(queue)
+            queues[number].copy_settings(queue)
         else:
             queues[number] = queue
-            link.send(nfqueue.bind(number))
+            netlink.send(nfqueue.encode_bind(number))
 
 
-def _overslept_s() -> float:
-    """By how much this process wakes up too late at least: on a host that is busy just now, most sleeps say nothing."""
-    late = []
+def _measure_oversleep_s() -> float:
+    """Return the least time by which sleeps of this process end late, in seconds.
+
+    The least of several sleeps, because most sleeps on a busy host measure the load of the host.
+    """
+    late_s = []
     for _ in range(CALIBRATION_SLEEPS):
-        started = time.monotonic()
+        started_s = time.monotonic()
         select.select([], [], [], CALIBRATION_SLEEP_S)
-        late.append(time.monotonic() - started - CALIBRATION_SLEEP_S)
-    return min(late)
+        late_s.append(time.monotonic() - started_s - CALIBRATION_SLEEP_S)
+    return min(late_s)
 
 
 if __name__ == "__main__":

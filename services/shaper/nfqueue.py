@@ -1,6 +1,7 @@
-"""How does a process get a kernel's packets and give its verdicts on them? Messages of nfnetlink_queue, no more.
+"""Messages of the kernel's nfnetlink_queue: receive packets of a queue and send verdicts on them.
 
-linux/netfilter/nfnetlink_queue.h. Packets stay in the kernel, which tells only their numbers (copy mode meta).
+The format is that of linux/netfilter/nfnetlink_queue.h. Packets stay in the kernel, which sends only their numbers
+(copy mode meta). A verdict accepts or drops packets.
 """
 
 import errno
@@ -8,78 +9,87 @@ import socket
 import struct
 
 NETLINK_NETFILTER = 12
-SUBSYSTEM = 3 << 8
+NFQUEUE_SUBSYSTEM = 3 << 8
 PACKET, VERDICT, CONFIG, VERDICT_BATCH = range(4)
 DROP, ACCEPT = 0, 1
-LONGEST_QUEUE = 200_000  # packets that wait; what comes on top is lost, never let through early
+MAX_QUEUE_PACKETS = 200_000  # waiting packets; further packets are dropped, never accepted early
 RECEIVE_BUFFER_BYTES = 32 << 20
 _SO_RCVBUFFORCE, _SOL_NETLINK, _NETLINK_NO_ENOBUFS = 33, 270, 5
 _ERROR = 2
 _BIND, _COPY_META, _AS_SEGMENTED = 1, 1, 1 << 2
 _HEADER = struct.Struct("=IHHII")
-_QUEUE_AT, _NUMBER_AT = 18, 24  # bytes into a message about a packet
+_QUEUE_NUMBER_OFFSET, _PACKET_NUMBER_OFFSET = 18, 24  # in bytes, of the fields in a message about a packet
 
 
-def bind(queue: int) -> bytes:
-    """The messages that make a process the owner of a queue; packets come as large as TCP has made them."""
+def encode_bind(queue_number: int) -> bytes:
+    """Return the messages that bind a queue to this process; packets arrive as large as TCP has made them."""
     return b"".join(
         (
-            _message(CONFIG, queue, _attribute(1, struct.pack(">BBH", _BIND, 0, 0)), acknowledged=True),
-            _message(CONFIG, queue, _attribute(2, struct.pack(">IB", 0, _COPY_META))),
-            _message(CONFIG, queue, _attribute(3, struct.pack(">I", LONGEST_QUEUE))),
-            _message(CONFIG, queue, _flags(_AS_SEGMENTED)),
+            _encode_message(
+                CONFIG, queue_number, _encode_attribute(1, struct.pack(">BBH", _BIND, 0, 0)), needs_acknowledgement=True
+            ),
+            _encode_message(CONFIG, queue_number, _encode_attribute(2, struct.pack(">IB", 0, _COPY_META))),
+            _encode_message(CONFIG, queue_number, _encode_attribute(3, struct.pack(">I", MAX_QUEUE_PACKETS))),
+            _encode_message(CONFIG, queue_number, _encode_flags(_AS_SEGMENTED)),
         )
     )
 
 
-def verdict(queue: int, number: int, decision: int) -> bytes:
-    """Decide on one packet."""
-    return _message(VERDICT, queue, _attribute(2, struct.pack(">II", decision, number)))
+def encode_verdict(queue_number: int, packet_number: int, decision: int) -> bytes:
+    """Return the message with the verdict on one packet: `DROP` or `ACCEPT`."""
+    return _encode_message(VERDICT, queue_number, _encode_attribute(2, struct.pack(">II", decision, packet_number)))
 
 
-def verdicts_up_to(queue: int, number: int) -> bytes:
-    """Let through all packets of a queue up to this one that wait still."""
-    return _message(VERDICT_BATCH, queue, _attribute(2, struct.pack(">II", ACCEPT, number)))
+def encode_accept_up_to(queue_number: int, packet_number: int) -> bytes:
+    """Return the message that accepts all waiting packets of a queue up to one packet, which is included."""
+    return _encode_message(VERDICT_BATCH, queue_number, _encode_attribute(2, struct.pack(">II", ACCEPT, packet_number)))
 
 
-def packet(message: bytes) -> tuple[int, int] | None:
-    """Queue and number of the packet that a message tells of; None when it tells of something else.
+def parse_packet(message: bytes) -> tuple[int, int] | None:
+    """Return the queue number and the packet number in a message about a packet; None for other messages.
 
     Raises:
-        OSError: the message is an error.
+        OSError: the message reports an error.
     """
-    kind = int.from_bytes(message[4:6], "little")
-    if kind == SUBSYSTEM | PACKET:
+    message_type = int.from_bytes(message[4:6], "little")
+    if message_type == NFQUEUE_SUBSYSTEM | PACKET:
         return (
-            int.from_bytes(message[_QUEUE_AT : _QUEUE_AT + 2], "big"),
-            int.from_bytes(message[_NUMBER_AT : _NUMBER_AT + 4], "big"),
+            int.from_bytes(message[_QUEUE_NUMBER_OFFSET : _QUEUE_NUMBER_OFFSET + 2], "big"),
+            int.from_bytes(message[_PACKET_NUMBER_OFFSET : _PACKET_NUMBER_OFFSET + 4], "big"),
         )
-    if kind == _ERROR and (code := -int.from_bytes(message[16:20], "little", signed=True)) not in (0, errno.ENOENT):
-        raise OSError(code, "nfnetlink_queue")  # ENOENT: a verdict on a packet that is gone with its device
+    if message_type == _ERROR:
+        error_code = -int.from_bytes(message[16:20], "little", signed=True)
+        if error_code not in (0, errno.ENOENT):  # ENOENT: a verdict on a packet that was removed with its device
+            raise OSError(error_code, "nfnetlink_queue")
     return None
 
 
-def connect() -> socket.socket:
-    """A socket to the kernel; what it can't hold is lost silently, as on a link."""
-    link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
-    link.bind((0, 0))
-    link.setsockopt(_SOL_NETLINK, _NETLINK_NO_ENOBUFS, 1)
+def open_socket() -> socket.socket:
+    """Return a netlink socket to the kernel; messages beyond its buffer are lost silently, as packets on a link."""
+    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+    netlink.bind((0, 0))
+    netlink.setsockopt(_SOL_NETLINK, _NETLINK_NO_ENOBUFS, 1)
     try:
-        link.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-    except PermissionError:  # asked for in the first user namespace alone
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-    return link
+        netlink.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+    except PermissionError:  # allowed in the initial user namespace only
+        netlink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    return netlink
 
 
-def _flags(flags: int) -> bytes:
-    return _attribute(4, struct.pack(">I", flags)) + _attribute(5, struct.pack(">I", flags))
+def _encode_flags(flags: int) -> bytes:
+    return _encode_attribute(4, struct.pack(">I", flags)) + _encode_attribute(5, struct.pack(">I", flags))
 
 
-def _message(kind: int, queue: int, attributes: bytes, *, acknowledged: bool = False) -> bytes:
-    body = struct.pack(">BBH", 0, 0, queue) + attributes
-    return _HEADER.pack(16 + len(body), SUBSYSTEM | kind, 1 | (4 if acknowledged else 0), 0, 0) + body
+def _encode_message(
+    message_type: int, queue_number: int, attributes: bytes, *, needs_acknowledgement: bool = False
+) -> bytes:
+    body = struct.pack(">BBH", 0, 0, queue_number) + attributes
+    return (
+        _HEADER.pack(16 + len(body), NFQUEUE_SUBSYSTEM | message_type, 1 | (4 if needs_acknowledgement else 0), 0, 0)
+        + body
+    )
 
 
-def _attribute(kind: int, value: bytes) -> bytes:
-    """Length, kind, value, filled up to four bytes."""
-    return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+def _encode_attribute(attribute_type: int, value: bytes) -> bytes:
+    """Return an attribute: length, type and value, padded to a multiple of four bytes."""
+    return struct.pack("=HH", 4 + len(value), attribute_type) + value + b"\0" * (-len(value) % 4)

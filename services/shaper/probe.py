@@ -1,7 +1,7 @@
-"""Is a shaped link what it should be? Echoes, floods and one message, sent between helpers before training begins.
+"""Probes of shaped links before training begins: round trips, floods and one message, sent between helpers.
 
-Floods are UDP: a rate shows at once, however long the path's delay is, while TCP would need many round trips to find
-it. They are told as rates of Ethernet frames, as tc counts.
+Floods are UDP: they show a rate at once, however long the delay of the path is. TCP would need many round trips to
+reach the rate. Rates are those of Ethernet frames, as `tc` counts them.
 """
 
 import socket
@@ -19,223 +19,230 @@ from services.runtime.scheduling import reduce_wakeup_latency
 ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
 DATAGRAM_BYTES, FRAME_BYTES = 1472, 1514
 _UDP_SEGMENT, _UDP_GRO, _SOL_UDP, _SO_SNDBUFFORCE = 103, 104, 17, 32
-MOST_SEGMENTS = 11  # as in `compose.shaping`: what TCP hands over at most, on links below 1.2 Gbit/s
-HELD_S = 0.02  # of a flood that a socket holds
+MAX_SEGMENTS = 11  # frames in one packet from TCP at most, on links below 1.2 Gbit/s; as in `compose.shaping`
+SEND_BUFFER_S = 0.02  # seconds of a flood that the send buffer of a socket holds
 ECHO_TIMEOUT_S = 1.0
 RECEIVE_BUFFER_BYTES = 4 << 20
-PIECE_BYTES = 64 << 10
+CHUNK_BYTES = 64 << 10
 MESSAGE_TIMEOUT_S = 20.0
 _ECHO, _SIZE = struct.Struct("=Id"), struct.Struct(">Q")
 
 
 @dataclass
-class Ear:
-    """What listens beside a node while its links are probed; it answers echoes and counts what floods it."""
+class ProbeReceiver:
+    """Receiver of the probes of a node's links: echoes datagrams, counts floods, acknowledges messages."""
 
     address: str
-    _frames: list[tuple[float, str, int]] = field(default_factory=list)
+    _received_frames: list[tuple[float, str, int]] = field(default_factory=list)  # time, source address, bytes
     _sockets: list[socket.socket] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
-    def open(self) -> None:
-        """Listen, in threads that end when it closes."""
-        echo, flood = (_udp(self.address, port) for port in (ECHO_PORT, FLOOD_PORT))
-        flood.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        flood.setsockopt(_SOL_UDP, _UDP_GRO, 1)
-        message = socket.create_server((self.address, MESSAGE_PORT))
-        self._sockets += [echo, flood, message]
-        for work, link in ((_answer, echo), (self._count, flood), (_swallow, message)):
-            self._threads.append(threading.Thread(target=work, args=(link,), daemon=True))
+    def start(self) -> None:
+        """Open the sockets, and start the threads that read them until `stop`."""
+        echo_socket, flood_socket = (_open_udp_socket(self.address, port) for port in (ECHO_PORT, FLOOD_PORT))
+        flood_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        flood_socket.setsockopt(_SOL_UDP, _UDP_GRO, 1)
+        message_socket = socket.create_server((self.address, MESSAGE_PORT))
+        self._sockets += [echo_socket, flood_socket, message_socket]
+        readers = (_answer_echoes, echo_socket), (self._count_frames, flood_socket), (_accept_messages, message_socket)
+        for read, probe_socket in readers:
+            self._threads.append(threading.Thread(target=read, args=(probe_socket,), daemon=True))
             self._threads[-1].start()
 
-    def close(self) -> None:
-        """Stop listening; the ports are free again. A socket that is closed under its reader would live on in it."""
-        for link in self._sockets:
-            with suppress(OSError):  # nobody is connected, as always; readers wake up nevertheless
-                link.shutdown(socket.SHUT_RDWR)
+    def stop(self) -> None:
+        """Stop the threads, then close the sockets, so that the ports are free again.
+
+        A socket that is closed while a thread reads it stays open in that thread.
+        """
+        for probe_socket in self._sockets:
+            with suppress(OSError):  # UDP sockets are not connected, but the call still wakes up their readers
+                probe_socket.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
-        for link in self._sockets:
-            link.close()
+        for probe_socket in self._sockets:
+            probe_socket.close()
 
-    def rates(self, since: float, until: float) -> dict[str, float]:
-        """Bit/s that came from each address between two moments of the monotonic clock."""
-        inside = [frame for frame in self._frames if since <= frame[0] <= until]
+    def rates_by_source_bps(self, since: float, until: float) -> dict[str, float]:
+        """Return the bit/s received from each address between two times of the monotonic clock."""
+        frames_in_time = [frame for frame in self._received_frames if since <= frame[0] <= until]
         by_source: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
-        for moment, source, size in inside:
-            by_source[source].append((moment, size))
-        return {source: _rate(frames) for source, frames in by_source.items()}
+        for time_s, source, size_bytes in frames_in_time:
+            by_source[source].append((time_s, size_bytes))
+        return {source: _rate_bps(frames) for source, frames in by_source.items()}
 
-    def total(self, since: float, until: float) -> float:
-        """Bit/s that came from all together."""
-        return _rate([(moment, size) for moment, _, size in self._frames if since <= moment <= until])
+    def total_rate_bps(self, since: float, until: float) -> float:
+        """Return the bit/s received from all addresses together between two times of the monotonic clock."""
+        frames = [(time_s, size_bytes) for time_s, _, size_bytes in self._received_frames if since <= time_s <= until]
+        return _rate_bps(frames)
 
-    def _count(self, link: socket.socket) -> None:
-        while (got := _received(link)) is not None:
-            size, source = got
-            datagrams = -(-size // DATAGRAM_BYTES)
-            self._frames.append((time.monotonic(), source, datagrams * FRAME_BYTES))
+    def _count_frames(self, flood_socket: socket.socket) -> None:
+        while (received := _receive_datagrams(flood_socket)) is not None:
+            size_bytes, source = received
+            datagrams = -(-size_bytes // DATAGRAM_BYTES)
+            self._received_frames.append((time.monotonic(), source, datagrams * FRAME_BYTES))
 
 
-def echoes(peers: Mapping[str, str], count: int, gap_s: float) -> dict[str, list[float]]:
-    """Round trips to every peer, seconds; a lost echo is missing.
+def measure_round_trips(peers: Mapping[str, str], count: int, gap_s: float) -> dict[str, list[float]]:
+    """Measure round trips to each peer with UDP echoes; return them in seconds, by peer name, without lost echoes.
 
     Args:
         peers: name -> address.
-        count: echoes to each.
-        gap_s: between two echoes to the same peer; those to others are spread over it.
+        count: number of echoes to each peer.
+        gap_s: seconds between two echoes to the same peer; echoes to other peers are sent in between.
     """
     names = {address: name for name, address in peers.items()}
-    found: dict[str, list[float]] = {name: [] for name in peers}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
-        link.settimeout(0.001)
-        started, waiting = time.monotonic(), deque(address for _ in range(count) for address in names)
-        deadline, each_s, sent = started + count * gap_s + ECHO_TIMEOUT_S, gap_s / len(peers), 0
-        while time.monotonic() < deadline and sum(map(len, found.values())) < count * len(peers):
-            if waiting and time.monotonic() >= started + sent * each_s:
-                link.sendto(_ECHO.pack(sent, time.monotonic()), (waiting.popleft(), ECHO_PORT))
+    round_trips_s: dict[str, list[float]] = {name: [] for name in peers}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
+        udp_socket.settimeout(0.001)
+        started_s, remaining = time.monotonic(), deque(address for _ in range(count) for address in names)
+        deadline_s, echo_gap_s, sent = started_s + count * gap_s + ECHO_TIMEOUT_S, gap_s / len(peers), 0
+        while time.monotonic() < deadline_s and sum(map(len, round_trips_s.values())) < count * len(peers):
+            if remaining and time.monotonic() >= started_s + sent * echo_gap_s:
+                udp_socket.sendto(_ECHO.pack(sent, time.monotonic()), (remaining.popleft(), ECHO_PORT))
                 sent += 1
             try:
-                data, (address, _) = link.recvfrom(64)
+                data, (address, _) = udp_socket.recvfrom(64)
             except TimeoutError:
                 continue
-            found[names[address]].append(time.monotonic() - _ECHO.unpack(data)[1])
-    return found
+            round_trips_s[names[address]].append(time.monotonic() - _ECHO.unpack(data)[1])
+    return round_trips_s
 
 
-def flood(targets: Mapping[str, float], since: float, until: float) -> None:
-    """Send datagrams to some addresses between two moments, as fast as the link takes them.
+def send_flood(targets: Mapping[str, float], since: float, until: float) -> None:
+    """Send datagrams to each address between two times of the monotonic clock, as fast as the link takes them.
 
     Args:
-        targets: address -> bit/s of frames not to exceed, so that what no link limits doesn't take the whole host.
-        since: moment of the monotonic clock at which to begin.
-        until: when to end.
+        targets: address -> largest rate in bit/s of frames; a flood that no link limits must not use the whole host.
+        since: time at which the floods begin.
+        until: time at which the floods end.
 
     Raises:
-        ConnectionError: nothing could be sent to one of them.
+        ConnectionError: nothing could be sent to one of the addresses.
     """
     with ThreadPoolExecutor(max(1, len(targets))) as pool:
-        for flow in [pool.submit(_flood, *item, since, until) for item in targets.items()]:
-            flow.result()
+        for flood in [pool.submit(_send_flood_to, *target, since, until) for target in targets.items()]:
+            flood.result()
 
 
-def message_s(address: str, size: int) -> float:
-    """Seconds from the first byte of a message to its acknowledgement, on a stream that has sent one before.
+def measure_message_s(address: str, size_bytes: int) -> float:
+    """Send a message on a TCP stream; return the seconds from its first byte to its acknowledgement.
+
+    The stream has sent a message of the same size before.
 
     Raises:
-        ConnectionError: it was not acknowledged.
+        ConnectionError: the message was not acknowledged.
     """
     with socket.create_connection((address, MESSAGE_PORT), timeout=MESSAGE_TIMEOUT_S) as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(2):
-            started = time.monotonic()
-            stream.sendall(_SIZE.pack(size))
-            for sent in range(0, size, PIECE_BYTES):
-                stream.sendall(bytes(min(PIECE_BYTES, size - sent)))
+            started_s = time.monotonic()
+            stream.sendall(_SIZE.pack(size_bytes))
+            for sent_bytes in range(0, size_bytes, CHUNK_BYTES):
+                stream.sendall(bytes(min(CHUNK_BYTES, size_bytes - sent_bytes)))
             if not stream.recv(1):
-                raise ConnectionError(f"{address} has not acknowledged a message")
-            taken = time.monotonic() - started
-        return taken
+                raise ConnectionError(f"{address} did not acknowledge a message of {size_bytes} bytes")
+            message_s = time.monotonic() - started_s
+        return message_s
 
 
-def _flood(address: str, most_bps: float, since: float, until: float) -> None:
-    """In bunches that the kernel cuts; a socket's buffer is what holds it back."""
+def _send_flood_to(address: str, max_bps: float, since: float, until: float) -> None:
+    """Send datagrams in batches that the kernel splits; a full send buffer limits the rate."""
     reduce_wakeup_latency()
-    segments = max(1, min(MOST_SEGMENTS, int(most_bps / 8 * 0.002 / FRAME_BYTES)))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
-        link.setsockopt(_SOL_UDP, _UDP_SEGMENT, DATAGRAM_BYTES)
-        _hold(link, max(4 * segments * FRAME_BYTES, int(most_bps / 8 * HELD_S)))
-        link.settimeout(0.05)
-        bunch, gap_s = bytes(segments * DATAGRAM_BYTES), segments * FRAME_BYTES * 8 / most_bps
-        next_at, sent, why = since, False, "no time"
-        while (now := time.monotonic()) < until:
-            if now < next_at:
-                time.sleep(min(next_at, until) - now)
+    segments = max(1, min(MAX_SEGMENTS, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
+        udp_socket.setsockopt(_SOL_UDP, _UDP_SEGMENT, DATAGRAM_BYTES)
+        _set_send_buffer(udp_socket, max(4 * segments * FRAME_BYTES, int(max_bps / 8 * SEND_BUFFER_S)))
+        udp_socket.settimeout(0.05)
+        batch, gap_s = bytes(segments * DATAGRAM_BYTES), segments * FRAME_BYTES * 8 / max_bps
+        next_send_s, has_sent, last_error = since, False, "no time"
+        while (now_s := time.monotonic()) < until:
+            if now_s < next_send_s:
+                time.sleep(min(next_send_s, until) - now_s)
                 continue
             try:
-                link.sendto(bunch, (address, FLOOD_PORT))
-                sent = True
-            except OSError as error:  # full, or the peer does not listen yet
-                why = str(error)
+                udp_socket.sendto(batch, (address, FLOOD_PORT))
+                has_sent = True
+            except OSError as error:  # the send buffer is full, or the peer's receiver has not started yet
+                last_error = str(error)
                 continue
-            next_at = max(next_at + gap_s, time.monotonic() - HELD_S)
-    if not sent:
-        raise ConnectionError(f"nothing could be sent to {address}: {why}")
+            next_send_s = max(next_send_s + gap_s, time.monotonic() - SEND_BUFFER_S)
+    if not has_sent:
+        raise ConnectionError(f"nothing could be sent to {address}: {last_error}")
 
 
-def _hold(link: socket.socket, size: int) -> None:
-    """What waits in the kernel keeps a link busy while a busy host keeps us from sending more."""
+def _set_send_buffer(udp_socket: socket.socket, size_bytes: int) -> None:
+    """Set the size of a socket's send buffer: its packets keep the link busy while the host does other work."""
     try:
-        link.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 2 * size)
+        udp_socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 2 * size_bytes)
     except PermissionError:
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * size)
+        udp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * size_bytes)
 
 
-def _answer(link: socket.socket) -> None:
+def _answer_echoes(echo_socket: socket.socket) -> None:
     try:
-        while (got := link.recvfrom(64))[0]:
-            link.sendto(*got)
+        while (received := echo_socket.recvfrom(64))[0]:
+            echo_socket.sendto(*received)
     except OSError:  # shut down
         return
 
 
-def _swallow(server: socket.socket) -> None:
-    """Read messages, and answer each with one byte."""
+def _accept_messages(server_socket: socket.socket) -> None:
+    """Accept streams, and acknowledge each of their messages with one byte."""
     try:
         while True:
-            stream, _ = server.accept()
-            threading.Thread(target=_swallow_stream, args=(stream,), daemon=True).start()
+            stream, _ = server_socket.accept()
+            threading.Thread(target=_receive_messages, args=(stream,), daemon=True).start()
     except OSError:  # shut down
         return
 
 
-def _swallow_stream(stream: socket.socket) -> None:
-    with stream, suppress(OSError):  # a sender that is gone has nobody to be told
+def _receive_messages(stream: socket.socket) -> None:
+    with stream, suppress(OSError):  # the sender has gone, so no error can be reported to it
         while len(header := stream.recv(_SIZE.size, socket.MSG_WAITALL)) == _SIZE.size:
-            _swallow_message(stream, *_SIZE.unpack(header))
+            _discard_bytes(stream, *_SIZE.unpack(header))
             stream.sendall(b"+")
 
 
-def _swallow_message(stream: socket.socket, left: int) -> None:
-    """Read so many bytes.
+def _discard_bytes(stream: socket.socket, remaining_bytes: int) -> None:
+    """Read a number of bytes from a stream and discard them.
 
     Raises:
-        ConnectionError: the stream ends before.
+        ConnectionError: the stream ends too early.
     """
-    while left > 0:
-        if not (piece := stream.recv(min(left, PIECE_BYTES))):
-            raise ConnectionError(f"a message has ended {left} bytes too early")
-        left -= len(piece)
+    while remaining_bytes > 0:
+        if not (chunk := stream.recv(min(remaining_bytes, CHUNK_BYTES))):
+            raise ConnectionError(f"the stream of a message ended {remaining_bytes} bytes too early")
+        remaining_bytes -= len(chunk)
 
 
-def _received(link: socket.socket) -> tuple[int, str] | None:
-    """Bytes and sender of what came; None once the socket is shut down."""
+def _receive_datagrams(udp_socket: socket.socket) -> tuple[int, str] | None:
+    """Receive datagrams, and return their total bytes and the sender's address; None once the socket is shut down."""
     try:
-        size, sender = link.recvfrom_into(_BUFFERS.buffer)
+        size_bytes, sender = udp_socket.recvfrom_into(_THREAD_BUFFER.buffer)
     except OSError:
         return None
-    return (size, sender[0]) if size else None
+    return (size_bytes, sender[0]) if size_bytes else None
 
 
-class _Buffers(threading.local):
-    """A buffer per thread: datagrams are counted, not kept."""
+class _ThreadBuffer(threading.local):
+    """Receive buffer of one thread; datagrams are counted and then overwritten."""
 
     def __init__(self) -> None:
         self.buffer = bytearray(1 << 16)
 
 
-_BUFFERS = _Buffers()
+_THREAD_BUFFER = _ThreadBuffer()
 
 
-def _rate(frames: list[tuple[float, int]]) -> float:
-    """Bit/s of what came after the first, over the time from the first to the last."""
+def _rate_bps(frames: list[tuple[float, int]]) -> float:
+    """Return the bit/s of frames (time, bytes): bytes after the first frame, per time from first to last frame."""
     if len(frames) < 2 or frames[-1][0] == frames[0][0]:  # noqa: PLR2004
         return 0.0
-    return sum(size for _, size in frames[1:]) * 8 / (frames[-1][0] - frames[0][0])
+    return sum(size_bytes for _, size_bytes in frames[1:]) * 8 / (frames[-1][0] - frames[0][0])
 
 
-def _udp(address: str, port: int) -> socket.socket:
-    link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    link.bind((address, port))
-    return link
+def _open_udp_socket(address: str, port: int) -> socket.socket:
+    udp_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    udp_socket.bind((address, port))
+    return udp_socket

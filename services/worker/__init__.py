@@ -1,1 +1,1 @@
-"""A worker, which computes gradients: `loop` is its life."""
+"""The worker: computes gradients, trains with a strategy and takes part in a switch of strategies."""

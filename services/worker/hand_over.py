@@ -1,4 +1,4 @@
-"""A worker's part in a switch: it says what it holds, gives or takes what somebody lacks, and goes on."""
+"""Hand-over in a worker: reports the digests of its model, sends or receives shards, and starts the second phase."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -18,117 +18,140 @@ from services.strategies.switching.switch import Switch, shard_sender
 
 
 @dataclass(frozen=True)
-class Model:
-    """Parameters and, where every worker has it, the optimiser's state; in host memory."""
+class ModelSnapshot:
+    """Parameters of a worker, and the optimiser's state where every worker has it; in host memory."""
 
     params: HostArray
-    kept: OptimiserState | None
+    optimiser_state: OptimiserState | None
 
 
 @dataclass(frozen=True)
-class HandOver:
-    """From one strategy to the next, between two steps of a worker."""
+class WorkerHandOver:
+    """Hand-over of a worker from the first training phase to the second, between two steps."""
 
-    node: str
+    node_name: str
     switch: Switch
-    before: WorkerAlgorithm
-    after: WorkerAlgorithm
-    shares: RankWeights  # of a batch after the switch, by rank
+    algorithm_before: WorkerAlgorithm
+    algorithm_after: WorkerAlgorithm
+    batch_weights: RankWeights  # of the workers' shares of a batch after the switch, by rank
     control: CoordinatorClient
-    limit: HandOverTimeout
+    time_limit: HandOverTimeout
 
-    async def run(self, step: int, outcome: StepResult, samples: int) -> tuple[HandOverDecision, StepResult]:
-        """How it ended, and what to go on with: after an abort what was given, else what the next strategy begins with.
+    async def run(self, next_step: int, result: StepResult, samples: int) -> tuple[HandOverDecision, StepResult]:
+        """Take part in a hand-over, and return the coordinator's decision and the step result to continue with.
+
+        After an abort this is `result`, otherwise the initial state of the second phase.
 
         Args:
-            step: the next one that this worker would do.
-            outcome: of the one before.
-            samples: in the parameters, as far as this worker knows.
+            next_step: the step that this worker would do next.
+            result: result of the step before.
+            samples: number of samples used for the parameters, as far as this worker knows.
         """
-        model = self._model(step, outcome)
+        snapshot = self._take_snapshot(next_step, result)
         if self.switch.first.server_algorithm():
-            context = self.before.context
+            context = self.algorithm_before.context
             for owner in context.shard_owners:
-                await context.transport.send(owner, Message(MessageTag(step, MessageKind.HAND_OVER)))
-        ends = self.limit.deadline_s
-        stopped = replace(self._held("stopped", model), next_step=step, version=step, samples=samples)
-        ruling = await self.control.report_hand_over(stopped)
-        if ruling.action == "load":
-            ruling, model = await self._load(step, ruling, model, ends)
-        return ruling, outcome if ruling.action == "abort" else self._begin(ruling, model)
-
-    def _model(self, step: int, outcome: StepResult) -> Model:
-        """What this worker holds; the state before the first update is the same wherever it is."""
-        device, kept = self.before.context.device, self.before.optimiser_state(outcome.state)
-        if kept is None and step == 0:
-            kept = self.after.context.optimiser.init(outcome.params)
-        if kept is not None:
-            kept = OptimiserState(kept.update_count, tuple(device.to_host(slot) for slot in kept.slots))
-        return Model(device.to_host(outcome.params), kept)
-
-    def _held(self, told: HandOverStage, model: Model) -> HandOverState:
-        """What this worker holds. Before servers have given theirs, parameters of its own are nobody else's."""
-        ranges, kept = self._ranges(model), model.kept
-        state = () if kept is None else range_digests(ranges, kept.slots, kept.update_count)
-        own = told == "stopped" and not self.switch.first.phase_traits().is_synchronous
-        params = () if own else range_digests(ranges, [model.params])
-        return HandOverState(
-            self.node, told, updates=kept.update_count if kept else 0, params_digests=params, state_digests=state
+                await context.transport.send(owner, Message(MessageTag(next_step, MessageKind.HAND_OVER)))
+        deadline_s = self.time_limit.deadline_s
+        report = self._make_report("stopped", snapshot)
+        decision = await self.control.report_hand_over(
+            replace(report, next_step=next_step, version=next_step, samples=samples)
         )
+        if decision.action == "load":
+            decision, snapshot = await self._load_model(next_step, decision, snapshot, deadline_s)
+        return decision, result if decision.action == "abort" else self._start_second_phase(decision, snapshot)
 
-    def _ranges(self, model: Model) -> tuple[VectorRange, ...]:
-        return tuple(self.before.context.shards) or (VectorRange(0, model.params.size),)
+    def _take_snapshot(self, next_step: int, result: StepResult) -> ModelSnapshot:
+        """Return this worker's model. Before the first update, all nodes have the same initial optimiser's state."""
+        context = self.algorithm_before.context
+        device, optimiser_state = context.device, self.algorithm_before.optimiser_state(result.state)
+        if optimiser_state is None and next_step == 0:
+            optimiser_state = self.algorithm_after.context.optimiser.init(result.params)
+        if optimiser_state is not None:
+            host_slots = tuple(device.to_host(slot) for slot in optimiser_state.slots)
+            optimiser_state = OptimiserState(optimiser_state.update_count, host_slots)
+        return ModelSnapshot(device.to_host(result.params), optimiser_state)
 
-    async def _load(
-        self, step: int, ruling: HandOverDecision, model: Model, ends: float
-    ) -> tuple[HandOverDecision, Model]:
-        failed: HandOverState | None = None
+    def _make_report(self, round_name: HandOverStage, snapshot: ModelSnapshot) -> HandOverState:
+        """Return the report of this worker's model in one round of the hand-over.
+
+        An asynchronous worker reports no parameters before it has loaded those of the servers: its own differ from
+        those of all other nodes.
+        """
+        ranges, optimiser_state = self._shard_ranges(snapshot), snapshot.optimiser_state
+        state = (
+            ()
+            if optimiser_state is None
+            else range_digests(ranges, optimiser_state.slots, optimiser_state.update_count)
+        )
+        has_own_params = round_name == "stopped" and not self.switch.first.phase_traits().is_synchronous
+        params = () if has_own_params else range_digests(ranges, [snapshot.params])
+        updates = optimiser_state.update_count if optimiser_state else 0
+        return HandOverState(self.node_name, round_name, updates=updates, params_digests=params, state_digests=state)
+
+    def _shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
+        """Return the ranges of the shards; without shards one range for the whole parameter vector."""
+        return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
+
+    async def _load_model(
+        self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot, deadline_s: float
+    ) -> tuple[HandOverDecision, ModelSnapshot]:
+        """Send or receive the model, report the result, and return the next decision and the model."""
+        failure_report: HandOverState | None = None
         try:
-            async with self.limit.enforce(ends):
-                model = await self._exchange(step, ruling, model)
+            async with self.time_limit.enforce(deadline_s):
+                snapshot = await self._send_or_receive(next_step, decision, snapshot)
         except* NetworkError as errors:
-            failed = HandOverState(self.node, "loaded", failure=str(first(errors)))
-        return await self.control.report_hand_over(failed or self._held("loaded", model)), model
+            failure_report = HandOverState(self.node_name, "loaded", failure=str(first(errors)))
+        return await self.control.report_hand_over(failure_report or self._make_report("loaded", snapshot)), snapshot
 
-    async def _exchange(self, step: int, ruling: HandOverDecision, model: Model) -> Model:
-        """Give servers the ranges that are this rank's to give, or take from all of them."""
+    async def _send_or_receive(
+        self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
+    ) -> ModelSnapshot:
+        """Send this worker's part of the model to the servers, or receive the model from all servers."""
         if self.switch.hand_over_transfer.receivers == "servers":
-            await self._give(step, model)
-            return model
-        return await self._take(step, ruling, model)
+            await self._send_shards(next_step, snapshot)
+            return snapshot
+        return await self._receive_shards(next_step, decision, snapshot)
 
-    async def _give(self, step: int, model: Model) -> None:
-        context = self.before.context
-        vectors = [
-            model.params,
-            *(model.kept.slots if model.kept and self.switch.hand_over_transfer.includes_slots else ()),
-        ]
+    async def _send_shards(self, next_step: int, snapshot: ModelSnapshot) -> None:
+        """Send the shards of which this worker is the sender to their owners."""
+        context, optimiser_state = self.algorithm_before.context, snapshot.optimiser_state
+        slots = optimiser_state.slots if optimiser_state and self.switch.hand_over_transfer.includes_slots else ()
+        vectors = [snapshot.params, *slots]
         async with asyncio.TaskGroup() as group:
-            for shard, (server, kept) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
-                if shard_sender(shard, context.shard_owners, context.workers) == self.node:
-                    own = [kept.view(vector) for vector in vectors]
-                    group.create_task(send_vectors(context.transport, server, step, own))
+            for number, (owner, shard) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
+                if shard_sender(number, context.shard_owners, context.workers) == self.node_name:
+                    shard_vectors = [shard.view(vector) for vector in vectors]
+                    group.create_task(send_vectors(context.transport, owner, next_step, shard_vectors))
 
-    async def _take(self, step: int, ruling: HandOverDecision, model: Model) -> Model:
-        context, moves, size = self.before.context, self.switch.hand_over_transfer, model.params.size
-        count = len(self.after.context.optimiser.init(model.params).slots) if moves.includes_slots else 0
-        params = np.empty_like(model.params) if moves.includes_params else model.params
-        slots = [np.empty(size, model.params.dtype) for _ in range(count)]
-        into = [*([params] if moves.includes_params else ()), *slots]
-        async with asyncio.TaskGroup() as group:
-            for server, kept in zip(context.shard_owners, context.shards, strict=True):
-                own = [kept.view(vector) for vector in into]
-                group.create_task(receive_vectors(context.transport, server, step, own))
-        return Model(params, OptimiserState(ruling.updates, tuple(slots)) if moves.includes_slots else model.kept)
-
-    def _begin(self, ruling: HandOverDecision, model: Model) -> StepResult:
-        """What the strategy after begins with."""
-        context = self.after.context
-        device = context.device
-        kept = self.switch.optimiser_state(
-            context.optimiser, model.params, model.kept or OptimiserState(ruling.updates, ())
+    async def _receive_shards(
+        self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
+    ) -> ModelSnapshot:
+        """Receive the shards of all servers, and return the model with them."""
+        context, transfer, size = self.algorithm_before.context, self.switch.hand_over_transfer, snapshot.params.size
+        slot_count = (
+            len(self.algorithm_after.context.optimiser.init(snapshot.params).slots) if transfer.includes_slots else 0
         )
-        kept = OptimiserState(kept.update_count, tuple(device.to_device(slot) for slot in kept.slots))
-        params = device.to_device(model.params)
-        state = self.after.resume(params, ruling.version, kept)
-        return StepResult(params, state, samples=ruling.samples, pending_samples=0)  # everybody has stopped
+        params = np.empty_like(snapshot.params) if transfer.includes_params else snapshot.params
+        slots = [np.empty(size, snapshot.params.dtype) for _ in range(slot_count)]
+        vectors = [*([params] if transfer.includes_params else ()), *slots]
+        async with asyncio.TaskGroup() as group:
+            for owner, shard in zip(context.shard_owners, context.shards, strict=True):
+                shard_vectors = [shard.view(vector) for vector in vectors]
+                group.create_task(receive_vectors(context.transport, owner, next_step, shard_vectors))
+        received_state = OptimiserState(decision.updates, tuple(slots))
+        return ModelSnapshot(params, received_state if transfer.includes_slots else snapshot.optimiser_state)
+
+    def _start_second_phase(self, decision: HandOverDecision, snapshot: ModelSnapshot) -> StepResult:
+        """Return the parameters and the state with which this worker starts the second training phase."""
+        context = self.algorithm_after.context
+        device = context.device
+        state_before = snapshot.optimiser_state or OptimiserState(decision.updates, ())
+        state_after = self.switch.optimiser_state(context.optimiser, snapshot.params, state_before)
+        device_slots = tuple(device.to_device(slot) for slot in state_after.slots)
+        params = device.to_device(snapshot.params)
+        state = self.algorithm_after.resume(
+            params, decision.version, OptimiserState(state_after.update_count, device_slots)
+        )
+        return StepResult(params, state, samples=decision.samples, pending_samples=0)  # all workers have stopped

@@ -1,4 +1,4 @@
-"""A worker at work: compute, exchange, update, until the run is decided."""
+"""Training loop of a worker: compute, exchange and update, until the budget is used or the run stops."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ from services.runtime.run_log import EventBatch, RunLog, StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
-from services.worker.hand_over import HandOver
+from services.worker.hand_over import WorkerHandOver
 
 STEP_COLUMNS = (
     "step",
@@ -38,272 +38,292 @@ STEP_COLUMNS = (
     "forward_s",
     "backward_s",
 )
-WARM_UPS = 3
+WARM_UP_GRADIENTS = 3
 
 
 @dataclass
-class Tally:
-    """What a worker adds up: losses of the current epoch, steps and deadlines of the run."""
+class WorkerTally:
+    """Counts of a worker: losses of the current epoch, steps and deadlines of the run."""
 
     loss_sum: float = 0.0
     loss_samples: int = 0
     steps: int = 0
     deadlines: int = 0
-    missed: int = 0
+    missed_deadlines: int = 0
 
-    def lost(self, loss: float, samples: int) -> None:
-        """Add the mean loss of some samples."""
-        self.loss_sum += loss * samples
+    def add_loss(self, mean_loss: float, samples: int) -> None:
+        """Add the loss of a step: `mean_loss`, the mean over `samples` samples."""
+        self.loss_sum += mean_loss * samples
         self.loss_samples += samples
 
-    def next_epoch(self) -> "Tally":
-        """The same of the run, nothing of an epoch."""
-        return Tally(steps=self.steps, deadlines=self.deadlines, missed=self.missed)
+    def next_epoch_tally(self) -> "WorkerTally":
+        """Return the tally for the next epoch: the counts of the run continue, those of the epoch are zero."""
+        return WorkerTally(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
-    def met(self, *, missed: bool) -> None:
-        """Add a deadline."""
+    def add_deadline(self, *, is_missed: bool) -> None:
+        """Count one deadline of a paced step, met or missed."""
         self.deadlines += 1
-        self.missed += missed
+        self.missed_deadlines += is_missed
 
 
 @dataclass(frozen=True)
-class Phase:
-    """The training phase of a worker; most runs have one from their start to their end."""
+class WorkerPhase:
+    """Training phase of a worker; most runs have one phase from start to end."""
 
     algorithm: WorkerAlgorithm
     is_synchronous: bool  # whether all replicas hold the same bits after every step
-    shares: RankWeights  # of a batch, by rank
-    first: int = 0  # step
-    samples: int = 0  # in the parameters before it
+    batch_weights: RankWeights  # of the workers' shares of a batch, by rank
+    first_step: int = 0
+    samples_at_start: int = 0  # used for the parameters before this phase
 
     @property
-    def computes(self) -> bool:
-        """Whether this worker has anything to do in it."""
-        return self.shares[self.algorithm.context.rank] > 0
+    def computes_gradients(self) -> bool:
+        """Whether this worker computes gradients in this phase; otherwise it only serves its shard."""
+        return self.batch_weights[self.algorithm.context.rank] > 0
 
 
 @dataclass
-class Worker:
-    """One worker and everything that it works with."""
+class WorkerRuntime:
+    """One worker: its training loop, the state of its current phase, and its log."""
 
     plan: Plan
-    me: NodePlan
-    phase: Phase
+    node: NodePlan
+    phase: WorkerPhase
     data: TrainTestData
     pace: Pacer
     control: CoordinatorClient
     clock: Clock
     log: RunLog
-    step_begins: Callable[[int], Awaitable[None]]  # what waits for a step happens then
-    switch: HandOver | None = None  # to another strategy, while it may still come
-    tally: Tally = field(default_factory=Tally)
+    on_step_begin: Callable[[int], Awaitable[None]]  # called before each step; events that wait for the step begin
+    pending_hand_over: WorkerHandOver | None = None  # None: no switch planned, or it is over
+    tally: WorkerTally = field(default_factory=WorkerTally)
 
     async def warm_up(self) -> None:
-        """Compute some gradients and forget them.
+        """Compute a few gradients and discard them.
 
-        Libraries load their kernels and threads start when they are first used, and a paced worker learns how long its
-        mathematics takes: a first step without that misses its deadline.
+        Libraries load their kernels and start their threads at first use, and a paced worker measures how long its
+        compute takes. Without a warm-up the first step misses its deadline.
         """
         task, device = self.data.task, self.context.device
         params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.order.rank_indices(0, self.context.rank, self.phase.shares)
+        share = self.plan.order.rank_indices(0, self.context.rank, self.phase.batch_weights)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
-        for _ in range(WARM_UPS):
-            await self.pace.learn_compute_time(lambda: self._mathematics(params, x, y))
+        for _ in range(WARM_UP_GRADIENTS):
+            await self.pace.learn_compute_time(lambda: self._loss_and_gradient(params, x, y))
 
     async def train(self) -> None:
-        """From the first parameters to the end of the run."""
-        host = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)
-        params = self.context.device.to_device(host)
-        outcome = StepResult(params, self.algorithm.init(params))
-        steps = EventBatch(self.log, "node_steps", STEP_COLUMNS)
-        stopped = asyncio.create_task(self._stopped())
-        summoned = asyncio.create_task(self._summoned())
+        """Train from the initial parameters to the end of the run."""
+        initial_params = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)
+        params = self.context.device.to_device(initial_params)
+        result = StepResult(params, self.algorithm.init(params))
+        step_log = EventBatch(self.log, "node_steps", STEP_COLUMNS)
+        stop_task = asyncio.create_task(self._await_stop())
+        call_task = asyncio.create_task(self._await_hand_over_call())
         step = 0
         while True:
-            if self._comes_to_switch(step, outcome) or (summoned.done() and summoned.result()):
-                step, outcome = await self._hand_over(step, outcome)
-            if not self._goes_on(step, outcome) or (stopped.done() and not self.phase.is_synchronous):
+            if self._is_planned_switch_due(step, result) or (call_task.done() and call_task.result()):
+                step, result = await self._run_hand_over(step, result)
+            if not self._has_budget_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
-            outcome = await self._step(step, outcome.params, outcome.state, steps)
+            result = await self._run_step(step, result.params, result.state, step_log)
             step += 1
             if step % self.plan.steps_per_epoch == 0 or (
-                self.phase.is_synchronous and not self._goes_on(step, outcome)
+                self.phase.is_synchronous and not self._has_budget_left(step, result)
             ):
-                verdict = await self._end_epoch(step, outcome)
+                verdict = await self._report_epoch_end(step, result)
                 if verdict.stop_reason:
                     break
                 if verdict.must_hand_over:
-                    step, outcome = await self._hand_over(step, outcome)
-        steps.flush()
-        await self._leave(step, outcome)
-        for waiting in (stopped, summoned):
-            waiting.cancel()
+                    step, result = await self._run_hand_over(step, result)
+        step_log.flush()
+        await self._leave_phase(step, result)
+        for task in (stop_task, call_task):
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await waiting
+                await task
 
-    async def _leave(self, step: int, outcome: StepResult) -> None:
-        """Take leave of those who wait for its steps."""
-        if self.phase.computes:
-            await self.algorithm.finish(step, outcome, StepTimes(self.clock))
-            await self.algorithm.leave(step)
+    async def _leave_phase(self, next_step: int, result: StepResult) -> None:
+        """Tell the nodes that wait for this worker's messages that no more will come."""
+        if self.phase.computes_gradients:
+            await self.algorithm.finish(next_step, result, StepTimes(self.clock))
+            await self.algorithm.leave(next_step)
 
     @property
     def algorithm(self) -> WorkerAlgorithm:
-        """The worker algorithm of the current phase."""
+        """Worker algorithm of the current phase."""
         return self.phase.algorithm
 
     @property
     def context(self) -> WorkerContext:
-        """What the worker algorithm uses of this worker."""
+        """Context in which the worker algorithm of the current phase runs."""
         return self.phase.algorithm.context
 
-    def _goes_on(self, step: int, outcome: StepResult) -> bool:
-        """Whether the budget has a step left for this worker.
+    def _has_budget_left(self, step: int, result: StepResult) -> bool:
+        """Return whether the budget of samples has a step left for this worker.
 
-        Who only serves from a switch on has none. In lockstep everybody does as many. Otherwise fast workers do more:
-        the budget is spent when all that is left of its samples is being computed by the others. Who does not hear how
-        many these are takes every other worker to have as many as in its own last step.
+        A worker that only serves after a switch has none. In synchronous training all workers do the same number of
+        steps. In asynchronous training fast workers do more steps: the budget is used when other workers are already
+        computing all of its remaining samples. A worker that does not receive their number assumes that every other
+        worker computes as many samples as in this worker's last step.
         """
         budget = self.plan.epochs * self.plan.train_samples
-        if not self.phase.computes:
+        if not self.phase.computes_gradients:
             return False
         if self.phase.is_synchronous:
-            return self._samples(step) < budget
-        return not step or outcome.samples + self._underway(step, outcome) < budget
+            return self._samples_before(step) < budget
+        return not step or result.samples + self._pending_samples(step, result) < budget
 
-    def _samples(self, step: int) -> int:
-        """Samples in the parameters before `step`, in lockstep."""
+    def _samples_before(self, step: int) -> int:
+        """Return the number of samples used for the parameters before `step`, in synchronous training."""
         order = self.plan.order
-        return self.phase.samples + order.samples_before(step) - order.samples_before(self.phase.first)
+        return self.phase.samples_at_start + order.samples_before(step) - order.samples_before(self.phase.first_step)
 
-    def _underway(self, step: int, outcome: StepResult) -> int:
-        """Samples that the others are computing meanwhile."""
-        if outcome.pending_samples is not None:
-            return outcome.pending_samples
+    def _pending_samples(self, step: int, result: StepResult) -> int:
+        """Return the number of samples that the other workers are computing at the moment."""
+        if result.pending_samples is not None:
+            return result.pending_samples
         order = self.plan.order
-        own = len(order.rank_indices(step - 1, self.context.rank, self.phase.shares))
-        return len(order.batch_indices(step - 1)) - own
+        own_samples = len(order.rank_indices(step - 1, self.context.rank, self.phase.batch_weights))
+        return len(order.batch_indices(step - 1)) - own_samples
 
-    async def _stopped(self) -> None:
-        """Returns when the run is decided, for workers that don't wait for each other; never in lockstep."""
+    async def _await_stop(self) -> None:
+        """Wait until the coordinator stops the run.
+
+        This never returns if all phases are synchronous: there the reply to the end of an epoch stops the worker.
+        """
         if all(phase.phase_traits().is_synchronous for phase in self.plan.strategy.phases()):
             await asyncio.Event().wait()
         await self.control.await_stop()
 
-    async def _summoned(self) -> bool:
-        """Returns when a switch is decided that workers are not told of after an epoch: they are not in lockstep."""
-        if self.switch is None or self.phase.is_synchronous:
+    async def _await_hand_over_call(self) -> bool:
+        """Wait for the coordinator's call to a hand-over; return false if the run ends without one.
+
+        This never returns in a synchronous phase: there the reply to the end of an epoch calls the worker.
+        """
+        if self.pending_hand_over is None or self.phase.is_synchronous:
             await asyncio.Event().wait()
         return await self.control.await_hand_over()
 
-    def _comes_to_switch(self, step: int, outcome: StepResult) -> bool:
-        """Whether a planned switch is due: at its step in lockstep, otherwise at its share of the budget's samples."""
-        planned = self.plan.after.step if self.plan.after and self.switch else None
-        if planned is None or not step or self.phase.is_synchronous:
-            return planned == step
-        return outcome.samples + self._underway(step, outcome) >= self.plan.order.samples_before(planned)
+    def _is_planned_switch_due(self, step: int, result: StepResult) -> bool:
+        """Return whether the planned switch of training phases is due before `step`.
 
-    async def _hand_over(self, step: int, outcome: StepResult) -> tuple[int, StepResult]:
-        """Let the next strategy take over, or stay with this one when that fails; the next step, and what it has."""
-        if self.switch is None:
-            return step, outcome
-        traffic, started = self.context.transport.traffic, self.clock.now()
-        sent = traffic.payload_bytes, traffic.messages
-        switch, self.switch = self.switch, None
-        known = self._samples(step) if self.phase.is_synchronous else outcome.samples
-        ruling, outcome = await switch.run(step, outcome, known)
-        if ruling.action == "commit":
-            step = ruling.first_step
-            is_synchronous = switch.switch.second.phase_traits().is_synchronous
-            self.phase = Phase(switch.after, is_synchronous, switch.shares, step, ruling.samples)
-            self.log.log_event("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step)
-        told = {
-            "verb": ruling.action,
-            "seconds": round(self.clock.now() - started, 6),
-            "bytes_sent": traffic.payload_bytes - sent[0],
-            "messages_sent": traffic.messages - sent[1],
+        In synchronous training it is due at its step, in asynchronous training at its share of the budget's samples.
+        """
+        switch_step = self.plan.after.step if self.plan.after and self.pending_hand_over else None
+        if switch_step is None or not step or self.phase.is_synchronous:
+            return switch_step == step
+        return result.samples + self._pending_samples(step, result) >= self.plan.order.samples_before(switch_step)
+
+    async def _run_hand_over(self, step: int, result: StepResult) -> tuple[int, StepResult]:
+        """Take part in a hand-over, and return the next step and the result to continue with.
+
+        If the hand-over is committed, they belong to the second phase. If it is aborted, they are unchanged.
+        """
+        if self.pending_hand_over is None:
+            return step, result
+        traffic, started_s = self.context.transport.traffic, self.clock.now()
+        bytes_before, messages_before = traffic.payload_bytes, traffic.messages
+        hand_over, self.pending_hand_over = self.pending_hand_over, None
+        samples = self._samples_before(step) if self.phase.is_synchronous else result.samples
+        decision, result = await hand_over.run(step, result, samples)
+        if decision.action == "commit":
+            step = decision.first_step
+            self.phase = WorkerPhase(
+                hand_over.algorithm_after,
+                hand_over.switch.second.phase_traits().is_synchronous,
+                hand_over.batch_weights,
+                step,
+                decision.samples,
+            )
+            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(result.params)), step=step)
+        value = {
+            "verb": decision.action,
+            "seconds": round(self.clock.now() - started_s, 6),
+            "bytes_sent": traffic.payload_bytes - bytes_before,
+            "messages_sent": traffic.messages - messages_before,
         }
-        self.log.log_event("node_switch", told, step=step)
-        return step, outcome
+        self.log.log_event("node_switch", value, step=step)
+        return step, result
 
-    async def _step(self, step: int, params: Vector, state: WorkerState, steps: EventBatch) -> StepResult:
-        """One step, timed by phase and logged."""
-        await self.step_begins(step)
+    async def _run_step(self, step: int, params: Vector, state: WorkerState, step_log: EventBatch) -> StepResult:
+        """Run one training step, and log its time by step phase."""
+        await self.on_step_begin(step)
         traffic = self.context.transport.traffic
-        sent = traffic.payload_bytes, traffic.messages
-        started_ms, started = self.clock.timestamp_ms(), self.clock.now()
+        bytes_before, messages_before = traffic.payload_bytes, traffic.messages
+        started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = StepTimes(self.clock)
-        loss, gradient, computed = await self._gradient(step, params, times)
-        outcome = await self.algorithm.step(step, params, gradient, state, times)
-        self.tally.lost(loss, gradient.samples)
+        loss, gradient, computed = await self._compute_gradient(step, params, times)
+        result = await self.algorithm.step(step, params, gradient, state, times)
+        self.tally.add_loss(loss, gradient.samples)
         self.tally.steps += 1
-        spent, step_s = times.seconds, self.clock.now() - started
-        if computed.late_s is not None and gradient.samples:  # nobody waits for the mathematics of no samples
-            self.tally.met(missed=is_deadline_missed(self.clock, computed.late_s, spent["compute"], step_s))
-        steps.add_row(
+        seconds, step_s = times.seconds, self.clock.now() - started_s
+        if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
+            self.tally.add_deadline(
+                is_missed=is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
+            )
+        step_log.add_row(
             (
                 step,
                 step // self.plan.steps_per_epoch + 1,
                 round(started_ms / 1e3, 6),
                 round(step_s, 6),
-                *(round(spent.get(phase, 0.0), 6) for phase in ("data", "compute", "exchange", "wait", "update")),
-                _rounded(computed.late_s),
+                *(round(seconds.get(phase, 0.0), 6) for phase in ("data", "compute", "exchange", "wait", "update")),
+                _round_seconds(computed.late_s),
                 gradient.samples,
                 loss,
-                traffic.payload_bytes - sent[0],
-                traffic.messages - sent[1],
-                outcome.staleness,
-                _rounded(computed.forward_s),
-                _rounded(computed.backward_s),
+                traffic.payload_bytes - bytes_before,
+                traffic.messages - messages_before,
+                result.staleness,
+                _round_seconds(computed.forward_s),
+                _round_seconds(computed.backward_s),
             )
         )
         if self.plan.hash_every_step:
-            self.log.log_event("node_hash", _sha256(self.context.device.to_host(outcome.params)), step=step + 1)
-        return outcome
+            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(result.params)), step=step + 1)
+        return result
 
-    async def _gradient(
+    async def _compute_gradient(
         self, step: int, params: Vector, times: StepTimes
     ) -> tuple[float, Gradient, TimedResult[tuple[float, Vector]]]:
-        """Mean loss and gradient of this worker's share of the batch, and when they came."""
+        """Return the mean loss and gradient over this worker's share of the batch, and the measured compute times."""
         with times.measure("data"):
-            share = self.plan.order.rank_indices(step, self.context.rank, self.phase.shares)
+            share = self.plan.order.rank_indices(step, self.context.rank, self.phase.batch_weights)
             x = self.context.device.to_device(self.data.train_x[share])
             y = self.context.device.to_device(self.data.train_y[share])
         with times.measure("compute"):
-            computed = await self.pace.compute(step, len(share), lambda: self._mathematics(params, x, y))
-        loss, mean = computed.result
-        return loss, Gradient(mean, len(share)), computed
+            computed = await self.pace.compute(step, len(share), lambda: self._loss_and_gradient(params, x, y))
+        loss, mean_gradient = computed.result
+        return loss, Gradient(mean_gradient, len(share)), computed
 
-    def _mathematics(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
+    def _loss_and_gradient(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
         result = self.plan.model.loss_and_grad(self.data.task, params, x, y)
         self.context.device.synchronize()
         return result
 
-    async def _end_epoch(self, steps: int, outcome: StepResult) -> EpochDecision:
-        """Tell the coordinator; what to do now."""
-        host = self.context.device.to_host(outcome.params if outcome.eval_params is None else outcome.eval_params)
-        digest = _sha256(host)
+    async def _report_epoch_end(self, finished_steps: int, result: StepResult) -> EpochDecision:
+        """Report the end of an epoch to the coordinator, and return its reply: continue, stop or hand over."""
+        params = self.context.device.to_host(result.params if result.eval_params is None else result.eval_params)
+        digest = _vector_sha256(params)
         if self.phase.is_synchronous:
-            self.log.log_event("node_hash", digest, step=steps)
-        tally, self.tally = self.tally, self.tally.next_epoch()
+            self.log.log_event("node_hash", digest, step=finished_steps)
+        tally, self.tally = self.tally, self.tally.next_epoch_tally()
         return await self.control.report_epoch(
             EpochReport(
-                node_name=self.me.name,
-                epoch=ceil(steps / self.plan.steps_per_epoch),
-                steps=steps,
-                samples=outcome.samples or self._samples(steps),
+                node_name=self.node.name,
+                epoch=ceil(finished_steps / self.plan.steps_per_epoch),
+                steps=finished_steps,
+                samples=result.samples or self._samples_before(finished_steps),
                 loss_sum=tally.loss_sum,
                 loss_samples=tally.loss_samples,
-                parameters=host.tobytes() if self.me.rank == 0 else b"",
+                parameters=params.tobytes() if self.node.rank == 0 else b"",
                 parameters_sha256=digest,
             )
         )
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round_seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 6)
 
 
-def _sha256(vector: HostArray) -> str:
+def _vector_sha256(vector: HostArray) -> str:
     return hashlib.sha256(vector.tobytes()).hexdigest()

@@ -13,7 +13,7 @@ import pytest
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_run, read_trial
 from services.cluster.addresses import Nowhere
-from services.node.simulate import simulate_into
+from services.node.simulate import simulate_to_folder
 from services.plan import make_plan
 from services.scenario.scenario import Scenario
 
@@ -135,7 +135,7 @@ def rehearse(tmp_path: Path) -> Callable[..., RunTable]:
             plan = make_plan(trial, "run", "simulated", Nowhere())
             logs = tmp_path / "trials" / plan.trial / "logs"
             logs.mkdir(parents=True)
-            simulate_into(plan, logs)
+            simulate_to_folder(plan, logs)
             (logs.parent / "plan.json").write_text(plan.model_dump_json())
             (logs.parent / "status.json").write_text(json.dumps({"status": "success", "engine": "simulated"}))
         return read_run(RunFolder(tmp_path))

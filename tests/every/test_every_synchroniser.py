@@ -22,7 +22,7 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
     Synchroniser,
 )
-from services.ps_shard.machine import Action, Drop, Push, Reply, Shard, Update
+from services.ps_shard.machine import ApplyUpdate, DropPush, SendReply, ShardAction, ShardMachine, WorkerPush
 
 EXAMPLES: list[Synchroniser] = [
     Bsp(),
@@ -113,13 +113,13 @@ class Race:
     """Workers at random speeds and their server's machine, without a network; `order` says who pushes next."""
 
     def __init__(self, synchroniser: Synchroniser, workers: int, steps: int, order: Random) -> None:
-        self.shard = Shard(workers, synchroniser)
+        self.shard = ShardMachine(workers, synchroniser)
         self.steps, self.order, self.now = steps, order, 0.0
         self.read = dict.fromkeys(range(workers), 0)
         self.clocks = dict.fromkeys(range(workers), 0)
         self.computing = set(self.read)
-        self.pushes: list[Push] = []
-        self.actions: list[Action] = []
+        self.pushes: list[WorkerPush] = []
+        self.actions: list[ShardAction] = []
         self.gaps: list[int] = []
 
     def run(self) -> "Race":
@@ -129,18 +129,18 @@ class Race:
             self.computing.remove(worker)
             if self.clocks[worker] == self.steps:
                 del self.clocks[worker]
-                self._act(self.shard.left(worker, self.now))
+                self._act(self.shard.handle_leave(worker, self.now))
             else:
-                push = Push(worker, self.clocks[worker], self.read[worker], samples=worker + 1)
+                push = WorkerPush(worker, self.clocks[worker], self.read[worker], samples=worker + 1)
                 self.pushes.append(push)
                 self.clocks[worker] += 1
-                self._act(self.shard.pushed(push, self.now))
+                self._act(self.shard.handle_push(push, self.now))
         return self
 
-    def _act(self, actions: list[Action]) -> None:
+    def _act(self, actions: list[ShardAction]) -> None:
         self.actions += actions
         for action in actions:
-            if isinstance(action, Reply):
+            if isinstance(action, SendReply):
                 self.read[action.worker] = self.shard.version
                 self.computing.add(action.worker)
                 self.gaps.append(self.clocks[action.worker] - min(self.clocks.values()))
@@ -160,15 +160,15 @@ def test_every_gradient_is_used_once_or_dropped_and_answered_once(
     """And all workers come to their end, in whatever order they are done."""
     race = Race(synchroniser, workers, steps, order).run()
 
-    used = [push for update in race.of(Update) for push in update.pushes]
-    dropped = [drop.push for drop in race.of(Drop)]
+    used = [push for update in race.of(ApplyUpdate) for push in update.pushes]
+    dropped = [drop.push for drop in race.of(DropPush)]
     assert race.clocks == {}
     assert Counter(used + dropped) == Counter(race.pushes)
-    assert Counter((each.worker, each.step) for each in race.of(Reply)) == Counter(
+    assert Counter((each.worker, each.step) for each in race.of(SendReply)) == Counter(
         (each.worker, each.step) for each in race.pushes
     )
     assert race.shard.samples == sum(push.samples for push in used)
-    assert race.shard.dropped == sum(push.samples for push in dropped)
+    assert race.shard.dropped_samples == sum(push.samples for push in dropped)
 
 
 @every_synchroniser
@@ -179,12 +179,12 @@ def test_an_update_gathers_what_was_said_of_gradients_that_are_young_enough(
     """Fewer only when workers have left."""
     race = Race(synchroniser, workers, steps, order).run()
 
-    for update in race.of(Update):
+    for update in race.of(ApplyUpdate):
         assert len(update.pushes) <= max(synchroniser.gradients_per_update(workers), 1)
-        assert all(update.staleness(push) >= 0 for push in update.pushes)
+        assert all(update.staleness_of(push) >= 0 for push in update.pushes)
         if not isinstance(synchroniser, Gba):  # whose gradients age while they wait for others
-            assert all(synchroniser.accepts_staleness(update.staleness(push)) for push in update.pushes)
-    assert all(not synchroniser.accepts_staleness(drop.version - drop.push.version) for drop in race.of(Drop))
+            assert all(synchroniser.accepts_staleness(update.staleness_of(push)) for push in update.pushes)
+    assert all(not synchroniser.accepts_staleness(drop.version - drop.push.version) for drop in race.of(DropPush))
 
 
 @pytest.mark.parametrize(("synchroniser", "most"), [(Bsp(), 0), (Ssp(staleness=2), 2), (Dssp(low=1, high=3), 3)])
@@ -224,9 +224,9 @@ def test_a_step_with_backups_is_made_of_fresh_gradients_alone(workers: int, step
     """n - b of them, as long as nobody has left."""
     race = Race(BackupWorkers(backups=1), workers, steps, order).run()
 
-    assert all(update.staleness(push) == 0 for update in race.of(Update) for push in update.pushes)
+    assert all(update.staleness_of(push) == 0 for update in race.of(ApplyUpdate) for push in update.pushes)
     if workers > 1:
-        sizes = {len(update.pushes) for update in race.of(Update)}
+        sizes = {len(update.pushes) for update in race.of(ApplyUpdate)}
         assert sizes <= set(range(1, workers))
 
 
@@ -266,12 +266,12 @@ def test_a_straggler_is_below_the_mean_less_one_deviation(speeds: tuple[float, .
 
 def test_a_slow_worker_is_a_straggler_after_some_windows_and_no_longer_once_it_is_fast() -> None:
     """One slow step is none yet, and one fast window is enough."""
-    shard, found = Shard(4, ElasticSynchroniser(stragglers=StragglerCriterion(window=2, windows=3))), []
+    shard, found = ShardMachine(4, ElasticSynchroniser(stragglers=StragglerCriterion(window=2, windows=3))), []
 
     for step in range(12):
         for worker in range(4):
             took_s = 4.0 if worker == 0 and 2 <= step < 7 else 1.0
-            shard.pushed(Push(worker, step, shard.version, samples=8, seconds=took_s))
+            shard.handle_push(WorkerPush(worker, step, shard.version, samples=8, compute_s=took_s))
         found.append(shard.stragglers)
 
     assert [step for step, who in enumerate(found) if who] == [4, 5, 6, 7]

@@ -21,7 +21,7 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
     Synchroniser,
 )
-from services.ps_shard.machine import Push, Reply, Shard, Update
+from services.ps_shard.machine import ApplyUpdate, SendReply, ShardMachine, WorkerPush
 
 HASTY = StragglerCriterion(window=2, windows=2, margin=0.0)  # stragglers come and go
 MEMBERS: list[Synchroniser] = [
@@ -57,7 +57,7 @@ class Cluster:
     """Machines of several servers, and workers that are slow now and then; every message takes a time of its own."""
 
     def __init__(self, synchroniser: Synchroniser, workers: int, servers: int, chance: Random) -> None:
-        self.shards = [Shard(workers, synchroniser) for _ in range(servers)]
+        self.shards = [ShardMachine(workers, synchroniser) for _ in range(servers)]
         self.steps = dict.fromkeys(range(workers), 0)
         self.known = {worker: [Known(0, alone=False)] * servers for worker in self.steps}
         self.unanswered: dict[int, set[int]] = {worker: set() for worker in self.steps}
@@ -91,23 +91,25 @@ class Cluster:
         self.unanswered[worker] = set(range(len(self.shards)))
         alone = self.known[worker][0].alone
         for number, held in enumerate(self.known[worker]):
-            push = Push(worker, self.steps[worker], held.version, samples=1, seconds=took, alone=alone)
+            push = WorkerPush(
+                worker, self.steps[worker], held.version, samples=1, compute_s=took, is_asynchronous=alone
+            )
             self._later(now + took, lambda at, number=number, push=push: self._push(number, push, at))
 
-    def _push(self, number: int, push: Push, now: float) -> None:
-        self._answer(number, self.shards[number].pushed(push, now), now)
+    def _push(self, number: int, push: WorkerPush, now: float) -> None:
+        self._answer(number, self.shards[number].handle_push(push, now), now)
 
     def _leave(self, number: int, worker: int, now: float) -> None:
-        self._answer(number, self.shards[number].left(worker, now), now)
+        self._answer(number, self.shards[number].handle_leave(worker, now), now)
 
     def _answer(self, number: int, actions: Any, now: float) -> None:
-        self.sizes |= {len(action.pushes) for action in actions if isinstance(action, Update)}
+        self.sizes |= {len(action.pushes) for action in actions if isinstance(action, ApplyUpdate)}
         for worker, alone in self._replies(actions):
             told = Known(self.shards[number].version, alone)
             self._later(now, lambda at, worker=worker, told=told: self._hear(number, worker, told, at))
 
     def _replies(self, actions: Any) -> Iterator[tuple[int, bool]]:
-        yield from ((action.worker, action.alone) for action in actions if isinstance(action, Reply))
+        yield from ((action.worker, action.next_is_asynchronous) for action in actions if isinstance(action, SendReply))
 
     def _hear(self, number: int, worker: int, told: Known, now: float) -> None:
         self.known[worker] = [*self.known[worker][:number], told, *self.known[worker][number + 1 :]]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from services.coordinator.machine import Run
-from services.coordinator.switchover import Switchover
+from services.coordinator.machine import RunMachine
+from services.coordinator.switchover import SwitchMachine
 from services.parameter_server.placement import ColocatedPlacement
 from services.parameter_server.staleness import CutOffWeighting, UniformWeighting
 from services.parameter_server.synchronisers import (
@@ -25,7 +25,7 @@ from services.parameter_server.synchronisers import (
     Ssp,
     StragglerCriterion,
 )
-from services.ps_shard.machine import Push, Shard
+from services.ps_shard.machine import ShardMachine, WorkerPush
 from services.runtime.control import EpochReport, HandOverState
 from services.scenario.target import Target
 from services.schema.errors import EnsayoError
@@ -44,28 +44,28 @@ SYNCHRONY = {
 }
 
 
-def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> Shard:
-    return Shard(
+def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> ShardMachine:
+    return ShardMachine(
         workers, SYNCHRONY[synchrony], UniformWeighting() if oldest is None else CutOffWeighting(oldest=oldest)
     )
 
 
-def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> Run:
+def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> RunMachine:
     names = tuple(f"worker-{rank}" for rank in range(workers))
     target = None if at_least is None else Target(metric="accuracy", at_least=at_least)
-    return Run(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
+    return RunMachine(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
 
 
-def push(shard: Shard, now: float = 0.0, **fields: Any) -> list[Any]:
-    return shard.pushed(Push(**fields), now)
+def push(shard: ShardMachine, now: float = 0.0, **fields: Any) -> list[Any]:
+    return shard.handle_push(WorkerPush(**fields), now)
 
 
-def epoch_ended(run: Run, node: str, number: int) -> list[Any]:
-    return run.epoch_ended(epoch(node, number))
+def epoch_ended(run: RunMachine, node: str, number: int) -> list[Any]:
+    return run.handle_epoch_end(epoch(node, number))
 
 
-def evaluated(run: Run, number: int, accuracy: float) -> list[Any]:
-    return run.evaluated(epoch("worker-0", number), {"accuracy": accuracy})
+def evaluated(run: RunMachine, number: int, accuracy: float) -> list[Any]:
+    return run.handle_evaluation(epoch("worker-0", number), {"accuracy": accuracy})
 
 
 def epoch(node: str, number: int) -> EpochReport:
@@ -73,7 +73,7 @@ def epoch(node: str, number: int) -> EpochReport:
     return EpochReport(node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50)
 
 
-def new_switch(workers: int, before: str, after: str) -> Switchover:
+def new_switch(workers: int, before: str, after: str) -> SwitchMachine:
     """Servers, where there are any, are one."""
     parts = {
         "ring": AllReduce(),
@@ -86,26 +86,28 @@ def new_switch(workers: int, before: str, after: str) -> Switchover:
     phases = strategy.phases()
     dedicated = tuple(f"server-{shard}" for shard in range(phases.server_count))
     owners = phases.server_algorithm.shard_owners(names, dedicated) if phases.server_algorithm else ()
-    return Switchover(phases.switch, names, owners)
+    return SwitchMachine(phases.switch, names, owners)
 
 
-def held(switch: Switchover, node: str, told: Any, step: int = 0, **fields: Any) -> list[Any]:
+def held(switch: SwitchMachine, node: str, told: Any, step: int = 0, **fields: Any) -> list[Any]:
     """Of one range; a version is that of the step where nothing else is said."""
     digests = {f"{key}_digests": (fields.pop(key),) if key in fields else () for key in ("params", "state")}
     serves = fields.pop("serves", node.startswith("server"))
-    return switch.told(HandOverState(node, told, step, is_server=serves, **{"version": step, **fields}, **digests))
+    return switch.handle_report(
+        HandOverState(node, told, step, is_server=serves, **{"version": step, **fields}, **digests)
+    )
 
 
 MAKE: dict[str, Callable[..., Any]] = {"shard": new_shard, "run": new_run, "switch": new_switch}
 TELL: dict[str, Callable[..., list[Any]]] = {
     "push": push,
-    "left": lambda machine, who: machine.left(who),  # a rank of a shard, a node of a run
-    "joined": lambda machine, node, plan="the plan": machine.joined(node, plan),
-    "gate_opened": lambda machine: machine.gate_opened(),
+    "left": lambda machine, who: machine.handle_leave(who),  # a rank of a shard, a node of a run
+    "joined": lambda machine, node, plan="the plan": machine.handle_join(node, plan),
+    "gate_opened": lambda machine: machine.handle_gate_open(),
     "epoch_ended": epoch_ended,
     "evaluated": evaluated,
     "held": held,
-    "give_up": lambda machine, reason: machine.give_up(reason),
+    "give_up": lambda machine, reason: machine.abort(reason),
 }
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from services.compressors import IdentityCompressor
 from services.parameter_server.synchronisers import Gba
 from services.parameter_server.update_rules import Contribution, UpdateRule
-from services.ps_shard.loop import UPDATE_COLUMNS, Server
-from services.ps_shard.machine import Shard
+from services.ps_shard.loop import UPDATE_COLUMNS, ServerRuntime
+from services.ps_shard.machine import ShardMachine
 from services.runtime.clock import WallClock
 from services.runtime.run_log import EventBatch, RunLog
 from services.runtime.transport import Message, MessageKind, MessageTag, SentTraffic, Transport
@@ -69,8 +69,8 @@ def test_only_who_was_answered_after_an_update_is_told_how_long_it_took() -> Non
         desk, clock = Desk(), WallClock()
         log = RunLog("server-0", clock, lambda line: None)
         batches = EventBatch(log, "shard_updates", UPDATE_COLUMNS), EventBatch(log, "shard_drops", UPDATE_COLUMNS)
-        machine = Shard(2, Gba(gather=2))
-        server = Server(("a", "b"), Slow(), IdentityCompressor(), machine, desk, clock, 0, *batches)
+        machine = ShardMachine(2, Gba(gather=2))
+        server = ServerRuntime(("a", "b"), Slow(), IdentityCompressor(), machine, desk, clock, 0, *batches)
         serving = asyncio.create_task(server.serve())
         answers = []
         for worker, step in (("a", 0), ("b", 0), ("a", 1)):

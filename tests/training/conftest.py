@@ -11,7 +11,7 @@ import pytest
 from replay import Arrivals, Course
 
 from services.cluster.addresses import Nowhere
-from services.coordinator.runtime import Desk
+from services.coordinator.runtime import CoordinatorRuntime
 from services.node.simulate import simulate
 from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.control import EpochReport, FinalState
@@ -90,20 +90,20 @@ def plan_of(document: Document, *, hash_every_step: bool = False) -> Plan:
 def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
     """Runs one strategy on a small regression: `rehearse(strategy, workers, **workload, cluster=…)`."""
     current: list[Rehearsal] = []
-    end_epoch, leave = Desk.end_epoch, Desk.leave
+    end_epoch, leave = CoordinatorRuntime.end_epoch, CoordinatorRuntime.leave
 
-    async def carry(desk: Desk, epoch: EpochReport) -> str:
+    async def carry(desk: CoordinatorRuntime, epoch: EpochReport) -> str:
         if epoch.parameters:
             current[-1].carried.append(np.frombuffer(epoch.parameters, desk.plan.dtype))
         return await end_epoch(desk, epoch)
 
-    async def hand_in(desk: Desk, node: str, final: FinalState) -> None:
+    async def hand_in(desk: CoordinatorRuntime, node: str, final: FinalState) -> None:
         if final.parameters:
             current[-1].finals[node] = final.parameters
         await leave(desk, node, final)
 
-    monkeypatch.setattr(Desk, "end_epoch", carry)
-    monkeypatch.setattr(Desk, "leave", hand_in)
+    monkeypatch.setattr(CoordinatorRuntime, "end_epoch", carry)
+    monkeypatch.setattr(CoordinatorRuntime, "leave", hand_in)
 
     def run(
         strategy: Document,

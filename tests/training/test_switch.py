@@ -12,7 +12,7 @@ import pytest
 from replay import replay
 
 from services.cluster.fluid_link import goodput
-from services.coordinator.runtime import Desk
+from services.coordinator.runtime import CoordinatorRuntime
 from services.runtime.control import HandOverState
 from services.schema.errors import ProtocolError
 from services.strategies.switching.hand_over import receive_vectors as really_take
@@ -190,13 +190,13 @@ def test_all_nodes_hold_the_same_bits_at_the_hand_over(
 ) -> None:
     """What servers and workers begin with is compared by their own digests, not by what somebody should have sent."""
     told: list[HandOverState] = []
-    hand_over = Desk.hand_over
+    hand_over = CoordinatorRuntime.hand_over
 
-    async def listen(desk: Desk, held: HandOverState) -> Any:
+    async def listen(desk: CoordinatorRuntime, held: HandOverState) -> Any:
         told.append(held)
         return await hand_over(desk, held)
 
-    monkeypatch.setattr(Desk, "hand_over", listen)
+    monkeypatch.setattr(CoordinatorRuntime, "hand_over", listen)
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
 
     truth = done.value("coordinator", "switch_committed")["params_sha256"]
@@ -410,7 +410,7 @@ def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
 
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW)
 
-    assert "does not hold what was sent" in done.value("coordinator", "switch_aborted")["reason"]
+    assert "differs from the model that was sent" in done.value("coordinator", "switch_aborted")["reason"]
     assert not done.events("coordinator", "switch_committed")
     (stop,) = done.events("coordinator", "run_stop")
     budget = done.plan.epochs * done.plan.train_samples
@@ -421,9 +421,9 @@ def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
 
 def test_replicas_that_differ_abort_the_switch(rehearse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A switch would hide it: servers know one model only."""
-    hand_over = Desk.hand_over
+    hand_over = CoordinatorRuntime.hand_over
 
-    async def differ(desk: Desk, held: HandOverState) -> Any:
+    async def differ(desk: CoordinatorRuntime, held: HandOverState) -> Any:
         told = (
             HandOverState(held.node_name, held.stage, held.next_step, params_digests=("other",))
             if held.node_name == "worker-1"
@@ -431,7 +431,7 @@ def test_replicas_that_differ_abort_the_switch(rehearse: Callable[..., Any], mon
         )
         return await hand_over(desk, told)
 
-    monkeypatch.setattr(Desk, "hand_over", differ)
+    monkeypatch.setattr(CoordinatorRuntime, "hand_over", differ)
     done = rehearse(switch("ring", "asp", at(step=4)), 3)
 
     assert "replicas differ" in done.value("coordinator", "switch_aborted")["reason"]
@@ -442,16 +442,16 @@ def test_a_node_that_never_comes_aborts_the_switch(
 ) -> None:
     """Patience is a step's timeout; then all go on as before, and the log says why."""
 
-    async def sleep(desk: Desk) -> bool:
-        while not desk._dismissed:
+    async def sleep(desk: CoordinatorRuntime) -> bool:
+        while not desk._is_hand_over_wait_released:
             await desk.clock.sleep_until(desk.clock.now() + 1.0)
         return False
 
-    monkeypatch.setattr(Desk, "await_hand_over", sleep)
+    monkeypatch.setattr(CoordinatorRuntime, "await_hand_over", sleep)
     done = rehearse(switch("ring", "asp", at(step=4)), 3, timeouts={"step": "2s"})
 
     aborted = done.value("coordinator", "switch_aborted")
-    assert aborted["reason"] == "not all nodes came within 2 s"
+    assert aborted["reason"] == "not all nodes reported for the hand-over within 2 s"
     assert aborted["seconds"] == pytest.approx(2)
     assert digest(done) == digest(rehearse(RING, 3))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.shaper.changes import NEVER, Changes
+from services.shaper.changes import NOT_APPLIED, ChangeSchedule
 
 Append = Callable[..., Future[dict[str, Any]]]
 PROMPT_S = 5.0
@@ -21,16 +21,16 @@ def written(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def changes() -> Changes:
-    return Changes(lambda _: None)
+def changes() -> ChangeSchedule:
+    return ChangeSchedule(lambda _: None)
 
 
 @pytest.fixture
-def append(written: Path, changes: Changes) -> Append:
+def append(written: Path, changes: ChangeSchedule) -> Append:
     """`append(number, in_s, text)`: a change that appends a text after so many seconds from now."""
 
     def plan(number: int, in_s: float, text: str) -> Future[dict[str, Any]]:
-        return changes.plan(number, time.monotonic() + in_s, [(["sh", "-c", f"cat >> {written}"], text)], {})
+        return changes.add(number, time.monotonic() + in_s, [(["sh", "-c", f"cat >> {written}"], text)], {})
 
     return plan
 
@@ -44,12 +44,12 @@ def test_changes_come_in_the_order_of_their_moments(append: Append, written: Pat
     assert sorted(moments, reverse=True) == moments
 
 
-def test_two_changes_of_one_moment_do_not_overtake_each_other(changes: Changes, written: Path) -> None:
+def test_two_changes_of_one_moment_do_not_overtake_each_other(changes: ChangeSchedule, written: Path) -> None:
     moment = time.monotonic() + 0.1
     slow, quick = f"sleep 0.1; cat >> {written}", f"cat >> {written}"
 
     asked = [
-        changes.plan(k, moment, [(["sh", "-c", how], str(k))], {}) for k, how in enumerate((slow, quick, slow, quick))
+        changes.add(k, moment, [(["sh", "-c", how], str(k))], {}) for k, how in enumerate((slow, quick, slow, quick))
     ]
     for each in asked:
         each.result(PROMPT_S)
@@ -60,22 +60,22 @@ def test_two_changes_of_one_moment_do_not_overtake_each_other(changes: Changes, 
 def test_the_newer_of_one_number_takes_the_place_of_the_older(append: Append, written: Path) -> None:
     older, newer = append(0, 0.1, "older"), append(0, 0.1, "newer")
 
-    assert older.result(PROMPT_S) == NEVER
+    assert older.result(PROMPT_S) == NOT_APPLIED
     assert newer.result(PROMPT_S)["applied"]
     assert written.read_text().split() == ["newer"]
 
 
-def test_what_comes_after_the_end_is_forgotten(append: Append, changes: Changes, written: Path) -> None:
+def test_what_comes_after_the_end_is_forgotten(append: Append, changes: ChangeSchedule, written: Path) -> None:
     append(3, 0.0, "before").result(PROMPT_S)
     after = append(4, 60.0, "after")
 
-    assert changes.forget() == {"last": 3}
-    assert after.result(PROMPT_S) == NEVER
+    assert changes.cancel_all() == {"last": 3}
+    assert after.result(PROMPT_S) == NOT_APPLIED
     assert written.read_text().split() == ["before"]
 
 
-def test_a_program_that_fails_is_an_error_and_the_next_change_is_made(changes: Changes, append: Append) -> None:
-    failing = changes.plan(0, 0.0, [(["sh", "-c", "echo no such class >&2; exit 2"], "")], {})
+def test_a_program_that_fails_is_an_error_and_the_next_change_is_made(changes: ChangeSchedule, append: Append) -> None:
+    failing = changes.add(0, 0.0, [(["sh", "-c", "echo no such class >&2; exit 2"], "")], {})
 
     with pytest.raises(RuntimeError, match="no such class"):
         failing.result(PROMPT_S)

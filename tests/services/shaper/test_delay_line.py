@@ -7,78 +7,78 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.shaper import nfqueue
-from services.shaper.delay_line import Queue, queue_of
+from services.shaper.delay_line import DelayQueue, make_queue
 
 PATH = {"source": "a", "target": "b", "delay_s": 0.005, "jitters": [], "losses": []}
 
 
 def test_a_packet_goes_on_when_its_time_has_come_and_not_before() -> None:
-    queue = Queue(3, repeat(0.005))
+    queue = DelayQueue(3, repeat(0.005))
 
-    queue.arrive(1.0, 7)
+    queue.add_packet(1.0, 7)
 
-    assert queue.due(1.004) == b""
-    assert queue.due(1.005) == nfqueue.verdicts_up_to(3, 7)
-    assert queue.next_at is None
+    assert queue.release_due_packets(1.004) == b""
+    assert queue.release_due_packets(1.005) == nfqueue.encode_accept_up_to(3, 7)
+    assert queue.next_due_s is None
 
 
 def test_one_verdict_lets_all_go_that_are_due() -> None:
     """A message per packet would cost as much as the packets."""
-    queue = Queue(0, repeat(0.001))
+    queue = DelayQueue(0, repeat(0.001))
     for packet in range(10):
-        queue.arrive(packet * 1e-4, packet)
+        queue.add_packet(packet * 1e-4, packet)
 
-    assert queue.due(0.001 + 5e-4) == nfqueue.verdicts_up_to(0, 5)
+    assert queue.release_due_packets(0.001 + 5e-4) == nfqueue.encode_accept_up_to(0, 5)
 
 
 @given(st.lists(st.floats(0, 0.01), min_size=2, max_size=50))
 def test_jitter_keeps_the_order(delays: list[float]) -> None:
     """TCP would take a packet that overtakes another for a loss."""
-    queue = Queue(0, iter(delays))
+    queue = DelayQueue(0, iter(delays))
 
     for packet in range(len(delays)):
-        queue.arrive(packet * 1e-4, packet)
+        queue.add_packet(packet * 1e-4, packet)
 
-    times = [due for due, _ in queue._waiting]
+    times = [due for due, _ in queue._waiting_packets]
     assert times == sorted(times)
 
 
 def test_a_lost_packet_is_decided_at_once_and_waits_for_nobody() -> None:
-    queue = Queue(2, repeat(0.005), (iter([True, False]),))
+    queue = DelayQueue(2, repeat(0.005), (iter([True, False]),))
 
-    assert queue.arrive(0.0, 1) == nfqueue.verdict(2, 1, nfqueue.DROP)
-    assert queue.arrive(0.0, 2) == b""
-    assert queue.next_at == 0.005
+    assert queue.add_packet(0.0, 1) == nfqueue.encode_verdict(2, 1, nfqueue.DROP)
+    assert queue.add_packet(0.0, 2) == b""
+    assert queue.next_due_s == 0.005
 
 
 def test_new_laws_leave_the_packets_that_wait_as_they_are() -> None:
     """What is under way stays under way when a link changes; and nothing overtakes it."""
-    queue = Queue(0, repeat(0.05))
-    queue.arrive(0.0, 1)
+    queue = DelayQueue(0, repeat(0.05))
+    queue.add_packet(0.0, 1)
 
-    queue.change(Queue(0, repeat(0.001)))
-    queue.arrive(0.01, 2)
+    queue.copy_settings(DelayQueue(0, repeat(0.001)))
+    queue.add_packet(0.01, 2)
 
-    assert [due for due, _ in queue._waiting] == [0.05, 0.05]
+    assert [due for due, _ in queue._waiting_packets] == [0.05, 0.05]
 
 
 def test_the_same_seed_loses_the_same_packets() -> None:
     """And as many as declared."""
     spec = {"seed": "1 a b", "path": PATH | {"losses": [{"kind": "independent", "share": 0.1}]}}
 
-    one, other = (queue_of(0, spec, 0.0) for _ in range(2))
-    lost = [bool(one.arrive(0.0, packet)) for packet in range(5000)]
+    one, other = (make_queue(0, spec, 0.0) for _ in range(2))
+    lost = [bool(one.add_packet(0.0, packet)) for packet in range(5000)]
 
-    assert lost == [bool(other.arrive(0.0, packet)) for packet in range(5000)]
+    assert lost == [bool(other.add_packet(0.0, packet)) for packet in range(5000)]
     assert sum(lost) / 5000 == pytest.approx(0.1, rel=0.15)
 
 
 def test_bursts_of_losses_follow_their_law() -> None:
     """Two losses in a row are far more frequent than by chance."""
     law = {"kind": "gilbert_elliott", "to_bad": 0.01, "to_good": 0.25}
-    queue = queue_of(0, {"seed": "1", "path": PATH | {"losses": [law]}}, 0.0)
+    queue = make_queue(0, {"seed": "1", "path": PATH | {"losses": [law]}}, 0.0)
 
-    lost = [bool(queue.arrive(0.0, packet)) for packet in range(20_000)]
+    lost = [bool(queue.add_packet(0.0, packet)) for packet in range(20_000)]
 
     share = sum(lost) / len(lost)
     pairs = sum(a and b for a, b in pairwise(lost)) / sum(lost)
@@ -88,7 +88,7 @@ def test_bursts_of_losses_follow_their_law() -> None:
 
 def test_messages_are_the_kernels() -> None:
     """linux/netfilter/nfnetlink_queue.h: length, kind, flags; family, version, queue; attributes."""
-    message = nfqueue.verdict(5, 0x01020304, nfqueue.DROP)
+    message = nfqueue.encode_verdict(5, 0x01020304, nfqueue.DROP)
 
     assert message.hex() == "20000000010301000000000000000000000000050c0002000000000001020304"
 
@@ -96,7 +96,7 @@ def test_messages_are_the_kernels() -> None:
 def test_a_message_about_a_packet_tells_its_queue_and_number() -> None:
     head = b"\x2c\0\0\0" + bytes([0, 3]) + b"\0" * 10 + b"\x02\0\x00\x07"
 
-    assert nfqueue.packet(head + b"\x0b\0\x01\0" + (258).to_bytes(4, "big") + b"\x08\0\x01\0") == (7, 258)
+    assert nfqueue.parse_packet(head + b"\x0b\0\x01\0" + (258).to_bytes(4, "big") + b"\x08\0\x01\0") == (7, 258)
 
 
 def test_an_error_of_the_kernel_is_raised_unless_its_packet_is_gone() -> None:
@@ -105,6 +105,6 @@ def test_an_error_of_the_kernel_is_raised_unless_its_packet_is_gone() -> None:
     def error(code: int) -> bytes:
         return b"\x24\0\0\0\x02\0" + b"\0" * 10 + (-code).to_bytes(4, "little", signed=True)
 
-    assert nfqueue.packet(error(2)) is None
+    assert nfqueue.parse_packet(error(2)) is None
     with pytest.raises(PermissionError):
-        nfqueue.packet(error(1))
+        nfqueue.parse_packet(error(1))

@@ -16,11 +16,11 @@ HERE = f"127.{1 + os.getpid() % 250}.0.1"  # of this process: tests run side by 
 
 
 @pytest.fixture
-def ear() -> Iterator[probe.Ear]:
-    opened = probe.Ear(HERE)
-    opened.open()
+def ear() -> Iterator[probe.ProbeReceiver]:
+    opened = probe.ProbeReceiver(HERE)
+    opened.start()
     yield opened
-    opened.close()
+    opened.stop()
 
 
 @pytest.fixture
@@ -36,29 +36,29 @@ def half() -> Iterator[socket.socket]:
 def test_a_closed_ear_has_freed_its_ports() -> None:
     """A node may be probed again; a socket under a blocked reader would go on listening."""
     for _ in range(2):
-        ear = probe.Ear(HERE)
-        ear.open()
+        ear = probe.ProbeReceiver(HERE)
+        ear.start()
         time.sleep(0.05)  # all readers are blocked
-        ear.close()
+        ear.stop()
 
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((HERE, probe.MESSAGE_PORT), timeout=1)
 
 
 @pytest.mark.wall_clock
-def test_an_ear_answers_counts_and_acknowledges(ear: probe.Ear) -> None:
+def test_an_ear_answers_counts_and_acknowledges(ear: probe.ProbeReceiver) -> None:
     since = time.monotonic()
-    probe.flood({HERE: 10e6}, since, since + 0.1)
+    probe.send_flood({HERE: 10e6}, since, since + 0.1)
 
-    assert sum(ear.rates(since, time.monotonic()).values()) == pytest.approx(10e6, rel=0.5)
-    assert len(probe.echoes({"me": HERE}, 3, 0.001)["me"]) == 3
-    assert 0 < probe.message_s(HERE, 100_000) < 5
+    assert sum(ear.rates_by_source_bps(since, time.monotonic()).values()) == pytest.approx(10e6, rel=0.5)
+    assert len(probe.measure_round_trips({"me": HERE}, 3, 0.001)["me"]) == 3
+    assert 0 < probe.measure_message_s(HERE, 100_000) < 5
 
 
 def test_a_message_that_ends_early_is_an_error_and_no_endless_loop(half: socket.socket) -> None:
     """A stream at its end gives nothing for ever: counting that down took a whole core."""
     with pytest.raises(ConnectionError, match="96 bytes too early"):
-        probe._swallow_message(half, 100)
+        probe._discard_bytes(half, 100)
 
 
 def test_a_measured_message_that_ends_early_is_one_too(half: socket.socket) -> None:
@@ -66,7 +66,7 @@ def test_a_measured_message_that_ends_early_is_one_too(half: socket.socket) -> N
         measure._swallow(half, 100)
 
 
-def test_an_ear_outlives_a_sender_that_dies(ear: probe.Ear) -> None:
+def test_an_ear_outlives_a_sender_that_dies(ear: probe.ProbeReceiver) -> None:
     before = threading.active_count()
     with socket.create_connection((HERE, probe.MESSAGE_PORT)) as stream:
         stream.sendall(struct.pack(">Q", 100) + b"half")
@@ -75,10 +75,10 @@ def test_an_ear_outlives_a_sender_that_dies(ear: probe.Ear) -> None:
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
-    assert probe.message_s(HERE, 1000) > 0
+    assert probe.measure_message_s(HERE, 1000) > 0
 
 
 def test_a_flood_that_can_not_be_sent_says_so() -> None:
     """Otherwise it would look like a slow link. The kernel refuses broadcasts to whoever has not asked for them."""
     with pytest.raises(ConnectionError, match="nothing could be sent to 255"):
-        probe.flood({"255.255.255.255": 10e6}, time.monotonic(), time.monotonic() + 0.1)
+        probe.send_flood({"255.255.255.255": 10e6}, time.monotonic(), time.monotonic() + 0.1)
