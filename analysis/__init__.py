@@ -1,14 +1,16 @@
-"""From a run folder to a report: reads what nodes printed, measures, judges, draws. Starts nothing.
+"""Analysis of a run: reads the run folder, checks and measures the trials, and writes figures and reports.
 
-folder, plan   where things lie in a run, what the plan of a trial said
-mllog          one log line; `record` merges the lines of a trial, `table` turns them into tidy frames
-statistics/    what may be said of a few runs  (arrays -> intervals, factors, balance points)
-laws/          how times grow with workers, and what held-out sizes say of such laws
-metrics/       one number per file              (table -> number)
-checks/        one doubt per file               (table -> verdict); `fidelity` puts them together
-result         one trial in numbers; `summary` the whole run, written as summary.json
-figures/       one figure per file              (summary -> drawing)
-headline       the answer in one sentence; `report` the page around it; `compare` two runs side by side
-export         a run for another tool; `exports/` one format per file
-mlperf/        our rules for MLCommons' compliance checker
+It starts no nodes. Data flows from top to bottom:
+
+reading/       run folder -> records and tidy tables; damage in the files
+checks/        one check per file          (trial table -> verdict); `fidelity` runs all of them
+metrics/       one metric per file         (trial table -> number)
+statistics/    intervals, tests and efficiency of a few repeats (arrays -> numbers)
+laws/          scaling laws: fits, predictions and backtests
+results/       trials in numbers, groups of repeats, summary.json
+figures/       one figure per file         (summary -> drawing)
+report/        headline, summary text and report.html
+comparison/    several runs side by side
+exports/       a run in the formats of other tools, one format per file
+mlperf/        study of MLCommons' public results
 """

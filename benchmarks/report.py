@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from analysis.reading.parallel import team_for
+from analysis.reading.parallel import create_process_pool
 from analysis.reading.run_folder import RunFolder, TrialFolder
 
 RESULTS = Path("docs/results/report.md")
@@ -78,8 +78,8 @@ def write_run(root: Path, size: Size) -> RunFolder:
 def measure(folder: RunFolder) -> Cost:
     """Writes the report of a run."""
     before, began_s = _cpu_s(), time.monotonic()
-    with Memory() as memory, team_for(folder.log_bytes) as team:
-        team.load("analysis.results.trial")
+    with Memory() as memory, create_process_pool(folder.log_bytes) as team:
+        team.preload("analysis.results.trial")
         from analysis.report import report  # noqa: PLC0415 - that takes time too
 
         page = report.write(folder.path, team)
@@ -137,12 +137,12 @@ def _write_trial(folder: RunFolder, size: Size, name: str, kind: tuple[str, str,
     trial = TrialFolder(folder.path / "trials" / name)
     (trial.path / "logs").mkdir(parents=True)
     steps = _steps(size.steps, np.random.default_rng([LINKS.index(kind[1]), kind[2]]))
-    trial.plan.write_text(json.dumps(_plan(size, name, kind)))
-    trial.status.write_text(json.dumps({"trial": name, "engine": "simulated", "status": "success", "reason": ""}))
+    trial.plan_path.write_text(json.dumps(_plan(size, name, kind)))
+    trial.status_path.write_text(json.dumps({"trial": name, "engine": "simulated", "status": "success", "reason": ""}))
     worker = "".join(_worker(steps, size))
     for rank in range(size.workers):
-        trial.log(f"worker-{rank}").write_text(worker.replace("worker-0", f"worker-{rank}"))
-    trial.log("coordinator").write_text("".join(_coordinator(steps, size)))
+        trial.log_path(f"worker-{rank}").write_text(worker.replace("worker-0", f"worker-{rank}"))
+    trial.log_path("coordinator").write_text("".join(_coordinator(steps, size)))
 
 
 def _plan(size: Size, name: str, kind: tuple[str, str, int]) -> dict[str, Any]:

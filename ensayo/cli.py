@@ -48,13 +48,13 @@ def run(
         done = rehearse(find(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]]))
     finally:
         watch.finish()
-    from analysis.checks.fidelity import advice  # only now: pandas takes a second, which the nodes could use
+    from analysis.checks.fidelity import collect_remedies  # only now: pandas takes a second, which the nodes could use
     from analysis.reading.run_folder import RunFolder
 
     _tell_damage(done.folder / "summary.json")
     for doubt in done.doubts:
         typer.echo(f"  {doubt}")
-    for remedy in advice(RunFolder(done.folder)):
+    for remedy in collect_remedies(RunFolder(done.folder)):
         typer.echo(remedy)
     typer.echo(f"{done.verdict}: {done.folder / 'report.html'}")
     raise typer.Exit(done.exit_code)
@@ -142,11 +142,11 @@ def search_switch(
 @app.command()
 def report(run: Folder) -> None:
     """Write the report of a run, finished or not, from its logs."""
-    from analysis.reading.parallel import team_for
+    from analysis.reading.parallel import create_process_pool
     from analysis.reading.run_folder import RunFolder
 
-    with team_for(RunFolder(run).log_bytes) as team:
-        team.load("analysis.results.trial")  # that takes seconds, as does the next line
+    with create_process_pool(RunFolder(run).log_bytes) as team:
+        team.preload("analysis.results.trial")  # that takes seconds, as does the next line
         from analysis.report.report import write
 
         page = write(run, team)
@@ -204,10 +204,10 @@ def mlperf(
     out: Annotated[Path, typer.Option(help="where page, tables and figures go", file_okay=False)] = Path("runs/mlperf"),
 ) -> None:
     """Study public results of MLPerf Training: speedup, efficiency and clusters of systems; starts nothing."""
-    from analysis.reading.parallel import Team
+    from analysis.reading.parallel import ProcessPool
 
-    with Team() as team:
-        team.load("analysis.report.report")  # it takes seconds, as does the next line
+    with ProcessPool() as team:
+        team.preload("analysis.report.report")  # it takes seconds, as does the next line
         from ensayo.study_tables import tell
 
         typer.echo(tell(data, out, team))

@@ -14,11 +14,11 @@ from analysis.mlperf.reading.folders import read
 from analysis.mlperf.reading.results import SHIPPED
 from analysis.mlperf.report import chapters, write
 from analysis.mlperf.study import study
-from analysis.reading.parallel import Team
+from analysis.reading.parallel import ProcessPool
 from ensayo.tables import console
 
 
-def tell(data: Path | None, out: Path, team: Team) -> Path:
+def tell(data: Path | None, out: Path, team: ProcessPool) -> Path:
     """Studies `data`, or the results that ship: chapters go to the terminal as they come, and all of it into `out`."""
     results = study(read(data or SHIPPED))
     return write(results, _printed(chapters(results)), out, team)

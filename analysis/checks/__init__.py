@@ -1,42 +1,64 @@
-"""Checks: one doubt per file, each a function of a trial that returns a Verdict. `CHECKS` is the list that is run."""
+"""Checks of a trial: one per file, each a function of a trial that returns a verdict. `CHECKS` lists them by name."""
 
 from collections.abc import Callable
 
-from analysis.checks.host.admission import admission
-from analysis.checks.host.canary import canary
-from analysis.checks.host.host_cpu import host_cpu
-from analysis.checks.host.host_pressure import host_pressure
-from analysis.checks.host.host_share import host_share
-from analysis.checks.host.missed_deadlines import missed_deadlines
-from analysis.checks.host.speed_ratio import speed_ratio
-from analysis.checks.host.throttled import throttled
-from analysis.checks.network.achieved_rates import achieved_rates
-from analysis.checks.network.bytes_on_wire import bytes_on_wire
-from analysis.checks.network.drops import drops
-from analysis.checks.network.mechanisms import rungs
-from analysis.checks.network.message_times import message_times
-from analysis.checks.network.rates import rates
-from analysis.checks.network.round_trips import round_trips
-from analysis.checks.network.shared_links import pipes
-from analysis.checks.network.unchanged import unchanged
-from analysis.checks.training.event_horizon import event_horizon
-from analysis.checks.training.event_lateness import event_lateness
-from analysis.checks.training.exit_codes import exit_codes
-from analysis.checks.training.record import record
-from analysis.checks.training.replicas import replicas
-from analysis.checks.training.staleness_law import staleness_law
-from analysis.checks.verdict import Level, Verdict, worst
+from analysis.checks.host.admission import check_admitted_dilation
+from analysis.checks.host.canary import check_canary_thread
+from analysis.checks.host.host_cpu import check_host_cpu
+from analysis.checks.host.host_pressure import check_host_pressure
+from analysis.checks.host.host_share import check_host_overhead
+from analysis.checks.host.missed_deadlines import check_missed_deadlines
+from analysis.checks.host.speed_ratio import check_speed_ratio
+from analysis.checks.host.throttled import check_throttling
+from analysis.checks.network.achieved_rates import check_achieved_rates
+from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
+from analysis.checks.network.drops import check_queue_drops
+from analysis.checks.network.mechanisms import check_link_mechanisms
+from analysis.checks.network.message_times import check_message_times
+from analysis.checks.network.rates import check_link_rates
+from analysis.checks.network.round_trips import check_round_trips
+from analysis.checks.network.shared_links import check_shared_link_rates
+from analysis.checks.network.unchanged import check_links_unchanged
+from analysis.checks.training.event_horizon import check_event_horizon
+from analysis.checks.training.event_lateness import check_event_lateness
+from analysis.checks.training.exit_codes import check_exit_codes
+from analysis.checks.training.record import check_trial_record
+from analysis.checks.training.replicas import check_replicas_agree
+from analysis.checks.training.staleness_law import check_staleness
+from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.reading.run_table import TrialTable
 
-Check = Callable[[TrialTable], Verdict]
+Check = Callable[[TrialTable], CheckVerdict]
 
-CHECKS: tuple[Check, ...] = (
-    *(exit_codes, record, admission),
-    *(missed_deadlines, speed_ratio, throttled),  # devices
-    *(rungs, rates, achieved_rates, message_times, pipes, round_trips, drops, unchanged),  # links
-    *(event_horizon, event_lateness),
-    *(bytes_on_wire, replicas, staleness_law),  # protocols
-    *(host_share, host_cpu, host_pressure, canary),
-)
+CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not change
+    "exit_codes": check_exit_codes,
+    "record": check_trial_record,
+    "admission": check_admitted_dilation,
+    # devices
+    "missed_deadlines": check_missed_deadlines,
+    "speed_ratio": check_speed_ratio,
+    "throttled": check_throttling,
+    # links
+    "rungs": check_link_mechanisms,
+    "rates": check_link_rates,
+    "achieved_rates": check_achieved_rates,
+    "message_times": check_message_times,
+    "pipes": check_shared_link_rates,
+    "round_trips": check_round_trips,
+    "drops": check_queue_drops,
+    "unchanged": check_links_unchanged,
+    # events
+    "event_horizon": check_event_horizon,
+    "event_lateness": check_event_lateness,
+    # protocols
+    "bytes_on_wire": check_bytes_on_wire,
+    "replicas": check_replicas_agree,
+    "staleness_law": check_staleness,
+    # host
+    "host_share": check_host_overhead,
+    "host_cpu": check_host_cpu,
+    "host_pressure": check_host_pressure,
+    "canary": check_canary_thread,
+}
 
-__all__ = ["CHECKS", "Check", "Level", "Verdict", "worst"]
+__all__ = ["CHECKS", "Check", "CheckVerdict", "VerdictLevel", "worst_verdict_level"]

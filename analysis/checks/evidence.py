@@ -1,20 +1,23 @@
-"""What may the record of a trial hold? The only place that asks which kind of engine it was."""
+"""Kind of engine that ran a trial, which determines what the trial's record can contain."""
 
-from analysis.checks.network.rates import SHAPED_IN_CODE
+from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.reading.run_table import TrialTable
 
 
-def in_containers(trial: TrialTable) -> bool:
-    """Whether nodes had quotas and a kernel of their own to ask; told by name, since missing evidence tells nothing."""
+def ran_in_containers(trial: TrialTable) -> bool:
+    """Return whether the nodes ran in containers, with CPU quotas and a kernel that shapes links.
+
+    The engine's name decides, because missing measurements of containers must not look like another engine.
+    """
     return trial.status.get("engine") == "docker"
 
 
-def in_virtual_time(trial: TrialTable) -> bool:
-    """Whether the host's load could not matter."""
+def ran_in_virtual_time(trial: TrialTable) -> bool:
+    """Return whether the trial ran in virtual time, which does not depend on the load of the host."""
     return trial.status.get("engine") == "simulated"
 
 
-def shaped_by_kernel(trial: TrialTable) -> bool:
-    """Whether packets passed links that a kernel shaped: they can be probed, and queues count what they drop."""
-    by = {shaped.get("rung") for shaped in (trial.status.get("shaping") or {}).values()}
-    return not by <= set(SHAPED_IN_CODE) if by else in_containers(trial)
+def has_kernel_shaping(trial: TrialTable) -> bool:
+    """Return whether a kernel shaped the links: only then links can be probed, and queues count dropped packets."""
+    mechanisms = {link_shaping.get("rung") for link_shaping in (trial.status.get("shaping") or {}).values()}
+    return not mechanisms <= set(IN_CODE_MECHANISMS) if mechanisms else ran_in_containers(trial)

@@ -1,47 +1,58 @@
-"""May this trial be believed? Runs all checks and writes fidelity.json."""
+"""Verdict on a trial: runs all checks and writes fidelity.json."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from analysis.checks import CHECKS, Level, Verdict, worst
-from analysis.checks.training.exit_codes import exit_codes
-from analysis.checks.training.record import record
-from analysis.checks.verdict import LINKS, SLOWER
+from analysis.checks import CHECKS, CheckVerdict, VerdictLevel, worst_verdict_level
+from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
 from analysis.metrics.proof import Proof, together
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write_json
 from analysis.reading.run_table import TrialTable
 
 
-def judge(trial: TrialTable) -> dict[str, Verdict]:
-    """Every check's verdict by the check's name; a trial that did not end well, or can't be read, by that alone."""
-    if trial.unreadable:
-        return {record.__name__: record(trial)}
-    checks = CHECKS if trial.status.get("status") == "success" else (exit_codes,)
-    return {check.__name__: check(trial) for check in checks}
+def judge_trial(trial: TrialTable) -> dict[str, CheckVerdict]:
+    """Run the checks of a trial and return their verdicts by the name of the check.
+
+    Only `record` runs for a trial whose record is damaged, and only `exit_codes` for a trial without success.
+    """
+    if trial.is_unreadable:
+        names = ["record"]
+    elif trial.status.get("status") == "success":
+        names = list(CHECKS)
+    else:
+        names = ["exit_codes"]
+    return {name: CHECKS[name](trial) for name in names}
 
 
-def write(folder: TrialFolder, trial: TrialTable, verdicts: dict[str, Verdict], shown: Iterable[Proof]) -> None:
-    """Writes what was declared beside what was achieved, and the verdict with its reasons; `shown`: its proofs."""
-    write_json(folder.fidelity, as_dict(trial, verdicts, shown))
+def write_fidelity(
+    folder: TrialFolder, trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[Proof]
+) -> None:
+    """Write fidelity.json of a trial: declared and achieved values, and the verdict with its reasons."""
+    write_json(folder.fidelity_path, build_fidelity_content(trial, verdicts, proofs))
 
 
-def remedies(trial: TrialTable, verdicts: dict[str, Verdict]) -> list[str]:
-    """What to do about it, by the checks that failed; a simulated trial needs no faster host."""
-    useless = (SLOWER, LINKS) if trial.status.get("engine") == "simulated" else ()
-    told = dict.fromkeys(verdict.remedy for verdict in verdicts.values())
-    return [remedy for remedy in told if remedy and remedy not in useless]
+def list_remedies(trial: TrialTable, verdicts: dict[str, CheckVerdict]) -> list[str]:
+    """Return what the user can do about the verdicts of a trial, each remedy once.
+
+    A faster host or other links do not help a simulated trial.
+    """
+    useless = (SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY) if trial.status.get("engine") == "simulated" else ()
+    remedies = dict.fromkeys(verdict.remedy for verdict in verdicts.values())
+    return [remedy for remedy in remedies if remedy and remedy not in useless]
 
 
-def advice(folder: RunFolder) -> list[str]:
-    """The remedies of all trials of a run that has its report, each once."""
-    told = (read_json(trial.fidelity).get("remedies") or [] for trial in folder.trials)
-    return list(dict.fromkeys(remedy for each in told for remedy in each))
+def collect_remedies(run_folder: RunFolder) -> list[str]:
+    """Return the remedies in fidelity.json of all trials of a run, each once."""
+    by_trial = (read_json(folder.fidelity_path).get("remedies") or [] for folder in run_folder.trial_folders)
+    return list(dict.fromkeys(remedy for remedies in by_trial for remedy in remedies))
 
 
-def as_dict(trial: TrialTable, verdicts: dict[str, Verdict], shown: Iterable[Proof]) -> dict[str, Any]:
-    """The content of fidelity.json."""
+def build_fidelity_content(
+    trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[Proof]
+) -> dict[str, Any]:
+    """Return the content of fidelity.json."""
     return {
         "declared": {
             "nodes": [node.model_dump(exclude={"role", "rank"}) for node in trial.plan.nodes],
@@ -55,11 +66,11 @@ def as_dict(trial: TrialTable, verdicts: dict[str, Verdict], shown: Iterable[Pro
             "throttling": trial.status.get("throttling", {}),
             "host": trial.status.get("host", {}),
             "events": json.loads(trial.events.to_json(orient="records")),
-            "unread_log_lines": trial.skipped_lines,
+            "unread_log_lines": trial.unusable_line_count,
         },
-        "proof": [asdict(proof) for proof in together(shown)],
-        "verdict": worst(verdicts.values()),
-        "reasons": [verdict.reason for verdict in verdicts.values() if verdict.level != Level.VALID],
-        "remedies": remedies(trial, verdicts),
-        "checks": {name: {"level": found.level, "found": found.reason} for name, found in verdicts.items()},
+        "proof": [asdict(proof) for proof in together(proofs)],
+        "verdict": worst_verdict_level(verdicts.values()),
+        "reasons": [verdict.reason for verdict in verdicts.values() if verdict.level != VerdictLevel.VALID],
+        "remedies": list_remedies(trial, verdicts),
+        "checks": {name: {"level": verdict.level, "found": verdict.reason} for name, verdict in verdicts.items()},
     }

@@ -1,18 +1,29 @@
-"""Whether a trial may be believed, and why not."""
+"""Verdict of a check: valid, degraded or invalid, with the reason and a remedy."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-# What a user can do about an invalid trial, by what is lacking; a check names one where it knows.
-SLOWER = "This host could not keep up: declare slower workers, raise dilation, or take engine simulated."
-LINKS = "Links were not as declared: raise dilation, declare lower rates or longer delays, or take engine simulated."
-ENFORCER = "Not all that is declared of links was enforced: `ensayo doctor` shows what each engine has here."
-UNDISTURBED = "Something changed links during the run: run it again where nothing else manages them."
+# What a user can do about an invalid trial, by cause; a check names a remedy if it knows one.
+SLOW_HOST_REMEDY = (
+    "This host is too slow for the declared cluster: declare slower workers, raise the dilation, or use the engine "
+    "simulated."
+)
+WRONG_LINKS_REMEDY = (
+    "The links differed from their declaration: raise the dilation, declare lower rates or longer delays, or use the "
+    "engine simulated."
+)
+NOT_ENFORCED_REMEDY = (
+    "Not all declared properties of links were enforced: `ensayo doctor` shows which mechanisms each engine has on "
+    "this host."
+)
+CHANGED_LINKS_REMEDY = (
+    "The links were changed during the run: run the scenario again on a host where no other program manages them."
+)
 
 
-class Level(StrEnum):
-    """From best to worst."""
+class VerdictLevel(StrEnum):
+    """Level of a verdict, from best to worst."""
 
     VALID = "valid"
     DEGRADED = "degraded"
@@ -20,35 +31,35 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What one check found; the reason says what was measured, also when all is well."""
+class CheckVerdict:
+    """Verdict of one check; its reason states what was measured, also if the level is valid."""
 
-    level: Level
+    level: VerdictLevel
     reason: str
-    remedy: str = ""  # empty where the reason says it all
+    remedy: str = ""  # empty if the reason suffices
 
 
-def valid(reason: str) -> Verdict:
-    """Nothing to object to."""
-    return Verdict(Level.VALID, reason)
+def valid_verdict(reason: str) -> CheckVerdict:
+    """Return the verdict that the check found no problem."""
+    return CheckVerdict(VerdictLevel.VALID, reason)
 
 
-def degraded(reason: str) -> Verdict:
-    """Usable with care: something could not be verified or came close to a limit."""
-    return Verdict(Level.DEGRADED, reason)
+def degraded_verdict(reason: str) -> CheckVerdict:
+    """Return the verdict that results need care: something was not verified, or a soft limit was exceeded."""
+    return CheckVerdict(VerdictLevel.DEGRADED, reason)
 
 
-def invalid(reason: str, remedy: str = "") -> Verdict:
-    """Not to be believed."""
-    return Verdict(Level.INVALID, reason, remedy)
+def invalid_verdict(reason: str, remedy: str = "") -> CheckVerdict:
+    """Return the verdict that the times of the trial must not be used."""
+    return CheckVerdict(VerdictLevel.INVALID, reason, remedy)
 
 
-def worst_level(levels: Iterable[Level]) -> Level:
-    """The worst of the levels; valid when there are none."""
-    order = list(Level)
-    return max(levels, key=order.index, default=Level.VALID)
+def worst_level(levels: Iterable[VerdictLevel]) -> VerdictLevel:
+    """Return the worst of the levels; valid if there are none."""
+    order = list(VerdictLevel)
+    return max(levels, key=order.index, default=VerdictLevel.VALID)
 
 
-def worst(verdicts: Iterable[Verdict]) -> Level:
-    """The worst level among the verdicts."""
+def worst_verdict_level(verdicts: Iterable[CheckVerdict]) -> VerdictLevel:
+    """Return the worst level of the verdicts; valid if there are none."""
     return worst_level(verdict.level for verdict in verdicts)

@@ -6,10 +6,10 @@ from pathlib import Path
 from analysis.checks.verdict import worst_level
 from analysis.reading.run_folder import RunFolder
 from analysis.report.wording import NONE, counted, number, workers
-from analysis.results.examine import examine_run
-from analysis.results.excluded_trials import unreadable
-from analysis.results.result import Group, on_shared_seeds
-from analysis.results.summary import Summary
+from analysis.results.examine import analyse_run
+from analysis.results.excluded_trials import count_unreadable_trials
+from analysis.results.result import TrialGroup, restrict_to_shared_seeds
+from analysis.results.summary import RunSummary
 
 HEADER = (
     "strategy",
@@ -31,12 +31,12 @@ def compare(before: Path, after: Path) -> str:
     return text(read(before), read(after))
 
 
-def read(run_folder: Path) -> Summary:
+def read(run_folder: Path) -> RunSummary:
     """The numbers of a run, from its logs; raises UserError when the folder is not a run's."""
-    return examine_run(RunFolder(run_folder))[1]
+    return analyse_run(RunFolder(run_folder))[1]
 
 
-def text(old: Summary, new: Summary) -> str:
+def text(old: RunSummary, new: RunSummary) -> str:
     """The table of two runs that have been read."""
     heading = f"before: {old.scenario} {old.run} ({old.verdict})\nafter:  {new.scenario} {new.run} ({new.verdict})\n"
     footer = "".join([_alone("before", old, new), _alone("after", new, old)])
@@ -44,17 +44,17 @@ def text(old: Summary, new: Summary) -> str:
     return f"{heading}\n{text_table([HEADER, *shared]) if shared else NOTHING}{footer}"
 
 
-def _alone(name: str, run: Summary, other: Summary) -> str:
+def _alone(name: str, run: RunSummary, other: RunSummary) -> str:
     """What only one of them can compare, and what it can't read and might have in common with the other."""
     theirs = {_kind(group) for group in other.groups}
     kinds = [_kind(group) for group in run.groups if _kind(group) not in theirs]
     told = ", ".join(f"{' '.join(filter(None, kind[:2]))} on {workers(kind[2])}" for kind in kinds)
-    lost = unreadable(other)
+    lost = count_unreadable_trials(other)
     unread = f"; of the other {counted(lost, 'trial')} can't be read" if lost else ""
     return f"\nin the run {name} alone: {told}{unread}" if told else ""
 
 
-def rows(old: Summary, new: Summary) -> list[tuple[str, ...]]:
+def rows(old: RunSummary, new: RunSummary) -> list[tuple[str, ...]]:
     """What both runs have, in the order of the second; of repeats those whose seeds both have, where any are."""
     then = {_kind(group): group for group in old.groups}
     return [_row(then[_kind(group)], group) for group in new.groups if _kind(group) in then]
@@ -69,20 +69,20 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _kind(group: Group) -> tuple[str, str, int]:
+def _kind(group: TrialGroup) -> tuple[str, str, int]:
     return group.strategy, group.condition, group.workers
 
 
-def _row(before: Group, after: Group) -> tuple[str, ...]:
+def _row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
     before, after, repeats = _paired(before, after)
     name = f"{after.strategy} {after.condition}".strip()
-    steps = [1000 * group.step_s if group.step_s else None for group in (before, after)]
-    times = [group.time_to_target_s if group.reached else None for group in (before, after)]
+    steps = [1000 * group.median_step_s if group.median_step_s else None for group in (before, after)]
+    times = [group.time_to_target_s if group.has_reached_target else None for group in (before, after)]
     verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (before, after))
     return name, str(after.workers), *_pair(*steps), *_pair(*times), repeats, verdicts
 
 
-def _paired(before: Group, after: Group) -> tuple[Group, Group, str]:
+def _paired(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
     """The repeats that are compared, and how many they are."""
     counts = f"{len(before.trials)}, {len(after.trials)}"
     shared = before.seeds & after.seeds
@@ -90,7 +90,7 @@ def _paired(before: Group, after: Group) -> tuple[Group, Group, str]:
         return before, after, f"{counts}: other seeds"
     if before.seeds == after.seeds:
         return before, after, str(len(shared)) if len(before.trials) == len(after.trials) else counts
-    return *on_shared_seeds(before, after), f"{len(shared)} shared of {counts}"
+    return *restrict_to_shared_seeds(before, after), f"{len(shared)} shared of {counts}"
 
 
 def _pair(before: float | None, after: float | None) -> tuple[str, str, str]:

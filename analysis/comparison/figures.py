@@ -25,7 +25,7 @@ from analysis.figures.drawing.style import (
 )
 from analysis.reading.run_table import TrialTable
 from analysis.report.wording import number, sentence, share, workers
-from analysis.results.result import TIMES, TrialResult
+from analysis.results.result import TIMES_SIGN, TrialResult
 
 LINE_WORDS = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
 MOST_POINTS = 400  # of a loss curve: more than a page has pixels for is thinned out
@@ -111,7 +111,7 @@ def speedup(overlay: Overlay) -> Drawing | None:
             if size.speedup_ci:
                 axes.vlines(size.relative, *size.speedup_ci, color=overlay.colour(line), linewidth=4, alpha=0.3)
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES}")
+    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_ylabel("speedup")
     caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_bases(overlay)}"
     return Drawing("speedup", title, caption, table(overlay.lines), figure)
@@ -336,7 +336,7 @@ def _repeats(line: Line) -> str:
 
 
 def _losses(run: Compared) -> Iterator[pd.DataFrame]:
-    pairs = {result.id: result for result in run.summary.trials if result.finished and result.repeat == 0}
+    pairs = {result.id: result for result in run.summary.trials if result.is_finished and result.repeat == 0}
     most: dict[tuple[str, str], TrialResult] = {}
     for result in pairs.values():
         kind = (result.strategy, result.condition)

@@ -9,8 +9,8 @@ from analysis.metrics.speedup import Curve, Point
 from analysis.mlperf.series import Series, shipped
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable
-from analysis.results.examine import examine_run
-from analysis.results.summary import Summary
+from analysis.results.examine import analyse_run
+from analysis.results.summary import RunSummary
 from analysis.statistics.bootstrap import Interval, interval
 from analysis.statistics.efficiency import Factors
 from services.schema.errors import UserError
@@ -22,7 +22,7 @@ class Compared:
 
     letter: str  # A, B, … Z, AA in the order in which they were named
     table: RunTable
-    summary: Summary
+    summary: RunSummary
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def read(folders: Sequence[Path]) -> list[Compared]:
     Raises:
         UserError: a folder is not a run's.
     """
-    return [Compared(letter(place), *examine_run(RunFolder(folder))) for place, folder in enumerate(folders)]
+    return [Compared(letter(place), *analyse_run(RunFolder(folder))) for place, folder in enumerate(folders)]
 
 
 def letter(place: int) -> str:

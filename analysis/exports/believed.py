@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from analysis.checks import Level, fidelity, worst
+from analysis.checks import VerdictLevel, fidelity, worst_verdict_level
 from analysis.reading.run_table import TrialTable
 
 
@@ -12,20 +12,20 @@ class Believed:
     """The verdict on a trial."""
 
     trial: str
-    level: Level
+    level: VerdictLevel
     reasons: tuple[str, ...]  # none where it is valid
 
     @classmethod
     def of(cls, trial: TrialTable) -> Self:
         """By all checks."""
-        verdicts = fidelity.judge(trial).values()
-        reasons = tuple(verdict.reason for verdict in verdicts if verdict.level != Level.VALID)
-        return cls(trial.plan.trial, worst(verdicts), reasons)
+        verdicts = fidelity.judge_trial(trial).values()
+        reasons = tuple(verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID)
+        return cls(trial.plan.trial, worst_verdict_level(verdicts), reasons)
 
     @property
     def is_valid(self) -> bool:
         """Whether nothing speaks against it."""
-        return self.level == Level.VALID
+        return self.level == VerdictLevel.VALID
 
     def __str__(self) -> str:
         return f"{self.level}: {'; '.join(self.reasons)}" if self.reasons else self.level

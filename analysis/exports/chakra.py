@@ -41,8 +41,8 @@ class Chakra(Exporter):
             if reason := "no steps were logged" if trial.steps.empty else refusal(trial.plan):
                 yield f"{trial.plan.trial}: {reason}; the trial is left out"
                 continue
-            if trial.plan.strategy["kind"] in SERVED and trial.plan.kind_of_synchrony not in ("bsp", "asp"):
-                yield f"{trial.plan.trial}: who waits for whom under {trial.plan.kind_of_synchrony}; answers don't wait"
+            if trial.plan.strategy["kind"] in SERVED and trial.plan.synchrony_kind not in ("bsp", "asp"):
+                yield f"{trial.plan.trial}: who waits for whom under {trial.plan.synchrony_kind}; answers don't wait"
             folder = out / trial.plan.trial
             folder.mkdir()
             for npu, trace in enumerate(traces(trial)):
@@ -54,7 +54,7 @@ def refusal(plan: PlanView) -> str | None:
     """Why the messages of a trial can't be told."""
     if plan.strategy.get("kind") not in (*SERVED, *COLLECTIVE, "none"):
         return f"the messages of strategy {plan.strategy.get('kind')} are not known to this export"
-    if plan.strategy["kind"] in SERVED and len(plan.shards) != len(plan.holders):
+    if plan.strategy["kind"] in SERVED and len(plan.shards) != len(plan.shard_owners):
         return "its plan does not say who holds which shard"
     return None if plan.precision in ENTRY_BYTES else f"the size of messages in {plan.precision} is not known"
 
@@ -128,9 +128,9 @@ def _exchange(plan: PlanView) -> Exchange:
     names = [node.name for node in plan.nodes if node.role == "worker"]
     names += [node.name for node in plan.nodes if node.role not in ("worker", "coordinator")]
     each, kind = ENTRY_BYTES[plan.precision], plan.strategy["kind"]
-    pairs = zip(plan.holders, plan.shards, strict=True) if kind in SERVED else ()
+    pairs = zip(plan.shard_owners, plan.shards, strict=True) if kind in SERVED else ()
     shards = tuple((names.index(holder), each * (end - begin)) for holder, (begin, end) in pairs)
-    lockstep = plan.kind_of_synchrony == "bsp" and kind != "easgd"
+    lockstep = plan.synchrony_kind == "bsp" and kind != "easgd"
     return Exchange(plan.workers, kind in COLLECTIVE, lockstep, each * plan.parameters, shards)
 
 

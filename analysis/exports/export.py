@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.exports import EXPORTERS, Exporter
 from analysis.exports.believed import Believed
 from analysis.exports.sound import read_sound
-from analysis.reading.damage import Damage
+from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from services.schema.errors import HostError, UserError
 
@@ -17,7 +17,7 @@ class Exported:
     """What came of it."""
 
     path: Path
-    damage: tuple[Damage, ...]  # of the run's own files
+    damage: tuple[FileDamage, ...]  # of the run's own files
     left_out: tuple[str, ...]  # what the tool has no place for
     doubted: tuple[str, ...] = ()  # trials that are in it and should not be believed, with the reasons
 
@@ -32,8 +32,8 @@ def export(run: Path, kind: str, out: Path | None = None) -> Exported:
         HostError: the library that writes the format is not installed.
     """
     exporter, folder = named(kind), RunFolder(run)
-    folder.check()
-    target = out or folder.exports / kind
+    folder.check_is_run_folder()
+    target = out or folder.exports_path / kind
     if target.exists():
         raise UserError(f"{target}: exists already; remove it, or name another folder with --out")
     table = read_sound(folder)
@@ -49,7 +49,7 @@ def export(run: Path, kind: str, out: Path | None = None) -> Exported:
         raise HostError(_remedy(exporter, missing)) from missing
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    verdicts = [Believed.of(trial) for trial in table.trials if not trial.unreadable]  # of those, damage tells
+    verdicts = [Believed.of(trial) for trial in table.trials if not trial.is_unreadable]  # of those, damage tells
     doubted = tuple(f"{verdict.trial}: {verdict}" for verdict in verdicts if not verdict.is_valid)
     return Exported(target, table.damage, left_out, doubted)
 

@@ -16,7 +16,7 @@ from analysis.exports.believed import Believed
 from analysis.exports.system import describe
 from analysis.mlperf import RULES
 from analysis.reading import trial_record as record
-from analysis.reading.mllog import Log
+from analysis.reading.mllog import NodeLog
 from analysis.reading.run_table import RunTable, TrialTable, read_logs
 
 ORG = "ensayo"
@@ -58,21 +58,21 @@ def system_name(trial: TrialTable) -> str:
 def _result(run: RunTable, trial: TrialTable, folder: Path, number: int) -> Iterator[str]:
     """One result file; says why a checker will not accept it, as far as that is known here."""
     name = trial.plan.trial
-    source = run.folder.trial(name)
+    source = run.folder.trial_folder(name)
     logs = read_logs(source)
-    log = logs.get("coordinator", Log(()))
+    log = logs.get("coordinator", NodeLog(()))
     if not log.events:
         yield f"{name}: the coordinator logged nothing; no result"
         return
     target = folder / _benchmark(log) / f"result_{number}.txt"
-    _write(target, "".join(record.merged(logs)))
-    if not trial.stop:
+    _write(target, "".join(record.merge_log_lines(logs)))
+    if not trial.run_stop:
         yield f"{name}: {target.name} has no run_stop; the compliance checker will not accept it"
 
 
-def _benchmark(log: Log) -> str:
+def _benchmark(log: NodeLog) -> str:
     """As the log says; `unknown` where its beginning is lost."""
-    told = log.last("submission_benchmark")
+    told = log.last_event("submission_benchmark")
     return UNSAFE.sub("_", str(told.value)) if told else "unknown"
 
 

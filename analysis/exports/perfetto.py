@@ -144,9 +144,9 @@ def _tell_trial(trial: TrialTable, trace: Trace) -> None:
             track = trace.track(f"event {event.number}: {event.kind} {' '.join(event.nodes)}", process)
             end_s = event.ended_s if event.ended_s is not None else trial.seconds or event.applied_s
             trace.slice(track, event.kind, _ns(event.applied_s), max(_ns(end_s), _ns(event.applied_s)))
-    if trial.switch and trial.switch.committed:
-        step = trial.switch.committed.get("step", 0)
-        trace.instant(trace.track("switch", process), "switch", _ns(trial.switch.committed_s), step=step)
+    if trial.switch_record and trial.switch_record.committed:
+        step = trial.switch_record.committed.get("step", 0)
+        trace.instant(trace.track("switch", process), "switch", _ns(trial.switch_record.committed_s), step=step)
 
 
 def _tell_activities(done: pd.DataFrame, process: int, trace: Trace) -> None:
@@ -170,7 +170,7 @@ def _tell_updates(trial: TrialTable, trace: Trace) -> None:
     """What the first shard did with gradients, and how old they were."""
     if trial.updates.empty:
         return
-    process = trace.process(f"{trial.plan.holders[0]} (shard 0)")
+    process = trace.process(f"{trial.plan.shard_owners[0]} (shard 0)")
     track = trace.track("update", process)
     updates = trial.updates.sort_values("time_s", kind="stable")
     for at_s, version, worker in zip(updates["time_s"], updates["version"], updates["worker"], strict=True):

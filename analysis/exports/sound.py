@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analysis.reading.damage import Damage, understood
+from analysis.reading.damage import FileDamage, read_or_report_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_logs, read_trial
 
@@ -14,9 +14,9 @@ TIMES = ("start_s", "step_s")
 
 def read_sound(folder: RunFolder) -> RunTable:
     """Every trial that can be understood, with what is damaged in it; steps without a time are no steps."""
-    found = [understood(trial, _sound) for trial in folder.trials]
+    found = [read_or_report_damage(trial, _sound) for trial in folder.trial_folders]
     trials = tuple(each for each in found if isinstance(each, TrialTable))
-    return RunTable(folder, trials, tuple(each for each in found if isinstance(each, Damage)))
+    return RunTable(folder, trials, tuple(each for each in found if isinstance(each, FileDamage)))
 
 
 def _sound(folder: TrialFolder) -> TrialTable:
@@ -27,8 +27,10 @@ def _sound(folder: TrialFolder) -> TrialTable:
     files = [f"logs/{node.name}.log" for node in trial.plan.nodes if node.name not in logs]
     named = {each.file for each in trial.damage}
     absent = [file for file in files if file not in named]
-    begun = "coordinator" in logs and logs["coordinator"].last("run_start") is not None
-    lacking = [Damage(folder.path.name, file, None, what) for file, what in _lacking(trial, absent, timed, begun=begun)]
+    begun = "coordinator" in logs and logs["coordinator"].last_event("run_start") is not None
+    lacking = [
+        FileDamage(folder.path.name, file, None, what) for file, what in _lacking(trial, absent, timed, begun=begun)
+    ]
     return replace(trial, steps=trial.steps[timed], damage=(*trial.damage, *lacking))
 
 

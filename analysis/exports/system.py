@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.exports.believed import Believed
-from analysis.reading.plan_view import Node, PlanView
+from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.report.wording import quantity
 
 STATUS = "Research, Development, or Internal (RDI)"  # one of the four phrases that the checker allows
@@ -79,7 +79,7 @@ def _host(host: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _accelerator(plan: PlanView, workers: Iterable[Node]) -> dict[str, str]:
+def _accelerator(plan: PlanView, workers: Iterable[PlannedNode]) -> dict[str, str]:
     """What each worker stands for."""
     return {
         "accelerators_per_node": "1",
@@ -94,7 +94,7 @@ def _accelerator(plan: PlanView, workers: Iterable[Node]) -> dict[str, str]:
     }
 
 
-def _each(nodes: Iterable[Node], told: Any) -> str:
+def _each(nodes: Iterable[PlannedNode], told: Any) -> str:
     """What is true of all nodes, or each kind with how many there are of it."""
     texts = [told(node) for node in nodes]
     kinds = list(dict.fromkeys(texts))
@@ -103,7 +103,7 @@ def _each(nodes: Iterable[Node], told: Any) -> str:
     return "; ".join(f"{texts.count(kind)} × {kind}" for kind in kinds)
 
 
-def _link(node: Node) -> str:
+def _link(node: PlannedNode) -> str:
     return f"{_rate(node.uplink_bps)} up and {_rate(node.downlink_bps)} down"
 
 
@@ -111,7 +111,7 @@ def _rate(bps: float | None) -> str:
     return "unshaped" if bps is None else quantity(bps, "bit/s")
 
 
-def _speed(node: Node) -> str:
+def _speed(node: PlannedNode) -> str:
     return f"{node.throughput:g} samples/s" if node.throughput else f"{node.cpus:g} cores of the host"
 
 

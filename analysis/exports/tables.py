@@ -41,7 +41,7 @@ def _trial(trial: TrialTable) -> dict[str, object]:
         "trial": planned.trial, "strategy": planned.label, "workers": planned.workers, "servers": planned.servers,
         "repeat": planned.repeat, "seed": planned.seed, "batch": planned.batch, "engine": planned.engine,
         "dilation": planned.dilation, "status": trial.status.get("status"), "seconds": trial.seconds,
-        "reason": trial.stop.get("reason"), "params_sha256": trial.params_sha256, "verdict": verdict.level,
+        "reason": trial.run_stop.get("reason"), "params_sha256": trial.params_sha256, "verdict": verdict.level,
         "verdict_reasons": "; ".join(verdict.reasons),
     }  # fmt: skip
     return facts | {key: value for key, value in planned.labels.items() if key not in facts}

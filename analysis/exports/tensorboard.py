@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.exports.activities import by_step
 from analysis.exports.base import Exporter
-from analysis.reading.run_table import PHASES, RunTable, TrialTable
+from analysis.reading.run_table import STEP_PHASES, RunTable, TrialTable
 
 VERSION = "brain.Event:2"  # what every event file begins with
 
@@ -48,7 +48,7 @@ def _nodes(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def _of_worker(steps: pd.DataFrame) -> pd.DataFrame:
     """A step's numbers are known at its end; what no step logged is no tag."""
-    seconds = {f"seconds/{phase}": steps[f"{phase}_s"] for phase in PHASES}
+    seconds = {f"seconds/{phase}": steps[f"{phase}_s"] for phase in STEP_PHASES}
     tags = {"loss": steps["loss"], "seconds/step": steps["step_s"], **seconds, "staleness": steps["staleness"]}
     ends_s = steps["start_s"] + steps["step_s"]
     columns = [

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.reading.run_table import RunTable
-from analysis.results.summary import Summary
+from analysis.results.summary import RunSummary
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Run:
     """A run as events and as numbers."""
 
     table: RunTable
-    summary: Summary
+    summary: RunSummary
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from analysis.laws import Amdahl, Compute, CriticalBatch, Exchange, Fit, Gustafs
 from analysis.laws.base import UNSURE
 from analysis.metrics.speedup import Curve
 from analysis.report.wording import listed, number, sentence, share
-from analysis.results.result import TIMES, Group
+from analysis.results.result import TIMES_SIGN, TrialGroup
 from analysis.statistics.centre import Floats
 
 LEAST = 4  # sizes: three parameters and one more to judge by
@@ -126,20 +126,24 @@ def _parts(curve: Curve, run: Run) -> Iterator[tuple[str, Fit]]:
         yield "exchange", Exchange().fit(exchanged)
 
 
-def _exchanged(members: Sequence[Group], run: Run) -> dict[str, Floats]:
+def _exchanged(members: Sequence[TrialGroup], run: Run) -> dict[str, Floats]:
     """What the law of an exchange is of, by column: of several workers that sum by a collective in every step."""
     plans = {trial.plan.trial: trial.plan for trial in run.table.trials}
     found = [
-        (plan.chain, plan.link_s, sum(group.phase_s.get(phase, 0.0) for phase in ("exchange", "wait")))
+        (
+            plan.longest_chain_messages,
+            plan.exchange_link_s,
+            sum(group.step_phase_s.get(phase, 0.0) for phase in ("exchange", "wait")),
+        )
         for group in members
-        if (plan := plans[group.trials[0].id]).schedule.rounds and plan.exchanges_every == 1 and not plan.after
+        if (plan := plans[group.trials[0].id]).schedule.rounds and plan.exchanges_every == 1 and not plan.after_switch
     ]
     columns = zip(*found, strict=True)
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))
 
 
-def _of(members: Sequence[Group], what: str) -> Floats:
-    told = (each.samples_to_target if what == "samples" else each.phase_s.get("compute", 0.0) for each in members)
+def _of(members: Sequence[TrialGroup], what: str) -> Floats:
+    told = (each.samples_to_target if what == "samples" else each.step_phase_s.get("compute", 0.0) for each in members)
     return np.array(list(told))
 
 
@@ -181,7 +185,7 @@ def _panel(axes: Axes, found: Followed, tint: str, shape: str) -> None:
     axes.set_yscale("log", base=2)
     axes.set_xticks([*counts, BEYOND * counts[-1]], [*map(str, counts), f"{BEYOND * counts[-1]:g}"])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES}")  # no function: figures go between processes
+    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")  # no function: figures go between processes
     axes.set_xlabel("workers")
     axes.set_ylabel("speedup, samples/s")
     axes.set_title(curve.called, color=tint, fontweight="bold")

@@ -10,12 +10,12 @@ from matplotlib.ticker import EngFormatter
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import BASELINE, COLOURS, INK, canvas, colour, frame, from_zero, key_rows, line
-from analysis.reading.plan_view import Target
+from analysis.reading.plan_view import PlannedTarget
 from analysis.reading.run_table import TrialTable
 from analysis.report.answers import FEW, TIE
 from analysis.report.wording import number, volume
 from analysis.results.result import TrialResult
-from analysis.results.summary import Summary
+from analysis.results.summary import RunSummary
 
 MOST_LINES = 60  # of a panel: more than eyes follow; of many repeats the first are drawn
 FOLLOWED = 8  # strategies that have colours where there are more strategies than colours
@@ -65,9 +65,9 @@ def learning(run: Run) -> Drawing | None:
     return Drawing("learning", title, caption, curves, figure)
 
 
-def _followed(summary: Summary) -> frozenset[str]:
+def _followed(summary: RunSummary) -> frozenset[str]:
     """Strategies, and the baseline, that have colours which no other line has."""
-    soonest = sorted(summary.groups, key=lambda group: (not group.reached, group.time_to_target_s))
+    soonest = sorted(summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s))
     first: dict[str, str] = {}
     for group in soonest:
         first.setdefault(colour(summary, group.strategy), group.strategy)
@@ -76,7 +76,7 @@ def _followed(summary: Summary) -> frozenset[str]:
 
 
 def _shown(run: Run) -> list[tuple[TrialTable, TrialResult]]:
-    finished = [(t, r) for t, r in zip(run.table.trials, run.summary.trials, strict=True) if r.finished]
+    finished = [(t, r) for t, r in zip(run.table.trials, run.summary.trials, strict=True) if r.is_finished]
     largest: dict[tuple[str, str], int] = {}
     for _, result in finished:
         kind = (result.strategy, result.condition)
@@ -112,10 +112,10 @@ def _curve(table: TrialTable, result: TrialResult) -> pd.DataFrame:
     )
 
 
-def _title(curves: pd.DataFrame, metric: str, target: Target | None) -> str:
+def _title(curves: pd.DataFrame, metric: str, target: PlannedTarget | None) -> str:
     """What the target costs in bytes and samples; without one, how far apart the runs end."""
     shown = curves[curves["metric"] == metric]
-    hits = shown[[target is not None and target.reached_by(value) for value in shown["value"]]]
+    hits = shown[[target is not None and target.is_reached_by(value) for value in shown["value"]]]
     first = hits.groupby(["strategy", "trial"], sort=False).first().groupby("strategy", sort=False)
     costs = first[["bytes", "samples"]].mean()
     costs = costs[costs["bytes"] > 0]
@@ -145,7 +145,7 @@ def _most_samples(needed: "pd.Series[float]") -> str:
 
 
 def _panel(
-    axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: Target | None, followed: Collection[str]
+    axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: PlannedTarget | None, followed: Collection[str]
 ) -> None:
     for _, trial in curves.groupby("trial", sort=False):
         strategy, condition = (str(trial.iloc[0][key]) for key in ("strategy", "condition"))

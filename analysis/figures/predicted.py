@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import FAINT, INK, PAPER, canvas, colour, frame
 from analysis.report.wording import difference
-from analysis.results.result import Group, by_step
+from analysis.results.result import TrialGroup, sort_by_step_time
 
 ROW_IN = 0.27
 EXACT = 0.001  # a remainder that nobody needs to hear of
@@ -21,7 +21,7 @@ EXACT = 0.001  # a remainder that nobody needs to hear of
 class Row:
     """One closed form and what was measured under it: a group's, or one strategy's of a group that switches."""
 
-    group: Group
+    group: TrialGroup
     name: str
     measured_s: float
     predicted_s: float
@@ -34,7 +34,7 @@ class Row:
 
 def predicted(run: Run) -> Drawing | None:
     """Per strategy and N: predicted step as a ring, measured median as a dot, the unexplained remainder beside it."""
-    found = [row for group in by_step(run.summary.groups) for row in _rows(group)]
+    found = [row for group in sort_by_step_time(run.summary.groups) for row in _rows(group)]
     if not found:
         return None
     figure, (axes,) = canvas(1, 1, 1.5 + ROW_IN * len(found))
@@ -54,7 +54,7 @@ def predicted(run: Run) -> Drawing | None:
     return Drawing("predicted", title, caption, _table(found), figure)
 
 
-def _rows(group: Group) -> list[Row]:
+def _rows(group: TrialGroup) -> list[Row]:
     """One row, or one for each strategy where they switch; none where nothing is known."""
     switched = [trial.switch for trial in group.trials if trial.switch and trial.switch.switched]
     if not switched:

@@ -12,7 +12,7 @@ from analysis.figures.drawing.style import BASELINE, INK, PAPER, canvas, colour,
 from analysis.metrics.speedup import Curve
 from analysis.report.answers import foretold
 from analysis.report.wording import number, sentence
-from analysis.results.result import TIMES
+from analysis.results.result import TIMES_SIGN
 from services.scenario.published import Published
 
 COLUMNS = 3
@@ -34,7 +34,7 @@ def predicted_speedup(run: Run) -> Drawing | None:
     frame(figure, run.summary, title)
     for place, (axes, curve) in enumerate(zip(panels, found, strict=False)):
         _panel(axes, curve, colour(run.summary, curve.strategy), marker(run.summary, curve.strategy))
-        _theirs(axes, run.summary.published_of(curve.strategy))
+        _theirs(axes, run.summary.published_for(curve.strategy))
         axes.set_xlabel("workers" if place + columns >= len(found) else "")
         axes.xaxis.set_tick_params(labelbottom=True)
     for axes in panels[len(found) :]:
@@ -46,7 +46,7 @@ def predicted_speedup(run: Run) -> Drawing | None:
     panels[0].xaxis.set_minor_locator(NullLocator())
     lay_out(figure)  # settles the limits that labels are placed by
     for axes, curve in zip(panels, found, strict=False):
-        _name_ends(axes, curve, colour(run.summary, curve.strategy), run.summary.published_of(curve.strategy))
+        _name_ends(axes, curve, colour(run.summary, curve.strategy), run.summary.published_for(curve.strategy))
     caption = (
         "Speedup in samples per second over the same base: filled as measured, open as the closed forms say "
         "(predicted step x steps of the whole budget). Dashed: ideal. What learning costs is in neither."
@@ -68,7 +68,7 @@ def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
     axes.plot(counts, [point.rate_speedup for point in curve.points], color=tint, marker=shape, markersize=4.5)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES}")
+    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_title(curve.called, color=tint, fontweight="bold")
 
 

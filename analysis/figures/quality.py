@@ -10,8 +10,8 @@ from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.labels import at_right
 from analysis.figures.drawing.style import canvas, colour, frame, marker
 from analysis.report.wording import number, sentence
-from analysis.results.result import Group
-from analysis.results.swept_conditions import ladders
+from analysis.results.result import TrialGroup
+from analysis.results.swept_conditions import groups_across_conditions
 from analysis.statistics.centre import Floats
 
 LOSS = "loss"  # every run has it; where something else is measured, readers care for that
@@ -20,7 +20,9 @@ LOSS = "loss"  # every run has it; where something else is measured, readers car
 def quality(run: Run) -> Drawing | None:
     """The last value of the metric under every condition, a line per strategy on its most workers."""
     metric = _metric(run)
-    found = [ladder for ladder in ladders(run.summary) if all(ends(group, metric).size for group in ladder)]
+    found = [
+        ladder for ladder in groups_across_conditions(run.summary) if all(ends(group, metric).size for group in ladder)
+    ]
     if not any(_differs(ladder, metric) for ladder in found):
         return None
     figure, (axes,) = canvas(1, 1, 3.6)
@@ -47,7 +49,7 @@ def quality(run: Run) -> Drawing | None:
     return Drawing("quality", title, caption, _table(found, metric), figure)
 
 
-def ends(group: Group, metric: str) -> Floats:
+def ends(group: TrialGroup, metric: str) -> Floats:
     """The last value in every repeat that was evaluated."""
     return np.array([trial.final[metric] for trial in group.trials if metric in trial.final])
 
@@ -57,12 +59,12 @@ def _metric(run: Run) -> str:
     return next((name for name in known if name != LOSS), LOSS)
 
 
-def _differs(ladder: Sequence[Group], metric: str) -> bool:
+def _differs(ladder: Sequence[TrialGroup], metric: str) -> bool:
     """Whether anybody would write two numbers for its conditions."""
     return len({number(float(ends(group, metric).mean())) for group in ladder}) > 1
 
 
-def _finding(ladder: Sequence[Group], metric: str) -> str:
+def _finding(ladder: Sequence[TrialGroup], metric: str) -> str:
     """The two conditions that differ most."""
     ranked = sorted(ladder, key=lambda group: float(ends(group, metric).mean()))
     low, high = (
@@ -71,7 +73,7 @@ def _finding(ladder: Sequence[Group], metric: str) -> str:
     return f"{ladder[0].strategy} ends at {metric} {low}, {high}"
 
 
-def _line(axes: Axes, names: Sequence[str], ladder: Sequence[Group], metric: str, tint: str, shape: str) -> None:
+def _line(axes: Axes, names: Sequence[str], ladder: Sequence[TrialGroup], metric: str, tint: str, shape: str) -> None:
     places = [names.index(group.condition) for group in ladder]
     axes.plot(places, [float(ends(group, metric).mean()) for group in ladder], color=tint, marker=shape)
     for place, group in zip(places, ladder, strict=True):
@@ -79,7 +81,7 @@ def _line(axes: Axes, names: Sequence[str], ladder: Sequence[Group], metric: str
         axes.plot([place] * single.size, single, "o", color=tint, markersize=2.5)
 
 
-def _table(found: Sequence[Sequence[Group]], metric: str) -> pd.DataFrame:
+def _table(found: Sequence[Sequence[TrialGroup]], metric: str) -> pd.DataFrame:
     rows = [
         (group.strategy, group.workers, group.condition, trial.seed, trial.final[metric])
         for ladder in found

@@ -13,8 +13,8 @@ from analysis.figures.drawing.style import BASELINE, canvas, colour, frame, lay_
 from analysis.metrics.balance import Balance
 from analysis.metrics.speedup import ONE, Curve, Point
 from analysis.report.wording import number
-from analysis.results.result import TIMES, Of
-from analysis.results.summary import Summary
+from analysis.results.result import TIMES_SIGN, TimeMetric
+from analysis.results.summary import RunSummary
 
 MOST_BASES = 6  # that a caption names
 COLUMNS = 2  # panels in a row: more leaves no room for names at the lines
@@ -50,7 +50,7 @@ def speedup(run: Run) -> Drawing | None:
 
 def caption(found: Sequence[Curve]) -> str:
     """The base case with its absolute time (Hoefler & Belli, SC 2015), and what T is."""
-    served: dict[tuple[str, float, Of], dict[str, None]] = {}
+    served: dict[tuple[str, float, TimeMetric], dict[str, None]] = {}
     for curve in found:
         base = (curve.base_called, curve.base.seconds, curve.of)
         served.setdefault(base, {})[curve.condition] = None
@@ -64,7 +64,7 @@ def caption(found: Sequence[Curve]) -> str:
     return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not."
 
 
-def _base(called: str, seconds: float, of: Of, conditions: str) -> str:
+def _base(called: str, seconds: float, of: TimeMetric, conditions: str) -> str:
     """Of several bases also for which conditions: one worker alone takes another time under each."""
     kind = "time to target" if of == "time_to_target" else "time for the common sample budget"
     under = f" with {conditions}" if conditions else ""
@@ -88,7 +88,7 @@ def _top(curve: Curve) -> Point:
     return max(curve.points, key=lambda point: (point.workers > curve.base.workers, point.speedup))
 
 
-def _panel(axes: Axes, summary: Summary, members: Sequence[Curve]) -> None:
+def _panel(axes: Axes, summary: RunSummary, members: Sequence[Curve]) -> None:
     counts = _counts(members)
     ideal = [workers / members[0].base.workers for workers in counts]
     axes.plot(counts, ideal, color=BASELINE, linestyle="--", linewidth=1)
@@ -97,7 +97,7 @@ def _panel(axes: Axes, summary: Summary, members: Sequence[Curve]) -> None:
         mark(axes, curve, summary.balance, lambda point: point.speedup)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES}")
+    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_xlabel("workers")
     axes.set_ylabel("speedup")
 

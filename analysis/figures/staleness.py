@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import INK, canvas, colour, frame
-from analysis.results.result import Group
+from analysis.results.result import TrialGroup
 
 COLUMNS = 4
 
@@ -35,7 +35,7 @@ def staleness(run: Run) -> Drawing | None:
     return Drawing("staleness", title, caption, _table(found), figure)
 
 
-def _counts(group: Group) -> dict[int, int]:
+def _counts(group: TrialGroup) -> dict[int, int]:
     """Updates by age over all repeats; ages that never occurred in between count zero."""
     total: dict[int, int] = {}
     for trial in group.trials:
@@ -44,12 +44,12 @@ def _counts(group: Group) -> dict[int, int]:
     return total
 
 
-def _mean(group: Group) -> float:
+def _mean(group: TrialGroup) -> float:
     counts = _counts(group)
     return float(np.average(list(counts), weights=list(counts.values())))
 
 
-def _title(found: Sequence[Group]) -> str:
+def _title(found: Sequence[TrialGroup]) -> str:
     top = max(found, key=_mean)
     return (
         f"Gradients of {top.strategy} on {top.workers} workers are {_mean(top):.1f} updates old on average "
@@ -57,7 +57,7 @@ def _title(found: Sequence[Group]) -> str:
     )
 
 
-def _histogram(axes: Axes, group: Group, tint: str) -> None:
+def _histogram(axes: Axes, group: TrialGroup, tint: str) -> None:
     counts = _counts(group)
     total = sum(counts.values())
     axes.bar(list(counts), [count / total for count in counts.values()], width=0.85, color=tint)
@@ -70,7 +70,7 @@ def _histogram(axes: Axes, group: Group, tint: str) -> None:
     axes.set_xlabel("staleness (updates)")
 
 
-def _table(found: Sequence[Group]) -> pd.DataFrame:
+def _table(found: Sequence[TrialGroup]) -> pd.DataFrame:
     rows = [
         (group.strategy, group.condition, group.workers, age, count)
         for group in found

@@ -8,14 +8,14 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import INK, PHASE_COLOURS, canvas, frame
 from analysis.report.wording import number
-from analysis.results.result import Group, by_step
+from analysis.results.result import TrialGroup, sort_by_step_time
 
 ROW_IN = 0.29
 
 
 def step_breakdown(run: Run) -> Drawing | None:
     """Stacked mean phases per strategy and N; a mark where the closed form puts the end of the step."""
-    found = by_step([group for group in run.summary.groups if group.phase_s])
+    found = sort_by_step_time([group for group in run.summary.groups if group.step_phase_s])
     if not found:
         return None
     figure, (axes,) = canvas(1, 1, 1.75 + ROW_IN * len(found))
@@ -37,8 +37,8 @@ def step_breakdown(run: Run) -> Drawing | None:
     return Drawing("step_breakdown", title, caption, _table(found), figure)
 
 
-def _title(found: Sequence[Group]) -> str:
-    largest = [group for group in found if not group.baseline and group.workers == max(g.workers for g in found)]
+def _title(found: Sequence[TrialGroup]) -> str:
+    largest = [group for group in found if not group.is_baseline and group.workers == max(g.workers for g in found)]
     if not largest:
         return "Nothing is exchanged: one worker computes alone"
     alike = [group for group in largest if group.condition == largest[0].condition]
@@ -51,22 +51,22 @@ def _title(found: Sequence[Group]) -> str:
     )
 
 
-def _exchange_ms(group: Group) -> float:
-    return 1000 * group.phase_s["exchange"]
+def _exchange_ms(group: TrialGroup) -> float:
+    return 1000 * group.step_phase_s["exchange"]
 
 
-def _exchange_share(group: Group) -> float:
-    return group.phase_s["exchange"] / max(sum(group.phase_s.values()), 1e-12)
+def _exchange_share(group: TrialGroup) -> float:
+    return group.step_phase_s["exchange"] / max(sum(group.step_phase_s.values()), 1e-12)
 
 
-def _extent_ms(group: Group) -> float:
-    return 1000 * max(sum(group.phase_s.values()), group.predicted_mean_step_s or 0.0)
+def _extent_ms(group: TrialGroup) -> float:
+    return 1000 * max(sum(group.step_phase_s.values()), group.predicted_mean_step_s or 0.0)
 
 
-def _stack(axes: Axes, row: int, group: Group) -> None:
+def _stack(axes: Axes, row: int, group: TrialGroup) -> None:
     left = 0.0
     for phase, tint in PHASE_COLOURS.items():
-        width = 1000 * group.phase_s[phase]
+        width = 1000 * group.step_phase_s[phase]
         axes.barh(row, width, left=left, height=0.68, color=tint)
         left += width
     if group.predicted_mean_step_s:
@@ -81,13 +81,13 @@ def _stack(axes: Axes, row: int, group: Group) -> None:
     )
 
 
-def _table(found: Sequence[Group]) -> pd.DataFrame:
+def _table(found: Sequence[TrialGroup]) -> pd.DataFrame:
     rows = [
         {
             "strategy": group.strategy,
             "condition": group.condition,
             "workers": group.workers,
-            **{f"{phase}_s": seconds for phase, seconds in group.phase_s.items()},
+            **{f"{phase}_s": seconds for phase, seconds in group.step_phase_s.items()},
             "predicted_step_s": group.predicted_mean_step_s,
         }
         for group in found

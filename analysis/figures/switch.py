@@ -25,7 +25,7 @@ PARTS = {  # field of a gain -> what it is called, its colour
 
 def switch(run: Run) -> Drawing | None:
     """Per switching trial: seconds per global batch that the switch saved, by cause; to the left of zero it cost."""
-    found = [(trial, trial.switch) for trial in run.summary.trials if trial.switch and trial.finished]
+    found = [(trial, trial.switch) for trial in run.summary.trials if trial.switch and trial.is_finished]
     if not found:
         return None
     figure, (axes,) = canvas(1, 1, 1.9 + ROW_IN * len(found))

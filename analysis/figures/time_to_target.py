@@ -8,7 +8,7 @@ from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import INK, PAPER, canvas, colour, frame
 from analysis.report.headline import Contest, contest
 from analysis.report.wording import number
-from analysis.results.result import Group
+from analysis.results.result import TrialGroup
 
 ROW_IN = 0.27  # height of one bar
 
@@ -16,7 +16,9 @@ ROW_IN = 0.27  # height of one bar
 def time_to_target(run: Run) -> Drawing | None:
     """Bars of the olympic mean, every run as a dot, misses as open marks where the run gave up."""
     target = run.summary.target
-    found = sorted(run.summary.groups, key=lambda group: (not group.reached, group.time_to_target_s, _cap(group)))
+    found = sorted(
+        run.summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s, _cap(group))
+    )
     if target is None or not found:
         return None
     figure, (axes,) = canvas(1, 1, 1.5 + ROW_IN * len(found))
@@ -42,11 +44,11 @@ def _title(outcome: Contest | None, target: str) -> str:
     return outcome.verdict
 
 
-def _cap(group: Group) -> float:
+def _cap(group: TrialGroup) -> float:
     return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in group.trials)
 
 
-def _bar(axes: Axes, row: int, group: Group, tint: str) -> None:
+def _bar(axes: Axes, row: int, group: TrialGroup, tint: str) -> None:
     mean = group.time_to_target_s
     if np.isfinite(mean):
         axes.barh(row, mean, height=0.66, color=tint)
@@ -61,7 +63,7 @@ def _bar(axes: Axes, row: int, group: Group, tint: str) -> None:
         axes.plot(hit or trial.seconds or 0.0, row, "o", color=INK, markerfacecolor=fill, markersize=3.5)
 
 
-def _table(found: list[Group]) -> pd.DataFrame:
+def _table(found: list[TrialGroup]) -> pd.DataFrame:
     rows = [
         (trial.id, group.strategy, group.condition, group.workers, trial.repeat, trial.time_to_target_s, trial.seconds)
         for group in found

@@ -11,7 +11,7 @@ from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import INK, canvas, colour, frame, from_zero
 from analysis.metrics.happened import Happened
 from analysis.report.wording import number
-from analysis.results.result import TIMES, TrialResult
+from analysis.results.result import TIMES_SIGN, TrialResult
 
 PANEL_IN = 1.75
 MOST_PANELS = 6
@@ -31,7 +31,9 @@ class Course:
     def name(self) -> str:
         """`ring x4`, with the condition where there is one."""
         result = self.result
-        return f"{result.strategy} {TIMES}{result.workers}" + (f" · {result.condition}" if result.condition else "")
+        return f"{result.strategy} {TIMES_SIGN}{result.workers}" + (
+            f" · {result.condition}" if result.condition else ""
+        )
 
     @property
     def end_s(self) -> float:

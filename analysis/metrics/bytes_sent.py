@@ -3,7 +3,7 @@
 from math import ceil
 
 from analysis.reading.run_table import TrialTable
-from analysis.reading.training_phases import Phase, phases
+from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def bytes_sent(trial: TrialTable) -> dict[str, int]:
@@ -21,11 +21,11 @@ def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
     """
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
-    for phase in phases(trial):
-        computing = [name for name in workers if name not in phase.promoted]
+    for phase in training_phases(trial):
+        computing = [name for name in workers if name not in phase.promoted_workers]
         steps = dict.fromkeys(computing, 0) | _steps(phase, plan.exchanges_every)
         for node, count in phase.bytes_per_step.items():
-            answered = phase.answered_per_step.get(node, 0.0 if node in steps else count)
+            answered = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
             expected[node] += _sent(count, answered, node, steps)
     handed = _handed_over(trial, expected)
     return {node: round(count + handed.get(node, 0)) for node, count in expected.items()}
@@ -37,20 +37,20 @@ def _handed_over(trial: TrialTable, besides: dict[str, float]) -> dict[str, floa
     Of one that was aborted workers tell how far they came. Nobody counts what servers give apart from what they answer,
     so of theirs there is what they sent beyond that, up to all that was planned.
     """
-    after, switch = trial.plan.after, trial.switch
+    after, switch = trial.plan.after_switch, trial.switch_record
     if after is None or switch is None:
         return {}
     if switch.committed:
         return dict(after.hand_over_bytes) if switch.committed["loaded"] else {}
-    if not switch.aborted:
+    if not switch.abort_reason:
         return {}
     sent = bytes_sent(trial)
-    serving = {node: sent.get(node, 0) - besides[node] for node in trial.plan.holders if node in besides}
-    came_to = {**switch.given, **serving}
+    serving = {node: sent.get(node, 0) - besides[node] for node in trial.plan.shard_owners if node in besides}
+    came_to = {**switch.hand_over_bytes_sent, **serving}
     return {node: min(max(0, came_to.get(node, 0)), most) for node, most in after.hand_over_bytes.items()}
 
 
-def _steps(phase: Phase, exchanges_every: int) -> dict[str, int]:
+def _steps(phase: TrainingPhase, exchanges_every: int) -> dict[str, int]:
     """Of every worker that did any, as if the last exchange had come after a whole round."""
     done = phase.steps.groupby("node").size().items()
     return {str(node): ceil(count / exchanges_every) * exchanges_every for node, count in done}

@@ -1,7 +1,7 @@
 """What is the time of a step spent on?"""
 
 from analysis.metrics.step_seconds import whole_rounds
-from analysis.reading.run_table import PHASES, TrialTable
+from analysis.reading.run_table import STEP_PHASES, TrialTable
 
 
 def phase_seconds(trial: TrialTable) -> dict[str, float] | None:
@@ -15,5 +15,5 @@ def phase_seconds(trial: TrialTable) -> dict[str, float] | None:
         return None
     whole = whole_rounds(trial.steps, trial.plan.exchanges_every)
     steps = trial.steps if whole.empty else whole
-    means = {phase: float(steps[f"{phase}_s"].astype(float).mean()) for phase in PHASES}
+    means = {phase: float(steps[f"{phase}_s"].astype(float).mean()) for phase in STEP_PHASES}
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}

@@ -4,19 +4,21 @@ from collections.abc import Iterable
 
 from analysis.metrics.step_seconds import whole_rounds
 from analysis.reading.run_table import TrialTable
-from analysis.reading.training_phases import phases
+from analysis.reading.training_phases import training_phases
 
 
 def predicted_step_s(trial: TrialTable) -> float | None:
     """The closed form's step; of two strategies that of each, weighted by the steps that were done under it."""
-    told = [(phase.predicted.median_step_s, len(phase.steps)) for phase in phases(trial)]
+    told = [(phase.predicted.median_step_s, len(phase.steps)) for phase in training_phases(trial)]
     return _weighted(told) if any(count for _, count in told) else trial.plan.predicted.median_step_s
 
 
 def predicted_mean_step_s(trial: TrialTable) -> float | None:
     """The closed form's mean over the steps that `phase_seconds` is of; None where those are not what forms tell."""
     every = trial.plan.exchanges_every
-    return _weighted((phase.predicted.mean_step_s, len(whole_rounds(phase.steps, every))) for phase in phases(trial))
+    return _weighted(
+        (phase.predicted.mean_step_s, len(whole_rounds(phase.steps, every))) for phase in training_phases(trial)
+    )
 
 
 def _weighted(told: Iterable[tuple[float | None, int]]) -> float | None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from analysis.checks.network.achieved_rates import DIRECTIONS, is_filled
-from analysis.checks.network.achieved_rates import error as flow_error
-from analysis.checks.network.mechanisms import rung_of
-from analysis.checks.network.rates import SHAPED_IN_CODE
-from analysis.checks.network.round_trips import measured
-from analysis.checks.network.shared_links import pipe_rates
-from analysis.reading.plan_view import Node
+from analysis.checks.network.achieved_rates import LINK_DIRECTIONS, can_be_filled
+from analysis.checks.network.achieved_rates import flow_rate_error as flow_error
+from analysis.checks.network.mechanisms import mechanism_of
+from analysis.checks.network.rates import IN_CODE_MECHANISMS
+from analysis.checks.network.round_trips import measured_round_trips
+from analysis.checks.network.shared_links import shared_link_rates
+from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTable
 from analysis.statistics.centre import Floats
 
@@ -71,34 +71,36 @@ def _row(found: list[Proof]) -> Proof:
 def _rates(trial: TrialTable) -> Iterator[Proof]:
     shaping = trial.status.get("shaping") or {}
     for node in trial.plan.nodes:
-        for way in DIRECTIONS:
+        for way in LINK_DIRECTIONS:
             declared = getattr(node, f"{way}_bps")
             if declared:
                 shaped = shaping.get(node.name) or {}
                 achieved, error, how = _rate(trial, node, way, shaped)
-                of, by = ROLES.get(node.role, node.role), rung_of(shaped, "rate") or "unknown"
+                of, by = ROLES.get(node.role, node.role), mechanism_of(shaped, "rate") or "unknown"
                 yield Proof(way, of, declared, achieved, error, "bit/s", by, how)
 
 
-def _rate(trial: TrialTable, node: Node, way: str, shaped: dict[str, Any]) -> tuple[float | None, float | None, str]:
+def _rate(
+    trial: TrialTable, node: PlannedNode, way: str, shaped: dict[str, Any]
+) -> tuple[float | None, float | None, str]:
     """What a link's rate was, its relative error, and how that is known; the strongest evidence there is."""
     if (error := flow_error(trial, node, way)) is not None:
-        how = "probed with a flow" if is_filled(trial, node, way) else "probed by all peers, who can't fill it"
+        how = "probed with a flow" if can_be_filled(trial, node, way) else "probed by all peers, who can't fill it"
         return float(shaped[f"achieved_{way}_bps"]), error, how
     declared = float(getattr(node, f"{way}_bps"))
     if (told := shaped.get(f"read_back_{way}_bps")) is not None:
         return float(told), float(told) / declared - 1, "read back"
-    by_us = shaped.get("rung") in SHAPED_IN_CODE
+    by_us = shaped.get("rung") in IN_CODE_MECHANISMS
     return (declared, 0.0, BY_CONSTRUCTION) if by_us else (None, None, "not at all")
 
 
 def _pipes(trial: TrialTable) -> Iterator[Proof]:
     """Shared limits; what shapes them is recorded with the nodes on their ways."""
     shaping = (trial.status.get("shaping") or {}).values()
-    by = next((rung for shaped in shaping if (rung := rung_of(shaped, "pipes")) not in (None, "none")), None)
-    for pipe in pipe_rates(trial):
-        achieved, error, how = pipe.achieved_bps, pipe.error, pipe.how
-        if achieved is None and by in SHAPED_IN_CODE:
+    by = next((rung for shaped in shaping if (rung := mechanism_of(shaped, "pipes")) not in (None, "none")), None)
+    for pipe in shared_link_rates(trial):
+        achieved, error, how = pipe.achieved_bps, pipe.relative_error, pipe.measured_how
+        if achieved is None and by in IN_CODE_MECHANISMS:
             achieved, error, how = pipe.declared_bps, 0.0, BY_CONSTRUCTION
         yield Proof("shared link", "groups", pipe.declared_bps, achieved, error, "bit/s", by or "unknown", how)
 
@@ -114,15 +116,15 @@ def _paths(trial: TrialTable) -> Iterator[Proof]:
             ("loss", path.loss, "%", "loss"),
         )
         for what, declared, unit, enforced in told:
-            by = rung_of(shaping.get(path.target) or {}, enforced)
-            if declared and by in SHAPED_IN_CODE:
+            by = mechanism_of(shaping.get(path.target) or {}, enforced)
+            if declared and by in IN_CODE_MECHANISMS:
                 yield Proof(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
 
 
 def _round_trips(trial: TrialTable) -> Iterator[Proof]:
     shaping = trial.status.get("shaping") or {}
-    for trip in measured(trial):
-        by = rung_of(shaping.get(trip.node) or {}, "delay") or "unknown"
+    for trip in measured_round_trips(trial):
+        by = mechanism_of(shaping.get(trip.source) or {}, "delay") or "unknown"
         error = trip.error_s / trip.declared_s if trip.declared_s else None
         by = by if trip.declared_s else "nothing"
         yield Proof("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")

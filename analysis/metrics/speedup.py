@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.report.wording import workers
-from analysis.results.result import Group, Labels, Of, baseline_of, basis, same_seeds
+from analysis.results.result import (
+    SweepLabels,
+    TimeMetric,
+    TrialGroup,
+    choose_time_metric,
+    find_baseline,
+    have_same_seeds,
+)
 from analysis.statistics.bootstrap import centre_interval, joint, ratio_interval
 from analysis.statistics.centre import Floats, median, olympic_mean
 from analysis.statistics.efficiency import factors, speedup
@@ -58,9 +65,9 @@ class Curve:
     strategy: str
     base: Base
     points: list[Point]
-    labels: Labels
+    labels: SweepLabels
     condition: str
-    of: Of
+    of: TimeMetric
     paired: bool = False  # by seed, in the intervals: base and all points ran the same ones
     draws: dict[int, Floats] = field(repr=False, compare=False, default_factory=dict)  # bootstrap of S, by workers
 
@@ -87,19 +94,19 @@ class Curve:
         return len(self.points) > 1 and all(point.predicted_speedup for point in self.points)
 
 
-def curves(found: Sequence[Group]) -> tuple[Curve, ...]:
+def curves(found: Sequence[TrialGroup]) -> tuple[Curve, ...]:
     """One curve per strategy and condition; none where something took no time, which gives no ratio."""
-    keys = dict.fromkeys((group.strategy, group.condition) for group in found if not group.baseline)
+    keys = dict.fromkeys((group.strategy, group.condition) for group in found if not group.is_baseline)
     drawn = (_curve([g for g in found if (g.strategy, g.condition) == key], found) for key in keys)
     return tuple(curve for curve in drawn if curve)
 
 
-def _curve(members: Sequence[Group], found: Sequence[Group]) -> Curve | None:
+def _curve(members: Sequence[TrialGroup], found: Sequence[TrialGroup]) -> Curve | None:
     members = sorted(members, key=lambda group: group.workers)
-    base = baseline_of(members[0], found) or members[0]
-    of = basis((base, *members), every=True)
+    base = find_baseline(members[0], found) or members[0]
+    of = choose_time_metric((base, *members), require_all=True)
     budget = min(trial.samples for group in (base, *members) for trial in group.trials)
-    paired = same_seeds((base, *members))
+    paired = have_same_seeds((base, *members))
     times = {group.workers: _times(group, of, budget) for group in members}
     base_times = _times(base, of, budget)
     if not all(each.all() for each in (base_times, *times.values())):
@@ -118,12 +125,14 @@ def _curve(members: Sequence[Group], found: Sequence[Group]) -> Curve | None:
     )
 
 
-def _times(group: Group, of: Of, budget: int) -> Floats:
+def _times(group: TrialGroup, of: TimeMetric, budget: int) -> Floats:
     """Seconds to the target, or for the budget."""
-    return group.times(of) * (budget if of == "time_to_samples" else 1)
+    return group.times_s(of) * (budget if of == "time_to_samples" else 1)
 
 
-def _draws(base_times: Floats, times: dict[int, Floats], own_base: Group | None, *, paired: bool) -> dict[int, Floats]:
+def _draws(
+    base_times: Floats, times: dict[int, Floats], own_base: TrialGroup | None, *, paired: bool
+) -> dict[int, Floats]:
     """Bootstrap of S over the repeats: numerator and denominator are both resampled, paired by seed or each on its own.
 
     A strategy that is its own base has S = 1 there by definition. Empty where nothing was repeated.
@@ -137,7 +146,9 @@ def _draws(base_times: Floats, times: dict[int, Floats], own_base: Group | None,
     return draws | ({own_base.workers: np.ones(len(drawn))} if own_base else {})
 
 
-def _point(group: Group, base: Group, times: Floats, base_times: Floats, of: Of, *, paired: bool) -> Point:
+def _point(
+    group: TrialGroup, base: TrialGroup, times: Floats, base_times: Floats, of: TimeMetric, *, paired: bool
+) -> Point:
     seconds = float(olympic_mean(times))
     statistical = base.samples_to_target / group.samples_to_target if of == "time_to_target" else None
     found = factors(group.workers / base.workers, speedup(float(olympic_mean(base_times)), seconds), statistical)
@@ -152,18 +163,18 @@ def _point(group: Group, base: Group, times: Floats, base_times: Floats, of: Of,
         runs=len(group.trials),
         efficiency_with_servers=found.speedup / ((group.workers + group.servers) / (base.workers + base.servers)),
         efficiency_by_speed=_by_speed(group, base, found.speedup),
-        rate_speedup=speedup(base.seconds("time_to_samples"), group.seconds("time_to_samples")),
+        rate_speedup=speedup(base.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
         predicted_speedup=_predicted(group, base),
         seconds_ci=centre_interval(times),
         seconds_median=median(times),
     )
 
 
-def _predicted(group: Group, base: Group) -> float | None:
+def _predicted(group: TrialGroup, base: TrialGroup) -> float | None:
     ours_s, theirs_s = (each.predicted_seconds_per_sample for each in (group, base))
     return theirs_s / ours_s if ours_s and theirs_s else None
 
 
-def _by_speed(group: Group, base: Group, speedup: float) -> float | None:
+def _by_speed(group: TrialGroup, base: TrialGroup, speedup: float) -> float | None:
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (group, base))
     return speedup * base_speed / speed if speed and base_speed else None

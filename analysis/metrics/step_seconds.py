@@ -37,7 +37,7 @@ def typical_step_s(trial: TrialTable) -> float | None:
 
 def typical_of(plan: PlanView) -> Typical:
     """What `typical_step_s` is of the steps."""
-    if plan.speeds_vary:
+    if plan.has_varying_speeds:
         return "mean"
     return "median" if plan.exchanges_every == 1 else "median round"
 
@@ -45,7 +45,7 @@ def typical_of(plan: PlanView) -> Typical:
 def centre_s(steps: pd.DataFrame, plan: PlanView) -> float:
     """The median of `step_s`; where speeds vary the mean, which closed forms tell then, of steps on whole batches."""
     seconds = steps["step_s"].astype(float)
-    return float(seconds[_on_whole_batches(steps)].mean() if plan.speeds_vary else seconds.median())
+    return float(seconds[_on_whole_batches(steps)].mean() if plan.has_varying_speeds else seconds.median())
 
 
 def whole_rounds(steps: pd.DataFrame, every: int) -> pd.DataFrame:

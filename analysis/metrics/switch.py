@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.metrics.step_seconds import centre_s
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_table import TrialTable
-from analysis.reading.training_phases import Phase, phases
+from analysis.reading.training_phases import TrainingPhase, training_phases
 from analysis.report.wording import number
 
 
@@ -89,15 +89,15 @@ class Switch:
 
 def switch(trial: TrialTable) -> Switch | None:
     """The switch of a trial; None where its strategy has none."""
-    plan, record = trial.plan, trial.switch
-    if plan.after is None or record is None:
+    plan, record = trial.plan, trial.switch_record
+    if plan.after_switch is None or record is None:
         return None
-    told = [point for point in record.points if point.get("value") is not None]
-    fired = next((point for point in record.points if point["fires"]), told[-1] if told else {})
-    found = Switch(record.outcome, fired.get("value"), fired.get("threshold"), len(record.points))
+    told = [point for point in record.rule_points if point.get("value") is not None]
+    fired = next((point for point in record.rule_points if point["fires"]), told[-1] if told else {})
+    found = Switch(record.outcome, fired.get("value"), fired.get("threshold"), len(record.rule_points))
     if not record.committed:
         return found
-    halves = {phase.name: _half(phase, plan) for phase in phases(trial)}
+    halves = {phase.name: _half(phase, plan) for phase in training_phases(trial)}
     before, after = halves.get("before"), halves.get("after")
     gain = _gain(before, after, plan) if before and after else None
     hand_over_s = float(record.committed["seconds"])
@@ -133,7 +133,7 @@ def stale_s(found: Switch, needed: int, needed_before: int) -> float | None:
     return found.after.batch_s * (needed - needed_before) / (needed - found.before.samples)
 
 
-def _half(phase: Phase, plan: PlanView) -> Half:
+def _half(phase: TrainingPhase, plan: PlanView) -> Half:
     """Steps are what they took by themselves; what they leave of the phase is nobody's exchange.
 
     Who is still at a step when the first stops for the switch is so within the hand-over, not within the phase. In
@@ -168,14 +168,14 @@ def _together_s(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch: int) ->
 
 
 def _gain(before: Half, after: Half, plan: PlanView) -> Gain:
-    second = plan.after
+    second = plan.after_switch
     assert second is not None  # noqa: S101 - a trial that switched was planned to
     exchange_s = before.exchanging_s - after.exchanging_s
     latency_s = second.latencies_s[0] - second.latencies_s[1]
     bandwidth_s = (plan.predicted.exchange_s - second.latencies_s[0]) - (
         second.predicted.exchange_s - second.latencies_s[1]
     )
-    left = plan.workers - len(second.promoted)
+    left = plan.workers - len(second.promoted_workers)
     shares_s = before.computing_s * (1 - plan.workers / left)
     return Gain(
         batch_s=before.batch_s - after.batch_s,

@@ -14,5 +14,7 @@ def first_hit(trial: TrialTable) -> "pd.Series[float] | None":
     if target is None:
         return None
     told = zip(trial.evals["metric"], trial.evals["value"], strict=True)
-    hits = [row for row, (name, value) in enumerate(told) if name == target.metric and target.reached_by(float(value))]
+    hits = [
+        row for row, (name, value) in enumerate(told) if name == target.metric and target.is_reached_by(float(value))
+    ]
     return trial.evals.iloc[min(hits, key=trial.evals["time_s"].tolist().__getitem__)] if hits else None

@@ -12,7 +12,7 @@ from analysis.figures.drawing.style import styled
 from analysis.mlperf.chapters import CHAPTERS, NEEDS, Chapter, absent
 from analysis.mlperf.reading.results import write_csv
 from analysis.mlperf.study import Study
-from analysis.reading.parallel import Team
+from analysis.reading.parallel import ProcessPool
 from analysis.report.report import panel, template
 
 
@@ -28,7 +28,7 @@ def chapters(study: Study) -> Iterator[Chapter]:
         yield from filter(None, (open_questions, chapter))
 
 
-def write(study: Study, written: Iterable[Chapter], folder: Path, team: Team | None = None) -> Path:
+def write(study: Study, written: Iterable[Chapter], folder: Path, team: ProcessPool | None = None) -> Path:
     """Writes the folder and returns the page; the same study gives the same bytes.
 
     `team`: who saves figures, as soon as their chapter comes, if not this process alone.
@@ -36,7 +36,7 @@ def write(study: Study, written: Iterable[Chapter], folder: Path, team: Team | N
     folder.mkdir(parents=True, exist_ok=True)
     told: list[Chapter] = []
     save = partial(panel, folder=folder / "figures")
-    panels = (team or Team(alone=True)).spread(save, _drawings(written, told))
+    panels = (team or ProcessPool(single_process=True)).map(save, _drawings(written, told))
     _write_tables(study, told, folder)
     page = folder / "report.html"
     by_name = {each.name: each for each in panels}

@@ -1,1 +1,1 @@
-"""Reading of a run folder: logs, plans, statuses, tidy tables, damage."""
+"""Readers of a run folder: plans, statuses, node logs, tables of a trial, and damage in the files."""

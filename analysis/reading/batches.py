@@ -1,4 +1,4 @@
-"""Rows that a node logs many to a line, as one frame of numbers, and the lines whose rows can't be used."""
+"""Tables of numbers from the row batches of a log, and the lines whose rows cannot be used."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -8,55 +8,62 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.reading.batch import Batch, batch_of
-from analysis.reading.mllog import Broken, Event, Log
+from analysis.reading.mllog import LogEvent, NodeLog, RowBatch, UnusableLine, decode_batch
 from analysis.statistics.centre import Floats
 
-COUNTS = frozenset(
+INTEGER_COLUMNS = frozenset(
     {"step", "epoch", "samples", "bytes_sent", "messages_sent", "staleness", "version", "worker", "push_step"}
 )
-LARGEST = 2.0**63  # beyond every int64; NaN is below nothing
+INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 
 
 def read_batches(
-    log: Log, key: str, columns: Sequence[str], needed: Sequence[str] = ()
-) -> tuple[Floats, tuple[Broken, ...]]:
-    """The rows under `key`, shape (rows, columns); a value that was not logged is NaN.
+    log: NodeLog, key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
+) -> tuple[Floats, tuple[UnusableLine, ...]]:
+    """Return the rows logged under `key`, shape (rows, columns), and the lines that cannot be used.
 
-    A node names its columns in every batch, in an order of its own; nodes of other versions log others. A batch without
-    a `needed` column, with rows of another length or with what NumPy takes for no number is left out and told.
+    A value that was not logged is NaN. Every batch names its columns, in any order; nodes of another version may log
+    other columns. A batch is left out and reported if it lacks a required column, has rows of different length, or
+    has a value that NumPy cannot convert to a number.
     """
-    found = {event.number: _read(event, needed) for event in log.of(key)}
-    told = tuple(Broken(number, f"{key} {fault}") for number, fault in found.items() if isinstance(fault, str))
-    sound = [batch for batch in found.values() if isinstance(batch, Batch)]
-    alike = [(names, [batch.rows for batch in same]) for names, same in groupby(sound, key=lambda each: each.columns)]
-    parts = [_chosen(names, np.vstack(rows), columns) for names, rows in alike]
-    return np.vstack(parts) if parts else np.empty((0, len(columns))), told
+    decoded = {event.line_number: _decode_event(event, required_columns) for event in log.events_with_key(key)}
+    unusable = tuple(
+        UnusableLine(number, f"{key} {problem}") for number, problem in decoded.items() if isinstance(problem, str)
+    )
+    usable = [batch for batch in decoded.values() if isinstance(batch, RowBatch)]
+    by_columns = [
+        (names, [batch.rows for batch in run]) for names, run in groupby(usable, key=lambda each: each.columns)
+    ]
+    parts = [_select_columns(names, np.vstack(rows), columns) for names, rows in by_columns]
+    return np.vstack(parts) if parts else np.empty((0, len(columns))), unusable
 
 
-def frame(values: Floats, columns: Sequence[str]) -> pd.DataFrame:
-    """The rows with their names; counts are whole numbers where all of them are known."""
-    named = zip(columns, np.ascontiguousarray(values.T), strict=True)
-    return pd.DataFrame({name: _counted(each) if name in COUNTS else each for name, each in named})
+def rows_to_frame(rows: Floats, columns: Sequence[str]) -> pd.DataFrame:
+    """Return a data frame of the rows; a column of INTEGER_COLUMNS is int64 if all its values are known."""
+    named = zip(columns, np.ascontiguousarray(rows.T), strict=True)
+    return pd.DataFrame(
+        {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}
+    )
 
 
-def _read(event: Event, needed: Sequence[str]) -> Batch | str:
-    """The batch, or what is wrong with it."""
+def _decode_event(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
+    """Return the batch of an event, or the text of what is wrong with it."""
     try:
-        batch = event.value if isinstance(event.value, Batch) else batch_of(event.value)
+        batch = event.value if isinstance(event.value, RowBatch) else decode_batch(event.value)
     except ValueError as error:
         return str(error)
-    missing = [name for name in needed if name not in batch.columns]
-    return f"without {', '.join(missing)}: logged by another version" if missing else batch
+    missing = [name for name in required_columns if name not in batch.columns]
+    return f"has no {', '.join(missing)}: logged by another version" if missing else batch
 
 
-def _chosen(names: Sequence[str], values: Floats, columns: Sequence[str]) -> Floats:
-    """Shape (rows, columns) of the wanted columns; what `names` lack is NaN."""
-    unknown = np.full((len(values), 1), np.nan)
-    places = [names.index(name) if name in names else len(names) for name in columns]
-    return np.asarray(np.hstack([values, unknown])[:, places])
+def _select_columns(batch_columns: Sequence[str], rows: Floats, wanted_columns: Sequence[str]) -> Floats:
+    """Return the wanted columns of the rows, shape (rows, wanted columns); a column that the batch lacks is NaN."""
+    unknown = np.full((len(rows), 1), np.nan)
+    places = [batch_columns.index(name) if name in batch_columns else len(batch_columns) for name in wanted_columns]
+    return np.asarray(np.hstack([rows, unknown])[:, places])
 
 
-def _counted(values: Floats) -> NDArray[Any]:
-    known = len(values) > 0 and bool((np.abs(values) < LARGEST).all() and (values == np.rint(values)).all())
-    return values.astype("int64") if known else values
+def _as_integers_if_whole(numbers: Floats) -> NDArray[Any]:
+    """Return the numbers as int64 if all of them are known whole numbers, else unchanged."""
+    is_whole = len(numbers) > 0 and bool((np.abs(numbers) < INT64_LIMIT).all() and (numbers == np.rint(numbers)).all())
+    return numbers.astype("int64") if is_whole else numbers

@@ -1,7 +1,8 @@
-"""What of a record is missing, cut off, from another version, or no number? Told by file and line.
+"""Damage in the files of a run: files that are missing, cut off, of another version, or with NaN or infinity.
 
-What must be there stands in the plan, in the engine's word that all went well, and in what nodes count at their end.
-A trial with any damage is left out of comparisons; the rest of its run is not touched by it.
+Every damage is reported by file and line. What must be there follows from the plan, from the engine's statement that
+the trial succeeded, and from the counts that nodes log at their end. A damaged trial is excluded from comparisons; the
+other trials of the run are not affected.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sized
@@ -13,180 +14,201 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from analysis.reading.batch import Batch
-from analysis.reading.mllog import Broken, Event, Log
-from analysis.reading.plan_view import Node, PlanView
+from analysis.reading.mllog import LogEvent, NodeLog, RowBatch, UnusableLine
+from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.reading.run_folder import RunFolder, TrialFolder
 
-T = TypeVar("T")
-DIVERGED = ": training diverged"
-DOCUMENTS = ("scenario.yaml", "resolved.yaml")  # as it was given, and with every default
-TIMES = ("start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s")
+ReadResult = TypeVar("ReadResult")
+DIVERGED_SUFFIX = ": training diverged"
+SCENARIO_FILES = ("scenario.yaml", "resolved.yaml")  # the scenario as given, and with every default filled in
+STEP_TIME_COLUMNS = ("start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s")
 
 
 @dataclass(frozen=True)
-class Damage:
-    """One thing that is wrong with a file."""
+class FileDamage:
+    """One problem of one file in a run folder."""
 
-    trial: str  # empty: the file is the run's
-    file: str  # below the trial's folder, or the run's
+    trial_name: str  # empty for a file of the run itself
+    file: str  # path relative to the trial's folder, or to the run folder
     line: int | None  # from 1; None: the file as a whole
-    what: str
-    diverged: bool = False  # nothing is wrong with the file: training gave no numbers any more
+    problem: str
+    is_divergence: bool = False  # the file is intact, but training diverged
 
     def __str__(self) -> str:
-        """As compilers say it, so that editors find the place."""
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"trials/{self.trial}/{place}: {self.what}" if self.trial else f"{place}: {self.what}"
+        """Return `file:line: problem`, the format of compilers, so that editors can jump to the line."""
+        location = f"{self.file}:{self.line}" if self.line else self.file
+        return (
+            f"trials/{self.trial_name}/{location}: {self.problem}" if self.trial_name else f"{location}: {self.problem}"
+        )
 
 
-def understood(folder: TrialFolder, read: Callable[[TrialFolder], T]) -> T | Damage:
-    """What a reader makes of a trial's files, or what of them it can't understand.
+def read_or_report_damage(folder: TrialFolder, reader: Callable[[TrialFolder], ReadResult]) -> ReadResult | FileDamage:
+    """Return what the reader makes of a trial's files, or the damage that stops the reader.
 
-    Only for what reads: whatever fails later, with records that could be read, is a mistake of ours and no damage.
+    Use it for readers only: an error of code that works on the tables is a bug of Ensayo and not damage of a file.
     """
     try:
-        return read(folder)
+        return reader(folder)
     except ValidationError as error:
-        file = folder.plan if error.title == PlanView.__name__ else folder.status
-        return Damage(folder.path.name, file.name, None, _invalid(error))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:  # whatever strange logs make of a reader
-        what = f"not understood ({type(error).__name__} at {_place(error)}: {error}); of another version?"
-        return Damage(folder.path.name, "logs", None, what)
+        path = folder.plan_path if error.title == PlanView.__name__ else folder.status_path
+        return FileDamage(folder.path.name, path.name, None, _describe_validation_error(error))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # what unexpected contents of logs can raise
+        problem = (
+            f"cannot be interpreted ({type(error).__name__} at {_error_location(error)}: {error}); "
+            "perhaps written by another version"
+        )
+        return FileDamage(folder.path.name, "logs", None, problem)
 
 
-def _invalid(error: ValidationError, *within: str) -> str:
-    """The first thing that is wrong, by its key in the file; `within`: the keys above what was read."""
+def _describe_validation_error(error: ValidationError, *parent_keys: str) -> str:
+    """Return the first problem of the error with its key in the file; `parent_keys` stand above the validated value."""
     first = error.errors()[0]
-    key = ".".join(map(str, (*within, *first["loc"]))) or "the file"
+    key = ".".join(map(str, (*parent_keys, *first["loc"]))) or "the file"
     return f"{key}: {first['msg']}; empty, cut off or written by another version"
 
 
-def _place(error: Exception) -> str:
-    """Where in our own code it arose, so that a mistake of ours can be found: file:line of the innermost frame."""
+def _error_location(error: Exception) -> str:
+    """Return `file:line` of the innermost frame in the analysis code, so that a bug of Ensayo can be found."""
     packages = Path(__file__).resolve().parents[2]
-    frames = [(Path(each.filename), each.lineno) for each in extract_tb(error.__traceback__)]
-    ours = [(path, line) for path, line in frames if path.parent.is_relative_to(packages / "analysis")]
-    path, line = (ours or frames)[-1]
-    return f"{path.relative_to(packages) if ours else path.name}:{line}"
+    frames = [(Path(frame.filename), frame.lineno) for frame in extract_tb(error.__traceback__)]
+    own_frames = [(path, line) for path, line in frames if path.parent.is_relative_to(packages / "analysis")]
+    path, line = (own_frames or frames)[-1]
+    return f"{path.relative_to(packages) if own_frames else path.name}:{line}"
 
 
-def damage_of_run(folder: RunFolder) -> tuple[Damage, ...]:
-    """What is wrong with the files that a run has beside its trials, and which trials have lost their plan."""
-    found = [("manifest.json", None if folder.manifest else "no JSON object: empty or cut off")]
-    found += [(name, None if folder.document(name) else "no YAML of keys and values") for name in DOCUMENTS]
-    absent = [name for name, _ in found if not (folder.path / name).is_file()]
-    told = [Damage("", name, None, "missing" if name in absent else what) for name, what in found if what]
-    unplanned = (Damage(name, "plan.json", None, "missing") for name in folder.unplanned)
-    return (*told, *_of_published(folder), *unplanned)
+def find_run_damage(folder: RunFolder) -> tuple[FileDamage, ...]:
+    """Return the damage of the files beside the trials, and the trials whose plan is missing."""
+    problems = [("manifest.json", None if folder.manifest else "not a JSON object: empty or cut off")]
+    problems += [(name, None if folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
+    absent = [name for name, _ in problems if not (folder.path / name).is_file()]
+    damaged = [
+        FileDamage("", name, None, "missing" if name in absent else problem) for name, problem in problems if problem
+    ]
+    without_plan = (FileDamage(name, "plan.json", None, "missing") for name in folder.trials_without_plan)
+    return (*damaged, *_find_published_damage(folder), *without_plan)
 
 
-def _of_published(folder: RunFolder) -> Iterator[Damage]:
-    """A scenario that was cut off in the middle is still YAML more often than not."""
+def _find_published_damage(folder: RunFolder) -> Iterator[FileDamage]:
+    """Yield damage of the published results in the scenario: a scenario that was cut off is often still valid YAML."""
     try:
-        folder.read_published()
+        folder.read_published_results()
     except ValidationError as error:
-        yield Damage("", "scenario.yaml", None, _invalid(error, "published"))
+        yield FileDamage("", "scenario.yaml", None, _describe_validation_error(error, "published"))
 
 
-def damage(
+def find_trial_damage(
     folder: TrialFolder,
-    planned: PlanView,
+    plan: PlanView,
     status: Mapping[str, Any],
-    logs: Mapping[str, Log],
-    odd: Mapping[str, tuple[Broken, ...]],
-) -> tuple[Damage, ...]:
-    """All damage of a trial whose plan can be read; `odd`: by node, batches of rows that can't be used.
+    logs: Mapping[str, NodeLog],
+    unusable_batches: Mapping[str, tuple[UnusableLine, ...]],
+) -> tuple[FileDamage, ...]:
+    """Return all damage of a trial whose plan can be read; `unusable_batches` are lines of row batches by node.
 
-    That a log is missing, empty or shorter than its node says is damage only where the engine says that all went well.
+    A log that is missing, empty, or shorter than its node counted is damage only if the engine reported success.
     """
-    found = list(_of_status(folder, status))
-    for node, log in logs.items():
-        silent = status.get("status") == "success" and not log.events
-        lines = [*log.broken, *odd.get(node, ()), *_no_numbers(log)]
-        nothing = "empty" if folder.log(node).stat().st_size == 0 else "no event in it"
-        told = [(None, nothing)] if silent and not lines else [(line.number, line.what) for line in lines]
-        file = f"logs/{node}.log"
-        found += [Damage(folder.path.name, file, number, what, what.endswith(DIVERGED)) for number, what in told]
-    if status.get("status") == "success":
-        named = {each.file for each in found if not each.diverged}
-        rest = {f"logs/{node.name}.log": node for node in planned.nodes if f"logs/{node.name}.log" not in named}
-        lost = {file: _lost(node, logs) for file, node in rest.items()}
-        found += [Damage(folder.path.name, file, None, what) for file, what in lost.items() if what]
-    return tuple(found)
+    succeeded = status.get("status") == "success"
+    damages = list(_find_status_damage(folder, status))
+    for node_name, log in logs.items():
+        lines = [*log.unusable_lines, *unusable_batches.get(node_name, ()), *_find_non_finite_values(log)]
+        problems: list[tuple[int | None, str]] = [(line.line_number, line.problem) for line in lines]
+        if succeeded and not log.events and not lines:
+            problems = [(None, "empty" if folder.log_path(node_name).stat().st_size == 0 else "no event")]
+        file = f"logs/{node_name}.log"
+        damages += [
+            FileDamage(folder.path.name, file, line_number, problem, problem.endswith(DIVERGED_SUFFIX))
+            for line_number, problem in problems
+        ]
+    if succeeded:
+        reported = {damage.file for damage in damages if not damage.is_divergence}
+        unreported = {file: node for node in plan.nodes if (file := f"logs/{node.name}.log") not in reported}
+        lost = {file: _describe_lost_records(node, logs) for file, node in unreported.items()}
+        damages += [FileDamage(folder.path.name, file, None, problem) for file, problem in lost.items() if problem]
+    return tuple(damages)
 
 
-def _of_status(folder: TrialFolder, status: Mapping[str, Any]) -> Iterator[Damage]:
+def _find_status_damage(folder: TrialFolder, status: Mapping[str, Any]) -> Iterator[FileDamage]:
     if not status:
-        lost = "empty or cut off" if folder.status.is_file() else "missing"
-        yield Damage(folder.path.name, folder.status.name, None, f"{lost}: nobody knows how the trial ended")
+        problem = "empty or cut off" if folder.status_path.is_file() else "missing"
+        yield FileDamage(
+            folder.path.name, folder.status_path.name, None, f"{problem}: how the trial ended is not known"
+        )
 
 
-def _lost(node: Node, logs: Mapping[str, Log]) -> str:
-    """What a log lacks whose every line can be read; empty when nothing."""
+def _describe_lost_records(node: PlannedNode, logs: Mapping[str, NodeLog]) -> str:
+    """Return what the log of a node lacks although all its lines can be read; empty if nothing is lost."""
     log = logs.get(node.name)
     if log is None:
         return "missing"
     if node.role == "coordinator":
-        return _lost_switch(log, logs)
-    stop = log.last("node_stop")
-    if stop is None:
-        return "no node_stop in it: its last lines are lost"
-    return _lost_steps(log, stop) if node.role == "worker" else ""
+        return _describe_lost_switch(log, logs)
+    stop_event = log.last_event("node_stop")
+    if stop_event is None:
+        return "no node_stop event: the last lines are lost"
+    return _describe_lost_steps(log, stop_event) if node.role == "worker" else ""
 
 
-def _lost_steps(log: Log, stop: Event) -> str:
-    """Workers say at their end how many steps they did; those of before did not, and did one at least."""
-    logged = sum(len(_rows(event)) for event in log.of("node_steps"))
-    done = stop.value.get("steps") if isinstance(stop.value, dict) else None
-    if done is None:
-        return "" if logged else "no node_steps in it"
-    return "" if logged == done else f"{logged} steps in node_steps where node_stop counts {done}: lines are lost"
+def _describe_lost_steps(log: NodeLog, stop_event: LogEvent) -> str:
+    """Return what is lost of a worker's steps; empty if nothing is.
+
+    A worker counts its steps in `node_stop`. Workers of older versions did not; those did at least one step.
+    """
+    logged = sum(len(_batch_rows(event)) for event in log.events_with_key("node_steps"))
+    counted = stop_event.value.get("steps") if isinstance(stop_event.value, dict) else None
+    if counted is None:
+        return "" if logged else "no node_steps event"
+    return "" if logged == counted else f"node_steps has {logged} steps, but node_stop counts {counted}: lines are lost"
 
 
-def _rows(event: Event) -> Sized:
-    rows: Sized = event.value.rows if isinstance(event.value, Batch) else event.value["rows"]
+def _batch_rows(event: LogEvent) -> Sized:
+    rows: Sized = event.value.rows if isinstance(event.value, RowBatch) else event.value["rows"]
     return rows
 
 
-def _lost_switch(coordinator: Log, logs: Mapping[str, Log]) -> str:
-    told = [node for node, log in logs.items() if log.of("node_switch")]
-    if not told or coordinator.of("switch_committed") or coordinator.of("switch_aborted"):
+def _describe_lost_switch(coordinator_log: NodeLog, logs: Mapping[str, NodeLog]) -> str:
+    """Return that the coordinator's log lacks a switch that other nodes logged; empty if it does not."""
+    switched_nodes = [node_name for node_name, log in logs.items() if log.events_with_key("node_switch")]
+    outcomes = [
+        *coordinator_log.events_with_key("switch_committed"),
+        *coordinator_log.events_with_key("switch_aborted"),
+    ]
+    if not switched_nodes or outcomes:
         return ""
-    return f"nothing of the switch that {', '.join(told)} tell of: lines are lost"
+    names = ", ".join(switched_nodes)
+    return f"no switch_committed or switch_aborted event, but {names} logged node_switch: lines are lost"
 
 
-def _no_numbers(log: Log) -> Iterator[Broken]:
-    """The first step, and the first evaluation, that has NaN or infinity where a number belongs."""
-    for key, tell in (("node_steps", _in_steps), ("eval_metrics", _in_evaluation)):
-        told = ((event.number, tell(event)) for event in log.of(key))
-        yield from [Broken(number, what) for number, what in told if what][:1]
+def _find_non_finite_values(log: NodeLog) -> Iterator[UnusableLine]:
+    """Yield the first step and the first evaluation with NaN or infinity instead of a number."""
+    for key, describe in (("node_steps", _describe_non_finite_step), ("eval_metrics", _describe_non_finite_metric)):
+        problems = ((event.line_number, describe(event)) for event in log.events_with_key(key))
+        yield from [UnusableLine(line_number, problem) for line_number, problem in problems if problem][:1]
 
 
-def _in_steps(event: Event) -> str:
+def _describe_non_finite_step(event: LogEvent) -> str:
     value = event.value
-    if event.finite:  # looking at every number would take as long as reading them
+    if event.is_finite:  # testing every number would take as long as reading it
         return ""
     if not isinstance(value, dict) or not {"columns", "rows"} <= value.keys():
         return ""
     for row in value["rows"]:
         named = dict(zip(value["columns"], row, strict=False))
-        for name in (*TIMES, "loss"):
-            if _odd(named.get(name)):
-                return f"{name} of step {named.get('step')} is {named[name]}{_meaning(name)}"
+        for column in (*STEP_TIME_COLUMNS, "loss"):
+            if _is_non_finite(named.get(column)):
+                return f"{column} of step {named.get('step')} is {named[column]}{_divergence_suffix(column)}"
     return ""
 
 
-def _in_evaluation(event: Event) -> str:
+def _describe_non_finite_metric(event: LogEvent) -> str:
     if not isinstance(event.value, dict):
         return ""
-    name = next((name for name, value in event.value.items() if _odd(value)), None)
-    return f"{name} is {event.value[name]}{_meaning('loss')}" if name else ""
+    metric = next((name for name, value in event.value.items() if _is_non_finite(value)), None)
+    return f"{metric} is {event.value[metric]}{_divergence_suffix('loss')}" if metric else ""
 
 
-def _odd(value: object) -> bool:
+def _is_non_finite(value: object) -> bool:
     return isinstance(value, float) and not isfinite(value)
 
 
-def _meaning(name: str) -> str:
-    return DIVERGED if name == "loss" else ""
+def _divergence_suffix(column: str) -> str:
+    return DIVERGED_SUFFIX if column == "loss" else ""

@@ -1,126 +1,109 @@
-"""Work shared among the cores of this machine."""
+"""Process pool of the analysis: work on several cores of this machine."""
 
 import atexit
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from importlib import import_module
-from multiprocessing import get_context, parent_process
 from threading import Thread
-from types import ModuleType, TracebackType
-from typing import ParamSpec, Self, TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
+
+from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
 from services.schema.errors import HostError
 
-MUCH_BYTES = 40_000_000  # of logs: another process takes about two seconds to begin, as long as these to read
+PARALLEL_LOG_BYTES = 40_000_000  # reading as many bytes takes about two seconds, as long as starting a helper process
+PARENT_POLL_S = 1.0
 
-KILLED = (
-    "a process that helped was killed, most often for lack of memory; on one core nobody helps, "
-    "and less memory is needed: taskset -c 0 ensayo …"
+KILLED_MESSAGE = (
+    "a helper process of the analysis was killed, most often for lack of memory; run the command on one core, where it "
+    "starts no helper process and needs less memory: taskset -c 0 ensayo …"
 )
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Given = ParamSpec("Given")
 
 
-class Team:
-    """This process and, unless it works alone, one more for each other core, which end with the `with` block.
+class ProcessPool:
+    """Pool of this process and one helper process for each other core; helpers end with the `with` block.
 
-    Raises HostError at its end where another was killed.
-
-    Others begin anew, when first asked: who asks may have threads, which no fork survives. They do not outlive it, and
-    do not import its program. What they are given, and what they give, is pickled.
+    Helpers start with the first task. They are new processes that import neither this process's memory nor its program,
+    so this process may have threads, and its program needs no `if __name__ == "__main__"`. Tasks, items and results are
+    pickled. At the end of the `with` block a killed helper raises HostError.
     """
 
-    def __init__(self, *, alone: bool = False) -> None:
-        """`alone`: in this process only."""
-        others = 0 if alone else _cores() - 1
-        context = get_context("spawn")
-        self._pool = ProcessPoolExecutor(others, context, initializer=_end_with_who_asked) if others else None
+    _helpers: Executor | None
+
+    def __init__(self, *, single_process: bool = False) -> None:
+        """Create the pool; with `single_process`, or on one core, it has no helper processes."""
+        helper_count = 0 if single_process else _usable_cores() - 1
+        self._helpers = None
+        if helper_count:
+            self._helpers = ProcessPoolExecutor(helper_count, initializer=_prepare_helper, initargs=(os.getpid(),))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if self._pool:
-            self._pool.shutdown(cancel_futures=error is not None)
+        if self._helpers:
+            self._helpers.shutdown()
         if isinstance(error, BrokenProcessPool):
-            raise HostError(KILLED) from error
+            raise HostError(KILLED_MESSAGE) from error
 
-    def load(self, module: str) -> None:
-        """Lets one of the others begin and import what work will need, while this process does something else."""
-        if self._pool:
-            _submit(self._pool, _load, module)
+    def preload(self, module_name: str) -> None:
+        """Start the helpers and let one of them import a module that later tasks need, while this process continues."""
+        if self._helpers:
+            self._helpers.submit(_import_in_helper, module_name)
 
-    def spread(self, task: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """What the task makes of every item, in their order.
+    def map(self, task: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Return the results of the task for all items, in the order of the items.
 
-        Others take items from the front, as soon as they come. This process, which need not begin first and whose
-        results need no copy, takes what is left from the back when all have come.
+        Helpers take items from the front, as soon as the iterable yields them. Once it is exhausted, this process takes
+        items from the back that no helper has begun: it needs no time to start, and its results are not copied.
+        The first exception of a task is raised here; items that no process has begun are then dropped.
         """
-        if self._pool is None:
+        if self._helpers is None:
             return [task(item) for item in items]
-        given = [(item, _submit(self._pool, task, item)) for item in items]
-        own = {place: task(given[place][0]) for place in reversed(range(len(given))) if given[place][1].cancel()}
-        return [own[place] if place in own else future.result() for place, (_, future) in enumerate(given)]
+        submitted, futures = list[Item](), []
+        try:
+            for item in items:
+                submitted.append(item)
+                futures.append(self._helpers.submit(task, item))
+            own = {k: task(submitted[k]) for k in reversed(range(len(futures))) if futures[k].cancel()}
+            return [own[k] if k in own else future.result() for k, future in enumerate(futures)]
+        finally:
+            for future in futures:
+                future.cancel()
 
 
-def team_for(log_bytes: int) -> Team:
-    """Others help where there is much to read."""
-    return Team(alone=log_bytes < MUCH_BYTES)
+def create_process_pool(log_bytes: int) -> ProcessPool:
+    """Return a pool for reading logs of this size; small logs are read without helper processes."""
+    return ProcessPool(single_process=log_bytes < PARALLEL_LOG_BYTES)
 
 
-def spread(task: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False) -> list[Result]:
-    """The same by a team for this work only."""
-    with Team(alone=alone) as team:
-        return team.spread(task, items)
+def _import_in_helper(module_name: str) -> None:
+    """Import a module; return nothing, because a module cannot be pickled."""
+    import_module(module_name)
 
 
-def _submit(
-    pool: ProcessPoolExecutor, task: Callable[Given, Result], *given: Given.args, **named: Given.kwargs
-) -> Future[Result]:
-    """Begins a process where there are too few."""
-    with _program_unread():
-        return pool.submit(task, *given, **named)
+def _prepare_helper(parent_pid: int) -> None:
+    """Make a helper process end together with its parent, and end quickly.
 
-
-@contextmanager
-def _program_unread() -> Iterator[None]:
-    """Others that begin meanwhile do not import the program: one without a guard would run there, again from its start.
-
-    Tasks are of modules.
+    Nothing else stops a helper whose parent was killed: it would wait for tasks for ever. At its own end a helper has
+    sent all its results; it skips the half second in which Python frees its memory object by object.
     """
-    program = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = program
-
-
-def _end_with_who_asked() -> None:
-    """Nobody tells a process that who asked it was killed: it would wait for work for ever.
-
-    At its own end it has told all its results, and does not spend half a second on giving memory back piece by piece.
-    """
-    Thread(target=_outlive, daemon=True).start()
+    Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
     atexit.register(os._exit, 0)
 
 
-def _outlive() -> None:
-    if asked := parent_process():
-        asked.join()
-        os._exit(1)
+def _exit_with_parent(parent_pid: int) -> None:
+    while os.getppid() == parent_pid:
+        time.sleep(PARENT_POLL_S)
+    os._exit(1)
 
 
-def _load(module: str) -> None:
-    import_module(module)
-
-
-def _cores() -> int:
-    """Those that this process may use."""
+def _usable_cores() -> int:
+    """Return the number of cores that this process may use."""
     return (os.process_cpu_count() if hasattr(os, "process_cpu_count") else None) or len(os.sched_getaffinity(0))

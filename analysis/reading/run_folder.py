@@ -1,4 +1,4 @@
-"""Where do things lie in a run folder? The one place that knows its file names (DESIGN, "Run directory")."""
+"""Paths of a run folder and of its trial folders. No other module of the analysis knows their file names."""
 
 import json
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from pydantic import TypeAdapter, ValidationError
 from services.scenario.published import Published
 from services.schema.errors import UserError
 
-PUBLISHED = TypeAdapter(tuple[Published, ...])
+PUBLISHED_ADAPTER = TypeAdapter(tuple[Published, ...])
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in the file; empty when the file is missing or was cut off while being written."""
+    """Read the JSON object in a file; return an empty dict if the file is missing or was cut off."""
     try:
-        return read_object(path.read_text(encoding="utf-8"))
+        return parse_json_object(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
 
 
-def read_object(text: str) -> dict[str, Any]:
-    """The JSON object in the text; empty when there is none or it was cut off."""
+def parse_json_object(text: str) -> dict[str, Any]:
+    """Parse the JSON object in a text; return an empty dict if the text is no JSON object or was cut off."""
     try:
         content = json.loads(text)
     except ValueError:
@@ -32,162 +32,165 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: object) -> Path:
-    """Writes the file as people like to read it."""
+    """Write the content as indented JSON and return the path."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return path
 
 
 @dataclass(frozen=True)
 class TrialFolder:
-    """`trials/<nnn>-<label>` of a run."""
+    """Folder `trials/<nnn>-<label>` of one trial in a run folder."""
 
     path: Path
 
     @property
-    def run(self) -> "RunFolder":
-        """The run that it belongs to."""
+    def run_folder(self) -> "RunFolder":
+        """Folder of the run that the trial belongs to."""
         return RunFolder(self.path.parent.parent)
 
     @property
-    def plan(self) -> Path:
-        """What was to happen."""
+    def plan_path(self) -> Path:
+        """Path of plan.json: all decisions made before the trial started."""
         return self.path / "plan.json"
 
     @property
-    def status(self) -> Path:
-        """How it ended, by the engine."""
+    def status_path(self) -> Path:
+        """Path of status.json: how the trial ended, written by the engine."""
         return self.path / "status.json"
 
     @property
-    def fidelity(self) -> Path:
-        """Whether it may be believed, by us."""
+    def fidelity_path(self) -> Path:
+        """Path of fidelity.json: the verdict on the trial, written by the analysis."""
         return self.path / "fidelity.json"
 
     @property
-    def events(self) -> Path:
-        """What the engine changed of links meanwhile, a JSON object per line."""
+    def events_path(self) -> Path:
+        """Path of events.jsonl: changes of links that the engine applied during the trial, one JSON object per line."""
         return self.path / "events.jsonl"
 
     @property
-    def result(self) -> Path:
-        """All nodes' lines merged by time."""
+    def result_path(self) -> Path:
+        """Path of result.txt: the log lines of all nodes, merged by time."""
         return self.path / "result.txt"
 
     @property
-    def steps(self) -> Path:
-        """One row per worker and step."""
+    def steps_path(self) -> Path:
+        """Path of steps.csv: one row per worker and training step."""
         return self.path / "steps.csv"
 
     @property
-    def logs(self) -> tuple[Path, ...]:
-        """What each node printed; the coordinator first."""
+    def log_paths(self) -> tuple[Path, ...]:
+        """Paths of the node logs, sorted by name; the coordinator's comes first."""
         return tuple(sorted(self.path.glob("logs/*.log")))
 
-    def log(self, node: str) -> Path:
-        """What this node printed."""
-        return self.path / "logs" / f"{node}.log"
+    def log_path(self, node_name: str) -> Path:
+        """Return the path of a node's log."""
+        return self.path / "logs" / f"{node_name}.log"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """`runs/<scenario>/<run id>`."""
+    """Folder `runs/<scenario>/<run id>` of one run."""
 
     path: Path
 
     @property
-    def trials(self) -> tuple[TrialFolder, ...]:
-        """The trials that have a plan, in the order in which they were to run."""
-        return tuple(TrialFolder(plan.parent) for plan in sorted(self.path.glob("trials/*/plan.json")))
+    def trial_folders(self) -> tuple[TrialFolder, ...]:
+        """Folders of the trials that have a plan, in the order in which the trials run."""
+        return tuple(TrialFolder(plan_path.parent) for plan_path in sorted(self.path.glob("trials/*/plan.json")))
 
     @property
     def log_bytes(self) -> int:
-        """How much all nodes of all trials printed."""
-        return sum(path.stat().st_size for trial in self.trials for path in trial.logs)
+        """Total size of the node logs of all trials, in bytes."""
+        return sum(path.stat().st_size for folder in self.trial_folders for path in folder.log_paths)
 
-    def trial(self, name: str) -> TrialFolder:
-        """The folder of one trial."""
-        return TrialFolder(self.path / "trials" / name)
+    def trial_folder(self, trial_name: str) -> TrialFolder:
+        """Return the folder of a trial."""
+        return TrialFolder(self.path / "trials" / trial_name)
 
-    def check(self) -> None:
-        """Raises UserError when this is no run's folder: nothing may be written there, or be judged."""
-        if not self.trials and not self.manifest:
-            raise UserError(f"{self.path}: not the folder of a run; those have manifest.json and trials")
+    def check_is_run_folder(self) -> None:
+        """Raise UserError if the folder has neither manifest nor trials; the analysis writes into run folders only."""
+        if not self.trial_folders and not self.manifest:
+            raise UserError(f"{self.path}: not a run folder; a run folder has manifest.json and trials/")
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Versions, host and seeds; empty when the run broke off before it was written."""
+        """Content of manifest.json: versions, host and seeds; empty if the run ended before the file was written."""
         return read_json(self.path / "manifest.json")
 
     @property
-    def unplanned(self) -> tuple[str, ...]:
-        """Trials that have a folder and no plan in it."""
+    def trials_without_plan(self) -> tuple[str, ...]:
+        """Names of the trials that have a folder without a plan."""
         folders = sorted(path for path in self.path.glob("trials/*") if path.is_dir())
-        return tuple(path.name for path in folders if not TrialFolder(path).plan.is_file())
+        return tuple(path.name for path in folders if not TrialFolder(path).plan_path.is_file())
 
     @property
-    def not_run(self) -> tuple[str, ...]:
-        """Trials that were to run and have no folder: the run was interrupted, or goes on."""
+    def trials_not_run(self) -> tuple[str, ...]:
+        """Names of the planned trials that have no folder: the run was interrupted or is still running."""
         planned = self.manifest.get("trials")
-        names = planned if isinstance(planned, list) else []  # runs of before did not say
-        return tuple(str(name) for name in names if not self.trial(str(name)).path.is_dir())
+        names = planned if isinstance(planned, list) else []  # manifests of older versions do not list the trials
+        return tuple(str(name) for name in names if not self.trial_folder(str(name)).path.is_dir())
 
     @property
-    def figures(self) -> Path:
-        """Where figures and their tables go."""
+    def figures_path(self) -> Path:
+        """Path of the folder of figures and their tables."""
         return self.path / "figures"
 
     @property
-    def exports(self) -> Path:
-        """Where the run lies as other tools read it."""
+    def exports_path(self) -> Path:
+        """Path of the folder of exports for other tools."""
         return self.path / "exports"
 
     @property
-    def summary(self) -> Path:
-        """All numbers of the run."""
+    def summary_path(self) -> Path:
+        """Path of summary.json: all numbers of the run."""
         return self.path / "summary.json"
 
     @property
-    def report(self) -> Path:
-        """The page for people."""
+    def report_path(self) -> Path:
+        """Path of report.html: the report as a web page."""
         return self.path / "report.html"
 
     @property
-    def scenario(self) -> str:
-        """The scenario's name; the folder above the run when the file is gone."""
-        return str(self.document("scenario.yaml").get("name") or self.path.resolve().parent.name)
+    def scenario_name(self) -> str:
+        """Name of the scenario; the name of the folder above the run if scenario.yaml is missing."""
+        return str(self.read_yaml("scenario.yaml").get("name") or self.path.resolve().parent.name)
 
     @property
-    def published(self) -> tuple[Published, ...]:
-        """What others found of the same, as the scenario tells it; empty where that can't be understood."""
+    def published_results(self) -> tuple[Published, ...]:
+        """Published results that the scenario quotes; empty if they cannot be read."""
         try:
-            return self.read_published()
+            return self.read_published_results()
         except ValidationError:
             return ()
 
     @property
     def question(self) -> str:
-        """The first comment of scenario.yaml, up to an empty line in it: the question that the scenario answers."""
-        lines = [line.strip() for line in self._text("scenario.yaml").splitlines()]
+        """Question that the scenario answers: the first comment of scenario.yaml, up to its first empty line."""
         comment: list[str] = []
-        for line in lines:
+        for line in map(str.strip, self._read_text("scenario.yaml").splitlines()):
             if line.startswith("#") and line.strip("# ") and "yaml-language-server" not in line:
                 comment.append(line.lstrip("# "))
             elif comment or (line and not line.startswith("#")):
                 break
         return " ".join(comment)
 
-    def read_published(self) -> tuple[Published, ...]:
-        """The same; raises ValidationError where the scenario was cut off in it, or is of another version."""
-        return PUBLISHED.validate_python(self.document("scenario.yaml").get("published", ()))
+    def read_published_results(self) -> tuple[Published, ...]:
+        """Read the published results that the scenario quotes.
 
-    def document(self, name: str) -> dict[str, Any]:
-        """A YAML file of keys and values; empty when it is gone or was cut off."""
+        Raises:
+            ValidationError: the section `published` was cut off or written by another version.
+        """
+        return PUBLISHED_ADAPTER.validate_python(self.read_yaml("scenario.yaml").get("published", ()))
+
+    def read_yaml(self, file_name: str) -> dict[str, Any]:
+        """Read the mapping in a YAML file of the run; return an empty dict if the file is missing or was cut off."""
         try:
-            content = yaml.safe_load(self._text(name))
+            content = yaml.safe_load(self._read_text(file_name))
         except yaml.YAMLError:
             return {}
         return content if isinstance(content, dict) else {}
 
-    def _text(self, name: str) -> str:
-        path = self.path / name
+    def _read_text(self, file_name: str) -> str:
+        path = self.path / file_name
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -1,4 +1,4 @@
-"""What happened in a run? Its folder as tidy frames: one row per event, units in the column names.
+"""Tables of a run: tidy data frames with one row per step, evaluation, update or event, and units in the column names.
 
 Times are virtual seconds since `run_start`.
 """
@@ -13,41 +13,44 @@ import numpy as np
 import pandas as pd
 
 from analysis.reading import mllog
-from analysis.reading import plan_view as plan
-from analysis.reading.batches import frame, read_batches
-from analysis.reading.damage import Damage, damage, damage_of_run
-from analysis.reading.mllog import Broken, Log
-from analysis.reading.plan_view import PlanView
-from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, read_object
-from analysis.reading.switch_record import Switched, read_switch
-from analysis.reading.trial_status import held
-from analysis.reading.waiting import part_waiting
+from analysis.reading.batches import read_batches, rows_to_frame
+from analysis.reading.damage import FileDamage, find_run_damage, find_trial_damage
+from analysis.reading.mllog import NodeLog, UnusableLine
+from analysis.reading.plan_view import PlanView, read_plan
+from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_object, read_json
+from analysis.reading.switch_record import SwitchRecord, read_switch_record
+from analysis.reading.trial_status import validate_status
+from analysis.reading.waiting import split_waiting_time
 
-PHASES = ("data", "compute", "exchange", "wait", "update")
+STEP_PHASES = ("data", "compute", "exchange", "wait", "update")
 
 STEP_COLUMNS = (
     *("step", "epoch", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s", "late_s"),
     *("samples", "loss", "bytes_sent", "messages_sent", "staleness"),
 )
-NEEDED_STEP_COLUMNS = (
+REQUIRED_STEP_COLUMNS = (
     *("step", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "update_s", "samples", "loss", "bytes_sent"),
-)  # of what a step took part of the others may be unknown
+)  # the other step columns may be unknown
 UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "time_s")
 EVENT_COLUMNS = ("number", "kind", "phase", "nodes", "planned_s", "applied_s", "lateness_s", "by")
-COUNTED = ("payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines")  # by a node, at its end
+NODE_COUNTERS = ("payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines")  # of `node_stop`
 EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
 
 
 @dataclass(frozen=True)
 class TrialTable:
-    """One trial: what was planned, how the engine says it ended, and frames of what the nodes printed.
+    """Data of one trial: its plan, its status, and data frames of what the nodes logged.
 
-    `steps`: node, rank and STEP_COLUMNS, a row per worker and step. `evals`: EVAL_COLUMNS, a row per metric of an
-    evaluation. `updates`: UPDATE_COLUMNS, a row per gradient applied to the first shard. `hashes`: node, step, sha256.
-    `nodes`: a row per node with the facts of its `node_start` and what its `node_stop` counted. `events`:
-    EVENT_COLUMNS, a row per applied change and whoever applied it; its `nodes` are tuples. `stop`: metadata of
-    `run_stop`; empty when there is none. `admission`: what was decided about the run before it started, if anything.
-    `damage`: what of all this could not be read, or is no number; a trial with any is in no comparison.
+    - `status`: content of status.json, how the trial ended as the engine reports it.
+    - `steps`: columns node, rank and STEP_COLUMNS; a row per worker and step.
+    - `evals`: EVAL_COLUMNS; a row per evaluation and metric.
+    - `updates`: UPDATE_COLUMNS; a row per gradient that was applied to the first shard.
+    - `parameter_hashes`: node, step, sha256; a row per hash that a node reported.
+    - `nodes`: a row per node, with the facts of its `node_start` and the counters of its `node_stop`.
+    - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
+    - `run_stop`: metadata of the event `run_stop`; empty if there is none.
+    - `admission`: dilation that was decided before the run; empty if none was.
+    - `damage`: problems of the trial's files; a trial with damage is excluded from comparisons.
     """
 
     plan: PlanView
@@ -55,136 +58,146 @@ class TrialTable:
     steps: pd.DataFrame
     evals: pd.DataFrame
     updates: pd.DataFrame
-    hashes: pd.DataFrame
+    parameter_hashes: pd.DataFrame
     nodes: pd.DataFrame
     events: pd.DataFrame
-    seconds: float | None  # run_start to run_stop
-    stop: dict[str, Any]
+    seconds: float | None  # from run_start to run_stop
+    run_stop: dict[str, Any]
     params_sha256: str | None
-    skipped_lines: int
+    unusable_line_count: int
     admission: dict[str, Any]
-    switch: Switched | None = None  # what became of a switch between strategies, where one was planned
-    damage: tuple[Damage, ...] = ()
+    switch_record: SwitchRecord | None = None  # of a strategy that switches
+    damage: tuple[FileDamage, ...] = ()
 
     @property
-    def unreadable(self) -> bool:
-        """Whether a part of its record is lost, so that its numbers would be of something else."""
-        return any(not each.diverged for each in self.damage)
+    def is_unreadable(self) -> bool:
+        """Whether part of the trial's record is lost, so that its numbers would be wrong."""
+        return any(not damage.is_divergence for damage in self.damage)
 
 
 @dataclass(frozen=True)
 class RunTable:
-    """All trials of a run, and the same frames over all of them with a `trial` column."""
+    """Data of all trials of a run; its data frames are those of the trials with an additional column `trial`."""
 
     folder: RunFolder
     trials: tuple[TrialTable, ...]
-    unread: tuple[Damage, ...] = ()  # of trials that could not be understood at all, and are not among the others
+    unread_trial_damage: tuple[FileDamage, ...] = ()  # of the trials that could not be read and are not in `trials`
 
     @property
-    def damage(self) -> tuple[Damage, ...]:
-        """Everything that is wrong with the run's files."""
-        return (*damage_of_run(self.folder), *self.unread, *(each for trial in self.trials for each in trial.damage))
+    def damage(self) -> tuple[FileDamage, ...]:
+        """All damage of the run's files."""
+        of_trials = (damage for trial in self.trials for damage in trial.damage)
+        return (*find_run_damage(self.folder), *self.unread_trial_damage, *of_trials)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row per trial, worker and step."""
-        return _stack((trial.plan.trial, trial.steps) for trial in self.trials)
+        """Steps of all trials: one row per trial, worker and step."""
+        return _concatenate((trial.plan.trial, trial.steps) for trial in self.trials)
 
     @cached_property
     def evals(self) -> pd.DataFrame:
-        """One row per trial, evaluation and metric."""
-        return _stack((trial.plan.trial, trial.evals) for trial in self.trials)
+        """Evaluations of all trials: one row per trial, evaluation and metric."""
+        return _concatenate((trial.plan.trial, trial.evals) for trial in self.trials)
 
     @cached_property
     def updates(self) -> pd.DataFrame:
-        """One row per trial and applied gradient."""
-        return _stack((trial.plan.trial, trial.updates) for trial in self.trials)
+        """Updates of all trials: one row per trial and applied gradient."""
+        return _concatenate((trial.plan.trial, trial.updates) for trial in self.trials)
 
 
 def read_run(folder: RunFolder) -> RunTable:
-    """Reads every trial that has a plan, finished or not."""
-    return RunTable(folder, tuple(read_trial(trial) for trial in folder.trials))
+    """Read all trials of a run that have a plan, finished or not."""
+    return RunTable(folder, tuple(read_trial(trial_folder) for trial_folder in folder.trial_folders))
 
 
-def read_logs(folder: TrialFolder) -> dict[str, Log]:
-    """What every node printed, by node."""
-    return {path.stem: mllog.read(path) for path in folder.logs}
+def read_logs(folder: TrialFolder) -> dict[str, NodeLog]:
+    """Read the logs of all nodes of a trial; return them by node name."""
+    return {path.stem: mllog.read_log(path) for path in folder.log_paths}
 
 
-def read_trial(folder: TrialFolder, logs: Mapping[str, Log] | None = None) -> TrialTable:
-    """Reads one trial, from `logs` where they have been read; what a broken-off trial did not write is empty."""
-    planned, status = plan.read(folder.plan), held(read_json(folder.status))
+def read_trial(folder: TrialFolder, logs: Mapping[str, NodeLog] | None = None) -> TrialTable:
+    """Read one trial; read the logs if they are not given. Tables that an incomplete trial did not log are empty."""
+    plan, status = read_plan(folder.plan_path), validate_status(read_json(folder.status_path))
     logs = read_logs(folder) if logs is None else logs
-    coordinator = logs.get("coordinator", Log(()))
-    zero_s = _seconds_at(coordinator, "run_start")
-    end_s = _seconds_at(coordinator, "run_stop")
-    switched = read_switch(logs, zero_s or 0.0) if planned.after else None
-    stop, sha256 = coordinator.last("run_stop"), coordinator.last("params_sha256")
-    steps, odd_steps = _steps(planned, switched, logs, zero_s or 0.0)
-    holder = next(iter(planned.holders), "")
-    rows, odd_updates = read_batches(logs.get(holder, Log(())), "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
-    updates = frame(rows, UPDATE_COLUMNS)
-    evals = _evals(coordinator, zero_s or 0.0)
+    coordinator_log = logs.get("coordinator", NodeLog(()))
+    start_s, end_s = (_last_event_time_s(coordinator_log, key) for key in ("run_start", "run_stop"))
+    zero_s = start_s or 0.0
+    switch_record = read_switch_record(logs, zero_s) if plan.after_switch else None
+    run_stop, sha256 = coordinator_log.last_event("run_stop"), coordinator_log.last_event("params_sha256")
+    steps, unusable_batches = _build_step_table(plan, switch_record, logs, zero_s)
+    first_owner = next(iter(plan.shard_owners), "")
+    first_owner_log = logs.get(first_owner, NodeLog(()))
+    rows, unusable_updates = read_batches(first_owner_log, "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
+    if unusable_updates:
+        unusable_batches |= {first_owner: unusable_updates}
+    updates = rows_to_frame(rows, UPDATE_COLUMNS)
+    evals = _build_evaluation_table(coordinator_log, zero_s)
     return TrialTable(
-        plan=planned,
+        plan=plan,
         status=status,
         steps=steps,
         evals=evals,
-        updates=updates.assign(time_s=updates["time_s"].astype(float) - (zero_s or 0.0)),
-        hashes=_hashes(logs),
-        nodes=_nodes(logs),
-        events=_events(logs, folder.events),
-        seconds=end_s - zero_s if zero_s is not None and end_s is not None else None,
-        stop=dict(stop.metadata) if stop else {},
+        updates=updates.assign(time_s=updates["time_s"].astype(float) - zero_s),
+        parameter_hashes=_build_parameter_hash_table(logs),
+        nodes=_build_node_table(logs),
+        events=_build_event_table(logs, folder.events_path),
+        seconds=end_s - start_s if start_s is not None and end_s is not None else None,
+        run_stop=dict(run_stop.metadata) if run_stop else {},
         params_sha256=str(sha256.value) if sha256 else None,
-        skipped_lines=sum(log.skipped for log in logs.values()),
-        admission=folder.run.manifest.get("admission") or {},
-        switch=switched,
-        damage=damage(folder, planned, status, logs, odd_steps | ({holder: odd_updates} if odd_updates else {})),
+        unusable_line_count=sum(log.unusable_count for log in logs.values()),
+        admission=folder.run_folder.manifest.get("admission") or {},
+        switch_record=switch_record,
+        damage=find_trial_damage(folder, plan, status, logs, unusable_batches),
     )
 
 
-def _seconds_at(log: Log, key: str) -> float | None:
-    event = log.last(key)
+def _last_event_time_s(log: NodeLog, key: str) -> float | None:
+    """Return the timestamp of the last event with this key, in seconds."""
+    event = log.last_event(key)
     return event.time_ms / 1000 if event else None
 
 
-def _steps(
-    planned: PlanView, switched: Switched | None, logs: Mapping[str, Log], zero_s: float
-) -> tuple[pd.DataFrame, dict[str, tuple[Broken, ...]]]:
-    """The steps of all workers, and the lines of each that can't be used."""
-    ranks = {node.name: node.rank for node in planned.nodes}
-    names = sorted(node for node, log in logs.items() if log.of("node_steps"))
-    read = {node: read_batches(logs[node], "node_steps", STEP_COLUMNS, NEEDED_STEP_COLUMNS) for node in names}
-    odd = {node: told for node, (_, told) in read.items() if told}
+def _build_step_table(
+    plan: PlanView, switch_record: SwitchRecord | None, logs: Mapping[str, NodeLog], start_s: float
+) -> tuple[pd.DataFrame, dict[str, tuple[UnusableLine, ...]]]:
+    """Return the table of the steps of all workers, and the unusable lines by node."""
+    ranks = {node.name: node.rank for node in plan.nodes}
+    names = sorted(name for name, log in logs.items() if log.events_with_key("node_steps"))
+    read = {name: read_batches(logs[name], "node_steps", STEP_COLUMNS, REQUIRED_STEP_COLUMNS) for name in names}
+    unusable = {name: lines for name, (_, lines) in read.items() if lines}
     if not names:
-        return pd.DataFrame(columns=["node", "rank", *STEP_COLUMNS]), odd
-    counts = [len(rows) for rows, _ in read.values()]
-    steps = frame(np.vstack([rows for rows, _ in read.values()]), STEP_COLUMNS)
-    codes = np.repeat(np.arange(len(names)), counts)
-    steps.insert(0, "node", pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(names))))
-    steps.insert(1, "rank", np.repeat([ranks.get(node) for node in names], counts))
-    wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log it
-    steps = steps.assign(start_s=steps["start_s"].astype(float) - zero_s, wait_s=wait_s)
-    return (_part_waiting(planned, switched, steps) if len(steps) else steps), odd
+        return pd.DataFrame(columns=["node", "rank", *STEP_COLUMNS]), unusable
+    row_counts = [len(rows) for rows, _ in read.values()]
+    steps = rows_to_frame(np.vstack([rows for rows, _ in read.values()]), STEP_COLUMNS)
+    name_codes = np.repeat(np.arange(len(names)), row_counts)
+    steps.insert(0, "node", pd.Series(pd.Categorical.from_codes(name_codes, categories=pd.Index(names))))
+    steps.insert(1, "rank", np.repeat([ranks.get(name) for name in names], row_counts))
+    wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log `wait_s`
+    steps = steps.assign(start_s=steps["start_s"].astype(float) - start_s, wait_s=wait_s)
+    return (_split_waiting_by_phase(plan, switch_record, steps) if len(steps) else steps), unusable
 
 
-def _part_waiting(planned: PlanView, switched: Switched | None, steps: pd.DataFrame) -> pd.DataFrame:
-    """In lockstep, where workers do the same step together, waiting is seen by the clock."""
-    after = steps["start_s"] >= switched.begins_s if switched else pd.Series(data=False, index=steps.index)
-    halves = [(steps[~after], planned.synchrony == "synchronous")]
-    if planned.after:
-        halves.append((steps[after], planned.after.synchronous))
-    parted = [part_waiting(half) if lockstep else half for half, lockstep in halves if len(half)]
-    return pd.concat(parted).sort_index() if len(parted) > 1 else parted[0]
+def _split_waiting_by_phase(plan: PlanView, switch_record: SwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps with their waiting time computed again for the synchronous training phases."""
+    no_step = pd.Series(data=False, index=steps.index)
+    is_after = steps["start_s"] >= switch_record.after_begins_s if switch_record else no_step
+    phases = [(steps[~is_after], plan.synchrony == "synchronous")]
+    if plan.after_switch:
+        phases.append((steps[is_after], plan.after_switch.synchronous))
+    split = [
+        split_waiting_time(of_phase) if is_synchronous else of_phase
+        for of_phase, is_synchronous in phases
+        if len(of_phase)
+    ]
+    return pd.concat(split).sort_index() if len(split) > 1 else split[0]
 
 
-def _evals(log: Log, zero_s: float) -> pd.DataFrame:
-    """Every metric of `eval_metrics`; logs that are not ours have only `eval_accuracy`."""
-    events = log.of("eval_metrics") or log.of("eval_accuracy")
+def _build_evaluation_table(coordinator_log: NodeLog, start_s: float) -> pd.DataFrame:
+    """Return the table of all metrics of `eval_metrics`; logs of other programs have only `eval_accuracy`."""
+    events = coordinator_log.events_with_key("eval_metrics") or coordinator_log.events_with_key("eval_accuracy")
     rows = [
         (
-            event.time_ms / 1000 - zero_s,
+            event.time_ms / 1000 - start_s,
             event.metadata.get("epoch_num"),
             event.metadata.get("samples_count"),
             event.metadata.get("step"),
@@ -196,48 +209,55 @@ def _evals(log: Log, zero_s: float) -> pd.DataFrame:
             event.value if isinstance(event.value, dict) else {event.metadata.get("metric", event.key): event.value}
         ).items()
     ]
-    return _numbers(pd.DataFrame(rows, columns=list(EVAL_COLUMNS)), ("samples", "value"))
+    return _convert_to_numbers(pd.DataFrame(rows, columns=list(EVAL_COLUMNS)), ("samples", "value"))
 
 
-def _hashes(logs: Mapping[str, Log]) -> pd.DataFrame:
+def _build_parameter_hash_table(logs: Mapping[str, NodeLog]) -> pd.DataFrame:
     rows = [
-        (node, event.metadata.get("step"), event.value) for node, log in logs.items() for event in log.of("node_hash")
+        (node_name, event.metadata.get("step"), event.value)
+        for node_name, log in logs.items()
+        for event in log.events_with_key("node_hash")
     ]
-    if odd := next((value for _, _, value in rows if not isinstance(value, str)), None):
-        raise TypeError(f"node_hash should be text, not {odd!r:.40}")
-    return _numbers(pd.DataFrame(rows, columns=["node", "step", "sha256"]), ("step",))
+    if not_text := next((value for _, _, value in rows if not isinstance(value, str)), None):
+        raise TypeError(f"node_hash: value should be text, not {not_text!r:.40}")
+    return _convert_to_numbers(pd.DataFrame(rows, columns=["node", "step", "sha256"]), ("step",))
 
 
-def _nodes(logs: Mapping[str, Log]) -> pd.DataFrame:
+def _build_node_table(logs: Mapping[str, NodeLog]) -> pd.DataFrame:
     rows = [
-        {"node": node, **(start.value if (start := log.last("node_start")) else {}), **stop.value}
-        for node, log in logs.items()
-        if (stop := log.last("node_stop")) and isinstance(stop.value, dict)
+        {"node": node_name, **(start.value if (start := log.last_event("node_start")) else {}), **stop.value}
+        for node_name, log in logs.items()
+        if (stop := log.last_event("node_stop")) and isinstance(stop.value, dict)
     ]
-    columns = ["node", *COUNTED]
-    nodes = pd.DataFrame(rows, columns=list(dict.fromkeys([*columns, *(key for row in rows for key in row)])))
-    return _numbers(nodes, COUNTED)
+    columns = dict.fromkeys(["node", *NODE_COUNTERS, *(key for row in rows for key in row)])
+    return _convert_to_numbers(pd.DataFrame(rows, columns=list(columns)), NODE_COUNTERS)
 
 
-def _numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The same, once these are known to be numbers or unknown; a ValueError or TypeError says which is not."""
-    frame[list(columns)].astype(float)  # `to_numeric` takes an empty list for nothing
+def _convert_to_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Return the frame with numeric columns; raise ValueError or TypeError if a value is neither number nor unknown."""
+    frame[list(columns)].astype(float)  # raises for an empty list, which `to_numeric` accepts as unknown
     return frame.assign(**{name: pd.to_numeric(frame[name]) for name in columns})
 
 
-def _events(logs: Mapping[str, Log], by_engine: Path) -> pd.DataFrame:
-    """What nodes applied to themselves, then what the engine applied to links."""
-    own = [{"nodes": (node,), **event.value} for node, log in logs.items() for event in log.of("event_applied")]
-    told = [read_object(line) for line in _lines(by_engine)]
-    rows = [*own, *({**row, "nodes": tuple(row.get("nodes", ()))} for row in told if row)]
-    columns = list(dict.fromkeys([*EVENT_COLUMNS, *(key for row in rows for key in row)]))
-    return _numbers(pd.DataFrame(rows, columns=columns), ("number", "planned_s", "applied_s", "lateness_s"))
+def _build_event_table(logs: Mapping[str, NodeLog], engine_events_path: Path) -> pd.DataFrame:
+    """Return the table of applied events: first those that nodes applied themselves, then the engine's link changes."""
+    by_nodes = [
+        {"nodes": (node_name,), **event.value}
+        for node_name, log in logs.items()
+        for event in log.events_with_key("event_applied")
+    ]
+    by_engine = [parse_json_object(line) for line in _read_lines(engine_events_path)]
+    rows = [*by_nodes, *({**row, "nodes": tuple(row.get("nodes", ()))} for row in by_engine if row)]
+    columns = dict.fromkeys([*EVENT_COLUMNS, *(key for row in rows for key in row)])
+    numeric_columns = ("number", "planned_s", "applied_s", "lateness_s")
+    return _convert_to_numbers(pd.DataFrame(rows, columns=list(columns)), numeric_columns)
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
 
 
-def _stack(frames: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
-    marked = [frame.assign(trial=trial) for trial, frame in frames if not frame.empty]
-    return pd.concat(marked, ignore_index=True) if marked else pd.DataFrame()
+def _concatenate(frames: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
+    """Return one frame of all trials' frames, with the trial's name in the column `trial`."""
+    with_trial = [frame.assign(trial=trial_name) for trial_name, frame in frames if not frame.empty]
+    return pd.concat(with_trial, ignore_index=True) if with_trial else pd.DataFrame()

@@ -1,71 +1,73 @@
-"""What became of a switch between strategies? The coordinator's record of it."""
+"""Record of a switch between strategies, read from the coordinator's log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from analysis.reading.mllog import Event, Log
+from analysis.reading.mllog import LogEvent, NodeLog
 
-NEVER = "never switched"
-COUNTED = {"step": int, "samples": int, "seconds": float}  # what is computed with of a switch that was committed
-STAMP_S = 2e-6  # two stamps of one moment may differ by their rounding
+NEVER_SWITCHED = "never switched"
+COMMIT_NUMBERS = {"step": int, "samples": int, "seconds": float}  # numbers of a committed switch that are computed with
+TIMESTAMP_ERROR_S = 2e-6  # two timestamps of the same moment may differ by their rounding
 
 
 @dataclass(frozen=True)
-class Switched:
-    """One switch that was planned: what its rule found, and how it ended; times are virtual seconds since the start."""
+class SwitchRecord:
+    """Planned switch between strategies: evaluations of its rule, and its outcome; times are virtual seconds."""
 
-    points: tuple[dict[str, Any], ...]  # what the rule found at every evaluation point
-    committed: dict[str, Any] | None = None  # step, version, samples, digests, seconds of the hand-over
+    rule_points: tuple[dict[str, Any], ...]  # value and threshold of the rule at every evaluation
+    committed: dict[str, Any] | None = None  # step, version, samples, digests, and seconds of the hand-over
     committed_s: float = inf
-    aborted: str = ""  # why, if it was
-    given: dict[str, int] = field(default_factory=dict)  # worker -> payload bytes that it had sent when it was aborted
+    abort_reason: str = ""  # empty if the switch was not aborted
+    hand_over_bytes_sent: dict[str, int] = field(default_factory=dict)  # worker -> payload bytes sent before an abort
 
     @property
-    def begins_s(self) -> float:
-        """When the first step of the strategy after may begin; infinite where it never took over."""
-        return self.committed_s - STAMP_S
+    def after_begins_s(self) -> float:
+        """Earliest start of a step of the second strategy, in virtual seconds; infinite if it never took over."""
+        return self.committed_s - TIMESTAMP_ERROR_S
 
     @property
     def outcome(self) -> str:
-        """In two words."""
+        """Outcome of the switch as a phrase: switched, never switched, or aborted with the reason."""
         if self.committed:
             return "switched"
-        return f"aborted: {self.aborted}" if self.aborted else NEVER
+        return f"aborted: {self.abort_reason}" if self.abort_reason else NEVER_SWITCHED
 
 
-def read_switch(logs: Mapping[str, Log], zero_s: float) -> Switched | None:
-    """The record in the coordinator's log, of `logs` by node; `zero_s` is its stamp of the start.
+def read_switch_record(logs: Mapping[str, NodeLog], start_s: float) -> SwitchRecord | None:
+    """Read the switch from the coordinator's log, given the logs by node and the timestamp of the start.
 
-    None where the log tells of no switch and does not come to the end of the run: there may have been one later.
+    Return None if the log has no switch and ends before the run does: a switch may have followed.
     """
-    coordinator = logs.get("coordinator", Log(()))
-    committed, aborted = coordinator.last("switch_committed"), coordinator.last("switch_aborted")
-    if not (committed or aborted or coordinator.last("run_stop")):
+    coordinator = logs.get("coordinator", NodeLog(()))
+    committed, aborted = coordinator.last_event("switch_committed"), coordinator.last_event("switch_aborted")
+    if not (committed or aborted or coordinator.last_event("run_stop")):
         return None
-    points = tuple(_point(event) for event in coordinator.of("switch_rule"))
+    points = tuple(_parse_rule_point(event) for event in coordinator.events_with_key("switch_rule"))
     if committed is None:
-        return Switched(points, aborted=str(aborted.value["reason"]) if aborted else "", given=_given(logs))
-    return Switched(points, _committed(committed), committed.time_ms / 1000 - zero_s)
+        reason = str(aborted.value["reason"]) if aborted else ""
+        return SwitchRecord(points, abort_reason=reason, hand_over_bytes_sent=_read_hand_over_bytes(logs))
+    return SwitchRecord(points, _parse_commit(committed), committed.time_ms / 1000 - start_s)
 
 
-def _committed(event: Event) -> dict[str, Any]:
-    """Its record, once all is there that is computed with; a LookupError, TypeError or ValueError says what is not."""
-    counts = {name: number(event.value[name]) for name, number in COUNTED.items()}
-    return {**event.value, **counts, "loaded": bool(event.value["loaded"])}
+def _parse_commit(event: LogEvent) -> dict[str, Any]:
+    """Return the value of a commit; raise LookupError, TypeError or ValueError if a number in it cannot be used."""
+    numbers = {name: convert(event.value[name]) for name, convert in COMMIT_NUMBERS.items()}
+    return {**event.value, **numbers, "loaded": bool(event.value["loaded"])}
 
 
-def _given(logs: Mapping[str, Log]) -> dict[str, int]:
-    told = {node: log.last("node_switch") for node, log in logs.items()}
-    return {node: int(event.value["bytes_sent"]) for node, event in told.items() if event}
+def _read_hand_over_bytes(logs: Mapping[str, NodeLog]) -> dict[str, int]:
+    """Return the payload bytes of the hand-over that each node had sent, by node."""
+    events = {node_name: log.last_event("node_switch") for node_name, log in logs.items()}
+    return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}
 
 
-def _point(event: Event) -> dict[str, Any]:
-    """What a rule found; errors as in `_committed`."""
+def _parse_rule_point(event: LogEvent) -> dict[str, Any]:
+    """Return value and threshold of the rule at one evaluation; errors as in `_parse_commit`."""
     known = [event.value[name] for name in ("value", "threshold") if event.value.get(name) is not None]
-    if not all(isinstance(each, int | float) for each in known):
-        raise TypeError(f"switch_rule should tell numbers, not {known}")
+    if not all(isinstance(number, int | float) for number in known):
+        raise TypeError(f"switch_rule: value and threshold should be numbers, not {known}")
     return {
         **event.value,
         "fires": bool(event.value["fires"]),

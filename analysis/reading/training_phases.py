@@ -1,55 +1,57 @@
-"""Which strategy did which steps? One phase for most trials, two where one strategy gave way to another."""
+"""Training phases of a trial: one for most strategies, two if the strategy switches to another."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
 
-from analysis.reading.plan_view import PlanView, Predicted
+from analysis.reading.plan_view import PlanView, PredictedStep
 from analysis.reading.run_table import TrialTable
 
 
 @dataclass(frozen=True)
-class Phase:
-    """The steps of one strategy within a trial."""
+class TrainingPhase:
+    """Steps of a trial that one strategy performed, and the plan's predictions for them."""
 
-    name: Literal["", "before", "after"]
+    name: Literal["", "before", "after"]  # relative to the switch; empty if the strategy does not switch
     steps: pd.DataFrame
-    predicted: Predicted
+    predicted: PredictedStep
     bytes_per_step: dict[str, float]
-    answered_per_step: dict[str, float]
+    reply_bytes_per_step: dict[str, float]
     synchrony: Literal["synchronous", "asynchronous"]
-    seconds: float  # virtual, from its first step to its end
-    promoted: tuple[str, ...] = ()  # workers that only serve
+    seconds: float  # virtual, from the phase's first step to its end
+    promoted_workers: tuple[str, ...] = ()  # workers that are only servers
 
     @property
     def samples(self) -> int:
-        """Of all its steps."""
+        """Number of samples of all steps of the phase."""
         return int(self.steps["samples"].sum())
 
 
-def phases(trial: TrialTable) -> tuple[Phase, ...]:
-    """The phases of a trial that did any step, in their order."""
-    plan, switch = trial.plan, trial.switch
+def training_phases(trial: TrialTable) -> tuple[TrainingPhase, ...]:
+    """Return the training phases of a trial in which at least one step was done, in their order."""
+    plan, record = trial.plan, trial.switch_record
     seconds = trial.seconds or 0.0
-    if plan.after is None or switch is None or not switch.committed:
-        return (_before(plan, "", trial.steps, seconds),)
-    after = trial.steps["start_s"] >= switch.begins_s
-    ended_s = switch.committed_s - float(switch.committed["seconds"])
-    second = Phase(
+    if plan.after_switch is None or record is None or not record.committed:
+        return (_first_phase(plan, "", trial.steps, seconds),)
+    is_after = trial.steps["start_s"] >= record.after_begins_s
+    first_end_s = record.committed_s - float(record.committed["seconds"])
+    first = _first_phase(plan, "before", trial.steps[~is_after], first_end_s)
+    second = TrainingPhase(
         name="after",
-        steps=trial.steps[after],
-        predicted=plan.after.predicted,
-        bytes_per_step=plan.after.bytes_per_step,
-        answered_per_step=plan.after.answered_per_step,
-        synchrony="synchronous" if plan.after.synchronous else "asynchronous",
-        seconds=seconds - switch.committed_s,
-        promoted=plan.after.promoted,
+        steps=trial.steps[is_after],
+        predicted=plan.after_switch.predicted,
+        bytes_per_step=plan.after_switch.bytes_per_step,
+        reply_bytes_per_step=plan.after_switch.reply_bytes_per_step,
+        synchrony="synchronous" if plan.after_switch.synchronous else "asynchronous",
+        seconds=seconds - record.committed_s,
+        promoted_workers=plan.after_switch.promoted_workers,
     )
-    found = (_before(plan, "before", trial.steps[~after], ended_s), second)
-    return tuple(phase for phase in found if len(phase.steps))
+    return tuple(phase for phase in (first, second) if len(phase.steps))
 
 
-def _before(plan: PlanView, name: Literal["", "before"], steps: pd.DataFrame, seconds: float) -> Phase:
-    """The strategy that a trial begins with."""
-    return Phase(name, steps, plan.predicted, plan.bytes_per_step, plan.answered_per_step, plan.synchrony, seconds)
+def _first_phase(plan: PlanView, name: Literal["", "before"], steps: pd.DataFrame, seconds: float) -> TrainingPhase:
+    """Return the phase of the strategy that the trial starts with."""
+    return TrainingPhase(
+        name, steps, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.synchrony, seconds
+    )

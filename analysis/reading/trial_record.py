@@ -1,4 +1,4 @@
-"""What is the record of a trial? result.txt and steps.csv, made from what the nodes printed."""
+"""Writer of a trial's record: result.txt and steps.csv, made from the node logs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -11,100 +11,107 @@ import orjson
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.reading.mllog import Log
+from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTable, read_logs
 
-DIGITS = 9
-PLAIN = (1e-4, 1e8)  # sizes of numbers that `%.9g` writes without an exponent, also once rounded
-EXACT_TENS = np.array([float(f"1e{place}") for place in range(DIGITS + 4)])
-TIE = 1e-6  # of the last digit; products of this size are right within 6e-8
+SIGNIFICANT_DIGITS = 9
+PLAIN_RANGE = (1e-4, 1e8)  # absolute values that `%.9g` writes without an exponent, also after rounding
+POWERS_OF_TEN = np.array([float(f"1e{place}") for place in range(SIGNIFICANT_DIGITS + 4)])
+TIE_TOLERANCE = 1e-6  # in units of the last digit; products of this size are exact within 6e-8
 
 
-def write(folder: TrialFolder, trial: TrialTable, logs: Mapping[str, Log] | None = None) -> None:
-    """Writes both files of one trial, from `logs` where they have been read; again gives the same bytes."""
+def write_trial_record(folder: TrialFolder, trial: TrialTable, logs: Mapping[str, NodeLog] | None = None) -> None:
+    """Write result.txt and steps.csv of one trial; read the logs if they are not given.
+
+    Writing the same trial again gives the same bytes.
+    """
     write_result(folder, read_logs(folder) if logs is None else logs)
     write_steps(folder, trial)
 
 
-def write_result(folder: TrialFolder, logs: Mapping[str, Log]) -> Path:
-    """Writes `merged`."""
-    with folder.result.open("w", encoding="utf-8") as result:
-        result.writelines(merged(logs))
-    return folder.result
+def write_result(folder: TrialFolder, logs: Mapping[str, NodeLog]) -> Path:
+    """Write result.txt, the merged log lines of all nodes, and return its path."""
+    with folder.result_path.open("w", encoding="utf-8") as result:
+        result.writelines(merge_log_lines(logs))
+    return folder.result_path
 
 
-def merged(logs: Mapping[str, Log]) -> Iterator[str]:
-    """All nodes' lines sorted by time: only the coordinator prints the full key set, so the checker accepts the merge.
+def merge_log_lines(logs: Mapping[str, NodeLog]) -> Iterator[str]:
+    """Return the log lines of all nodes, sorted by time.
 
-    The sort is stable and `coordinator` comes first by name, so lines of one moment keep a fixed order.
+    MLCommons' compliance checker accepts the merged log: only the coordinator prints the keys that it requires. The
+    sort is stable and `coordinator` is the first name, so lines of the same time keep a fixed order.
     """
     events = [event for _, log in sorted(logs.items()) for event in log.events]
     events.sort(key=lambda event: event.time_ms)
-    return (f"{event.line()}\n" for event in events)
+    return (f"{event.format_line()}\n" for event in events)
 
 
 def write_steps(folder: TrialFolder, trial: TrialTable) -> Path:
-    """One row per worker and step, by rank; virtual seconds."""
+    """Write steps.csv, one row per worker and step in the order of ranks, in virtual seconds; return its path."""
     steps = trial.steps.sort_values(["rank", "step"], kind="stable")
-    with folder.steps.open("wb") as file:
+    with folder.steps_path.open("wb") as file:
         file.write(",".join(steps.columns).encode() + b"\n")
-        file.writelines(_rows(steps))
-    return folder.steps
+        file.writelines(_format_csv_rows(steps))
+    return folder.steps_path
 
 
-def _rows(steps: pd.DataFrame) -> Iterator[bytes]:
-    """Lines of CSV, a worker's together: nine digits, nothing where a value is unknown.
+def _format_csv_rows(steps: pd.DataFrame) -> Iterator[bytes]:
+    """Yield the CSV rows of each worker as one text, with nine significant digits; an unknown value is empty.
 
-    They are what JSON's arrays have between their brackets, written by Rust; `to_csv` takes twenty times as long.
+    A CSV row is what a JSON array has between its brackets, so orjson writes the rows; `to_csv` takes twenty times as
+    long.
     """
-    named = [name for name in ("node", "rank") if name in steps]
-    columns = [_cells(steps[name].to_numpy()) for name in steps.columns.drop(named)]
-    rows = list(zip(*_joined(columns, len(steps)), strict=True))
+    node_columns = [name for name in ("node", "rank") if name in steps]
+    columns = [_format_column(steps[name].to_numpy()) for name in steps.columns.drop(node_columns)]
+    rows = list(zip(*_join_constant_columns(columns, len(steps)), strict=True))
     begins = np.flatnonzero(steps["node"].ne(steps["node"].shift())).tolist()
     for begin, end in pairwise([*begins, len(steps)]):
-        prefix = "".join(f"{steps[name].iloc[begin]}," for name in named).encode()
+        prefix = "".join(f"{steps[name].iloc[begin]}," for name in node_columns).encode()
         text = orjson.dumps(rows[begin:end])[2:-2].replace(b"],[", b"\n" + prefix)
         yield prefix + text.translate(None, b'"') + b"\n"
 
 
-def _joined(columns: Sequence[list[Any] | str], count: int) -> Iterator[list[Any]]:
-    """Neighbouring columns that hold one value throughout become one column of text."""
-    alike: list[str] = []
+def _join_constant_columns(columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
+    """Yield the columns; neighbouring columns with one constant value each become a single column of text."""
+    constants: list[str] = []
     for cells in columns:
         if isinstance(cells, str):
-            alike.append(cells)
+            constants.append(cells)
             continue
-        if alike:
-            yield [",".join(alike)] * count
-            alike = []
+        if constants:
+            yield [",".join(constants)] * row_count
+            constants = []
         yield cells
-    if alike:
-        yield [",".join(alike)] * count
+    if constants:
+        yield [",".join(constants)] * row_count
 
 
-def _cells(values: NDArray[Any]) -> list[Any] | str:
-    """Numbers that JSON writes as `%.9g` does, the others as text; one text for a column of one value throughout.
+def _format_column(values: NDArray[Any]) -> list[Any] | str:
+    """Return the cells of a column: numbers that JSON writes as `%.9g` does, and texts for all other values.
 
-    A quotient of two integers that floats hold exactly is the float next to that decimal (IEEE 754, division).
+    A column with one constant value is returned as a single text. Why a rounded number may stay a number: the quotient
+    of two integers that floats represent exactly is the float nearest to that decimal (IEEE 754, division).
     """
     if len(values) and np.array_equal(values, np.full_like(values, values[0]), equal_nan=True):
-        return _text(values[0].item())
+        return _format_number(values[0].item())
     if values.dtype.kind != "f":
         return list(values.tolist())
     sizes = np.abs(values)
-    plain = (sizes >= PLAIN[0]) & (sizes < PLAIN[1])
-    scale = EXACT_TENS[DIGITS - 1 - np.floor(np.log10(sizes, where=plain, out=np.zeros_like(sizes))).astype(int)]
+    is_plain = (sizes >= PLAIN_RANGE[0]) & (sizes < PLAIN_RANGE[1])
+    exponents = np.floor(np.log10(sizes, where=is_plain, out=np.zeros_like(sizes))).astype(int)
+    scale = POWERS_OF_TEN[SIGNIFICANT_DIGITS - 1 - exponents]
     scaled = values * scale
-    found = np.rint(scaled) / scale
-    tied = np.abs(np.abs(scaled - np.rint(scaled)) - 0.5) < TIE  # the product is too coarse to say where these go
-    cells: list[Any] = found.tolist()
-    for row in np.flatnonzero(~plain | tied | (found == np.rint(found))).tolist():
-        cells[row] = _text(values[row])
+    rounded = np.rint(scaled) / scale
+    is_tie = np.abs(np.abs(scaled - np.rint(scaled)) - 0.5) < TIE_TOLERANCE  # the product is too inexact to round these
+    cells: list[Any] = rounded.tolist()
+    for row in np.flatnonzero(~is_plain | is_tie | (rounded == np.rint(rounded))).tolist():
+        cells[row] = _format_number(values[row])
     return cells
 
 
-def _text(value: float) -> str:
+def _format_number(value: float) -> str:
     if isinstance(value, int):
         return str(value)
     return "" if isnan(value) else f"{value:.9g}"

@@ -1,7 +1,7 @@
-"""How did a trial end, as its engine tells it? What stands in status.json, and what must be a number there.
+"""View of status.json: how a trial ended, and what its engine measured of links and host.
 
-Checks read the keys that they need; here it is only held against their types, so that what another version wrote is
-told as such and not as a mistake of a check.
+Checks read the keys that they need from a dict. This module only checks the types of the values, so that a file of
+another version is reported as damage and not as an error of a check.
 """
 
 from collections.abc import Mapping
@@ -9,63 +9,66 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-Number: TypeAlias = float | None
-Tried: TypeAlias = dict[str, dict[str, Number | list[float]]]  # name -> declared, achieved, and every try
+OptionalNumber: TypeAlias = float | None
+Probes: TypeAlias = dict[str, dict[str, OptionalNumber | list[float]]]  # link or peer -> declared, achieved, all tries
 
 
-class Strict(BaseModel):
-    """Keys that nobody checks are passed over; a number in quotation marks is none, since it is computed with."""
+class StatusSection(BaseModel):
+    """Frozen record of one section of status.json.
+
+    Unknown keys are ignored. A number in quotation marks is an error, because checks compute with it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
-class Shaped(Strict):
-    """What was done to the links of one node, and what was found of them."""
+class LinkShapingView(StatusSection):
+    """Shaping of one node's link: what was declared, what enforces it, and what was read back and probed."""
 
-    rung: str = ""
-    rungs: dict[str, str] = {}
-    uplink_bps: Number = None
-    downlink_bps: Number = None
-    read_back_uplink_bps: Number = None
-    read_back_downlink_bps: Number = None
-    achieved_uplink_bps: Number = None
-    achieved_downlink_bps: Number = None
-    achieved_pipes_bps: dict[str, Number] = {}
-    pipes_bps: Tried = {}
-    message_s: Tried = {}
-    round_trip_s: Tried = {}
-    queues: dict[str, dict[str, Number]] = {}
+    rung: str = ""  # mechanism that enforces rates
+    rungs: dict[str, str] = {}  # property of the link -> mechanism that enforces it
+    uplink_bps: OptionalNumber = None
+    downlink_bps: OptionalNumber = None
+    read_back_uplink_bps: OptionalNumber = None
+    read_back_downlink_bps: OptionalNumber = None
+    achieved_uplink_bps: OptionalNumber = None
+    achieved_downlink_bps: OptionalNumber = None
+    achieved_pipes_bps: dict[str, OptionalNumber] = {}
+    pipes_bps: Probes = {}
+    message_s: Probes = {}
+    round_trip_s: Probes = {}
+    queues: dict[str, dict[str, OptionalNumber]] = {}
     changed_meanwhile: list[str] = []
     unproven: dict[str, str] = {}
 
 
-class Host(Strict):
-    """The machine while the trial ran."""
+class HostMetricsView(StatusSection):
+    """Load of the host while the trial ran."""
 
-    cpu_busy: Number = None
-    cpu_steal: Number = None
-    canary_late_ms: dict[str, Number] | None = None
-    pressure: dict[str, Number] | None = None
+    cpu_busy: OptionalNumber = None
+    cpu_steal: OptionalNumber = None
+    canary_late_ms: dict[str, OptionalNumber] | None = None
+    pressure: dict[str, OptionalNumber] | None = None
 
 
-class Ended(Strict):
-    """status.json."""
+class TrialStatusView(StatusSection):
+    """Content of status.json, as far as the analysis reads it."""
 
     status: str = ""
     reason: str | None = None
     engine: str = ""
     exit_codes: dict[str, int | None] | None = None
-    shaping: dict[str, Shaped] | None = None
-    host: Host | None = None
-    throttling: dict[str, dict[str, Number]] | None = None
-    timings_s: dict[str, Number] | None = None
+    shaping: dict[str, LinkShapingView] | None = None
+    host: HostMetricsView | None = None
+    throttling: dict[str, dict[str, OptionalNumber]] | None = None
+    timings_s: dict[str, OptionalNumber] | None = None
 
 
-def held(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, once every key that is known has the type that it should.
+def validate_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of status.json unchanged if every known key has the right type.
 
     Raises:
-        ValidationError: one has not.
+        ValidationError: a known key has another type.
     """
-    Ended.model_validate(dict(status))
+    TrialStatusView.model_validate(dict(status))
     return dict(status)

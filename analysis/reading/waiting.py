@@ -1,17 +1,20 @@
-"""How much of a worker's exchange was waiting for slower workers?
+"""Split of the exchange time of synchronous steps into communication and waiting for slower workers.
 
-Nodes log how long a step's exchange took, and how long a server kept its answer back for others. In lockstep there is
-a better measure, which no queue at a server blurs: all nodes share a clock, so here it can be seen when the last worker
-of a step began its own exchange; until then, an earlier worker could only wait.
+Nodes log how long the exchange of a step took, and how long a server delayed its reply for other workers. For
+synchronous training there is a better measure, which queues at a server do not blur. All nodes share a clock, so the
+tables show when the last worker of a step began its exchange. Until then, an earlier worker could only wait.
 """
 
 import pandas as pd
 
 
-def part_waiting(steps: pd.DataFrame) -> pd.DataFrame:
-    """`steps` of a synchronous trial with exchanges parted anew into `wait_s` and `exchange_s`, in virtual seconds."""
-    reached_s = steps["start_s"] + steps["data_s"] + steps["compute_s"]
-    last_s = reached_s.groupby(steps["step"]).transform("max")
-    together_s = steps["exchange_s"] + steps["wait_s"]
-    wait_s = (last_s - reached_s).clip(lower=0.0, upper=together_s)
-    return steps.assign(wait_s=wait_s, exchange_s=together_s - wait_s)
+def split_waiting_time(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps of a synchronous trial with `wait_s` and `exchange_s` computed again, in virtual seconds.
+
+    The sum of both columns stays as it was logged.
+    """
+    exchange_begins_s = steps["start_s"] + steps["data_s"] + steps["compute_s"]
+    last_begins_s = exchange_begins_s.groupby(steps["step"]).transform("max")
+    total_s = steps["exchange_s"] + steps["wait_s"]
+    wait_s = (last_begins_s - exchange_begins_s).clip(lower=0.0, upper=total_s)
+    return steps.assign(wait_s=wait_s, exchange_s=total_s - wait_s)

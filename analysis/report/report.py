@@ -14,15 +14,15 @@ from analysis.figures import FIGURES, Drawing, Run
 from analysis.figures.drawing.balance import printed
 from analysis.figures.drawing.save import save
 from analysis.figures.drawing.style import FAINT, INK, ON_DARK, PAPER, styled
-from analysis.reading.parallel import Team, team_for
+from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
 from analysis.report.headline import headline
 from analysis.report.summary_text import brief
 from analysis.report.wording import difference, milliseconds, number, quantity, sentence, volume
 from analysis.results import summary
-from analysis.results.examine import examine_run
-from analysis.results.excluded_trials import total
-from analysis.results.summary import Summary
+from analysis.results.examine import analyse_run
+from analysis.results.excluded_trials import count_planned_trials
+from analysis.results.summary import RunSummary
 
 PAGE_COLOURS = {INK: "var(--ink)", PAPER: "var(--paper)", FAINT: "var(--faint)"} | {
     tint: f"var(--t{tint[1:]})" for tint in ON_DARK
@@ -42,7 +42,7 @@ class Panel:
     svg: Markup
 
 
-def write(run_folder: Path, team: Team | None = None) -> Path:
+def write(run_folder: Path, team: ProcessPool | None = None) -> Path:
     """Record, fidelity, summary, figures and page of a run, finished or not; returns the path of report.html.
 
     `team`: who does it, if not one for this alone; one that began before this module was imported has waited less.
@@ -52,15 +52,15 @@ def write(run_folder: Path, team: Team | None = None) -> Path:
     """
     folder = RunFolder(run_folder)
     if team is None:
-        with team_for(folder.log_bytes) as own:
-            own.load("analysis.results.trial")
+        with create_process_pool(folder.log_bytes) as own:
+            own.preload("analysis.results.trial")
             return write(run_folder, own)
-    table, numbers = examine_run(folder, team, write=True)
-    team.load(__name__)  # while this process has the first figures to draw
-    summary.write(folder, numbers)
-    panels = team.spread(partial(panel, folder=folder.figures), draw(Run(table, numbers)))
-    folder.report.write_text(page(folder, numbers, panels), encoding="utf-8")
-    return folder.report
+    table, numbers = analyse_run(folder, team, write=True)
+    team.preload(__name__)  # while this process has the first figures to draw
+    summary.write_summary(folder, numbers)
+    panels = team.map(partial(panel, folder=folder.figures_path), draw(Run(table, numbers)))
+    folder.report_path.write_text(page(folder, numbers, panels), encoding="utf-8")
+    return folder.report_path
 
 
 def draw(run: Run) -> Iterator[Drawing]:
@@ -72,7 +72,7 @@ def draw(run: Run) -> Iterator[Drawing]:
             yield drawing
 
 
-def page(folder: RunFolder, numbers: Summary, panels: list[Panel]) -> str:
+def page(folder: RunFolder, numbers: RunSummary, panels: list[Panel]) -> str:
     """The page as one self-contained HTML document."""
     return template("report/report.html.j2").render(
         summary=numbers,
@@ -80,7 +80,7 @@ def page(folder: RunFolder, numbers: Summary, panels: list[Panel]) -> str:
         brief=brief(numbers),
         reasons=reasons(numbers),
         panels=panels,
-        total=total(numbers),
+        total=count_planned_trials(numbers),
         happened=[(trial, event) for trial in numbers.trials for event in trial.events],
         manifest=flat(folder.manifest),
         command=_command(folder, numbers),
@@ -103,7 +103,7 @@ def template(name: str) -> Template:
     return environment.get_template(name)
 
 
-def reasons(numbers: Summary) -> dict[str, list[str]]:
+def reasons(numbers: RunSummary) -> dict[str, list[str]]:
     """Every reason against believing the run, with the trials that it concerns."""
     found: dict[str, list[str]] = {}
     for trial in numbers.trials:
@@ -123,7 +123,7 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return rows
 
 
-def _command(folder: RunFolder, numbers: Summary) -> str:
+def _command(folder: RunFolder, numbers: RunSummary) -> str:
     """What the manifest says was typed, else the make target that does the same."""
     told = folder.manifest.get("command")
     return str(told) if told else f"make scenario NAME={numbers.scenario} ENGINE={numbers.engine}"

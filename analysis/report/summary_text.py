@@ -13,9 +13,9 @@ import numpy as np
 from analysis.metrics.comparison import Difference, difference_of, guards, unguarded
 from analysis.metrics.speedup import Curve
 from analysis.report.wording import number, sentence, share, workers
-from analysis.results.excluded_trials import missing
-from analysis.results.result import TIMES, Group, Of, basis, same_seeds
-from analysis.results.summary import Summary
+from analysis.results.excluded_trials import describe_excluded_trials
+from analysis.results.result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric, have_same_seeds
+from analysis.results.summary import RunSummary
 from analysis.statistics.bootstrap import Interval, ratio_interval
 from analysis.statistics.guard import CHANCE
 
@@ -34,7 +34,7 @@ class Win:
     interval: Interval | None  # None where nothing was repeated
     test: Difference | None  # of the two, paired by seed; None where they share fewer than two
     shared: int  # seeds that both ran
-    of: Of
+    of: TimeMetric
 
     @property
     def p_value(self) -> float | None:
@@ -47,18 +47,18 @@ class Win:
         return self.p_value is not None and self.p_value < CHANCE
 
 
-def brief(summary: Summary) -> list[str]:
+def brief(summary: RunSummary) -> list[str]:
     """The sentences: winners by number of workers, efficiencies, then what is missing."""
     won = [_wins(condition, wins(summary, condition), summary.target) for condition in summary.conditions]
     fallen = [falls(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
     told = [each for each in won if each][:MOST] + [each for each in fallen if each][:MOST]
-    told += [_told_apart(summary), _suspicious(summary), _unguarded(summary), *missing(summary)]
+    told += [_told_apart(summary), _suspicious(summary), _unguarded(summary), *describe_excluded_trials(summary)]
     return [sentence(each) for each in told if each]
 
 
-def wins(summary: Summary, condition: str) -> list[Win]:
+def wins(summary: RunSummary, condition: str) -> list[Win]:
     """Who is fastest on each number of workers that two strategies or more ran on, few workers first."""
-    members = [group for group in summary.groups if group.condition == condition and not group.baseline]
+    members = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     rows = [list(rows) for _, rows in groupby(members, key=lambda group: group.workers)]
     return [win for row in rows if len(row) > 1 and (win := _win(row, summary.differences)) is not None]
@@ -78,16 +78,18 @@ def falls(curve: Curve, target: str | None = None) -> str:
     return f"{fallen}, to {share(first.efficiency)}{span}{before}"
 
 
-def _win(row: Sequence[Group], found: Sequence[Difference]) -> Win | None:
+def _win(row: Sequence[TrialGroup], found: Sequence[Difference]) -> Win | None:
     """None where nothing took time, or nobody knows how much: such a size has no winner."""
-    of = basis(row)
-    first, second = sorted(row, key=lambda group: group.seconds(of))[:2]
-    ours, theirs = first.times(of), second.times(of)
-    if not np.isfinite(first.seconds(of)) or not (ours > 0).all() or not (theirs > 0).all():
+    of = choose_time_metric(row)
+    first, second = sorted(row, key=lambda group: group.mean_time_s(of))[:2]
+    ours, theirs = first.times_s(of), second.times_s(of)
+    if not np.isfinite(first.mean_time_s(of)) or not (ours > 0).all() or not (theirs > 0).all():
         return None
     test, shared = difference_of(first, second, found), len(first.seeds & second.seeds)
-    interval = ratio_interval(theirs, ours, paired=same_seeds((first, second)))
-    return Win(first.workers, first.strategy, second.seconds(of) / first.seconds(of), interval, test, shared, of)
+    interval = ratio_interval(theirs, ours, paired=have_same_seeds((first, second)))
+    return Win(
+        first.workers, first.strategy, second.mean_time_s(of) / first.mean_time_s(of), interval, test, shared, of
+    )
 
 
 def _wins(condition: str, found: Sequence[Win], target: str | None) -> str:
@@ -111,10 +113,10 @@ def _margin(win: Win) -> str:
     """No number of times is as long as never."""
     if not np.isfinite(win.ratio):
         return "as no other reaches the target"
-    return f"by {number(win.ratio)}{TIMES}{_shown(win.interval)}"
+    return f"by {number(win.ratio)}{TIMES_SIGN}{_shown(win.interval)}"
 
 
-def _by(of: Of, target: str | None) -> str:
+def _by(of: TimeMetric, target: str | None) -> str:
     """Told where it is not the time to the target that everybody expects."""
     return " by time for the same samples" if target and of == "time_to_samples" else ""
 
@@ -144,7 +146,7 @@ def _per_worker(found: Interval | None, ratio: float) -> str:
     return f" [{share(found[0] / ratio)}, {share(found[1] / ratio)}]" if found else ""
 
 
-def _told_apart(summary: Summary) -> str:
+def _told_apart(summary: RunSummary) -> str:
     """How many pairs of strategies on as many workers differ, corrected for their number; empty without repeats."""
     found = summary.differences
     apart = sum(each.p_adjusted < CHANCE for each in found)
@@ -154,7 +156,7 @@ def _told_apart(summary: Summary) -> str:
     return f"{pairs} can be told apart by their repeats (p < {CHANCE:g}, paired by seed{some}, Holm)" if found else ""
 
 
-def _suspicious(summary: Summary) -> str:
+def _suspicious(summary: RunSummary) -> str:
     """Who learns from significantly fewer samples than one worker alone: a wrong divisor looks like that."""
     names = [name for name, found in guards(summary.groups).items() if found.suspicious]
     if not names:
@@ -163,7 +165,7 @@ def _suspicious(summary: Summary) -> str:
     return f"{', '.join(names)} {need} significantly fewer samples than one worker alone (Holm): check for a bug"
 
 
-def _unguarded(summary: Summary) -> str:
+def _unguarded(summary: RunSummary) -> str:
     """Why that could not be asked of all who reached the target."""
     lack = unguarded(summary.groups)
     some = " for all" if guards(summary.groups) else ""

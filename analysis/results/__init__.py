@@ -1,1 +1,1 @@
-"""Results of a run in numbers: trials, groups of trials, summary.json."""
+"""Results of a run: trials in numbers, repeats as groups, and summary.json."""

@@ -1,32 +1,37 @@
-"""The trials of a run, each on its own, on all cores where there is much to read; then the run in numbers."""
+"""Analysis of a run: all its trials, on several cores if the logs are large, and the summary of the run."""
 
 from functools import partial
 
 from analysis.metrics.proof import together
-from analysis.reading.damage import Damage
-from analysis.reading.parallel import Team, team_for
+from analysis.reading.damage import FileDamage
+from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable
 from analysis.results import summary
-from analysis.results.summary import Summary
-from analysis.results.trial import Examined, examine
+from analysis.results.summary import RunSummary
+from analysis.results.trial import AnalysedTrial, analyse_trial
 
 
-def examine_run(folder: RunFolder, team: Team | None = None, *, write: bool = False) -> tuple[RunTable, Summary]:
-    """All trials that can be read, of their steps what figures draw, and the numbers of the run.
+def analyse_run(
+    run_folder: RunFolder, pool: ProcessPool | None = None, *, write: bool = False
+) -> tuple[RunTable, RunSummary]:
+    """Return the tables of all trials that can be read, with the step columns that figures read, and the summary.
 
-    `team`: who reads, if not one for this alone. `write`: also each trial's record and verdicts.
+    Args:
+        run_folder: of a finished or unfinished run.
+        pool: reads the trials; by default a new one that fits the size of the logs.
+        write: whether to write the record and the verdicts of each trial as well.
 
     Raises:
-        UserError: the folder is not a run's.
+        UserError: the folder is not a run folder.
     """
-    folder.check()
-    if team is None:
-        with team_for(folder.log_bytes) as own:
-            return examine_run(folder, own, write=write)
-    found = team.spread(partial(examine, write=write), folder.trials)
-    sound = [each for each in found if isinstance(each, Examined)]
-    unread = tuple(each for each in found if isinstance(each, Damage))
-    table = RunTable(folder, tuple(each.table for each in sound), unread)
-    shown = together(row for each in sound for row in each.proofs)
-    return table, summary.gather(table, [each.result for each in sound], shown)
+    run_folder.check_is_run_folder()
+    if pool is None:
+        with create_process_pool(run_folder.log_bytes) as new_pool:
+            return analyse_run(run_folder, new_pool, write=write)
+    analysed = pool.map(partial(analyse_trial, write=write), run_folder.trial_folders)
+    trials = [each for each in analysed if isinstance(each, AnalysedTrial)]
+    unread_damage = tuple(each for each in analysed if isinstance(each, FileDamage))
+    table = RunTable(run_folder, tuple(trial.table for trial in trials), unread_damage)
+    proofs = together(proof for trial in trials for proof in trial.proofs)
+    return table, summary.build_summary(table, [trial.result for trial in trials], proofs)

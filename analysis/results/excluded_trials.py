@@ -1,74 +1,73 @@
-"""Which trials of a run are in no comparison, and why not?"""
+"""Trials of a run that are excluded from comparisons, and the reasons."""
 
 from collections import Counter
 
-from analysis.results.summary import Summary
+from analysis.results.summary import RunSummary
 
-INTERRUPTED = "interrupted"  # as engines give the reason
-
-
-def missing(summary: Summary) -> list[str]:
-    """How many trials have not run, and how many ran for nothing; nothing where all of them count."""
-    return [each for each in (_not_run(summary), _lost(summary)) if each]
+INTERRUPTED_REASON = "interrupted"  # reason that engines record for an interrupted trial
 
 
-def total(summary: Summary) -> int:
-    """How many trials were planned."""
-    return len(summary.trials) + len(_unread(summary)) + len(summary.not_run)
+def describe_excluded_trials(summary: RunSummary) -> list[str]:
+    """Return up to two sentences: how many trials have not run, and how many are excluded, with the reasons."""
+    return [text for text in (_describe_trials_not_run(summary), _describe_unusable_trials(summary)) if text]
 
 
-def unreadable(summary: Summary) -> int:
-    """How many trials have records that can't be trusted to tell all."""
-    return _reasons(summary)["unreadable"]
+def count_planned_trials(summary: RunSummary) -> int:
+    """Return the number of trials that were planned."""
+    return len(summary.trials) + len(_unreadable_trials(summary)) + len(summary.not_run)
 
 
-def _not_run(summary: Summary) -> str:
+def count_unreadable_trials(summary: RunSummary) -> int:
+    """Return the number of trials whose record is damaged."""
+    return _count_exclusion_reasons(summary)["unreadable"]
+
+
+def _describe_trials_not_run(summary: RunSummary) -> str:
     count = len(summary.not_run)
     if not count:
         return ""
-    why = "the run was interrupted" if _interrupted(summary) else "the run broke off, or still goes on"
-    return f"{_of(count, summary)} {'has' if count == 1 else 'have'} not run: {why}"
+    reason = "the run was interrupted" if _interrupted_trials(summary) else "the run ended early or is still running"
+    return f"{_format_trial_count(count, summary)} {'has' if count == 1 else 'have'} not run: {reason}"
 
 
-def _lost(summary: Summary) -> str:
-    reasons = _reasons(summary)
+def _describe_unusable_trials(summary: RunSummary) -> str:
+    reasons = _count_exclusion_reasons(summary)
     count = sum(reasons.values())
     if not count:
         return ""
-    told = ", ".join(f"{each} {reason}" for reason, each in reasons.items() if each)
-    return f"{_of(count, summary)} {'is' if count == 1 else 'are'} in no comparison: {told}"
+    counts = ", ".join(f"{reason_count} {reason}" for reason, reason_count in reasons.items() if reason_count)
+    return f"{_format_trial_count(count, summary)} {'is' if count == 1 else 'are'} excluded from comparisons: {counts}"
 
 
-def _reasons(summary: Summary) -> Counter[str]:
-    """How many trials each reason keeps out; who can't be read is not asked how it ended."""
-    unread = _unread(summary)
-    lost = [trial for trial in summary.trials if not trial.finished]
-    damaged = {trial.id for trial in lost} & _damaged(summary)
-    stopped = {trial.id for trial in lost if trial.status == "aborted"} - damaged
-    interrupted = stopped & _interrupted(summary)
+def _count_exclusion_reasons(summary: RunSummary) -> Counter[str]:
+    """Return the number of excluded trials by reason; a damaged trial counts as unreadable however it ended."""
+    unfinished = [trial for trial in summary.trials if not trial.is_finished]
+    damaged = {trial.id for trial in unfinished} & _damaged_trials(summary)
+    aborted = {trial.id for trial in unfinished if trial.status == "aborted"} - damaged
+    interrupted = aborted & _interrupted_trials(summary)
     return Counter(
         {
-            "failed": len(lost) - len(damaged) - len(stopped),
+            "failed": len(unfinished) - len(damaged) - len(aborted),
             "interrupted": len(interrupted),
-            "without an end": len(stopped - interrupted),
-            "unreadable": len(damaged) + len(unread),
+            "aborted": len(aborted - interrupted),
+            "unreadable": len(damaged) + len(_unreadable_trials(summary)),
         }
     )
 
 
-def _interrupted(summary: Summary) -> set[str]:
-    return {trial.id for trial in summary.trials if trial.status_reason == INTERRUPTED}
+def _interrupted_trials(summary: RunSummary) -> set[str]:
+    return {trial.id for trial in summary.trials if trial.status_reason == INTERRUPTED_REASON}
 
 
-def _damaged(summary: Summary) -> set[str]:
-    """Trials of which some file is damaged."""
-    return {told.split("/")[1] for told in summary.damage if told.startswith("trials/")}
+def _damaged_trials(summary: RunSummary) -> set[str]:
+    """Return the ids of the trials of which at least one file is damaged."""
+    return {damage.split("/")[1] for damage in summary.damage if damage.startswith("trials/")}
 
 
-def _unread(summary: Summary) -> set[str]:
-    """Trials that have no row, since nothing of them can be understood."""
-    return _damaged(summary) - {trial.id for trial in summary.trials}
+def _unreadable_trials(summary: RunSummary) -> set[str]:
+    """Return the ids of the damaged trials that are not in the summary, because their files cannot be read at all."""
+    return _damaged_trials(summary) - {trial.id for trial in summary.trials}
 
 
-def _of(count: int, summary: Summary) -> str:
-    return f"{count} of {total(summary)} trials"
+def _format_trial_count(count: int, summary: RunSummary) -> str:
+    return f"{count} of {count_planned_trials(summary)} trials"

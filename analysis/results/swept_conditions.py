@@ -1,101 +1,116 @@
-"""What does a swept condition do to each strategy?"""
+"""Effect of the swept conditions on each strategy: how much longer the same samples take."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.report.wording import listed, number
-from analysis.results.result import Group
-from analysis.results.summary import Summary
+from analysis.results.result import TrialGroup
+from analysis.results.summary import RunSummary
 
-ENDS = ("before", "after")
-MOST = 4  # strategies of which a sentence tells each
+COMPARED_CONDITION_COUNT = 2  # a ConditionEffect compares two conditions
+MAX_LISTED_STRATEGIES = 4  # with as many effects beside the smallest, a sentence lists only the smallest and largest
 
 
 @dataclass(frozen=True)
-class Effect:
-    """One strategy on one number of workers under the two conditions that differ most."""
+class ConditionEffect:
+    """One strategy on one number of workers under two conditions."""
 
-    before: Group
-    after: Group
+    before: TrialGroup
+    after: TrialGroup
 
     @property
     def strategy(self) -> str:
-        """Its label in the scenario."""
+        """Label of the strategy in the scenario."""
         return self.before.strategy
 
     @property
-    def ratio(self) -> float:
-        """Time for the same samples after / before."""
-        return cost_s(self.after) / cost_s(self.before)
+    def time_ratio(self) -> float:
+        """Time for the same samples under the second condition / under the first."""
+        return seconds_per_sample(self.after) / seconds_per_sample(self.before)
 
 
-def ladders(summary: Summary) -> list[list[Group]]:
-    """By strategy, the groups on its most workers under two or more conditions, in the scenario's order."""
-    found = []
+def groups_across_conditions(summary: RunSummary) -> list[list[TrialGroup]]:
+    """Return, for each strategy, its groups on its largest number of workers, in the scenario's order of conditions.
+
+    A strategy that ran under one condition only is left out.
+    """
+    group_lists = []
     for strategy in summary.strategies:
-        own = [group for group in summary.groups if group.strategy == strategy]
-        most = max((group.workers for group in own), default=0)
-        ladder = [group for group in own if group.workers == most]
-        if len(ladder) > 1:
-            found.append(sorted(ladder, key=lambda group: summary.conditions.index(group.condition)))
-    return found
+        of_strategy = [group for group in summary.groups if group.strategy == strategy]
+        most_workers = max((group.workers for group in of_strategy), default=0)
+        largest = [group for group in of_strategy if group.workers == most_workers]
+        if len(largest) > 1:
+            group_lists.append(sorted(largest, key=lambda group: summary.conditions.index(group.condition)))
+    return group_lists
 
 
-def effects(found: Sequence[Sequence[Group]]) -> list[Effect]:
-    """Every strategy between the two conditions that differ most for anybody; the least affected first."""
-    pairs = [_extremes(ladder) for ladder in found if all(cost_s(group) for group in ladder)]
+def condition_effects(group_lists: Sequence[Sequence[TrialGroup]]) -> list[ConditionEffect]:
+    """Return the effect of the condition on each strategy, the smallest first.
+
+    All effects are between the same two conditions: those with the largest ratio of times for any strategy.
+    """
+    timed = (groups for groups in group_lists if all(seconds_per_sample(group) for group in groups))
+    pairs = [_fastest_and_slowest(groups) for groups in timed]
     if not pairs:
         return []
-    low, high = max(pairs, key=lambda pair: Effect(*pair).ratio)
-    ends = low.condition, high.condition
-    return sorted(_between(found, *ends), key=lambda effect: effect.ratio)
+    fastest, slowest = max(pairs, key=lambda pair: ConditionEffect(*pair).time_ratio)
+    effects = _effects_between(group_lists, fastest.condition, slowest.condition)
+    return sorted(effects, key=lambda effect: effect.time_ratio)
 
 
-def finding(summary: Summary) -> str:
-    """As in "from uplink 2gbit to uplink 1gbit, the same samples take 1.0 times as long with aware, 1.9 with flat"."""
-    told = effects(ladders(summary))
-    if not told:
+def describe_condition_effects(summary: RunSummary) -> str:
+    """Return a clause on the effect of the conditions; empty if there is none.
+
+    Example: "from uplink 2gbit to uplink 1gbit, the same samples take 1.0 times as long with aware, 1.9 with flat".
+    """
+    effects = condition_effects(groups_across_conditions(summary))
+    if not effects:
         return ""
-    if len(told) == 1 and len(ladder := _longest(summary)) > len(ENDS):
-        return _step_by_step(ladder)
-    least, *others = told
-    parts = [f"{number(least.ratio)} times as long with {least.strategy}"]
-    shown, rest = (others, "") if len(others) < MOST else (others[-1:], ", others in between")
-    parts += [f"{number(effect.ratio)} with {effect.strategy}{rest}" for effect in shown]
-    return f"from {least.before.condition} to {least.after.condition}, the same samples take {', '.join(parts)}"
+    if len(effects) == 1 and len(groups := _longest_group_list(summary)) > COMPARED_CONDITION_COUNT:
+        return _describe_every_condition(groups)
+    smallest, *larger = effects
+    parts = [f"{number(smallest.time_ratio)} times as long with {smallest.strategy}"]
+    listed_effects, rest = (larger, "") if len(larger) < MAX_LISTED_STRATEGIES else (larger[-1:], ", others in between")
+    parts += [f"{number(effect.time_ratio)} with {effect.strategy}{rest}" for effect in listed_effects]
+    return f"from {smallest.before.condition} to {smallest.after.condition}, the same samples take {', '.join(parts)}"
 
 
-def _longest(summary: Summary) -> list[Group]:
-    return max(ladders(summary), key=len)
+def _longest_group_list(summary: RunSummary) -> list[TrialGroup]:
+    return max(groups_across_conditions(summary), key=len)
 
 
-def _step_by_step(ladder: Sequence[Group]) -> str:
-    """Of one strategy under three conditions or more each, beside the first: how much another step brings."""
-    first, *others = ladder
-    ratios = listed(number(cost_s(group) / cost_s(first)) for group in others)
-    under = listed(values(group.condition for group in others))
-    return f"with {under} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
+def _describe_every_condition(groups: Sequence[TrialGroup]) -> str:
+    """Return a clause on one strategy under three conditions or more, each compared with the first."""
+    first, *others = groups
+    ratios = listed(number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
+    conditions = listed(shorten_conditions(group.condition for group in others))
+    return f"with {conditions} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
 
 
-def values(conditions: Iterable[str]) -> list[str]:
-    """Conditions with the key that is swept told once: "fraction 0.0", "0.125"."""
+def shorten_conditions(conditions: Iterable[str]) -> list[str]:
+    """Return the conditions, the swept key in the first only if all have the same: "fraction 0.0", "0.125"."""
     names = list(conditions)
     keys = {name.rpartition(" ")[0] for name in names}
     return [*names[:1], *(name.rpartition(" ")[2] for name in names[1:])] if len(keys) == 1 else names
 
 
-def cost_s(group: Group) -> float:
-    """Seconds per sample, olympic mean over the repeats; all workers together."""
-    return group.seconds("time_to_samples")
+def seconds_per_sample(group: TrialGroup) -> float:
+    """Return the seconds per sample of all workers together: the olympic mean over the group's repeats."""
+    return group.mean_time_s("time_to_samples")
 
 
-def _extremes(ladder: Sequence[Group]) -> tuple[Group, Group]:
-    ranked = sorted(ladder, key=cost_s)
+def _fastest_and_slowest(groups: Sequence[TrialGroup]) -> tuple[TrialGroup, TrialGroup]:
+    ranked = sorted(groups, key=seconds_per_sample)
     return ranked[0], ranked[-1]
 
 
-def _between(found: Sequence[Sequence[Group]], first: str, last: str) -> Iterator[Effect]:
-    for ladder in found:
-        by_condition = {group.condition: group for group in ladder}
-        if {first, last} <= by_condition.keys() and cost_s(by_condition[first]):
-            yield Effect(by_condition[first], by_condition[last])
+def _effects_between(
+    group_lists: Sequence[Sequence[TrialGroup]], first_condition: str, last_condition: str
+) -> Iterator[ConditionEffect]:
+    """Yield the effect on each strategy that ran under both conditions and took time under the first."""
+    for groups in group_lists:
+        by_condition = {group.condition: group for group in groups}
+        if not {first_condition, last_condition} <= by_condition.keys():
+            continue
+        if seconds_per_sample(by_condition[first_condition]):
+            yield ConditionEffect(by_condition[first_condition], by_condition[last_condition])

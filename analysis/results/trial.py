@@ -1,6 +1,7 @@
-"""Reads, judges, measures and records one trial. What is wrong with its files is told and harms no other trial.
+"""Analysis of one trial: reading, checks, metrics, and files of its record.
 
-Processes that share the trials of a run begin by importing this module, so it draws and compares nothing.
+Damage in the files of a trial is returned and does not affect other trials. Helper processes import this module first,
+so it imports neither figures nor comparisons.
 """
 
 import gc
@@ -11,20 +12,21 @@ from dataclasses import dataclass, replace
 from analysis.checks import fidelity
 from analysis.metrics.proof import Proof, rows
 from analysis.reading import trial_record as record
-from analysis.reading.damage import Damage, understood
-from analysis.reading.mllog import Log
+from analysis.reading.damage import FileDamage, read_or_report_damage
+from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTable, read_logs, read_trial
-from analysis.results.result import TrialResult, measure
+from analysis.results.result import TrialResult, measure_trial
 
-DRAWN = ["step", "start_s", "step_s", "bytes_sent"]  # columns of steps that any figure reads
+FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of steps that figures read
 
 
 @dataclass(frozen=True)
-class Examined:
-    """One trial: its events, its numbers, and what was found of each declared property.
+class AnalysedTrial:
+    """Table, metrics and proofs of one trial.
 
-    Of its steps there is what figures draw: hundreds of trials are in memory at once, and most of them are copied.
+    Its table of steps has only the columns that figures read: hundreds of trials are in memory at the same time, and
+    most of them are copied from a helper process.
     """
 
     table: TrialTable
@@ -32,49 +34,51 @@ class Examined:
     proofs: tuple[Proof, ...]
 
 
-def examine(folder: TrialFolder, *, write: bool = False) -> Examined | Damage:
-    """One trial, or what in its files can't be understood; `write`: also its record and verdicts."""
-    with _uncollected(), _named(folder):
-        return _examine(folder, write=write)
+def analyse_trial(folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
+    """Analyse one trial, or return why its files cannot be read; with `write`, also write its record and verdicts."""
+    with _without_garbage_collection(), _note_trial_on_error(folder):
+        return _read_and_measure(folder, write=write)
 
 
-def _examine(folder: TrialFolder, *, write: bool) -> Examined | Damage:
-    """What was read dies with this call, before anybody searches it for cycles."""
-    read = understood(folder, _read)
-    return read if isinstance(read, Damage) else _examined(folder, *read, write=write)
+def _read_and_measure(folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileDamage:
+    """Analyse one trial; its logs are freed on return, before the garbage collector runs again."""
+    read = read_or_report_damage(folder, _read_logs_and_table)
+    return read if isinstance(read, FileDamage) else _measure_and_record(folder, *read, write=write)
 
 
-def _read(folder: TrialFolder) -> tuple[Mapping[str, Log], TrialTable]:
+def _read_logs_and_table(folder: TrialFolder) -> tuple[Mapping[str, NodeLog], TrialTable]:
     logs = read_logs(folder)
     return logs, read_trial(folder, logs)
 
 
-def _examined(folder: TrialFolder, logs: Mapping[str, Log], trial: TrialTable, *, write: bool) -> Examined:
-    verdicts, proofs = fidelity.judge(trial), rows(trial)
+def _measure_and_record(
+    folder: TrialFolder, logs: Mapping[str, NodeLog], trial: TrialTable, *, write: bool
+) -> AnalysedTrial:
+    verdicts, proofs = fidelity.judge_trial(trial), rows(trial)
     if write:
-        record.write(folder, trial, logs)
-        fidelity.write(folder, trial, verdicts, proofs)
-    drawn = replace(trial, steps=trial.steps[DRAWN])
-    return Examined(drawn, measure(trial, verdicts.values()), proofs)
+        record.write_trial_record(folder, trial, logs)
+        fidelity.write_fidelity(folder, trial, verdicts, proofs)
+    table = replace(trial, steps=trial.steps[FIGURE_STEP_COLUMNS])
+    return AnalysedTrial(table, measure_trial(trial, verdicts.values()), proofs)
 
 
 @contextmanager
-def _named(folder: TrialFolder) -> Iterator[None]:
-    """A mistake of ours says with which trial it was made."""
+def _note_trial_on_error(folder: TrialFolder) -> Iterator[None]:
+    """Add the trial's folder to an exception, which is an error of Ensayo and not damage of the trial's files."""
     try:
         yield
     except Exception as error:
-        error.add_note(f"while examining {folder.path}")
+        error.add_note(f"while analysing {folder.path}")
         raise
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the search for cycles: lines are lists of rows until they are read, and it would visit them all."""
-    searching = gc.isenabled()
+def _without_garbage_collection() -> Iterator[None]:
+    """Switch off the cyclic garbage collector: it would visit all rows of the logs, which are many small lists."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if searching:
+        if was_enabled:
             gc.enable()

@@ -94,10 +94,10 @@ def make_trial(tmp_path: Path) -> Callable[..., TrialTable]:
         folder = TrialFolder(tmp_path / "trials" / "000-t")
         (folder.path / "logs").mkdir(parents=True, exist_ok=True)
         plan = {"trial": "000-t", "label": "t", "workers": 1, "strategy": {"kind": "all_reduce"}} | planned
-        folder.plan.write_text(json.dumps(plan))
-        folder.status.write_text(json.dumps({"status": "success", "engine": "local"} | (status or {})))
+        folder.plan_path.write_text(json.dumps(plan))
+        folder.status_path.write_text(json.dumps({"status": "success", "engine": "local"} | (status or {})))
         for node, lines in logs.items():
-            folder.log(node).write_text("\n".join(lines) + "\n")
+            folder.log_path(node).write_text("\n".join(lines) + "\n")
         return read_trial(folder)
 
     return make
@@ -360,10 +360,10 @@ def write_run(
         plan = plan_of(f"{index:03}-{label}-w{count}-r{repeat}", label, count, repeat, labels)
         trial = TrialFolder(folder.path / "trials" / plan["trial"])
         (trial.path / "logs").mkdir(parents=True)
-        trial.plan.write_text(json.dumps(plan))
-        trial.status.write_text(json.dumps(status_of(plan)))
+        trial.plan_path.write_text(json.dumps(plan))
+        trial.status_path.write_text(json.dumps(status_of(plan)))
         for node, lines in Rehearsal(plan).run().items():
-            trial.log(node).write_text("\n".join(lines) + "\n")
+            trial.log_path(node).write_text("\n".join(lines) + "\n")
     return folder
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from analysis.checks.verdict import Level
+from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import curves
 from analysis.metrics.switch import Switch
 from analysis.reading.run_table import TrialTable
 from analysis.report.answers import KINDS, answer
 from analysis.report.headline import headline
-from analysis.results.result import TrialResult, groups, measure
-from analysis.results.summary import SCHEMA, Summary
+from analysis.results.result import TrialResult, group_trials, measure_trial
+from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from services.scenario.published import Published
 
 Trials = Callable[..., TrialResult]
@@ -23,7 +23,7 @@ REACHED = {"target": "loss ≤ 0.2", "samples_to_target": 1000}
 @pytest.fixture
 def trial(make_trial: Callable[..., TrialTable]) -> Trials:
     """trial("ring", 4, 2.0): 1000 samples in these seconds, ten steps."""
-    blank = measure(make_trial({}), [])
+    blank = measure_trial(make_trial({}), [])
 
     def make(strategy: str, workers: int, seconds: float, condition: str = "", **changes: Any) -> TrialResult:
         told = {"strategy": strategy, "workers": workers, "seconds": seconds, "condition": condition}
@@ -33,11 +33,26 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
     return make
 
 
-def summary(*trials: TrialResult, published: tuple[Published, ...] = ()) -> Summary:
+def summary(*trials: TrialResult, published: tuple[Published, ...] = ()) -> RunSummary:
     """The numbers of a run of these trials."""
-    found = list(curves(groups(trials)))
+    found = list(curves(group_trials(trials)))
     told = list(trials)
-    return Summary(SCHEMA, "s", "simulated", 1.0, Level.VALID, "success", told, found, [], "r", "", {}, [], published)
+    return RunSummary(
+        SUMMARY_SCHEMA,
+        "s",
+        "simulated",
+        1.0,
+        VerdictLevel.VALID,
+        "success",
+        told,
+        found,
+        [],
+        "r",
+        "",
+        {},
+        [],
+        published,
+    )
 
 
 def ladder(trial: Trials, **ends: tuple[float, ...]) -> list[TrialResult]:

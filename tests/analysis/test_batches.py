@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analysis.reading import mllog
-from analysis.reading.batches import frame, read_batches
-from analysis.reading.trial_record import _rows
+from analysis.reading.batches import read_batches, rows_to_frame
+from analysis.reading.trial_record import _format_csv_rows
 
 NAMES = ("step", "start_s", "loss", "staleness")
 CELL = st.none() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -24,7 +24,7 @@ def test_rows_stand_under_their_names_whatever_order_a_batch_has(
 ) -> None:
     lines = [_line({"columns": names, "rows": [list(row) for row in rows]}) for names, rows in batches]
 
-    found, told = read_batches(mllog.parse(lines), "rows", NAMES)
+    found, told = read_batches(mllog.parse_lines(lines), "rows", NAMES)
 
     wanted = [[dict(zip(names, row, strict=True))[name] for name in NAMES] for names, rows in batches for row in rows]
     assert told == ()
@@ -40,10 +40,10 @@ def _line(value: object) -> str:
 @example([(99999999.9999, 999999999.9, 1e-4, 9.99999999999e-5), (0.1234567885, 1234567885.5, 1e-9, None)])
 def test_csv_is_what_pandas_writes(rows: list[tuple[float | None, ...]]) -> None:
     """Ours is many times as fast, and differs in nothing but the sign of a zero, which the comparison passes over."""
-    table = frame(np.array(rows, dtype=float) + 0.0, NAMES)
+    table = rows_to_frame(np.array(rows, dtype=float) + 0.0, NAMES)
     table.insert(0, "node", "worker-0")
 
-    ours = ",".join(table.columns) + "\n" + b"".join(_rows(table)).decode()
+    ours = ",".join(table.columns) + "\n" + b"".join(_format_csv_rows(table)).decode()
 
     assert ours == table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
 
@@ -51,33 +51,33 @@ def test_csv_is_what_pandas_writes(rows: list[tuple[float | None, ...]]) -> None
 def test_one_bad_batch_costs_no_other_batch() -> None:
     lines = [_line({"columns": ["step"], "rows": rows}) for rows in ([[1]], [["two"]], [[3]])]
 
-    found, (told,) = read_batches(mllog.parse(lines), "rows", ("step",))
+    found, (told,) = read_batches(mllog.parse_lines(lines), "rows", ("step",))
 
     assert found.ravel().tolist() == [1.0, 3.0]
-    assert (told.number, told.what) == (2, "rows with a value that is no number")
+    assert (told.line_number, told.problem) == (2, "rows has a value that is not a number")
 
 
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        (None, "rows without columns and rows"),
-        ("[1]", "rows without columns and rows"),
-        ([1.0], "rows with rows that have not 1 values"),
-        ([[1.0], []], "rows with rows that have not 1 values"),
-        ([[1.0, 2.0]], "rows with rows that have not 1 values"),
-        ([[{}]], "rows with a value that is no number"),
-        ([[10**400]], "rows with a value that is no number"),
-        ([[[1.0]]], "rows with a value that is no number"),
-        ([[[1.0, 2.0]]], "rows with a value that is no number"),
+        (None, "rows has no lists `columns` and `rows`"),
+        ("[1]", "rows has no lists `columns` and `rows`"),
+        ([1.0], "rows has a row that does not have 1 values"),
+        ([[1.0], []], "rows has a row that does not have 1 values"),
+        ([[1.0, 2.0]], "rows has a row that does not have 1 values"),
+        ([[{}]], "rows has a value that is not a number"),
+        ([[10**400]], "rows has a value that is not a number"),
+        ([[[1.0]]], "rows has a value that is not a number"),
+        ([[[1.0, 2.0]]], "rows has a value that is not a number"),
     ],
 )
 def test_what_is_wrong_with_a_batch_is_told_and_harms_nobody(rows: object, what: str) -> None:
     lines = [_line({"columns": ["step"], "rows": each}) for each in ([[1]], rows, [], [[3]])]
 
-    found, (told,) = read_batches(mllog.parse(lines), "rows", ("step",))
+    found, (told,) = read_batches(mllog.parse_lines(lines), "rows", ("step",))
 
     assert found.ravel().tolist() == [1.0, 3.0]
-    assert (told.number, told.what) == (2, what)
+    assert (told.line_number, told.problem) == (2, what)
 
 
 def test_batches_are_compared_by_their_numbers() -> None:
@@ -94,7 +94,7 @@ def test_batches_are_compared_by_their_numbers() -> None:
 
 
 def test_counts_are_whole_and_seconds_are_not() -> None:
-    table = frame(np.array([[1.0, 2.0, 3.0, math.nan]]), NAMES)
+    table = rows_to_frame(np.array([[1.0, 2.0, 3.0, math.nan]]), NAMES)
 
     assert [str(table[name].dtype) for name in NAMES] == ["int64", "float64", "float64", "float64"]
     assert pd.read_csv(io.StringIO(table.to_csv(index=False))).equals(table)

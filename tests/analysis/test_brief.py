@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.checks.verdict import Level
+from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.balance import balance
 from analysis.metrics.speedup import curves
 from analysis.reading.run_table import TrialTable
 from analysis.report.summary_text import brief, wins
-from analysis.results.result import TrialResult, groups, measure
-from analysis.results.summary import SCHEMA, Summary
+from analysis.results.result import TrialResult, group_trials, measure_trial
+from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 
 Trials = Callable[..., TrialResult]
 
@@ -21,7 +21,7 @@ Trials = Callable[..., TrialResult]
 @pytest.fixture
 def trial(make_trial: Callable[..., TrialTable]) -> Trials:
     """trial("ring", 4, 2.0, 0): 1000 samples in these seconds, the first repeat."""
-    blank = measure(make_trial({}), [])
+    blank = measure_trial(make_trial({}), [])
 
     def make(strategy: str, workers: int, seconds: float, repeat: int = 0, **changes: Any) -> TrialResult:
         told = {"id": f"{strategy}-{workers}-{repeat}", "strategy": strategy, "workers": workers, "seconds": seconds}
@@ -31,11 +31,23 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
     return make
 
 
-def summary(*trials: TrialResult, damage: tuple[str, ...] = ()) -> Summary:
-    found = list(curves(groups(trials)))
+def summary(*trials: TrialResult, damage: tuple[str, ...] = ()) -> RunSummary:
+    found = list(curves(group_trials(trials)))
     picks = [pick for curve in found for pick in balance(curve)]
-    numbers = Summary(
-        SCHEMA, "s", "simulated", 1.0, Level.VALID, "success", list(trials), found, picks, "r", "", {}, []
+    numbers = RunSummary(
+        SUMMARY_SCHEMA,
+        "s",
+        "simulated",
+        1.0,
+        VerdictLevel.VALID,
+        "success",
+        list(trials),
+        found,
+        picks,
+        "r",
+        "",
+        {},
+        [],
     )
     return replace(numbers, damage=list(damage))
 
@@ -252,7 +264,7 @@ def test_trials_in_no_comparison_are_counted(trial: Trials) -> None:
 
     told = brief(summary(trial("ring", 2, 1.0), lost, damage=(unread,)))
 
-    assert told == ["2 of 3 trials are in no comparison: 1 failed, 1 unreadable"]
+    assert told == ["2 of 3 trials are excluded from comparisons: 1 failed, 1 unreadable"]
 
 
 def test_an_interrupted_run_tells_how_many_trials_were_planned(trial: Trials) -> None:
@@ -264,5 +276,5 @@ def test_an_interrupted_run_tells_how_many_trials_were_planned(trial: Trials) ->
 
     assert told == [
         "2 of 4 trials have not run: the run was interrupted",
-        "1 of 4 trials is in no comparison: 1 interrupted",
+        "1 of 4 trials is excluded from comparisons: 1 interrupted",
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.metrics.comparison import differences, guards, unguarded
 from analysis.reading.run_table import TrialTable
-from analysis.results.result import TrialResult, groups, measure
+from analysis.results.result import TrialResult, group_trials, measure_trial
 
 LUCK = (0.8, 1.0, 1.3, 0.9, 1.1)
 
@@ -18,7 +18,7 @@ Repeats = Callable[..., list[TrialResult]]
 @pytest.fixture
 def repeats(make_trial: Callable[..., TrialTable]) -> Repeats:
     """repeats("ring", 4, seconds=5): five trials whose seeds have the same luck in every strategy."""
-    trial = measure(make_trial({}), [])
+    trial = measure_trial(make_trial({}), [])
 
     def make(strategy: str, workers: int, seconds: float, samples: float = 1000, **changes: Any) -> list[TrialResult]:
         named = {"strategy": strategy, "workers": workers, "baseline": strategy == "baseline", "status": "success"}
@@ -40,7 +40,7 @@ def repeats(make_trial: Callable[..., TrialTable]) -> Repeats:
 
 
 def test_the_faster_of_a_pair_comes_first_with_how_much_faster_it_is(repeats: Repeats) -> None:
-    (found,) = differences(groups([*repeats("slow", 4, 5.5), *repeats("ring", 4, 5)]))
+    (found,) = differences(group_trials([*repeats("slow", 4, 5.5), *repeats("ring", 4, 5)]))
 
     assert (found.ours.strategy, found.theirs.strategy, found.of) == ("ring", "slow", "time_to_target")
     assert found.found.ratio == pytest.approx(1.1)
@@ -51,7 +51,7 @@ def test_the_faster_of_a_pair_comes_first_with_how_much_faster_it_is(repeats: Re
 def test_many_comparisons_raise_every_p_value(repeats: Repeats) -> None:
     trials = [trial for place in range(4) for trial in repeats(f"s{place}", 4, 5 + place)]
 
-    found = differences(groups(trials))
+    found = differences(group_trials(trials))
 
     assert len(found) == 6
     assert all(each.p_adjusted >= each.found.p_value for each in found)
@@ -60,16 +60,16 @@ def test_many_comparisons_raise_every_p_value(repeats: Repeats) -> None:
 def test_only_like_is_compared_with_like(repeats: Repeats) -> None:
     other_seeds = [replace(trial, seed=trial.seed + 4) for trial in repeats("b", 4, 5)]  # one of five is shared
 
-    assert differences(groups([*repeats("a", 4, 5), *repeats("a", 8, 5), *other_seeds])) == ()
-    assert differences(groups(repeats("a", 4, 5)[:1] + repeats("c", 4, 6)[:1])) == ()
+    assert differences(group_trials([*repeats("a", 4, 5), *repeats("a", 8, 5), *other_seeds])) == ()
+    assert differences(group_trials(repeats("a", 4, 5)[:1] + repeats("c", 4, 6)[:1])) == ()
 
 
 def test_pairs_are_of_the_seeds_that_both_ran(repeats: Repeats) -> None:
     """A repeat that failed takes its partner along, and nobody else."""
     whole, lost = repeats("a", 4, 5), repeats("b", 4, 5.5)
 
-    (every,) = differences(groups([*whole[1:], *lost[1:]]))
-    (found,) = differences(groups([*whole, *lost[1:]]))
+    (every,) = differences(group_trials([*whole[1:], *lost[1:]]))
+    (found,) = differences(group_trials([*whole, *lost[1:]]))
 
     assert (found.found, found.partial, every.partial) == (every.found, True, False)
     assert found.found.pairs == 4
@@ -80,14 +80,14 @@ def test_what_took_no_time_is_not_compared(repeats: Repeats) -> None:
     still = {"time_to_target_s": None, "samples_per_second": None, "seconds": 0.0}
     trials = [replace(trial, **still) for name in ("a", "b") for trial in repeats(name, 2, 1)]
 
-    assert differences(groups(trials)) == ()
+    assert differences(group_trials(trials)) == ()
 
 
 def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats) -> None:
     missed = {"status": "missed_target"}
     trials = [replace(trial, time_to_target_s=None) for name in ("a", "b") for trial in repeats(name, 2, 1, **missed)]
 
-    (found,) = differences(groups(trials))
+    (found,) = differences(group_trials(trials))
 
     assert (found.of, found.found.ratio) == ("time_to_samples", 1)
 
@@ -95,10 +95,10 @@ def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats
 def test_who_needs_far_fewer_samples_than_one_worker_alone_is_suspicious(repeats: Repeats) -> None:
     trials = [*repeats("baseline", 1, 10), *repeats("magic", 4, 3, samples=400), *repeats("ring", 4, 3, samples=1010)]
 
-    found = guards(groups(trials))
+    found = guards(group_trials(trials))
 
     assert {name.split()[0]: each.advice for name, each in found.items()} == {"magic": "check for a bug", "ring": ""}
-    assert guards(groups(repeats("ring", 4, 3))) == {}
+    assert guards(group_trials(repeats("ring", 4, 3))) == {}
 
 
 def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats) -> None:
@@ -107,8 +107,8 @@ def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats)
     base = [replace(trial, **alike) for trial in repeats("baseline", 1, 10)[:2]]
     ring = [replace(trial, **alike | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
 
-    (rounded,) = guards(groups([*base, *ring])).values()
-    (exact,) = guards(groups([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])).values()
+    (rounded,) = guards(group_trials([*base, *ring])).values()
+    (exact,) = guards(group_trials([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])).values()
 
     assert not rounded.suspicious
     assert exact.suspicious
@@ -119,11 +119,11 @@ def test_many_guards_raise_every_p_value(repeats: Repeats) -> None:
     base, ring = repeats("baseline", 1, 10), repeats("ring", 4, 3, samples=790)
     others = [trial for place in range(9) for trial in repeats(f"s{place}", 4, 3, samples=1000)]
 
-    (alone,) = guards(groups([*base, *ring])).values()
-    among = guards(groups([*base, *ring, *others]))
+    (alone,) = guards(group_trials([*base, *ring])).values()
+    among = guards(group_trials([*base, *ring, *others]))
 
     assert alone.suspicious
-    assert among[groups(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
+    assert among[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
     assert not any(each.suspicious for each in among.values())
 
 
@@ -131,7 +131,7 @@ def test_one_baseline_guards_all_conditions_that_it_serves(repeats: Repeats) -> 
     """One worker alone has no servers to sweep."""
     magic = repeats("magic", 4, 3, samples=300, condition="servers 2", labels={"servers": 2})
 
-    (found,) = guards(groups([*repeats("baseline", 1, 10), *magic])).values()
+    (found,) = guards(group_trials([*repeats("baseline", 1, 10), *magic])).values()
 
     assert found.suspicious
 
@@ -143,8 +143,8 @@ def test_one_baseline_guards_all_conditions_that_it_serves(repeats: Repeats) -> 
 def test_why_the_guard_was_not_run_is_known(repeats: Repeats, kept: int, changes: dict[str, Any], why: str) -> None:
     base = [replace(trial, **changes) for trial in repeats("baseline", 1, 10)[:kept]]
 
-    assert why in unguarded(groups([*base, *repeats("ring", 4, 3)]))
-    assert unguarded(groups([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
+    assert why in unguarded(group_trials([*base, *repeats("ring", 4, 3)]))
+    assert unguarded(group_trials([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
 
 
 def test_how_often_is_evaluated_bounds_what_times_to_target_say(repeats: Repeats) -> None:
@@ -158,7 +158,7 @@ def test_how_often_is_evaluated_bounds_what_times_to_target_say(repeats: Repeats
         for samples in (1, 500)
     )
 
-    (plain,), (hidden,) = differences(groups(fine)), differences(groups(coarse))
+    (plain,), (hidden,) = differences(group_trials(fine)), differences(group_trials(coarse))
 
     assert plain.p_adjusted < 0.001
     assert hidden.p_adjusted > 0.05

@@ -10,7 +10,7 @@ from analysis.figures.timeline import timeline
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
 from analysis.report import report
-from analysis.results.summary import judge, summarise
+from analysis.results.summary import judge_trials, summarise_run
 
 MakeRun = Callable[..., RunFolder]
 AT_S, LASTS_S = 0.2, 0.3
@@ -20,19 +20,19 @@ AT_S, LASTS_S = 0.2, 0.3
 def eventful(make_run: MakeRun, line: Callable[..., str]) -> RunFolder:
     """A run whose ring on two workers is disturbed: worker-1 slows down, and the engine changes a link."""
     folder = make_run(strategies=("ring",), workers=(2,), baseline=False)
-    (trial,) = folder.trials
-    planned = json.loads(trial.plan.read_text())
+    (trial,) = folder.trial_folders
+    planned = json.loads(trial.plan_path.read_text())
     slow = {"kind": "slowdown", "at": {"time": "200ms"}, "lasts": "300ms", "of": ["worker-1"], "factor": 3.0}
     link = {"kind": "link", "at": {"time": "100h"}, "of": ["worker-0"], "uplink": "10mbit"}
     what = {"step": None, "what": slow}, {"step": None, "what": link}
     planned["events"] = [{"number": 0, "time_s": AT_S, **what[0]}, {"number": 1, "time_s": 360000.0, **what[1]}]
-    trial.plan.write_text(json.dumps(planned))
+    trial.plan_path.write_text(json.dumps(planned))
     applied = [
         {"number": 0, "kind": "slowdown", "planned_s": at, "applied_s": at + 0.01, "lateness_s": 0.01, "phase": phase}
         for phase, at in (("begin", AT_S), ("end", AT_S + LASTS_S))
     ]
     lines = [line("event_applied", value | {"by": "worker-1"}, 100 + AT_S, "worker-1") for value in applied]
-    with trial.log("worker-1").open("a") as log:
+    with trial.log_path("worker-1").open("a") as log:
         log.write("\n".join(lines) + "\n")
     return folder
 
@@ -40,7 +40,7 @@ def eventful(make_run: MakeRun, line: Callable[..., str]) -> RunFolder:
 def test_every_planned_event_is_in_the_summary_with_its_lateness(eventful: RunFolder) -> None:
     report.write(eventful.path)
 
-    (trial,) = json.loads(eventful.summary.read_text())["trials"]
+    (trial,) = json.loads(eventful.summary_path.read_text())["trials"]
     first, second = trial["events"]
 
     assert (first["kind"], first["nodes"], first["planned_s"]) == ("slowdown", ["worker-1"], AT_S)
@@ -54,17 +54,17 @@ def test_every_planned_event_is_in_the_summary_with_its_lateness(eventful: RunFo
 def test_the_page_lists_events_and_shows_them_shaded(eventful: RunFolder) -> None:
     report.write(eventful.path)
 
-    page = eventful.report.read_text()
+    page = eventful.report_path.read_text()
 
     assert "<h2>Events</h2>" in page
     assert "slowdown" in page
-    assert (eventful.figures / "timeline.svg").exists()
+    assert (eventful.figures_path / "timeline.svg").exists()
 
 
 def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> None:
     table = read_run(eventful)
 
-    drawing = timeline(Run(table, summarise(table, judge(table))))
+    drawing = timeline(Run(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     assert drawing.title.startswith("While events last, a step of ring")
@@ -74,8 +74,8 @@ def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> No
 
 def test_the_engine_tells_of_links_in_a_file_of_its_own(eventful: RunFolder) -> None:
     told = {"number": 1, "kind": "link", "planned_s": 1, "applied_s": 1.1, "lateness_s": 0.1, "phase": "begin"}
-    (trial,) = eventful.trials
-    trial.events.write_text(json.dumps(told | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
+    (trial,) = eventful.trial_folders
+    trial.events_path.write_text(json.dumps(told | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
 
     (table,) = read_run(eventful).trials
 
@@ -86,15 +86,15 @@ def test_the_engine_tells_of_links_in_a_file_of_its_own(eventful: RunFolder) -> 
 def test_a_run_without_events_has_no_such_figure(make_run: MakeRun) -> None:
     table = read_run(make_run(strategies=("ring",), workers=(2,)))
 
-    assert timeline(Run(table, summarise(table, judge(table)))) is None
+    assert timeline(Run(table, summarise_run(table, judge_trials(table)))) is None
 
 
 def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: MakeRun) -> None:
     folder = make_run(strategies=("ring",), workers=(2,))
     report.write(folder.path)
 
-    page = folder.report.read_text()
-    proofs = json.loads(folder.summary.read_text())["proofs"]
+    page = folder.report_path.read_text()
+    proofs = json.loads(folder.summary_path.read_text())["proofs"]
 
     assert "Declared and achieved" in page
     assert {proof["what"] for proof in proofs} == {"uplink", "downlink", "compute phase"}
@@ -104,13 +104,13 @@ def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: Mak
 def test_the_footer_names_what_enforced_links_when_it_is_not_the_first_choice(make_run: MakeRun) -> None:
     """A figure is looked at without its page."""
     folder = make_run(strategies=("ring",), workers=(2,), baseline=False)
-    (trial,) = folder.trials
-    status = json.loads(trial.status.read_text()) | {"engine": "docker"}
+    (trial,) = folder.trial_folders
+    status = json.loads(trial.status_path.read_text()) | {"engine": "docker"}
     status["shaping"] = {name: shaped | {"rung": "transport"} for name, shaped in status["shaping"].items()}
-    trial.status.write_text(json.dumps(status))
+    trial.status_path.write_text(json.dumps(status))
 
     report.write(folder.path)
-    numbers = json.loads(folder.summary.read_text())
+    numbers = json.loads(folder.summary_path.read_text())
 
     assert numbers["rungs"] == {"rate": ["transport"]}
     assert numbers["verdict"] == "degraded"

@@ -99,14 +99,14 @@ def test_a_description_is_accepted_by_mlcommons_checker(make_run: MakeRun, tmp_p
 def test_exports_say_which_trials_are_not_to_be_believed(make_run: MakeRun, tmp_path: Path) -> None:
     """An invalid trial would otherwise be a clean result of somebody else's tool."""
     run = make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False)
-    status = run.trials[1].status
+    status = run.trial_folders[1].status_path
     status.write_text(json.dumps(read_json(status) | {"exit_codes": {"worker-0": 1}}))
 
     tables, results = (export(run.path, kind, tmp_path / kind) for kind in ("csv", "mlperf"))
 
     for done in (tables, results):
         (doubt,) = done.doubted
-        assert doubt.startswith(f"{run.trials[1].path.name}: invalid: ")
+        assert doubt.startswith(f"{run.trial_folders[1].path.name}: invalid: ")
     trials = pd.read_csv(tables.path / "trials.csv")
     assert list(trials["verdict"]) == ["valid", "invalid"]
     assert str(trials["verdict_reasons"][1]) in doubt
@@ -164,13 +164,13 @@ def test_conditions_are_systems_of_their_own(make_run: MakeRun) -> None:
 def test_a_result_without_its_end_is_exported_and_said_to_fail_the_checker(make_run: MakeRun, tmp_path: Path) -> None:
     """Leaving failures out would be choosing the runs that went well."""
     run = make_run(strategies=("ring",), workers=(2,), baseline=False)
-    log = run.trials[0].log("coordinator")
+    log = run.trial_folders[0].log_path("coordinator")
     log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if "run_stop" not in line))
 
     done = export(run.path, "mlperf", tmp_path / "out")
 
     assert done.left_out == (
-        f"{run.trials[0].path.name}: result_0.txt has no run_stop; the compliance checker will not accept it",
+        f"{run.trial_folders[0].path.name}: result_0.txt has no run_stop; the compliance checker will not accept it",
     )
 
 
@@ -190,7 +190,7 @@ def test_an_unknown_format_is_refused_with_those_there_are(make_run: MakeRun) ->
 
 
 def test_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not the folder of a run"):
+    with pytest.raises(UserError, match="not a run folder"):
         export(tmp_path, "csv")
 
 
@@ -203,15 +203,15 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "cut": (lambda log: log.write_text(log.read_text()[:-30]), ": cut off in the middle"),
     "no rows": (
         lambda log: log.write_text(log.read_text().replace('"rows"', '"lines"')),
-        ": node_steps without columns and rows",
+        ": node_steps has no lists `columns` and `rows`",
     ),
     "ragged rows": (
         lambda log: log.write_text(log.read_text().replace('"rows": [[', '"rows": [[1, 2], [', 1)),
-        ": node_steps with rows that have not ",
+        ": node_steps has a row that does not have ",
     ),
     "another version": (
         lambda log: log.write_text(log.read_text().replace('"start_s"', '"began"')),
-        ": node_steps without start_s: logged by another version",
+        ": node_steps has no start_s: logged by another version",
     ),
     "no time": (
         lambda log: log.write_text(re.sub(r"\[\[(\d+), (\d+), [0-9.]+", r"[[\1, \2, NaN", log.read_text(), count=1)),
@@ -225,7 +225,7 @@ def test_damage_is_told_with_its_place_and_costs_no_other_trial(damage: str, mak
     """Hours of a sweep must not end for one log."""
     run = make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False)
     whole = read_sound(run)
-    log = run.trials[0].log("worker-1")
+    log = run.trial_folders[0].log_path("worker-1")
     spoil, told = DAMAGED[damage]
     spoil(log)
 
@@ -233,7 +233,7 @@ def test_damage_is_told_with_its_place_and_costs_no_other_trial(damage: str, mak
 
     texts = [str(each) for each in found.damage]
     assert any(told in text for text in texts), texts
-    assert all(text.startswith(f"trials/{run.trials[0].path.name}/") for text in texts)
+    assert all(text.startswith(f"trials/{run.trial_folders[0].path.name}/") for text in texts)
     assert found.trials[1].steps.equals(whole.trials[1].steps)
     assert found.trials[0].steps["start_s"].notna().all()
     fewer = len(found.trials[0].steps) < len(whole.trials[0].steps)
@@ -244,24 +244,24 @@ def test_damage_is_told_with_its_place_and_costs_no_other_trial(damage: str, mak
 def test_a_log_that_is_missing_is_told_once(make_run: MakeRun, status: str) -> None:
     """Of a trial that failed too: a report has the engine's reason for it, an export has not."""
     run = make_run(strategies=("ring",), workers=(2,), baseline=False)
-    (trial,) = run.trials
-    trial.status.write_text(json.dumps(json.loads(trial.status.read_text()) | {"status": status}))
-    trial.log("worker-1").unlink()
+    (trial,) = run.trial_folders
+    trial.status_path.write_text(json.dumps(json.loads(trial.status_path.read_text()) | {"status": status}))
+    trial.log_path("worker-1").unlink()
 
-    (told,) = (each for each in read_sound(run).damage if each.trial)
+    (told,) = (each for each in read_sound(run).damage if each.trial_name)
 
     assert str(told) == f"trials/{trial.path.name}/logs/worker-1.log: missing"
 
 
 def test_a_run_of_nothing_but_damage_is_refused_with_every_reason(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(strategies=("ring",), workers=(1,), repeats=2, baseline=False)
-    for trial in run.trials:
-        trial.plan.write_text("{")
+    for trial in run.trial_folders:
+        trial.plan_path.write_text("{")
 
     with pytest.raises(UserError) as refused:
         export(run.path, "csv", tmp_path / "out")
 
-    assert [str(refused.value).count(f"{trial.path.name}/plan.json") for trial in run.trials] == [1, 1]
+    assert [str(refused.value).count(f"{trial.path.name}/plan.json") for trial in run.trial_folders] == [1, 1]
 
 
 # --- what single formats tell ---

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from analysis.checks import Check
-from analysis.checks.host.admission import admission
-from analysis.checks.host.canary import canary
-from analysis.checks.host.host_pressure import host_pressure
-from analysis.checks.host.host_share import host_share
-from analysis.checks.host.speed_ratio import speed_ratio
-from analysis.checks.host.throttled import throttled
-from analysis.checks.network.achieved_rates import achieved_rates
-from analysis.checks.network.drops import drops
-from analysis.checks.network.mechanisms import rungs
-from analysis.checks.network.message_times import message_times
-from analysis.checks.network.round_trips import round_trips
-from analysis.checks.network.shared_links import pipes
-from analysis.checks.training.event_horizon import event_horizon
-from analysis.checks.training.event_lateness import event_lateness
-from analysis.checks.verdict import Level
+from analysis.checks.host.admission import check_admitted_dilation
+from analysis.checks.host.canary import check_canary_thread
+from analysis.checks.host.host_pressure import check_host_pressure
+from analysis.checks.host.host_share import check_host_overhead
+from analysis.checks.host.speed_ratio import check_speed_ratio
+from analysis.checks.host.throttled import check_throttling
+from analysis.checks.network.achieved_rates import check_achieved_rates
+from analysis.checks.network.drops import check_queue_drops
+from analysis.checks.network.mechanisms import check_link_mechanisms
+from analysis.checks.network.message_times import check_message_times
+from analysis.checks.network.round_trips import check_round_trips
+from analysis.checks.network.shared_links import check_shared_link_rates
+from analysis.checks.training.event_horizon import check_event_horizon
+from analysis.checks.training.event_lateness import check_event_lateness
+from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.proof import proofs
 from analysis.reading.run_table import TrialTable
 
@@ -31,7 +31,7 @@ MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]
 StepsLine = Callable[..., str]
 
-VALID, DEGRADED, INVALID = Level
+VALID, DEGRADED, INVALID = VerdictLevel
 PACED = {"role": "worker", "throughput": 100.0, "uplink_bps": 1e8, "downlink_bps": 1e8}
 NODES = [{"name": f"worker-{rank}", "rank": rank, **PACED} for rank in range(2)]
 FAR = {"paths": [{"source": f"worker-{a}", "target": f"worker-{1 - a}", "delay_s": 0.005} for a in range(2)]}
@@ -65,9 +65,9 @@ def held_back(throttled_s: float, run_s: float = 10.0) -> dict[str, Any]:
     ],
 )
 def test_a_host_that_wakes_threads_late_is_not_trusted(
-    make_trial: MakeTrial, status: dict[str, Any], level: Level
+    make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel
 ) -> None:
-    assert canary(make_trial({}, status=status)).level == level
+    assert check_canary_thread(make_trial({}, status=status)).level == level
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_a_host_that_wakes_threads_late_is_not_trusted(
     ],
 )
 def test_paced_nodes_must_not_be_held_back_by_their_quota(
-    make_trial: MakeTrial, status: dict[str, Any], level: Level
+    make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel
 ) -> None:
-    assert throttled(make_trial({}, status=status, nodes=NODES)).level == level
+    assert check_throttling(make_trial({}, status=status, nodes=NODES)).level == level
 
 
 def test_a_coordinator_may_evaluate_in_bursts(make_trial: MakeTrial) -> None:
@@ -93,7 +93,7 @@ def test_a_coordinator_may_evaluate_in_bursts(make_trial: MakeTrial) -> None:
     status["throttling"]["coordinator"] = {"periods": 1000, "throttled_periods": 187, "throttled_s": 0.9}
     nodes = [*NODES, {"name": "coordinator", "role": "coordinator"}]
 
-    assert throttled(make_trial({}, status=status, nodes=nodes)).level == VALID
+    assert check_throttling(make_trial({}, status=status, nodes=nodes)).level == VALID
 
 
 def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial: MakeTrial) -> None:
@@ -101,7 +101,7 @@ def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial:
     status = held_back(0.0)
     status["throttling"]["worker-1"] = {"periods": 1000, "throttled_periods": 900, "throttled_s": 4.0}
 
-    assert throttled(make_trial({}, status=status, nodes=slow)).level == VALID
+    assert check_throttling(make_trial({}, status=status, nodes=slow)).level == VALID
 
 
 @pytest.mark.parametrize(
@@ -121,15 +121,17 @@ def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial:
     ],
 )
 def test_what_is_declared_is_enforced_by_the_kernel_or_the_verdict_says_by_what(
-    make_trial: MakeTrial, planned: dict[str, Any], status: dict[str, Any], level: Level
+    make_trial: MakeTrial, planned: dict[str, Any], status: dict[str, Any], level: VerdictLevel
 ) -> None:
-    assert rungs(make_trial({}, status=status, nodes=NODES, **planned)).level == level
+    assert check_link_mechanisms(make_trial({}, status=status, nodes=NODES, **planned)).level == level
 
 
 def test_the_reason_names_property_rung_and_nodes(make_trial: MakeTrial) -> None:
-    found = rungs(make_trial({}, status=shaping(rungs={"delay": "transport"}), nodes=NODES, network=FAR))
+    found = check_link_mechanisms(
+        make_trial({}, status=shaping(rungs={"delay": "transport"}), nodes=NODES, network=FAR)
+    )
 
-    assert found.reason == "enforced below the kernel: delay by transport (worker-0, worker-1)"
+    assert found.reason == "not enforced by the kernel: delay by transport (worker-0, worker-1)"
 
 
 @pytest.mark.parametrize(
@@ -142,14 +144,14 @@ def test_the_reason_names_property_rung_and_nodes(make_trial: MakeTrial) -> None
     ],
 )
 def test_a_long_flow_gets_through_as_fast_as_declared(
-    make_trial: MakeTrial, achieved: dict[str, float], level: Level
+    make_trial: MakeTrial, achieved: dict[str, float], level: VerdictLevel
 ) -> None:
-    assert achieved_rates(make_trial({}, status=shaping(**achieved), nodes=NODES)).level == level
+    assert check_achieved_rates(make_trial({}, status=shaping(**achieved), nodes=NODES)).level == level
 
 
 def test_a_node_alone_has_nobody_to_prove_its_link_to(make_trial: MakeTrial) -> None:
     """The baseline of every sweep: one worker that exchanges nothing."""
-    assert achieved_rates(make_trial({}, status=shaping(), nodes=NODES[:1])).level == VALID
+    assert check_achieved_rates(make_trial({}, status=shaping(), nodes=NODES[:1])).level == VALID
 
 
 def flooded(declared: float, achieved: float) -> dict[str, Any]:
@@ -160,19 +162,19 @@ def flooded(declared: float, achieved: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("achieved", "level"), [(0.79e8, VALID), (0.7e8, INVALID)])
 def test_a_link_that_nobody_can_fill_carries_all_that_they_bring(
-    make_trial: MakeTrial, achieved: float, level: Level
+    make_trial: MakeTrial, achieved: float, level: VerdictLevel
 ) -> None:
     """A server that is faster than its workers together is as fast as they can tell, and the reason says so."""
-    found = achieved_rates(make_trial({}, status=shaping(**flooded(0.8e8, achieved)), nodes=NODES))
+    found = check_achieved_rates(make_trial({}, status=shaping(**flooded(0.8e8, achieved)), nodes=NODES))
 
     assert found.level == level
-    assert ("nobody here can fill worker-0 uplink and 3 others" in found.reason) == (level == VALID)
+    assert ("their peers cannot fill worker-0 uplink and 3 others" in found.reason) == (level == VALID)
 
 
 def test_a_link_that_was_not_proven_is_not_called_proven_and_says_why(make_trial: MakeTrial) -> None:
     why = {"uplink": "the ways that could fill it lose packets"}
 
-    found = achieved_rates(make_trial({}, status=shaping(unproven=why), nodes=NODES))
+    found = check_achieved_rates(make_trial({}, status=shaping(unproven=why), nodes=NODES))
 
     assert found.level == DEGRADED
     assert found.reason.endswith("such as worker-0 uplink: the ways that could fill it lose packets")
@@ -190,12 +192,12 @@ def test_a_link_that_was_not_proven_is_not_called_proven_and_says_why(make_trial
     ],
 )
 def test_a_message_takes_what_its_links_rate_makes_of_it(
-    make_trial: MakeTrial, achieved_s: float, dilation: float, level: Level
+    make_trial: MakeTrial, achieved_s: float, dilation: float, level: VerdictLevel
 ) -> None:
     """Twice as long is as wrong as not shaped at all."""
     status = shaping(message_s={"worker-1": {"declared": 0.05, "achieved": achieved_s}})
 
-    assert message_times(make_trial({}, status=status, nodes=NODES, dilation=dilation)).level == level
+    assert check_message_times(make_trial({}, status=status, nodes=NODES, dilation=dilation)).level == level
 
 
 @pytest.mark.parametrize(
@@ -209,8 +211,10 @@ def test_a_message_takes_what_its_links_rate_makes_of_it(
         ({}, VALID),
     ],
 )
-def test_a_host_that_makes_nodes_wait_is_not_trusted(make_trial: MakeTrial, host: dict[str, Any], level: Level) -> None:
-    found = host_pressure(make_trial({}, status={"engine": "docker", "host": host}))
+def test_a_host_that_makes_nodes_wait_is_not_trusted(
+    make_trial: MakeTrial, host: dict[str, Any], level: VerdictLevel
+) -> None:
+    found = check_host_pressure(make_trial({}, status={"engine": "docker", "host": host}))
 
     assert found.level == level
     assert ("not counted by this kernel" in found.reason) == (level == VALID and not host.get("pressure"))
@@ -228,12 +232,14 @@ UP = {"name": "rack-0 up", "rate_bps": 2e8, "sources": ["worker-0"], "targets": 
         ({}, DEGRADED),
     ],
 )
-def test_a_shared_link_is_as_fast_as_declared(make_trial: MakeTrial, record: dict[str, Any], level: Level) -> None:
+def test_a_shared_link_is_as_fast_as_declared(
+    make_trial: MakeTrial, record: dict[str, Any], level: VerdictLevel
+) -> None:
     """Its rate is in the record of whoever shapes it, the switch between racks or a node."""
     status = shaping()
     status["shaping"]["switch"] = {"rung": "tc-htb", **record}
 
-    assert pipes(make_trial({}, status=status, nodes=NODES, network={"pipes": [UP]})).level == level
+    assert check_shared_link_rates(make_trial({}, status=status, nodes=NODES, network={"pipes": [UP]})).level == level
 
 
 @pytest.mark.parametrize(
@@ -246,13 +252,13 @@ def test_a_shared_link_is_as_fast_as_declared(make_trial: MakeTrial, record: dic
     ],
 )
 def test_nodes_are_as_far_apart_as_declared(
-    make_trial: MakeTrial, measured: dict[str, dict[str, float]], level: Level
+    make_trial: MakeTrial, measured: dict[str, dict[str, float]], level: VerdictLevel
 ) -> None:
     status = shaping()
     for node, trips in measured.items():
         status["shaping"][node]["round_trip_s"] = {peer: probed(seconds) for peer, seconds in trips.items()}
 
-    assert round_trips(make_trial({}, status=status, nodes=NODES, network=FAR)).level == level
+    assert check_round_trips(make_trial({}, status=status, nodes=NODES, network=FAR)).level == level
 
 
 def test_a_round_trip_may_be_off_by_the_hosts_time(make_trial: MakeTrial) -> None:
@@ -260,13 +266,13 @@ def test_a_round_trip_may_be_off_by_the_hosts_time(make_trial: MakeTrial) -> Non
     status = shaping()
     status["shaping"]["worker-0"]["round_trip_s"] = {"worker-1": probed(0.0109)}
 
-    assert round_trips(make_trial({}, status=status, nodes=NODES, network=FAR, dilation=16.0)).level == INVALID
+    assert check_round_trips(make_trial({}, status=status, nodes=NODES, network=FAR, dilation=16.0)).level == INVALID
 
 
 def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
     status = shaping(round_trip_s={"worker-0": probed(0.004)})
 
-    assert round_trips(make_trial({}, status=status, nodes=NODES)).level == INVALID
+    assert check_round_trips(make_trial({}, status=status, nodes=NODES)).level == INVALID
 
 
 @pytest.mark.parametrize(
@@ -278,29 +284,29 @@ def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
     ],
 )
 def test_queues_drop_nothing_where_no_loss_is_declared(
-    make_trial: MakeTrial, counted: int | None, level: Level
+    make_trial: MakeTrial, counted: int | None, level: VerdictLevel
 ) -> None:
     queues = (
         {} if counted is None else {"eth0": {"packets": 1000, "drops": counted}, "ifb0": {"packets": 9, "drops": 0}}
     )
 
-    assert drops(make_trial({}, status=shaping(queues=queues), nodes=NODES)).level == level
+    assert check_queue_drops(make_trial({}, status=shaping(queues=queues), nodes=NODES)).level == level
 
 
 def test_a_lossy_path_may_drop(make_trial: MakeTrial) -> None:
     queues = {"eth0": {"packets": 1000, "drops": 500}}
     trial = make_trial({}, status=shaping(queues=queues), nodes=NODES, network=LOSSY)
 
-    assert drops(trial).level == VALID
+    assert check_queue_drops(trial).level == VALID
 
 
 @pytest.mark.parametrize(("of", "level"), [(["worker-0", "worker-1"], VALID), (["worker-0"], DEGRADED)])
-def test_only_links_with_an_event_may_drop(make_trial: MakeTrial, of: list[str], level: Level) -> None:
+def test_only_links_with_an_event_may_drop(make_trial: MakeTrial, of: list[str], level: VerdictLevel) -> None:
     what = {"kind": "link", "at": {"time": "1s"}, "of": of, "uplink": "10mbit"}
     event = {"number": 0, "time_s": 1.0, "step": None, "what": what}
     status = shaping(queues={"eth0": {"packets": 1000, "drops": 500}})
 
-    assert drops(make_trial({}, status=status, nodes=NODES, events=[event])).level == level
+    assert check_queue_drops(make_trial({}, status=status, nodes=NODES, events=[event])).level == level
 
 
 def applied(line: Line, phase: str, at_s: float, late_s: float) -> str:
@@ -313,7 +319,7 @@ def applied(line: Line, phase: str, at_s: float, late_s: float) -> str:
     ("late_s", "dilation", "level"), [(0.04, 1.0, VALID), (0.06, 1.0, INVALID), (0.04, 2.0, INVALID)]
 )
 def test_events_are_on_time_by_the_clock_of_the_host(
-    make_trial: MakeTrial, line: Line, late_s: float, dilation: float, level: Level
+    make_trial: MakeTrial, line: Line, late_s: float, dilation: float, level: VerdictLevel
 ) -> None:
     logs = {
         "coordinator": [line("run_start", time_s=10), line("run_stop", time_s=20)],
@@ -321,7 +327,7 @@ def test_events_are_on_time_by_the_clock_of_the_host(
     }
     event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
 
-    assert event_lateness(make_trial(logs, events=[event], dilation=dilation)).level == level
+    assert check_event_lateness(make_trial(logs, events=[event], dilation=dilation)).level == level
 
 
 @pytest.mark.parametrize(
@@ -335,7 +341,7 @@ def test_events_are_on_time_by_the_clock_of_the_host(
     ],
 )
 def test_an_event_that_was_due_must_have_happened(
-    make_trial: MakeTrial, line: Line, phases: tuple[str, ...], seconds: float, level: Level
+    make_trial: MakeTrial, line: Line, phases: tuple[str, ...], seconds: float, level: VerdictLevel
 ) -> None:
     when = {"begin": 1.0, "end": 1.5}
     logs = {
@@ -344,7 +350,7 @@ def test_an_event_that_was_due_must_have_happened(
     }
     event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
 
-    assert event_lateness(make_trial(logs, events=[event])).level == level
+    assert check_event_lateness(make_trial(logs, events=[event])).level == level
 
 
 @pytest.mark.parametrize(
@@ -357,7 +363,7 @@ def test_an_event_that_was_due_must_have_happened(
     ],
 )
 def test_an_event_at_a_step_is_due_when_those_come_to_it_who_begin_it(
-    make_trial: MakeTrial, steps_line: Line, steps: tuple[int, int], what: str, level: Level
+    make_trial: MakeTrial, steps_line: Line, steps: tuple[int, int], what: str, level: VerdictLevel
 ) -> None:
     """Out of lockstep workers do as many steps as they can: what one never came to is not missing."""
     slower = {"kind": "link", "of": ["worker-0"], "uplink": "1mbit"}
@@ -365,10 +371,10 @@ def test_an_event_at_a_step_is_due_when_those_come_to_it_who_begin_it(
     event = {"number": 0, "time_s": None, "step": 10, "what": happening}
     logs = {f"worker-{rank}": [steps_line([{}] * done, f"worker-{rank}")] for rank, done in enumerate(steps)}
 
-    found = event_lateness(make_trial(logs, events=[event], nodes=NODES))
+    found = check_event_lateness(make_trial(logs, events=[event], nodes=NODES))
 
     assert found.level == level
-    assert found.level == INVALID or "its worker did no such step" in found.reason
+    assert found.level == INVALID or "its workers did not reach its step" in found.reason
 
 
 def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, line: Line) -> None:
@@ -377,32 +383,43 @@ def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, li
     logs = {"worker-0": [line("event_applied", value | {"by": "worker-0"}, 11.0, "worker-0")]}
     event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
 
-    assert event_lateness(make_trial(logs, events=[event])).level == INVALID
+    assert check_event_lateness(make_trial(logs, events=[event])).level == INVALID
 
 
 @pytest.mark.parametrize(("ratio", "level"), [(0.46, VALID), (0.44, INVALID), (None, DEGRADED)])
 def test_a_quota_device_computes_at_its_share_of_a_core(
-    make_trial: MakeTrial, line: Line, stop_line: Line, ratio: float | None, level: Level
+    make_trial: MakeTrial, line: Line, stop_line: Line, ratio: float | None, level: VerdictLevel
 ) -> None:
     slow = [{"name": "worker-0", "role": "worker", "rank": 0, "cpus": 0.5}]
     facts = {} if ratio is None else {"speed_ratio": ratio}
     logs = {"worker-0": [line("node_start", facts, node="worker-0"), stop_line("worker-0")]}
 
-    assert speed_ratio(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
+    assert check_speed_ratio(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
 
 
 @pytest.mark.parametrize(("dilation", "level"), [(25.0, VALID), (25.0 - 1e-12, VALID), (10.0, INVALID)])
 def test_a_host_that_is_too_small_is_found_out(
-    make_trial: MakeTrial, tmp_path: Path, dilation: float, level: Level
+    make_trial: MakeTrial, tmp_path: Path, dilation: float, level: VerdictLevel
 ) -> None:
     """The manifest keeps what was measured and decided before the run."""
     demand = {"trial": "000-t", "needs": {"rates of links": 25.0, "mathematics": 3.0}}
     (tmp_path / "manifest.json").write_text(json.dumps({"admission": {"demands": [demand]}}))
 
-    assert admission(make_trial({}, dilation=dilation)).level == level
+    assert check_admitted_dilation(make_trial({}, dilation=dilation)).level == level
 
 
-@pytest.mark.parametrize("check", [throttled, rungs, achieved_rates, round_trips, drops, event_lateness, speed_ratio])
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_throttling,
+        check_link_mechanisms,
+        check_achieved_rates,
+        check_round_trips,
+        check_queue_drops,
+        check_event_lateness,
+        check_speed_ratio,
+    ],
+)
 def test_a_trial_that_declares_nothing_has_nothing_to_prove(make_trial: MakeTrial, check: Check) -> None:
     assert check(make_trial({}, status={"engine": "simulated"})).level == VALID
 
@@ -427,25 +444,27 @@ VARIED = [node | {"variation": {"kind": "normal"}} for node in NODES]
     ],
 )
 def test_steps_must_be_those_of_the_cluster_and_not_of_this_host(
-    make_trial: MakeTrial, steps_line: StepsLine, step_s: float, planned: dict[str, Any], level: Level
+    make_trial: MakeTrial, steps_line: StepsLine, step_s: float, planned: dict[str, Any], level: VerdictLevel
 ) -> None:
     """Where a closed form knows what a step takes; on a ring of 32 with short messages the host added a half."""
     logs = {f"worker-{rank}": [steps_line([{"step_s": step_s}] * 10, f"worker-{rank}")] for rank in range(2)}
     predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4}, "nodes": NODES, "workers": 2}
 
-    assert host_share(make_trial(logs, **(predicted | planned))).level == level
+    assert check_host_overhead(make_trial(logs, **(predicted | planned))).level == level
 
 
 @pytest.mark.parametrize(
     ("horizon_s", "seconds", "level"), [(None, 90.0, VALID), (10.0, 9.0, VALID), (10.0, 11.0, DEGRADED)]
 )
 def test_a_trial_that_outlives_its_random_events_is_told(
-    make_trial: MakeTrial, horizon_s: float | None, seconds: float, level: Level
+    make_trial: MakeTrial, horizon_s: float | None, seconds: float, level: VerdictLevel
 ) -> None:
     """From there on nothing happens any more, which looks like a calm cluster."""
     trial = make_trial({})
 
-    found = event_horizon(replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds))
+    found = check_event_horizon(
+        replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds)
+    )
 
     assert found.level is level
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from analysis.checks.verdict import Level
+from analysis.checks.verdict import VerdictLevel
 from analysis.figures import FIGURES, Drawing, Run
 from analysis.figures.drawing.balance import SHAPES
 from analysis.figures.drawing.save import save
@@ -31,7 +31,7 @@ from analysis.reading.run_table import RunTable, read_run
 from analysis.report import report
 from analysis.report.headline import headline
 from analysis.report.wording import number
-from analysis.results.summary import judge, summarise
+from analysis.results.summary import judge_trials, summarise_run
 
 RunWriter = Callable[..., RunFolder]
 PIXEL = 1.0  # about half a line's width
@@ -43,40 +43,40 @@ def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Call
 
     def drawn(*strategies: str) -> list[Drawing]:
         folder = make_run(strategies=strategies, conditions=("100mbit", "10mbit"), workers=(1, 2, 4, 8))
-        for trial in folder.trials:
+        for trial in folder.trial_folders:
             _slow_down(trial, line)
-        _switch(folder.trials[-1], line)
-        _end_worse(folder.trials[-1], line)
+        _switch(folder.trial_folders[-1], line)
+        _end_worse(folder.trial_folders[-1], line)
         table = read_run(folder)
-        return list(report.draw(Run(table, summarise(table, judge(table)))))
+        return list(report.draw(Run(table, summarise_run(table, judge_trials(table)))))
 
     return drawn
 
 
 def _slow_down(trial: TrialFolder, line: Callable[..., str]) -> None:
-    planned = json.loads(trial.plan.read_text())
+    planned = json.loads(trial.plan_path.read_text())
     what = {"kind": "slowdown", "at": {"time": "200ms"}, "of": ["worker-0"], "factor": 3.0}
     planned["events"] = [{"number": 0, "time_s": 0.2, "step": None, "what": what}]
-    trial.plan.write_text(json.dumps(planned))
+    trial.plan_path.write_text(json.dumps(planned))
     applied = {"number": 0, "kind": "slowdown", "planned_s": 0.2, "applied_s": 0.2, "lateness_s": 0.0, "phase": "begin"}
-    with trial.log("worker-0").open("a") as log:
+    with trial.log_path("worker-0").open("a") as log:
         log.write(line("event_applied", applied | {"by": "worker-0"}, 100.2, "worker-0") + "\n")
 
 
 def _end_worse(trial: TrialFolder, line: Callable[..., str]) -> None:
     """Its last evaluation is of another quality than what the other condition ends at."""
-    with trial.log("coordinator").open("a") as log:
+    with trial.log_path("coordinator").open("a") as log:
         log.write(line("eval_metrics", {"accuracy": 0.5, "loss": 1.5}, 200.0, step=99, samples_count=1000) + "\n")
 
 
 def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:
     """Half a second into the trial another strategy takes over."""
-    planned = json.loads(trial.plan.read_text())
+    planned = json.loads(trial.plan_path.read_text())
     same = {key: planned[key] for key in ("predicted", "bytes_per_step")}
     planned["after"] = same | {"synchronous": False, "latencies_s": [0.002, 0.001], "hand_over_bytes": {}}
-    trial.plan.write_text(json.dumps(planned))
+    trial.plan_path.write_text(json.dumps(planned))
     committed = {"step": 10, "samples": 100, "seconds": 0.01, "loaded": False}
-    with trial.log("coordinator").open("a") as log:
+    with trial.log_path("coordinator").open("a") as log:
         log.write(line("switch_committed", committed, 100.5) + "\n")
 
 
@@ -123,13 +123,13 @@ def test_the_closed_form_of_workers_that_do_not_wait_is_compared_with_the_step_t
 ) -> None:
     """A third worker that is far slower changes neither the median step nor what it is compared with."""
     folder = make_run(strategies=("ring", "ps_asp"), workers=(2,), baseline=False)
-    for trial in folder.trials:
-        planned = json.loads(trial.plan.read_text())
+    for trial in folder.trial_folders:
+        planned = json.loads(trial.plan_path.read_text())
         own = sum(planned["predicted"][part] for part in ("compute_s", "exchange_s"))
         planned["predicted"] |= {"exchange_s": 1.0, "steps_s": [own, own, 10 * own]}
-        trial.plan.write_text(json.dumps(planned))
+        trial.plan_path.write_text(json.dumps(planned))
     table = read_run(folder)
-    numbers = summarise(table, judge(table))
+    numbers = summarise_run(table, judge_trials(table))
 
     drawing = predicted(Run(table, numbers))
 
@@ -142,7 +142,7 @@ def test_speedups_stand_beside_those_of_the_closed_forms(make_run: Callable[...,
     """One row per strategy and number of workers; the forms' are predicted seconds of the base over those of N."""
     folder = make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4))
     table = read_run(folder)
-    numbers = summarise(table, judge(table))
+    numbers = summarise_run(table, judge_trials(table))
 
     drawing = predicted_speedup(Run(table, numbers))
 
@@ -171,7 +171,7 @@ def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..
     with (folder.path / "scenario.yaml").open("a") as scenario:
         scenario.write(PUBLISHED)
     table = read_run(folder)
-    numbers = summarise(table, judge(table))
+    numbers = summarise_run(table, judge_trials(table))
 
     drawing = predicted_speedup(Run(table, numbers))
 
@@ -191,7 +191,7 @@ def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..
 def test_bases_under_several_conditions_are_named_with_them(make_run: Callable[..., RunFolder]) -> None:
     """Two times of one worker alone mean nothing to a reader who can't tell which is whose."""
     table = read_run(make_run(strategies=("ring",), workers=(2, 4), baseline=False))
-    run = Run(table, summarise(table, judge(table)))
+    run = Run(table, summarise_run(table, judge_trials(table)))
     (curve,) = run.summary.curves
     slow, fast = (
         replace(curve, condition=f"uplink {rate}", base=replace(curve.base, seconds=seconds))
@@ -215,7 +215,7 @@ def test_many_bases_are_told_together_by_what_they_are(
 ) -> None:
     """Under seven conditions one worker alone takes seven times; it is no size of any of the curves."""
     table = read_run(make_run(strategies=("ring",), workers=(2, 4)))
-    (curve,) = summarise(table, judge(table)).curves
+    (curve,) = summarise_run(table, judge_trials(table)).curves
     bases = [replace(curve.base, strategy=called, seconds=float(time_s)) for time_s in range(1, 8)]
 
     assert told in caption([replace(curve, base=base, condition=f"delay {base.seconds}s") for base in bases])
@@ -225,18 +225,18 @@ def test_no_speedup_is_foretold_for_one_number_of_workers(make_run: Callable[...
     """Nothing grows."""
     table = read_run(make_run(strategies=("ring",), workers=(4,)))
 
-    assert predicted_speedup(Run(table, summarise(table, judge(table)))) is None
+    assert predicted_speedup(Run(table, summarise_run(table, judge_trials(table)))) is None
 
 
 def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: Callable[..., RunFolder]) -> None:
     """Otherwise a title says that ring keeps 92 % and that ring keeps 60 %."""
     folder = make_run(strategies=("ring",), workers=(1, 2, 4), conditions=("100mbit", "10mbit"))
-    for trial in folder.trials:
-        if "10mbit" in trial.plan.read_text().replace("100mbit", ""):
+    for trial in folder.trial_folders:
+        if "10mbit" in trial.plan_path.read_text().replace("100mbit", ""):
             _twice_as_long(trial)
     table = read_run(folder)
 
-    drawing = efficiency(Run(table, summarise(table, judge(table))))
+    drawing = efficiency(Run(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     assert re.match(r"ring \(uplink 100mbit\) keeps .*; ring \(uplink 10mbit\) keeps ", drawing.title)
@@ -245,14 +245,14 @@ def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: C
 def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: Callable[..., RunFolder]) -> None:
     """The knee of a sweep: a mean over repeats, and every repeat beside it."""
     folder = make_run(strategies=("ring",), workers=(2,), conditions=("100mbit", "10mbit"), repeats=2, baseline=False)
-    log = folder.trials[-1].log("coordinator")
+    log = folder.trial_folders[-1].log_path("coordinator")
     lines = log.read_text().splitlines()
     last = max(number for number, line in enumerate(lines) if "eval_metrics" in line)
     lines[last] = re.sub(r'"accuracy": [0-9.]+', '"accuracy": 0.5', lines[last])
     log.write_text("\n".join(lines) + "\n")
     table = read_run(folder)
 
-    drawing = quality(Run(table, summarise(table, judge(table))))
+    drawing = quality(Run(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     ends = drawing.data["accuracy"]
@@ -264,9 +264,9 @@ def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: 
 
 def _twice_as_long(trial: TrialFolder) -> None:
     """All steps of more than one worker, and so their end."""
-    if json.loads(trial.plan.read_text())["workers"] == 1:
+    if json.loads(trial.plan_path.read_text())["workers"] == 1:
         return
-    log = trial.log("coordinator")
+    log = trial.log_path("coordinator")
     log.write_text(re.sub(r'"time_ms": ([0-9.]+)', lambda found: _later(float(found[1])), log.read_text()))
 
 
@@ -279,7 +279,7 @@ def test_strategies_stand_by_their_steps_where_nothing_else_differs(run_writer: 
 
     def shown(*workers: int) -> list[str]:
         table = read_run(run_writer(tmp_path / str(workers), strategies=("ps_bsp", "ring"), workers=workers))
-        drawing = step_breakdown(Run(table, summarise(table, judge(table))))
+        drawing = step_breakdown(Run(table, summarise_run(table, judge_trials(table))))
         return [] if drawing is None else list(drawing.data["strategy"])
 
     assert shown(4) == ["ring", "baseline", "ps_bsp"]
@@ -291,7 +291,7 @@ def test_many_strategies_keep_their_names_inside_the_page(make_run: Callable[...
     labels = tuple(f"parameter_server_{number}" for number in range(14))
     table = read_run(make_run(strategies=labels, workers=(2,)))
 
-    drawing = learning(Run(table, summarise(table, judge(table))))
+    drawing = learning(Run(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     drawing.figure.draw_without_rendering()
@@ -309,7 +309,7 @@ def test_of_more_strategies_than_colours_the_first_to_the_target_are_followed(
     """Two of one colour could not be told apart; the others are still there."""
     labels = tuple(f"way_{number}" for number in range(len(COLOURS) + 1))
     run = read_run(make_run(strategies=labels, workers=(2,)))
-    summary = summarise(run, judge(run))
+    summary = summarise_run(run, judge_trials(run))
 
     drawing = learning(Run(run, summary))
 
@@ -329,7 +329,7 @@ def test_balance_points_are_marked_on_the_curves(
 ) -> None:
     """One hollow mark per pick, at its number of workers, and its rule in the row of that point."""
     table = read_run(make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4)))
-    numbers = summarise(table, judge(table))
+    numbers = summarise_run(table, judge_trials(table))
 
     drawing = figure(Run(table, numbers))
 
@@ -351,12 +351,12 @@ def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder]) 
     """It says on which run the figure stands, and that it is no MLPerf result: the end must not be cut."""
     table = read_run(make_run(strategies=("ring",), workers=(2,)))
     told = replace(
-        summarise(table, judge(table)),
+        summarise_run(table, judge_trials(table)),
         scenario="mlperf-like-lenet",
         rungs={each: ["transport", "unknown"] for each in ("rate", "delay")},
     )
 
-    drawing = step_breakdown(Run(table, replace(told, engine="local", verdict=Level.DEGRADED)))
+    drawing = step_breakdown(Run(table, replace(told, engine="local", verdict=VerdictLevel.DEGRADED)))
 
     assert drawing is not None
     drawing.figure.draw_without_rendering()
@@ -374,7 +374,7 @@ def amdahl_of(point: Point, serial: float) -> Point:
 def test_laws_find_the_serial_share_that_a_strategy_has(make_run: Callable[..., RunFolder]) -> None:
     """A tenth that nobody shares: Amdahl's law says so, and USL that it is contention."""
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
-    numbers = summarise(table, judge(table))
+    numbers = summarise_run(table, judge_trials(table))
     (curve,) = numbers.curves
     followed = replace(curve, points=[amdahl_of(point, 0.1) for point in curve.points])
 
@@ -393,7 +393,7 @@ def test_laws_find_the_serial_share_that_a_strategy_has(make_run: Callable[..., 
 def test_curves_that_have_no_panel_are_named(make_run: Callable[..., RunFolder]) -> None:
     """Who looks for the seventh of seven strategies hears that its laws are nowhere."""
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
-    numbers = summarise(table, judge(table))
+    numbers = summarise_run(table, judge_trials(table))
     seven = [replace(numbers.curves[0], condition=f"delay {ms}ms") for ms in range(1, 8)]
 
     drawing = laws(Run(table, replace(numbers, curves=seven)))
@@ -406,7 +406,7 @@ def test_computing_is_what_the_paced_devices_declare(make_run: Callable[..., Run
     """Shares of one batch on more workers: 4,000 samples per second are a quarter of a millisecond each."""
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=2))
 
-    drawing = laws(Run(table, summarise(table, judge(table))))
+    drawing = laws(Run(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     (each,) = drawing.data[drawing.data["law"] == "computing"]["value"]
@@ -418,7 +418,7 @@ def test_a_band_says_what_it_is_of(make_run: Callable[..., RunFolder], repeats: 
     """Laws are fit to means of repeats: single runs lie outside such a band more often than it says."""
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=repeats))
 
-    drawing = laws(Run(table, summarise(table, judge(table))))
+    drawing = laws(Run(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     assert f"Band: 90% of {what} the law that fits best" in drawing.caption
@@ -427,7 +427,7 @@ def test_a_band_says_what_it_is_of(make_run: Callable[..., RunFolder], repeats: 
 def test_three_sizes_are_too_few_to_tell_laws_apart(make_run: Callable[..., RunFolder]) -> None:
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4)))
 
-    assert laws(Run(table, summarise(table, judge(table)))) is None
+    assert laws(Run(table, summarise_run(table, judge_trials(table)))) is None
 
 
 def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse: Callable[..., RunTable]) -> None:
@@ -435,7 +435,7 @@ def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse
     table = rehearse({"ring": {"kind": "all_reduce"}}, besides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms")
     blind = replace(table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials))
 
-    drawing = laws(Run(blind, summarise(blind, judge(blind))))
+    drawing = laws(Run(blind, summarise_run(blind, judge_trials(blind))))
 
     assert drawing is not None
     found = drawing.data[drawing.data["law"] == "exchange"].set_index("quantity")["value"]
@@ -445,5 +445,7 @@ def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse
 
 def without_delays(plan: PlanView) -> PlanView:
     """As if nothing but bytes took time."""
-    less = plan.predicted.model_copy(update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.chain})
+    less = plan.predicted.model_copy(
+        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.longest_chain_messages}
+    )
     return plan.model_copy(update={"predicted": less})

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from analysis.checks.verdict import Level
+from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.balance import balance
 from analysis.metrics.speedup import curves
 from analysis.reading.run_table import TrialTable
 from analysis.report.headline import headline
 from analysis.report.summary_text import brief
-from analysis.results.result import TrialResult, groups, measure
-from analysis.results.summary import SCHEMA, Summary
+from analysis.results.result import TrialResult, group_trials, measure_trial
+from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 
 Trials = Callable[..., TrialResult]
 ONCE = "Each trial ran once: differences of a few percent mean nothing yet."
@@ -22,7 +22,7 @@ ONCE = "Each trial ran once: differences of a few percent mean nothing yet."
 @pytest.fixture
 def trial(make_trial: Callable[..., TrialTable]) -> Trials:
     """trial("ring", 4, 2.0): 1000 samples in these seconds, computing for 100 ms per step unless told otherwise."""
-    blank = measure(make_trial({}), [])
+    blank = measure_trial(make_trial({}), [])
 
     def make(strategy: str, workers: int, seconds: float, condition: str = "", **changes: Any) -> TrialResult:
         told = {"strategy": strategy, "workers": workers, "seconds": seconds, "condition": condition}
@@ -34,12 +34,12 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
     return make
 
 
-def summary(*trials: TrialResult) -> Summary:
+def summary(*trials: TrialResult) -> RunSummary:
     """The numbers of a run of these trials."""
-    found = list(curves(groups(trials)))
+    found = list(curves(group_trials(trials)))
     picks = [pick for curve in found for pick in balance(curve)]
-    verdict, told = Level.VALID, list(trials)
-    return Summary(SCHEMA, "s", "simulated", 1.0, verdict, "success", told, found, picks, "r", "", {}, [])
+    verdict, told = VerdictLevel.VALID, list(trials)
+    return RunSummary(SUMMARY_SCHEMA, "s", "simulated", 1.0, verdict, "success", told, found, picks, "r", "", {}, [])
 
 
 def repeated(trial: Trials, strategy: str, times: tuple[float, ...], condition: str = "") -> list[TrialResult]:

@@ -16,7 +16,7 @@ FOREIGN = """\
 
 
 def test_text_before_the_token_is_dropped() -> None:
-    log = mllog.parse([f"worker-0-1  | :::MLLOG {LINE}\n"])
+    log = mllog.parse_lines([f"worker-0-1  | :::MLLOG {LINE}\n"])
 
     assert log.events[0].key == "seed"
     assert log.events[0].time_ms == 1500.5
@@ -24,16 +24,16 @@ def test_text_before_the_token_is_dropped() -> None:
 
 def test_an_interrupted_line_gives_the_event_that_follows_it() -> None:
     """Two processes that share a pipe can cut each other off; MLCommons' parser takes the last token as well."""
-    log = mllog.parse([f':::MLLOG {{"namespace": "", "ti:::MLLOG {LINE}'])
+    log = mllog.parse_lines([f':::MLLOG {{"namespace": "", "ti:::MLLOG {LINE}'])
 
     assert log.events[0].value == 7
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", "7", '{"key": "seed"}', '{"key": "seed", "time_ms": "soon"}'])
 def test_broken_lines_are_counted_and_passed_over(broken: str) -> None:
-    log = mllog.parse([f":::MLLOG {broken}", f":::MLLOG {LINE}"])
+    log = mllog.parse_lines([f":::MLLOG {broken}", f":::MLLOG {LINE}"])
 
-    assert (len(log.events), log.skipped) == (1, 1)
+    assert (len(log.events), log.unusable_count) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -48,37 +48,37 @@ def test_broken_lines_are_counted_and_passed_over(broken: str) -> None:
 )
 def test_what_no_reader_could_use_is_damage(told: str, instead: str, what: str) -> None:
     """Readers subtract times and look names up in metadata."""
-    (broken,) = mllog.parse([f":::MLLOG {LINE.replace(told, instead)}"]).broken
+    (broken,) = mllog.parse_lines([f":::MLLOG {LINE.replace(told, instead)}"]).unusable_lines
 
-    assert broken.what == f"no event: {what}"
+    assert broken.problem == f"not an event: {what}"
 
 
 def test_lines_without_the_token_do_not_count_as_broken() -> None:
-    assert mllog.parse(["Traceback (most recent call last):"]).skipped == 0
+    assert mllog.parse_lines(["Traceback (most recent call last):"]).unusable_count == 0
 
 
 def test_bytes_that_are_not_utf8_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "node.log"
     path.write_bytes(b"\xff\xfe noise\n:::MLLOG " + LINE.encode() + b"\n:::MLLOG \xff\n")
 
-    log = mllog.read(path)
+    log = mllog.read_log(path)
 
-    assert (len(log.events), log.skipped) == (1, 1)
+    assert (len(log.events), log.unusable_count) == (1, 1)
 
 
 def test_a_missing_file_is_an_empty_log(tmp_path: Path) -> None:
-    assert mllog.read(tmp_path / "none.log").events == ()
+    assert mllog.read_log(tmp_path / "none.log").events == ()
 
 
 def test_mlcommons_lines_read_like_ours() -> None:
-    log = mllog.parse(FOREIGN.splitlines())
+    log = mllog.parse_lines(FOREIGN.splitlines())
 
-    assert log.skipped == 0
-    assert log.last("run_stop").metadata["status"] == "success"
-    assert log.of("eval_accuracy")[0].metadata["samples_count"] == 3456
+    assert log.unusable_count == 0
+    assert log.last_event("run_stop").metadata["status"] == "success"
+    assert log.events_with_key("eval_accuracy")[0].metadata["samples_count"] == 3456
 
 
 def test_a_line_survives_reading_and_writing() -> None:
     event = mllog.parse_line(f":::MLLOG {LINE}")
 
-    assert mllog.parse_line(event.line()) == event
+    assert mllog.parse_line(event.format_line()) == event

@@ -14,7 +14,7 @@ from analysis.comparison.figures import Overlay, _lowest, efficiency, loss, spee
 from analysis.comparison.lines import Compared, letter, lines, published, read
 from analysis.comparison.page import write
 from analysis.reading.run_folder import RunFolder
-from analysis.results.examine import examine_run
+from analysis.results.examine import analyse_run
 from ensayo import cli
 from services.schema.errors import UserError
 
@@ -46,14 +46,14 @@ def single(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> C
 def other(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     """Ring behind other links, with a target that is easier."""
     folder = run_writer(tmp_path_factory.mktemp("other"), strategies=("ring",), workers=(1, 2))
-    for trial in folder.trials:
-        plan = trial.plan.read_text().replace('"at_least": 0.95', '"at_least": 0.9')
-        trial.plan.write_text(plan.replace('"uplink_bps": 100000000.0', '"uplink_bps": 50000000.0'))
+    for trial in folder.trial_folders:
+        plan = trial.plan_path.read_text().replace('"at_least": 0.95', '"at_least": 0.9')
+        trial.plan_path.write_text(plan.replace('"uplink_bps": 100000000.0', '"uplink_bps": 50000000.0'))
     return compared("C", folder)
 
 
 def compared(letter: str, folder: RunFolder) -> Compared:
-    return Compared(letter, *examine_run(folder))
+    return Compared(letter, *analyse_run(folder))
 
 
 def test_every_curve_of_every_run_is_a_line(runs: list[Compared]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from analysis.checks import fidelity
-from analysis.checks.fidelity import advice, judge, remedies
-from analysis.checks.verdict import ENFORCER, LINKS, SLOWER
+from analysis.checks.fidelity import collect_remedies, judge_trial, list_remedies
+from analysis.checks.verdict import NOT_ENFORCED_REMEDY, SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
 from analysis.metrics.proof import rows
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import TrialTable
@@ -21,7 +21,7 @@ SLOW = {"rung": "tc-htb", "uplink_bps": 1e8, "read_back_uplink_bps": 5e7}
 
 
 def advised(trial: TrialTable) -> list[str]:
-    return remedies(trial, judge(trial))
+    return list_remedies(trial, judge_trial(trial))
 
 
 def late(make_trial: MakeTrial, stop_line: Callable[..., str], **status: Any) -> TrialTable:
@@ -31,7 +31,7 @@ def late(make_trial: MakeTrial, stop_line: Callable[..., str], **status: Any) ->
 def test_a_host_that_was_too_slow_is_told_to_be_asked_for_less(
     make_trial: MakeTrial, stop_line: Callable[..., str]
 ) -> None:
-    assert advised(late(make_trial, stop_line)) == [SLOWER]
+    assert advised(late(make_trial, stop_line)) == [SLOW_HOST_REMEDY]
 
 
 @pytest.mark.parametrize("status", [{"engine": "simulated"}, {"status": "failed", "reason": "out of memory"}])
@@ -52,13 +52,15 @@ def test_what_was_not_enforced_is_not_blamed_on_the_hosts_speed(
 ) -> None:
     shaping = {"worker-0": {"rung": "fluid", "rungs": {"loss": "none"}}}
 
-    assert advised(make_trial(ended(stop_line), {"shaping": shaping}, nodes=[WORKER], network=LOSSY)) == [ENFORCER]
+    assert advised(make_trial(ended(stop_line), {"shaping": shaping}, nodes=[WORKER], network=LOSSY)) == [
+        NOT_ENFORCED_REMEDY
+    ]
 
 
 def test_a_wrong_rate_is_a_matter_of_links(make_trial: MakeTrial, stop_line: Callable[..., str]) -> None:
     trial = make_trial(ended(stop_line), {"shaping": {"worker-0": SLOW}}, nodes=[WORKER | {"uplink_bps": 1e8}])
 
-    assert advised(trial) == [LINKS]
+    assert advised(trial) == [WRONG_LINKS_REMEDY]
 
 
 def test_advice_on_a_run_stands_there_once(
@@ -67,6 +69,6 @@ def test_advice_on_a_run_stands_there_once(
     trial = late(make_trial, stop_line)
     folder = RunFolder(tmp_path)
 
-    fidelity.write(folder.trials[0], trial, judge(trial), rows(trial))
+    fidelity.write_fidelity(folder.trial_folders[0], trial, judge_trial(trial), rows(trial))
 
-    assert advice(folder) == [SLOWER]
+    assert collect_remedies(folder) == [SLOW_HOST_REMEDY]

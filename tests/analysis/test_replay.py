@@ -30,8 +30,8 @@ def test_rows_are_whole_numbers_by_column(tmp_path: Path) -> None:
     ("second", "what"),
     [
         (_line(PUSH_COLUMNS, [ROW])[:-20], "server-0.log:2: cut off in the middle"),
-        (_line(PUSH_COLUMNS[:-1], [ROW[:-1]]), "server-0.log:2: shard_updates without samples"),
-        (_line(PUSH_COLUMNS, [["first", *ROW[1:]]]), "server-0.log:2: shard_updates with a value that is no number"),
+        (_line(PUSH_COLUMNS[:-1], [ROW[:-1]]), "server-0.log:2: shard_updates has no samples"),
+        (_line(PUSH_COLUMNS, [["first", *ROW[1:]]]), "server-0.log:2: shard_updates has a value that is not a number"),
         (_line(PUSH_COLUMNS, [[None, *ROW[1:]]]), "server-0.log: shard_updates with null in one of version, worker"),
     ],
 )

@@ -33,12 +33,12 @@ def written(run_writer: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 
 @pytest.fixture
-def numbers() -> Callable[[RunFolder], summary.Summary]:
+def numbers() -> Callable[[RunFolder], summary.RunSummary]:
     """Measures a run folder."""
 
-    def measure(folder: RunFolder) -> summary.Summary:
+    def measure(folder: RunFolder) -> summary.RunSummary:
         run = read_run(folder)
-        return summary.summarise(run, summary.judge(run))
+        return summary.summarise_run(run, summary.judge_trials(run))
 
     return measure
 
@@ -46,7 +46,7 @@ def numbers() -> Callable[[RunFolder], summary.Summary]:
 def test_summary_follows_its_schema(written: RunFolder, pytestconfig: pytest.Config) -> None:
     schema = json.loads((pytestconfig.rootpath / "analysis" / "results" / "summary.schema.json").read_text())
 
-    content = json.loads(written.summary.read_text())
+    content = json.loads(written.summary_path.read_text())
 
     jsonschema.Draft202012Validator(schema).validate(content)
     assert content["verdict"] == "valid"
@@ -54,38 +54,38 @@ def test_summary_follows_its_schema(written: RunFolder, pytestconfig: pytest.Con
 
 
 def test_no_number_in_the_summary_is_beyond_json(
-    make_run: MakeRun, numbers: Callable[[RunFolder], summary.Summary]
+    make_run: MakeRun, numbers: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
     """NaN and infinity are what Python writes and nobody else reads."""
     folder = make_run(strategies=("ps_asp",), workers=(8,))
 
-    text = summary.write(folder, numbers(folder)).read_text()
+    text = summary.write_summary(folder, numbers(folder)).read_text()
 
     assert not re.search(r"\b(NaN|Infinity)\b", text)
 
 
 def test_the_merged_log_is_ordered_by_time_and_loses_nothing(written: RunFolder) -> None:
-    trial = written.trials[-1]
+    trial = written.trial_folders[-1]
 
-    merged = mllog.read(trial.result)
+    merged = mllog.read_log(trial.result_path)
 
     times = [event.time_ms for event in merged.events]
     assert times == sorted(times)
-    assert len(times) == sum(len(mllog.read(path).events) for path in trial.logs)
+    assert len(times) == sum(len(mllog.read_log(path).events) for path in trial.log_paths)
 
 
 def test_steps_csv_has_a_row_per_rank_and_step(written: RunFolder) -> None:
-    header, *rows = written.trials[-1].steps.read_text().splitlines()
+    header, *rows = written.trial_folders[-1].steps_path.read_text().splitlines()
 
     assert header.startswith("node,rank,step,epoch,start_s,step_s,data_s,compute_s,exchange_s,wait_s,update_s")
-    assert len(rows) == 4 * json.loads(written.summary.read_text())["trials"][-1]["steps"]
+    assert len(rows) == 4 * json.loads(written.summary_path.read_text())["trials"][-1]["steps"]
 
 
 def test_fidelity_names_every_check(written: RunFolder) -> None:
-    content = json.loads(written.trials[0].fidelity.read_text())
+    content = json.loads(written.trial_folders[0].fidelity_path.read_text())
 
     assert content["verdict"] == "valid"
-    assert set(content["checks"]) == {check.__name__ for check in CHECKS}
+    assert set(content["checks"]) == set(CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_fidelity_names_every_check(written: RunFolder) -> None:
 )
 def test_every_figure_has_its_picture_and_its_data(written: RunFolder, name: str) -> None:
     for ending in ("svg", "png", "csv", "json"):
-        assert (written.figures / f"{name}.{ending}").stat().st_size > 100
+        assert (written.figures_path / f"{name}.{ending}").stat().st_size > 100
 
 
 def test_the_page_needs_nothing_from_elsewhere(written: RunFolder) -> None:
-    page = written.report.read_text()
+    page = written.report_path.read_text()
 
     assert "<script" not in page
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
@@ -117,13 +117,13 @@ def test_the_page_needs_nothing_from_elsewhere(written: RunFolder) -> None:
 
 def test_every_id_on_the_page_is_unique(written: RunFolder) -> None:
     """Figures are drawn apart and inlined together."""
-    ids = re.findall(r' id="([^"]+)"', written.report.read_text())
+    ids = re.findall(r' id="([^"]+)"', written.report_path.read_text())
 
     assert len(ids) == len(set(ids))
 
 
 def test_every_link_of_the_page_leads_to_a_file(written: RunFolder) -> None:
-    links = re.findall(r'<a href="([^"]+)"', written.report.read_text())
+    links = re.findall(r'<a href="([^"]+)"', written.report_path.read_text())
 
     assert links
     assert all((written.path / link).exists() for link in links)
@@ -142,17 +142,17 @@ def test_writing_again_changes_nothing(written: RunFolder, tmp_path: Path) -> No
 
 def test_an_unfinished_run_still_gets_its_report(make_run: MakeRun) -> None:
     folder = make_run(strategies=("ring", "ps_asp"), workers=(1, 2))
-    _, second, third, fourth, fifth = folder.trials
-    second.status.write_text(
+    _, second, third, fourth, fifth = folder.trial_folders
+    second.status_path.write_text(
         json.dumps({"status": "failed", "reason": "worker-0 ran out of memory", "engine": "docker"})
     )
-    third.status.unlink()
+    third.status_path.unlink()
     shutil.rmtree(fourth.path / "logs")
-    fifth.status.write_text('{"trial": "cut o')
+    fifth.status_path.write_text('{"trial": "cut o')
 
     page = report.write(folder.path).read_text()
 
-    told = json.loads(folder.summary.read_text())
+    told = json.loads(folder.summary_path.read_text())
     assert [trial["status"] for trial in told["trials"]] == ["success", "failed", "aborted", "aborted", "aborted"]
     assert (told["status"], told["verdict"]) == ("failed", "invalid")
     assert "worker-0 ran out of memory" in page
@@ -168,14 +168,14 @@ def test_a_run_without_any_trial_says_so(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:
     """Nothing may be written into somebody's folder, nor an empty one be called valid."""
-    with pytest.raises(UserError, match="not the folder of a run"):
+    with pytest.raises(UserError, match="not a run folder"):
         report.write(tmp_path)
 
     assert not any(tmp_path.iterdir())
 
 
 def test_the_headline_names_winner_margin_and_reason(
-    written: RunFolder, numbers: Callable[[RunFolder], summary.Summary]
+    written: RunFolder, numbers: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
     answer = headline.headline(numbers(written))
 
@@ -187,7 +187,7 @@ def test_the_headline_names_winner_margin_and_reason(
 
 
 def test_equal_strategies_are_not_given_a_winner(
-    make_run: MakeRun, numbers: Callable[[RunFolder], summary.Summary]
+    make_run: MakeRun, numbers: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
     folder = make_run(strategies=("ring",), workers=(1,))
 
@@ -195,7 +195,7 @@ def test_equal_strategies_are_not_given_a_winner(
 
 
 def test_one_worker_alone_is_compared_with_those_that_share_the_work(
-    make_run: MakeRun, numbers: Callable[[RunFolder], summary.Summary]
+    make_run: MakeRun, numbers: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
     answer = headline.headline(numbers(make_run(strategies=("ps_bsp",), workers=(1, 4))))
 
@@ -206,7 +206,7 @@ def test_one_worker_alone_is_compared_with_those_that_share_the_work(
 
 def test_a_narrow_screen_shows_findings_outside_of_the_figures(written: RunFolder) -> None:
     """A title inside a picture that is wider than the screen is cut at its edge."""
-    page = written.report.read_text()
+    page = written.report_path.read_text()
 
     titles = re.findall(r'<figure aria-label="([^"]+)">\s*<p class="narrow">(.*?)</p>', page)
     assert len(titles) == page.count("<figure ") > 2
@@ -222,12 +222,12 @@ def test_compare_sets_two_runs_side_by_side(written: RunFolder) -> None:
 
 
 def test_mlcommons_checker_accepts_the_merged_log(written: RunFolder, tmp_path: Path) -> None:
-    assert checker(written.trials[-1].result, tmp_path).returncode == 0
+    assert checker(written.trial_folders[-1].result_path, tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("key", ["cache_clear", "submission_org", "run_stop", "eval_accuracy", "seed"])
 def test_mlcommons_checker_misses_a_required_key(written: RunFolder, tmp_path: Path, key: str) -> None:
-    lines = written.trials[-1].result.read_text().splitlines(keepends=True)
+    lines = written.trial_folders[-1].result_path.read_text().splitlines(keepends=True)
     short = tmp_path / "result.txt"
     short.write_text("".join(line for line in lines if f'"key": "{key}"' not in line))
 
@@ -236,7 +236,7 @@ def test_mlcommons_checker_misses_a_required_key(written: RunFolder, tmp_path: P
 
 @pytest.mark.parametrize(("reason", "code"), [("", 1), ("worker-1 left", 0)])
 def test_an_aborted_run_must_give_its_reason(written: RunFolder, tmp_path: Path, reason: str, code: int) -> None:
-    lines = written.trials[-1].result.read_text()
+    lines = written.trial_folders[-1].result_path.read_text()
     aborted = tmp_path / "result.txt"
     aborted.write_text(
         lines.replace('"status": "success"', '"status": "aborted"').replace('"reason": ""', f'"reason": "{reason}"')

@@ -10,7 +10,7 @@ import pytest
 from analysis.metrics.balance import cheapest, efficient, knee
 from analysis.metrics.speedup import curves
 from analysis.reading.run_table import TrialTable
-from analysis.results.result import TrialResult, groups, measure
+from analysis.results.result import TrialResult, group_trials, measure_trial
 
 MakeTrial = Callable[..., TrialTable]
 
@@ -18,7 +18,9 @@ MakeTrial = Callable[..., TrialTable]
 @pytest.fixture
 def result(make_trial: MakeTrial) -> TrialResult:
     """A finished trial to vary."""
-    return replace(measure(make_trial({}), []), status="success", samples=1000, seconds=10.0, samples_per_second=100.0)
+    return replace(
+        measure_trial(make_trial({}), []), status="success", samples=1000, seconds=10.0, samples_per_second=100.0
+    )
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def trial_of(result: TrialResult) -> Callable[..., TrialResult]:
 def test_efficiency_is_the_product_of_hardware_and_statistics(trial_of: Callable[..., TrialResult]) -> None:
     trials = [trial_of("baseline", 1, 10), trial_of("asp", 4, 5, samples=1600, servers=1)]
 
-    (curve,) = curves(groups(trials))
+    (curve,) = curves(group_trials(trials))
     (point,) = curve.points
 
     assert (curve.of, curve.base.workers, curve.base.seconds) == ("time_to_target", 1, 10)
@@ -50,7 +52,7 @@ def test_efficiency_is_the_product_of_hardware_and_statistics(trial_of: Callable
 
 
 def test_without_a_baseline_the_smallest_number_of_workers_is_the_base(trial_of: Callable[..., TrialResult]) -> None:
-    (curve,) = curves(groups([trial_of("ring", 8, 3), trial_of("ring", 2, 6)]))
+    (curve,) = curves(group_trials([trial_of("ring", 8, 3), trial_of("ring", 2, 6)]))
 
     assert (curve.base.strategy, curve.base.workers) == ("ring", 2)
     assert [(point.workers, point.speedup, point.efficiency) for point in curve.points] == [(2, 1, 1), (8, 2, 0.5)]
@@ -59,7 +61,7 @@ def test_without_a_baseline_the_smallest_number_of_workers_is_the_base(trial_of:
 def test_a_missed_target_falls_back_to_the_common_sample_budget(trial_of: Callable[..., TrialResult]) -> None:
     trials = [trial_of("baseline", 1, 10), trial_of("asp", 2, None, samples_per_second=150.0)]
 
-    (curve,) = curves(groups(trials))
+    (curve,) = curves(group_trials(trials))
 
     assert curve.of == "time_to_samples"
     assert curve.points[0].speedup == pytest.approx(1.5)
@@ -67,7 +69,7 @@ def test_a_missed_target_falls_back_to_the_common_sample_budget(trial_of: Callab
 
 
 def test_failed_trials_take_no_part(trial_of: Callable[..., TrialResult]) -> None:
-    assert curves(groups([trial_of("baseline", 1, 10), trial_of("ring", 2, 5, status="failed")])) == ()
+    assert curves(group_trials([trial_of("baseline", 1, 10), trial_of("ring", 2, 5, status="failed")])) == ()
 
 
 def test_conditions_are_compared_with_their_own_base(trial_of: Callable[..., TrialResult]) -> None:
@@ -77,14 +79,17 @@ def test_conditions_are_compared_with_their_own_base(trial_of: Callable[..., Tri
         for strategy, workers, seconds in (("baseline", 1, slow), ("ring", 4, fast))
     ]
 
-    assert {curve.condition: curve.points[0].speedup for curve in curves(groups(trials))} == {"10mbit": 2, "1gbit": 4}
+    assert {curve.condition: curve.points[0].speedup for curve in curves(group_trials(trials))} == {
+        "10mbit": 2,
+        "1gbit": 4,
+    }
 
 
 def test_a_baseline_serves_for_keys_that_it_does_not_have(trial_of: Callable[..., TrialResult]) -> None:
     """One worker alone has no servers to sweep, and is still what all numbers of servers are compared with."""
     trials = [trial_of("baseline", 1, 10), trial_of("ps", 4, 5, condition="servers 2", labels={"servers": 2})]
 
-    (curve,) = curves(groups(trials))
+    (curve,) = curves(group_trials(trials))
 
     assert (curve.base.strategy, curve.points[0].speedup) == ("baseline", 2)
 
@@ -96,7 +101,7 @@ def test_repeats_give_an_interval_around_the_speedup(trial_of: Callable[..., Tri
         for repeat, noise in enumerate((0.9, 1.0, 1.1))
     ]
 
-    point = curves(groups(trials))[0].points[0]
+    point = curves(group_trials(trials))[0].points[0]
 
     assert point.runs == 3
     assert point.speedup == pytest.approx(2.5)
@@ -109,7 +114,7 @@ def test_unequal_nodes_are_measured_against_the_sum_of_their_speeds(trial_of: Ca
         trial_of("ring", 2, 8, declared_samples_per_second=6000.0),  # one full, one half as fast
     ]
 
-    assert curves(groups(trials))[0].points[0].efficiency_by_speed == pytest.approx(1.25 / 1.5)
+    assert curves(group_trials(trials))[0].points[0].efficiency_by_speed == pytest.approx(1.25 / 1.5)
 
 
 WORKERS = np.array([1.0, 2.0, 4.0, 8.0])
@@ -148,7 +153,7 @@ def test_repeats_over_the_same_seeds_are_paired(trial_of: Callable[..., TrialRes
     ]
     apart = [replace(trial, seed=trial.seed + 10 * trial.workers) for trial in trials]
 
-    (paired,), (unpaired,) = curves(groups(trials[::-1])), curves(groups(apart))
+    (paired,), (unpaired,) = curves(group_trials(trials[::-1])), curves(group_trials(apart))
 
     assert (paired.paired, unpaired.paired) == (True, False)
     assert paired.points[0].speedup_ci == pytest.approx((2.5, 2.5))

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.checks.host.host_share import host_share
-from analysis.checks.network.bytes_on_wire import bytes_on_wire
-from analysis.checks.training.replicas import replicas
-from analysis.checks.verdict import Level
+from analysis.checks.host.host_share import check_host_overhead
+from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
+from analysis.checks.training.replicas import check_replicas_agree
+from analysis.checks.verdict import VerdictLevel
 from analysis.figures import Run
 from analysis.figures.predicted import predicted
 from analysis.figures.switch import switch as draw_switch
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.switch import Switch, how_often, switch, told
 from analysis.metrics.worth import Ends, ends, worth
-from analysis.reading.damage import Damage
+from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_run
-from analysis.reading.training_phases import phases
+from analysis.reading.training_phases import training_phases
 from analysis.report.headline import headline
 from analysis.report.report import page
 from analysis.report.wording import milliseconds, number
-from analysis.results.summary import Summary, judge, summarise
-from analysis.results.trial import examine
+from analysis.results.summary import RunSummary, judge_trials, summarise_run
+from analysis.results.trial import analyse_trial
 from services.cluster.fluid_link import goodput
 
 STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 5, "slow_steps": 4, "fast_steps": 12}}
@@ -37,8 +37,8 @@ RING_TO_ASP = {"kind": "strategy_switch", "when": {"kind": "at", "fraction": 0.5
 Rehearse = Callable[..., RunTable]
 
 
-def summary_of(run: RunTable) -> Summary:
-    return summarise(run, judge(run))
+def summary_of(run: RunTable) -> RunSummary:
+    return summarise_run(run, judge_trials(run))
 
 
 def test_a_switch_away_from_stragglers_pays_because_nobody_waits(rehearse: Rehearse) -> None:
@@ -196,9 +196,9 @@ def test_workers_that_became_servers_are_missed_by_no_check(rehearse: Rehearse, 
     after = {"kind": "parameter_server", "placement": placement, "synchrony": {"kind": synchrony}}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"after": after}}).trials
 
-    assert replicas(trial).level == Level.VALID
+    assert check_replicas_agree(trial).level == VerdictLevel.VALID
     assert expected_bytes_sent(trial) == bytes_sent(trial)
-    assert [phase.promoted for phase in phases(trial)] == [(), ("worker-2", "worker-3")]
+    assert [phase.promoted_workers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
     found = switch(trial)
     assert found is not None
     assert found.gain is not None
@@ -228,8 +228,8 @@ def test_waiting_at_a_bound_is_waiting_and_no_queue(rehearse: Rehearse) -> None:
     """After a switch to bounded staleness workers still wait for the slowest, only less."""
     ssp = {"kind": "parameter_server", "synchrony": {"kind": "ssp", "staleness": 1}}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"after": ssp}}, **STALLING).trials
-    assert trial.switch is not None
-    later = trial.steps[trial.steps["start_s"] >= trial.switch.begins_s]
+    assert trial.switch_record is not None
+    later = trial.steps[trial.steps["start_s"] >= trial.switch_record.after_begins_s]
 
     found = switch(trial)
 
@@ -316,24 +316,24 @@ def test_a_switch_that_only_workers_tell_of_is_damage(rehearse: Rehearse, tmp_pa
     )
 
     (told,) = run.summary.damage[-1:]
-    assert "logs/coordinator.log: nothing of the switch that " in told
+    assert "logs/coordinator.log: no switch_committed or switch_aborted event, but " in told
     assert draw_switch(run) is None
 
 
 @pytest.mark.parametrize("key", ["step", "samples", "seconds", "loaded"])
 def test_a_switch_whose_record_lacks_a_number_is_damage_and_no_end_of_the_report(rehearse: Rehearse, key: str) -> None:
     """As another version may have written it; what computes with it would fail."""
-    (trial,) = rehearse({"switch": RING_TO_ASP}).folder.trials
-    log = trial.log("coordinator")
+    (trial,) = rehearse({"switch": RING_TO_ASP}).folder.trial_folders
+    log = trial.log_path("coordinator")
     lines = log.read_text().splitlines(keepends=True)
     (row,) = (place for place, line in enumerate(lines) if '"switch_committed"' in line)
     lines[row] = lines[row].replace(f'"{key}": ', '"another": ')
     log.write_text("".join(lines))
 
-    found = examine(trial)
+    found = analyse_trial(trial)
 
-    assert isinstance(found, Damage)
-    assert "logs: not understood (KeyError at analysis/reading/switch_record.py:" in str(found)
+    assert isinstance(found, FileDamage)
+    assert "logs: cannot be interpreted (KeyError at analysis/reading/switch_record.py:" in str(found)
     assert f"'{key}'" in str(found)
 
 
@@ -364,10 +364,10 @@ def test_checks_know_the_two_phases(rehearse: Rehearse, before: dict[str, Any], 
     strategy = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "fraction": 0.5}}
     (trial,) = rehearse({"switch": strategy}).trials
 
-    verdicts = [check(trial) for check in (bytes_on_wire, replicas, host_share)]
+    verdicts = [check(trial) for check in (check_bytes_on_wire, check_replicas_agree, check_host_overhead)]
 
-    assert [verdict.level for verdict in verdicts] == [Level.VALID] * 3, verdicts
-    assert [phase.name for phase in phases(trial)] == ["before", "after"]
+    assert [verdict.level for verdict in verdicts] == [VerdictLevel.VALID] * 3, verdicts
+    assert [phase.name for phase in training_phases(trial)] == ["before", "after"]
 
 
 def test_bytes_of_a_hand_over_that_was_aborted_are_no_error(rehearse: Rehearse) -> None:
@@ -379,26 +379,26 @@ def test_bytes_of_a_hand_over_that_was_aborted_are_no_error(rehearse: Rehearse) 
     run = rehearse({"switch": switch_late}, 3, workload=workload, besides=besides, throughput="400/s")
     (trial,) = run.trials
 
-    assert trial.switch is not None
-    assert trial.switch.aborted
-    assert sum(trial.switch.given.values()) > 0.02 * bytes_sent(trial)["worker-0"]
+    assert trial.switch_record is not None
+    assert trial.switch_record.abort_reason
+    assert sum(trial.switch_record.hand_over_bytes_sent.values()) > 0.02 * bytes_sent(trial)["worker-0"]
     assert expected_bytes_sent(trial) == bytes_sent(trial)
-    assert bytes_on_wire(trial).level == Level.VALID
+    assert check_bytes_on_wire(trial).level == VerdictLevel.VALID
 
 
 @pytest.mark.parametrize(
     ("node", "given", "sent", "level"),
     [
-        ("worker-0", 0, 200, Level.VALID),
-        ("worker-0", 30, 230, Level.VALID),
-        ("worker-0", 30, 200, Level.INVALID),  # what it says that it gave it must have sent
-        ("worker-0", 30, 270, Level.INVALID),
-        ("worker-0", 70, 270, Level.INVALID),  # more than was to be handed over
-        ("server-0", 0, 200, Level.VALID),  # servers don't tell how far they came
-        ("server-0", 0, 230, Level.VALID),
-        ("server-0", 0, 250, Level.VALID),
-        ("server-0", 0, 270, Level.INVALID),
-        ("server-0", 0, 150, Level.INVALID),
+        ("worker-0", 0, 200, VerdictLevel.VALID),
+        ("worker-0", 30, 230, VerdictLevel.VALID),
+        ("worker-0", 30, 200, VerdictLevel.INVALID),  # what it says that it gave it must have sent
+        ("worker-0", 30, 270, VerdictLevel.INVALID),
+        ("worker-0", 70, 270, VerdictLevel.INVALID),  # more than was to be handed over
+        ("server-0", 0, 200, VerdictLevel.VALID),  # servers don't tell how far they came
+        ("server-0", 0, 230, VerdictLevel.VALID),
+        ("server-0", 0, 250, VerdictLevel.VALID),
+        ("server-0", 0, 270, VerdictLevel.INVALID),
+        ("server-0", 0, 150, VerdictLevel.INVALID),
     ],
 )
 def test_of_an_aborted_hand_over_no_more_may_be_sent_than_was_planned(
@@ -409,7 +409,7 @@ def test_of_an_aborted_hand_over_no_more_may_be_sent_than_was_planned(
     node: str,
     given: int,
     sent: int,
-    level: Level,
+    level: VerdictLevel,
 ) -> None:
     """Fifty bytes by a node that sends a hundred a step."""
     told = {"verb": "abort", "seconds": 1.0, "bytes_sent": given, "messages_sent": 1}
@@ -424,7 +424,7 @@ def test_of_an_aborted_hand_over_no_more_may_be_sent_than_was_planned(
         logs, servers=1, bytes_per_step=others | {node: 100}, after={"hand_over_bytes": others | {node: 50}}
     )
 
-    assert bytes_on_wire(trial).level == level
+    assert check_bytes_on_wire(trial).level == level
 
 
 def test_every_phase_is_held_against_its_own_closed_form(rehearse: Rehearse) -> None:
@@ -477,8 +477,8 @@ def test_a_switch_forced_before_its_window_was_full_has_no_value(rehearse: Rehea
 
     assert found is not None
     assert (found.outcome, found.value) == ("switched", None)
-    assert trial.switch is not None
-    assert any(point["value"] is not None for point in trial.switch.points)
+    assert trial.switch_record is not None
+    assert any(point["value"] is not None for point in trial.switch_record.rule_points)
 
 
 def test_only_switches_that_can_be_judged_are_counted_as_paying_or_not(rehearse: Rehearse) -> None:

@@ -13,7 +13,7 @@ import docker
 import pytest
 import yaml
 
-from analysis.checks.fidelity import judge
+from analysis.checks.fidelity import judge_trial
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTable, read_trial
 from compose.engines.containers.engine import DockerEngine
@@ -85,9 +85,9 @@ def sabotaged(docker_engine: DockerEngine, tmp_path: Path) -> RunSabotaged:
         plan = make_plan(trial, name, "docker", docker_engine.choose_addresses(name, 3))
         folder = TrialFolder(tmp_path / "trials" / plan.trial)
         (folder.path / "logs").mkdir(parents=True)
-        folder.plan.write_text(plan.model_dump_json())
+        folder.plan_path.write_text(plan.model_dump_json())
         status = docker_engine.run_trial(plan, folder.path, Saboteur(act))
-        folder.status.write_text(status.model_dump_json())
+        folder.status_path.write_text(status.model_dump_json())
         return read_trial(folder)
 
     return run
@@ -103,7 +103,7 @@ def test_a_rate_that_was_changed_during_training_is_invalid(sabotaged: RunSabota
             helper.exec_run(["sh", "-c", CHANGE.format(device=device.output.decode().split()[1])])
 
     trial = sabotaged(halve)
-    found = judge(trial)
+    found = judge_trial(trial)
 
     assert trial.status["status"] == "success", trial.status["reason"]
     assert found["rates"].level == "invalid"
@@ -124,7 +124,7 @@ def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, w
             assert done.exit_code == 0, done.output
 
     trial = sabotaged(act, cluster=CLUSTER)
-    found = judge(trial)
+    found = judge_trial(trial)
 
     assert trial.status["status"] == "success", trial.status["reason"]
     assert found["unchanged"].level == "invalid"
@@ -137,7 +137,7 @@ def test_what_events_have_changed_is_what_a_link_should_be(sabotaged: RunSabotag
     apart = {"kind": "partition", "at": {"time": "500ms"}, "apart": ["worker-1"], "lasts": "100ms"}
 
     trial = sabotaged(lambda _: None, cluster=CLUSTER, events=[slow, apart])
-    found = judge(trial)
+    found = judge_trial(trial)
 
     assert trial.status["status"] == "success", trial.status["reason"]
     assert found["unchanged"].level == "valid", found["unchanged"].reason
@@ -153,7 +153,7 @@ def test_a_helper_that_dies_during_training_fails_the_trial(sabotaged: RunSabota
     assert trial.status["status"] == "failed"
     assert "worker-1" in trial.status["reason"]
     assert "helper" in trial.status["reason"]
-    assert judge(trial)["exit_codes"].level == "invalid"
+    assert judge_trial(trial)["exit_codes"].level == "invalid"
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_host_that_has_other_work_is_not_believed(sabotaged: RunSabotaged, hog
     """Deadlines, the canary or the load: at least one of them must tell."""
     longer = load_of(samples=9600)
 
-    found = judge(sabotaged(hogs, workload=longer))
+    found = judge_trial(sabotaged(hogs, workload=longer))
 
     doubts = {name for name, verdict in found.items() if verdict.level != "valid"}
     assert doubts & {"missed_deadlines", "host_cpu", "canary"}, {

@@ -16,7 +16,7 @@ from scipy.stats import ttest_1samp, ttest_rel
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_run
 from analysis.report.headline import headline
-from analysis.results.summary import Summary, judge, summarise
+from analysis.results.summary import RunSummary, judge_trials, summarise_run
 from compose.engines import choose_engine
 from compose.runs.run import Source, run
 from compose.scenario_files.load import find, load, question
@@ -34,8 +34,8 @@ class Answer:
     table: RunTable
 
     @cached_property
-    def numbers(self) -> Summary:
-        return summarise(self.table, judge(self.table))
+    def numbers(self) -> RunSummary:
+        return summarise_run(self.table, judge_trials(self.table))
 
     @property
     def told(self) -> str:
@@ -189,9 +189,9 @@ def switched(swept: Swept) -> list[TrialTable]:
 
 def committed(trial: TrialTable) -> Mapping[str, Any]:
     """The record of its switch."""
-    assert trial.switch is not None
-    assert trial.switch.committed is not None
-    return trial.switch.committed
+    assert trial.switch_record is not None
+    assert trial.switch_record.committed is not None
+    return trial.switch_record.committed
 
 
 def laws(swept: Swept, law: Callable[[TrialTable, TrialTable, TrialTable], float]) -> dict[float, list[float]]:

@@ -205,7 +205,7 @@ def test_its_reader_opens_it_and_finds_how_long_every_worker_computed(
         warnings.simplefilter("ignore")  # of readers; they are not ours to mend
         found = READERS[kind](done.path)
     assert done.damage == ()
-    assert len(expected) == 2 * len(finished.trials)
+    assert len(expected) == 2 * len(finished.trial_folders)
     assert found == pytest.approx(expected, rel=1e-5)
 
 
@@ -235,12 +235,12 @@ def test_it_never_writes_over_anything(kind: str, run: RunFolder, tmp_path: Path
 def test_a_trial_without_a_plan_is_named_and_costs_no_other(kind: str, run: RunFolder, tmp_path: Path) -> None:
     """A disk that was full in the middle of a run."""
     whole = export(run.path, kind, tmp_path / "whole")
-    first = run.trials[0]
-    first.plan.write_bytes(first.plan.read_bytes()[:100])
+    first = run.trial_folders[0]
+    first.plan_path.write_bytes(first.plan_path.read_bytes()[:100])
 
     done = export(run.path, kind, tmp_path / "out")
 
-    assert [(damage.trial, damage.file) for damage in done.damage] == [(first.path.name, "plan.json")]
+    assert [(damage.trial_name, damage.file) for damage in done.damage] == [(first.path.name, "plan.json")]
     assert READERS[kind](done.path) == {
         key: busy for key, busy in READERS[kind](whole.path).items() if key[0] != first.path.name
     }
@@ -250,9 +250,9 @@ def test_a_trial_without_a_plan_is_named_and_costs_no_other(kind: str, run: RunF
 def test_a_trial_without_steps_costs_no_other(kind: str, run: RunFolder, tmp_path: Path) -> None:
     """A run that still goes on, or was stopped, has one that has only begun."""
     whole = READERS[kind](export(run.path, kind, tmp_path / "whole").path)
-    first = run.trials[0]
+    first = run.trial_folders[0]
     for rank in (0, 1):
-        first.log(f"worker-{rank}").write_text("")
+        first.log_path(f"worker-{rank}").write_text("")
 
     found = READERS[kind](export(run.path, kind, tmp_path / "out").path)
 
@@ -263,8 +263,8 @@ def test_a_trial_without_steps_costs_no_other(kind: str, run: RunFolder, tmp_pat
 def test_a_cut_log_is_named_by_line_and_costs_its_last_rows(kind: str, run: RunFolder, tmp_path: Path) -> None:
     """A node that was killed while it wrote."""
     whole = READERS[kind](export(run.path, kind, tmp_path / "whole").path)
-    cut = (run.trials[0].path.name, 1)
-    log = run.trials[0].log("worker-1")
+    cut = (run.trial_folders[0].path.name, 1)
+    log = run.trial_folders[0].log_path("worker-1")
     lines = log.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if "node_steps" in line)
     log.write_text("".join(lines[:last]) + lines[last][:80])
@@ -288,7 +288,7 @@ def busy(log: str) -> float:
 @every_export
 def test_losses_that_are_no_numbers_are_told_and_break_nothing(kind: str, run: RunFolder, tmp_path: Path) -> None:
     """A diverged training is a result."""
-    log = run.trials[0].log("worker-0")
+    log = run.trial_folders[0].log_path("worker-0")
     lines = [json.loads(line.partition(":::MLLOG ")[2]) for line in log.read_text().splitlines()]
     for line in lines:
         if line["key"] == "node_steps":
@@ -299,8 +299,8 @@ def test_losses_that_are_no_numbers_are_told_and_break_nothing(kind: str, run: R
 
     done = export(run.path, kind, tmp_path / "out")
 
-    assert any(damage.file == "logs/worker-0.log" and damage.diverged for damage in done.damage)
-    assert (run.trials[0].path.name, 0) in READERS[kind](done.path)
+    assert any(damage.file == "logs/worker-0.log" and damage.is_divergence for damage in done.damage)
+    assert (run.trial_folders[0].path.name, 0) in READERS[kind](done.path)
 
 
 @every_export

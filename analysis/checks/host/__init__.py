@@ -1,1 +1,1 @@
-"""Checks of the host: admission, load, lateness, deadlines."""
+"""Checks of the host: admission, load, late wake-ups, missed deadlines, CPU quotas."""

@@ -1,18 +1,22 @@
-"""Could the host carry what was declared?"""
+"""Check that the trial ran at a dilation that the host's measured capacity admits."""
 
-from analysis.checks.verdict import SLOWER, Verdict, invalid, valid
+from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
-SLACK = 1e-9  # rounding, as admission allows itself
+ROUNDING_SLACK = 1e-9  # the admission before the run allows as much
 
 
-def admission(trial: TrialTable) -> Verdict:
-    """Invalid when a trial ran at a lower dilation than the host's measured capacity admits."""
+def check_admitted_dilation(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if the trial ran at a lower dilation than the host's measured capacity admits."""
     demands = trial.admission.get("demands") or []
-    needs: dict[str, float] = next((each["needs"] for each in demands if each["trial"] == trial.plan.trial), {})
+    needs: dict[str, float] = next((demand["needs"] for demand in demands if demand["trial"] == trial.plan.trial), {})
     if not needs:
-        return valid("nothing is declared that this host could lack")
+        return valid_verdict("the trial has no demand that this host could fail to meet")
     needed = max(needs.values())
-    if trial.plan.dilation < needed - SLACK:
-        return invalid(f"this host carries it at dilation {needed:g}, not at {trial.plan.dilation:g}", SLOWER)
-    return valid(f"dilation {trial.plan.dilation:g}; this host carries it from {needed:g} on")
+    if trial.plan.dilation < needed - ROUNDING_SLACK:
+        reason = (
+            f"the trial ran at dilation {trial.plan.dilation:g}, but this host needs at least {needed:g}; raise the "
+            "dilation, declare slower workers or links, or use the engine simulated"
+        )
+        return invalid_verdict(reason, SLOW_HOST_REMEDY)
+    return valid_verdict(f"dilation {trial.plan.dilation:g}; this host needs at least {needed:g}")

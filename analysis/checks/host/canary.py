@@ -1,20 +1,22 @@
-"""Did the host let threads run when their time had come?"""
+"""Check that the host ran threads on time, by the canary: a thread that only sleeps and measures how late it wakes."""
 
-from analysis.checks.evidence import in_virtual_time
-from analysis.checks.verdict import Verdict, degraded, valid
+from analysis.checks.evidence import ran_in_virtual_time
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def canary(trial: TrialTable) -> Verdict:
-    """Degraded when a thread that only sleeps woke later than the threshold at its 99th percentile.
+def check_canary_thread(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if the canary thread woke later than the threshold at the 99th percentile.
 
-    Only degraded, as for a busy host: what it did to declared speeds shows in missed deadlines.
+    The verdict is not invalid, as for a busy host: if late threads slow a declared device, deadlines are missed.
     """
-    if in_virtual_time(trial):
-        return valid("virtual time does not depend on the host")
-    late = (trial.status.get("host") or {}).get("canary_late_ms") or {}
-    if "p99" not in late:
-        return degraded("the lateness of a sleeping thread was not recorded")
+    if ran_in_virtual_time(trial):
+        return valid_verdict("virtual time does not depend on the host")
+    late_ms = (trial.status.get("host") or {}).get("canary_late_ms") or {}
+    if "p99" not in late_ms:
+        return degraded_verdict("the wake-up delay of the canary thread was not recorded")
     limit_ms = 1e3 * trial.plan.fidelity.canary
-    found = f"a sleeping thread woke {late['p99']:.2g} ms late at its 99th percentile"
-    return degraded(f"{found} (limit {limit_ms:g} ms)") if late["p99"] > limit_ms else valid(found)
+    measured = f"a thread that only sleeps woke {late_ms['p99']:.2g} ms late at the 99th percentile"
+    if late_ms["p99"] > limit_ms:
+        return degraded_verdict(f"{measured} (limit {limit_ms:g} ms); stop other programs on this host")
+    return valid_verdict(measured)

@@ -1,20 +1,23 @@
-"""Did the host have cores to spare?"""
+"""Check that the host had CPU capacity to spare."""
 
-from analysis.checks.evidence import in_virtual_time
-from analysis.checks.verdict import Verdict, degraded, valid
+from analysis.checks.evidence import ran_in_virtual_time
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def host_cpu(trial: TrialTable) -> Verdict:
-    """Degraded when the host was busier than the threshold: timings may be the host's, not the cluster's.
+def check_host_cpu(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if the host's CPU was busier than the threshold.
 
-    Only degraded, since a busy host that still met every deadline emulated what it was asked to.
+    Times may then be those of the host and not of the cluster. The verdict is not invalid, because a busy host that met
+    every deadline emulated the declared cluster.
     """
-    if in_virtual_time(trial):
-        return valid("virtual time does not depend on the host")
+    if ran_in_virtual_time(trial):
+        return valid_verdict("virtual time does not depend on the host")
     busy = (trial.status.get("host") or {}).get("cpu_busy")
     if busy is None:
-        return degraded("the host's CPU load was not recorded")
+        return degraded_verdict("the CPU load of the host was not recorded")
     limit = trial.plan.fidelity.host_cpu
-    found = f"host CPU {busy:.0%} busy (limit {limit:.0%})"
-    return degraded(found) if busy > limit else valid(found)
+    measured = f"the host's CPU was {busy:.0%} busy (limit {limit:.0%})"
+    if busy > limit:
+        return degraded_verdict(f"{measured}; stop other programs on this host, or raise the dilation")
+    return valid_verdict(measured)

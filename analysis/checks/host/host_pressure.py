@@ -1,30 +1,35 @@
-"""Did the host's kernel or its hypervisor keep nodes from what they needed?"""
+"""Check that neither the host's kernel nor its hypervisor kept tasks waiting."""
 
-from analysis.checks.evidence import in_virtual_time
-from analysis.checks.verdict import Verdict, degraded, valid
+from analysis.checks.evidence import ran_in_virtual_time
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
-MOST_STOLEN = 0.05  # share of the cores that a hypervisor gave to others
-# Shares of the time in which some task waited. Waiting for a core is what nodes of one host do after every barrier, and
-# paced ones have time for it; memory and disks hold up nobody who was set up well.
-MOST_STALLED = {"cpu": 0.9, "memory": 0.1, "io": 0.5}
+MAX_STOLEN_SHARE = 0.05  # of the CPU time, given to other virtual machines by the hypervisor
+# Shares of the time in which at least one task waited for a resource. After every barrier the nodes of one host wait
+# for a core, and paced nodes have time for that. On a host that is set up well nothing waits for memory or disks.
+MAX_WAITING_SHARES = {"cpu": 0.9, "memory": 0.1, "io": 0.5}
 
 
-def host_pressure(trial: TrialTable) -> Verdict:
-    """Degraded when cores were stolen or tasks stalled for more than the limits above.
+def check_host_pressure(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if CPU time was stolen, or tasks waited for a resource, for longer than the limits.
 
-    Only degraded, as for a busy host. A kernel that does not count pressure is named, and no reason for doubt.
+    The verdict is not invalid, as for a busy host. A kernel that does not count pressure gives a valid verdict that
+    says so.
     """
-    if in_virtual_time(trial):
-        return valid("virtual time does not depend on the host")
+    if ran_in_virtual_time(trial):
+        return valid_verdict("virtual time does not depend on the host")
     host = trial.status.get("host") or {}
-    stolen, stalled = host.get("cpu_steal"), host.get("pressure") or {}
-    if stolen is not None and stolen > MOST_STOLEN:
-        return degraded(f"{stolen:.0%} of the host's cores were given to other machines (limit {MOST_STOLEN:.0%})")
-    over = {what: share for what, share in stalled.items() if share > MOST_STALLED.get(what, 1.0)}
-    if over:
-        what = max(over, key=lambda each: over[each] / MOST_STALLED[each])
-        return degraded(f"tasks waited for {what} {over[what]:.0%} of the time (limit {MOST_STALLED[what]:.0%})")
-    told = ", ".join(f"{what} {share:.0%}" for what, share in stalled.items()) or "not counted by this kernel"
-    lost = "not counted" if stolen is None else f"{stolen:.1%}"
-    return valid(f"share of the time in which tasks waited: {told}; cores stolen: {lost}")
+    stolen, waiting = host.get("cpu_steal"), host.get("pressure") or {}
+    if stolen is not None and stolen > MAX_STOLEN_SHARE:
+        return degraded_verdict(
+            f"the hypervisor gave {stolen:.0%} of the host's CPU time to other machines (limit {MAX_STOLEN_SHARE:.0%})"
+        )
+    exceeded = {resource: share for resource, share in waiting.items() if share > MAX_WAITING_SHARES.get(resource, 1.0)}
+    if exceeded:
+        worst = max(exceeded, key=lambda resource: exceeded[resource] / MAX_WAITING_SHARES[resource])
+        limit = MAX_WAITING_SHARES[worst]
+        return degraded_verdict(f"tasks waited for {worst} {exceeded[worst]:.0%} of the time (limit {limit:.0%})")
+    shares = ", ".join(f"{resource} {share:.0%}" for resource, share in waiting.items())
+    stolen_text = "not counted" if stolen is None else f"{stolen:.1%}"
+    waited_text = shares or "not counted by this kernel"
+    return valid_verdict(f"share of the time in which tasks waited: {waited_text}; stolen CPU time: {stolen_text}")

@@ -1,46 +1,51 @@
-"""Did steps take what links and devices say, or is it this host that they show?"""
+"""Check that steps took as long as the declared links and devices need, without time that only this host adds."""
 
-from analysis.checks.evidence import in_virtual_time
-from analysis.checks.verdict import Level, Verdict, degraded, valid
+from analysis.checks.evidence import ran_in_virtual_time
+from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
-from analysis.reading.training_phases import Phase, phases
+from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
-def host_share(trial: TrialTable) -> Verdict:
-    """Degraded when the median step is longer than the closed form by more than the threshold.
+def check_host_overhead(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if the median step is longer than predicted by more than the threshold.
 
-    What is over is the time that this host's cores need for messages, which a dilation does not slow down with the
-    cluster: a larger one makes it small. Shorter steps are fine, some forms are upper bounds. Where the closed form
-    does not know how long a step should be, nothing is judged.
+    The additional time is what this host's cores need for messages. Dilation does not slow the host down together with
+    the cluster, so a larger dilation makes its share small. Shorter steps are valid, because some predictions are upper
+    bounds. Steps without a prediction are valid.
     """
-    if reason := _unknown(trial):
-        return valid(f"no closed form to compare with: {reason}")
-    judged = [phase for phase in phases(trial) if phase.synchrony == "synchronous"]
-    if not judged:
-        return valid("no closed form to compare with: workers do not wait for each other")
-    return max((_judge(trial, phase) for phase in judged), key=lambda verdict: list(Level).index(verdict.level))
+    if reason := _explain_missing_prediction(trial):
+        return valid_verdict(f"the step time is not predicted: {reason}")
+    synchronous = [phase for phase in training_phases(trial) if phase.synchrony == "synchronous"]
+    if not synchronous:
+        return valid_verdict("the step time is not predicted: workers do not wait for each other")
+    verdicts = (_judge_phase(trial, phase) for phase in synchronous)
+    return max(verdicts, key=lambda verdict: list(VerdictLevel).index(verdict.level))
 
 
-def _judge(trial: TrialTable, phase: Phase) -> Verdict:
-    measured, predicted = float(phase.steps["step_s"].astype(float).median()), phase.predicted.step_s
-    if phase.steps.empty or predicted is None:
-        return valid("no closed form to compare with: no step was predicted or measured")
-    over, limit = measured / predicted - 1, trial.plan.fidelity.host_share
+def _judge_phase(trial: TrialTable, phase: TrainingPhase) -> CheckVerdict:
+    measured_s, predicted_s = float(phase.steps["step_s"].astype(float).median()), phase.predicted.step_s
+    if phase.steps.empty or predicted_s is None:
+        return valid_verdict("the step time is not predicted, or no step was logged")
+    excess, limit = measured_s / predicted_s - 1, trial.plan.fidelity.host_share
     when = f" {phase.name} the switch" if phase.name else ""
-    found = f"steps{when} take {measured * 1e3:.3g} ms where links and devices take {predicted * 1e3:.3g} ms"
-    if over <= limit:
-        return valid(f"{found} ({over:+.0%})")
-    return degraded(f"{found}: {over:.0%} more, this host's own (limit {limit:.0%}); a larger dilation makes it less")
+    times = (
+        f"the median step{when} took {measured_s * 1e3:.3g} ms; the declared links and devices need "
+        f"{predicted_s * 1e3:.3g} ms"
+    )
+    if excess <= limit:
+        return valid_verdict(f"{times} ({excess:+.0%})")
+    return degraded_verdict(f"{times}: this host added {excess:.0%} (limit {limit:.0%}); raise the dilation")
 
 
-def _unknown(trial: TrialTable) -> str:
+def _explain_missing_prediction(trial: TrialTable) -> str:
+    """Return why no step time is predicted for the trial; empty if one is."""
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]
     reasons = {
-        "virtual time has no host": in_virtual_time(trial),
+        "virtual time does not depend on the host": ran_in_virtual_time(trial),
         "a worker is not paced": any(node.throughput is None for node in workers),
-        "speeds vary": any(node.variation for node in workers),
+        "the speeds of workers vary": any(node.variation for node in workers),
         "events change links or devices": bool(plan.events),
-        "packets are lost or late": any(path.losses or path.jitters for path in plan.network.paths),
+        "packets are lost or have jitter": any(path.losses or path.jitters for path in plan.network.paths),
     }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    return next((reason for reason, applies in reasons.items() if applies), "")

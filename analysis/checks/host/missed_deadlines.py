@@ -1,20 +1,23 @@
-"""Did the paced devices keep their declared speed?"""
+"""Check that paced devices kept their declared speed."""
 
-from analysis.checks.verdict import SLOWER, Verdict, invalid, valid
+from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def missed_deadlines(trial: TrialTable) -> Verdict:
-    """Invalid when the workers together missed more than the threshold's share of their deadlines.
+def check_missed_deadlines(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if all workers together missed more than the threshold's share of their deadlines.
 
-    A deadline is missed when it is met later than 1 ms on the wall, than 5 % of the phase and than 1 % of the step: the
-    host was too slow for this cluster.
+    A deadline is missed if a step phase ends later than 1 ms of wall time, than 5 % of the phase, and than 1 % of the
+    step: the host was too slow for the declared cluster.
     """
     paced = trial.nodes[trial.nodes["deadlines"].fillna(0) > 0]
     if paced.empty:
-        return valid("no node is paced")
+        return valid_verdict("no node is paced")
     missed, deadlines, limit = paced["missed_deadlines"], paced["deadlines"], trial.plan.fidelity.missed_deadlines
     share = float(missed.sum() / deadlines.sum())
     worst = str((missed / deadlines).set_axis(paced["node"]).idxmax())
-    found = f"{share:.1%} of the deadlines were missed (limit {limit:.1%}), most by {worst}"
-    return invalid(found, SLOWER) if share > limit else valid(f"{share:.1%} of the deadlines were missed")
+    measured = f"{share:.1%} of the deadlines were missed (limit {limit:.1%})"
+    if share <= limit:
+        return valid_verdict(measured)
+    advice = "declare slower workers, raise the dilation, or use the engine simulated"
+    return invalid_verdict(f"{measured}, most by {worst}; {advice}", SLOW_HOST_REMEDY)

@@ -1,25 +1,28 @@
-"""Were devices that are slow by their CPU quota as slow as declared?"""
+"""Check that workers whose speed is set by a CPU quota were as slow as declared."""
 
-from analysis.checks.evidence import in_containers
-from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.checks.evidence import ran_in_containers
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
-TOLERANCE = 0.10
+SPEED_TOLERANCE = 0.10
 
 
-def speed_ratio(trial: TrialTable) -> Verdict:
-    """Invalid when the fixed kernel that a node times before training is more than 10 % off its share of a core.
+def check_speed_ratio(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if a worker's measured speed is more than 10 % off its declared share of a core.
 
-    Looks at workers in containers without a paced speed and with less than a core; degraded when one timed nothing.
+    Concerns workers in containers without a paced speed and with less than one core. Each times a fixed kernel before
+    training. The verdict is degraded if a worker recorded no time.
     """
-    slow = {node.name: node.cpus for node in trial.plan.nodes if node.is_quota_device}
-    if not in_containers(trial) or not slow:
-        return valid("no device is slow by its CPU quota")
-    told = trial.nodes.set_index("node").get("speed_ratio")
-    found = {name: told.get(name) for name in slow} if told is not None else {}
-    errors = {name: float(ratio) / slow[name] - 1 for name, ratio in found.items() if ratio is not None}
-    if unknown := [name for name in slow if name not in errors]:
-        return degraded(f"{', '.join(unknown)}: the achieved share of a core was not measured")
+    declared = {node.name: node.cpus for node in trial.plan.nodes if node.is_quota_device}
+    if not ran_in_containers(trial) or not declared:
+        return valid_verdict("no worker's speed is set by a CPU quota")
+    ratios = trial.nodes.set_index("node").get("speed_ratio")
+    measured = {name: ratios.get(name) for name in declared} if ratios is not None else {}
+    errors = {name: float(ratio) / declared[name] - 1 for name, ratio in measured.items() if ratio is not None}
+    if unknown := [name for name in declared if name not in errors]:
+        return degraded_verdict(f"the achieved share of a core was not measured for {', '.join(unknown)}")
     worst = max(errors, key=lambda name: abs(errors[name]))
-    told_worst = f"{worst} computed at {errors[worst]:+.1%} of its declared share of a core"
-    return invalid(f"{told_worst} (limit {TOLERANCE:.0%})") if abs(errors[worst]) > TOLERANCE else valid(told_worst)
+    difference = f"the speed of {worst} was {errors[worst]:+.1%} off its declared share of a core"
+    if abs(errors[worst]) > SPEED_TOLERANCE:
+        return invalid_verdict(f"{difference} (limit {SPEED_TOLERANCE:.0%})")
+    return valid_verdict(difference)

@@ -1,32 +1,34 @@
-"""Were nodes held back that nobody declared slow?"""
+"""Check that CPU quotas did not slow down nodes that were not declared slow."""
 
-from analysis.checks.evidence import in_containers
-from analysis.checks.verdict import Verdict, degraded, valid
+from analysis.checks.evidence import ran_in_containers
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def throttled(trial: TrialTable) -> Verdict:
-    """Degraded when a CPU quota kept a node waiting for more than the threshold's share of the run.
+def check_throttling(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if a CPU quota throttled a node for more than the threshold's share of the run.
 
-    Time is what counts: the kernel numbers only those periods in which a node ran at all, and a paced node of a dilated
-    run is idle in most.
+    The share is one of time, not of scheduling periods: the kernel counts only periods in which a node ran at all, and
+    a paced node of a dilated run is idle in most.
 
-    A worker without a paced speed whose share of a core is below one is meant to be held back and is not looked at;
-    nor is the coordinator, which nobody who trains waits for, and which evaluates in bursts.
-    Only degraded: a paced worker that was held back and still met its deadlines was as fast as declared.
+    Two kinds of nodes are not checked. A worker without a paced speed whose share of a core is below one is meant to be
+    throttled. The coordinator evaluates in bursts, and no worker waits for it.
+    The verdict is not invalid: a paced worker that was throttled and met its deadlines was as fast as declared.
     """
-    if not in_containers(trial):
-        return valid("no node runs under a quota")
-    free = [node.name for node in trial.plan.nodes if node.role != "coordinator" and not node.is_quota_device]
-    counted = trial.status.get("throttling") or {}
-    if unknown := [name for name in free if name not in counted]:
-        return degraded(f"{', '.join(unknown)}: whether the CPU quota held it back was not recorded")
-    if not free:
-        return valid("no node runs under a quota that it should not feel")
+    if not ran_in_containers(trial):
+        return valid_verdict("no node has a CPU quota")
+    checked = [node.name for node in trial.plan.nodes if node.role != "coordinator" and not node.is_quota_device]
+    counters = trial.status.get("throttling") or {}
+    if unknown := [name for name in checked if name not in counters]:
+        return degraded_verdict(f"throttling by the CPU quota was not recorded for {', '.join(unknown)}")
+    if not checked:
+        return valid_verdict("every CPU quota is meant to slow its node down")
     if not (run_s := (trial.status.get("timings_s") or {}).get("run")):
-        return degraded("how long the nodes ran was not recorded, so what the CPU quota cost them is not known")
-    shares = {name: counted[name]["throttled_s"] / run_s for name in free}
+        return degraded_verdict("the duration of the run was not recorded, so the share of throttled time is unknown")
+    shares = {name: counters[name]["throttled_s"] / run_s for name in checked}
     worst = max(shares, key=lambda name: shares[name])
     limit = trial.plan.fidelity.throttled
-    found = f"{worst} was held back for {shares[worst]:.1%} of the run by its CPU quota"
-    return degraded(f"{found} (limit {limit:.1%})") if shares[worst] > limit else valid(f"{found}, no other more")
+    measured = f"the CPU quota throttled {worst} for {shares[worst]:.1%} of the run"
+    if shares[worst] > limit:
+        return degraded_verdict(f"{measured} (limit {limit:.1%})")
+    return valid_verdict(f"{measured}, the most of all nodes")

@@ -1,1 +1,1 @@
-"""Checks of the emulated network: rates, delays, drops, bytes."""
+"""Checks of the emulated network: mechanisms, rates, delays, dropped packets, bytes."""

@@ -1,69 +1,89 @@
-"""Did a long flow get through each link as fast as declared?"""
+"""Check that a long flow over each link was as fast as declared."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import LINKS, Verdict, degraded, invalid, valid
-from analysis.reading.plan_view import Node
+from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
+from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTable
 
-DIRECTIONS = ("uplink", "downlink")
-NAMED = 2  # links in a reason; of more, one and how many others
+LINK_DIRECTIONS = ("uplink", "downlink")
+MAX_NAMED_LINKS = 2  # links that a reason names; of a longer list it names one and the number of others
 
 
-def achieved_rates(trial: TrialTable) -> Verdict:
-    """Compares the probe's flows with the plan: invalid beyond the threshold, degraded where nothing was probed.
+def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
+    """Compare the rates of the probe's flows with the plan.
 
-    A link that all others together can't fill is compared with what they can bring: nothing here is faster.
+    Invalid if a rate is off by more than the threshold, degraded if a link was not probed. A link that all its peers
+    together cannot fill is compared with what they can send.
     """
-    links = [(node, way) for node in trial.plan.nodes for way in DIRECTIONS if getattr(node, f"{way}_bps")]
+    links = [
+        (node, direction) for node in trial.plan.nodes for direction in LINK_DIRECTIONS if _rate_bps(node, direction)
+    ]
     members = [node for node in trial.plan.nodes if node.role not in ("coordinator", "")]
     if not links or len(members) == 1:
-        return valid("no link rate is declared that anybody would use")
-    if not shaped_by_kernel(trial):
-        return valid("our own code shapes the links: nothing to probe")
-    found = {f"{node.name} {way}": error(trial, node, way) for node, way in links}
-    errors = {link: value for link, value in found.items() if value is not None}
+        return valid_verdict("no declared link rate is used")
+    if not has_kernel_shaping(trial):
+        return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
+    link_errors = {_link_name(node, direction): flow_rate_error(trial, node, direction) for node, direction in links}
+    errors = {link: error for link, error in link_errors.items() if error is not None}
     limit = trial.plan.fidelity.rate_error
     worst = max(errors, key=lambda link: abs(errors[link]), default=None)
     if worst and abs(errors[worst]) > limit:
-        return invalid(f"a flow over {worst} was {errors[worst]:+.1%} off what is declared (limit {limit:.0%})", LINKS)
-    if unknown := [(node, way) for node, way in links if f"{node.name} {way}" not in errors]:
-        return degraded(f"{len(unknown)} of {len(found)} links were not probed with a flow, {_why(trial, unknown)}")
-    told = f"flows over {len(found)} links within {max(map(abs, errors.values())):.1%} of what is declared"
-    unfilled = [f"{node.name} {way}" for node, way in links if not is_filled(trial, node, way)]
-    return valid(f"{told}; nobody here can fill {_few(unfilled)}" if unfilled else told)
+        reason = f"a flow over {worst} was {errors[worst]:+.1%} off its expected rate (limit {limit:.0%})"
+        return invalid_verdict(reason, WRONG_LINKS_REMEDY)
+    if unprobed := [link for link in links if _link_name(*link) not in errors]:
+        example = _describe_unprobed_link(trial, unprobed)
+        return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")
+    measured = f"flows over {len(links)} links were within {max(map(abs, errors.values())):.1%} of their expected rates"
+    unfilled = [_link_name(node, direction) for node, direction in links if not can_be_filled(trial, node, direction)]
+    if unfilled:
+        return valid_verdict(f"{measured}; their peers cannot fill {_shorten_list(unfilled)}")
+    return valid_verdict(measured)
 
 
-def error(trial: TrialTable, node: Node, way: str) -> float | None:
-    """Relative error of the flow that was sent over a link; None when there was none."""
-    achieved = _shaped(trial, node).get(f"achieved_{way}_bps")
-    return None if achieved is None else float(achieved) / _brought(trial, node, way) - 1
+def flow_rate_error(trial: TrialTable, node: PlannedNode, direction: str) -> float | None:
+    """Return the relative error of the rate of the probe's flow over a link; None if no flow was sent."""
+    achieved = _link_shaping(trial, node).get(f"achieved_{direction}_bps")
+    return None if achieved is None else float(achieved) / _expected_rate_bps(trial, node, direction) - 1
 
 
-def is_filled(trial: TrialTable, node: Node, way: str) -> bool:
-    """Whether a flow over a link was meant to be as fast as the link, not as fast as all its peers together."""
-    return _brought(trial, node, way) >= float(getattr(node, f"{way}_bps"))
+def can_be_filled(trial: TrialTable, node: PlannedNode, direction: str) -> bool:
+    """Return whether all peers together can send as fast as the link's declared rate."""
+    return _expected_rate_bps(trial, node, direction) >= _rate_bps(node, direction)
 
 
-def _brought(trial: TrialTable, node: Node, way: str) -> float:
-    """What should have arrived."""
-    own = float(getattr(node, f"{way}_bps"))
-    flooded = (_shaped(trial, node).get("flooded") or {}).get(way) or {}
-    return min(own, float(flooded.get("declared", own)))
+def _rate_bps(node: PlannedNode, direction: str) -> float:
+    """Return the declared rate of a link in bit/s; zero if none is declared."""
+    return float(getattr(node, f"{direction}_bps") or 0.0)
 
 
-def _why(trial: TrialTable, unknown: list[tuple[Node, str]]) -> str:
-    """An example, with its reason where the record has one."""
-    known = [(node, way, (_shaped(trial, node).get("unproven") or {}).get(way)) for node, way in unknown]
-    node, way, why = next((each for each in known if each[2]), known[0])
-    return f"such as {node.name} {way}" + (f": {why}" if why else "")
+def _link_name(node: PlannedNode, direction: str) -> str:
+    return f"{node.name} {direction}"
 
 
-def _few(links: list[str]) -> str:
-    return " and ".join(links) if len(links) <= NAMED else f"{links[0]} and {len(links) - 1} others"
+def _expected_rate_bps(trial: TrialTable, node: PlannedNode, direction: str) -> float:
+    """Return the rate that the probe's flow should have: that of the link, or what its peers can send if it is less."""
+    declared_bps = _rate_bps(node, direction)
+    flooded = (_link_shaping(trial, node).get("flooded") or {}).get(direction) or {}
+    return min(declared_bps, float(flooded.get("declared", declared_bps)))
 
 
-def _shaped(trial: TrialTable, node: Node) -> Mapping[str, Any]:
+def _describe_unprobed_link(trial: TrialTable, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
+    """Return one of the links that were not probed, with its reason if the record has one."""
+    reasons = [
+        (node, direction, (_link_shaping(trial, node).get("unproven") or {}).get(direction))
+        for node, direction in unprobed_links
+    ]
+    node, direction, reason = next((each for each in reasons if each[2]), reasons[0])
+    return f"such as {_link_name(node, direction)}" + (f": {reason}" if reason else "")
+
+
+def _shorten_list(links: list[str]) -> str:
+    return " and ".join(links) if len(links) <= MAX_NAMED_LINKS else f"{links[0]} and {len(links) - 1} others"
+
+
+def _link_shaping(trial: TrialTable, node: PlannedNode) -> Mapping[str, Any]:
+    """Return what status.json records of the node's link."""
     return (trial.status.get("shaping") or {}).get(node.name) or {}

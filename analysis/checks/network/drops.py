@@ -1,44 +1,48 @@
-"""Did queues drop packets that nobody declared lost?"""
+"""Check that queues dropped no packets where no loss is declared."""
 
-from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import Verdict, degraded, valid
-from analysis.reading.plan_view import Node
+from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
+from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTable
 
-FEWEST_PACKETS = 1000  # one drop of ten says nothing about a run
+MIN_PACKETS = 1000  # shares are of at least this many packets: one drop among ten packets does not describe a run
 
 
-def drops(trial: TrialTable) -> Verdict:
-    """Degraded when the queues of a link dropped more than the threshold's share of its packets.
+def check_queue_drops(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if the queues of a link dropped more than the threshold's share of its packets.
 
-    Nodes with a declared loss, a declared buffer or an event of their own link are not looked at: theirs should drop.
-    Only degraded, since a port that overflows is no wrong network, but one whose buffer nobody chose.
+    Nodes with a declared loss, a declared buffer or an event on their link are not checked, because their queues may
+    drop packets. The verdict is not invalid: the network is not wrong, but it drops packets at a buffer that the user
+    did not choose.
     """
-    if not shaped_by_kernel(trial):
-        return valid("our own code drops nothing but what is declared lost")
-    looked_at = [node.name for node in trial.plan.nodes if _shaped(node) and not _may_drop(trial, node)]
-    queues = {name: (shaped or {}).get("queues") or {} for name, shaped in (trial.status.get("shaping") or {}).items()}
-    if unknown := [name for name in looked_at if not queues.get(name)]:
-        return degraded(f"{', '.join(unknown)}: drops of its queues were not counted")
-    counted = {
-        f"{name} {device}": queue["drops"] / max(queue["packets"], FEWEST_PACKETS)
-        for name in looked_at
+    if not has_kernel_shaping(trial):
+        return valid_verdict("Ensayo's own code shapes the links and drops only packets that are declared lost")
+    checked = [node.name for node in trial.plan.nodes if _has_link_rate(node) and not _may_drop_packets(trial, node)]
+    shaping = trial.status.get("shaping") or {}
+    queues = {name: (link_shaping or {}).get("queues") or {} for name, link_shaping in shaping.items()}
+    if unknown := [name for name in checked if not queues.get(name)]:
+        return degraded_verdict(f"packets dropped by queues were not counted for {', '.join(unknown)}")
+    shares = {
+        f"{name} {device}": queue["drops"] / max(queue["packets"], MIN_PACKETS)
+        for name in checked
         for device, queue in queues[name].items()
     }
-    if not counted:
-        return valid("no queue that should drop nothing")
-    worst = max(counted, key=lambda link: counted[link])
+    if not shares:
+        return valid_verdict("every queue may drop packets, as declared")
+    worst = max(shares, key=lambda queue_name: shares[queue_name])
     limit = trial.plan.fidelity.drops
-    found = f"the queue of {worst} dropped {counted[worst]:.2%} of its packets"
-    return degraded(f"{found} (limit {limit:.2%})") if counted[worst] > limit else valid(f"{found}, no other more")
+    measured = f"the queue of {worst} dropped {shares[worst]:.2%} of its packets"
+    if shares[worst] > limit:
+        return degraded_verdict(f"{measured} (limit {limit:.2%}); declare a larger buffer")
+    return valid_verdict(f"{measured}, the most of all queues")
 
 
-def _shaped(node: Node) -> bool:
+def _has_link_rate(node: PlannedNode) -> bool:
     return bool(node.uplink_bps or node.downlink_bps)
 
 
-def _may_drop(trial: TrialTable, node: Node) -> bool:
+def _may_drop_packets(trial: TrialTable, node: PlannedNode) -> bool:
     plan = trial.plan
-    lossy = any(path.losses and node.name in (path.source, path.target) for path in plan.network.paths)
-    changed = any(event.is_of_links and node.name in event.what.nodes for event in plan.events)
-    return lossy or changed or node.buffer_bytes is not None
+    has_loss = any(path.losses and node.name in (path.source, path.target) for path in plan.network.paths)
+    has_event = any(event.is_of_links and node.name in event.what.nodes for event in plan.events)
+    return has_loss or has_event or node.buffer_bytes is not None

@@ -1,76 +1,101 @@
-"""Did the kernel enforce the network, or something less strict?"""
+"""Check that the kernel enforced the declared network, and not a less strict mechanism."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from analysis.checks.evidence import in_containers
-from analysis.checks.verdict import ENFORCER, Verdict, degraded, invalid, valid
-from analysis.reading.plan_view import Node, PlanView
+from analysis.checks.evidence import ran_in_containers
+from analysis.checks.verdict import (
+    NOT_ENFORCED_REMEDY,
+    CheckVerdict,
+    degraded_verdict,
+    invalid_verdict,
+    valid_verdict,
+)
+from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.reading.run_table import TrialTable
 
-KERNEL = ("tc-htb", "netem", "nfqueue", "iptables")  # all packets of a node pass these, whatever sends them
+KERNEL_MECHANISMS = ("tc-htb", "netem", "nfqueue", "iptables")  # these process all packets of a node
 
-BESIDE = ("buffer",)  # recorded where declared; without it no queue overflows, which few results feel
-EVERYTHING = ("fluid", "transport", "none")  # rungs that an engine without a kernel has for all properties
-NAMED = 4  # nodes in a reason; of more, one and how many others
+OPTIONAL_PROPERTIES = ("buffer",)  # without a declared buffer no queue overflows, which few results depend on
+ALL_PROPERTY_MECHANISMS = (
+    "fluid",
+    "transport",
+    "none",
+)  # engines without a kernel have one for all properties
+MAX_NAMED_NODES = 4  # nodes that a reason names; of a longer list it names one and the number of others
 
 
-def rungs(trial: TrialTable) -> Verdict:
-    """On containers: invalid when nothing enforced a declared property, degraded when the transport did.
+def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
+    """Check what enforced each declared property of links.
 
-    Engines without a kernel of their own have the transport for everything: invalid only when it did nothing.
+    In containers: invalid if nothing enforced a property, degraded if the transport did. Engines without a kernel of
+    their own use the transport for all properties: invalid only if nothing enforced one.
     """
     shaping = trial.status.get("shaping") or {}
-    asked = [(node.name, what) for node in trial.plan.nodes for what in declared(trial.plan, node)]
-    if not asked:
-        return valid("no property of a link is declared")
-    found = {(name, what): rung_of(shaping.get(name) or {}, what) for name, what in asked}
-    found |= {(name, what): rung for name, shaped in shaping.items() for what, rung in _beside(shaped)}
-    harmless = {key: rung for key, rung in found.items() if key[1] in BESIDE}
-    if nobody := _told({key: rung for key, rung in found.items() if key not in harmless}, lambda rung: rung == "none"):
-        return invalid(f"declared, and nothing enforced it: {nobody}", ENFORCER)
-    if unknown := _told(found, lambda rung: rung is None):
-        return degraded(f"what enforced it was not recorded: {unknown}")
-    if nobody := _told(harmless, lambda rung: rung == "none"):
-        return degraded(f"declared, and nothing enforced it: {nobody}")
-    lower = _told(found, lambda rung: rung not in KERNEL)
-    if in_containers(trial) and lower:
-        return degraded(f"enforced below the kernel: {lower}")
-    return valid(", ".join(sorted({f"{what} by {rung}" for (_, what), rung in found.items()})))
+    declared = [
+        (node.name, link_property)
+        for node in trial.plan.nodes
+        for link_property in declared_link_properties(trial.plan, node)
+    ]
+    if not declared:
+        return valid_verdict("no property of a link is declared")
+    mechanisms = {(name, prop): mechanism_of(shaping.get(name) or {}, prop) for name, prop in declared}
+    for name, link_shaping in shaping.items():
+        mechanisms |= {(name, prop): mechanism for prop, mechanism in _mechanisms_of_optional_properties(link_shaping)}
+    optional = {key: mechanism for key, mechanism in mechanisms.items() if key[1] in OPTIONAL_PROPERTIES}
+    required = {key: mechanism for key, mechanism in mechanisms.items() if key not in optional}
+    if not_enforced := _list_nodes_by_property(required, lambda mechanism: mechanism == "none"):
+        return invalid_verdict(f"declared but not enforced: {not_enforced}", NOT_ENFORCED_REMEDY)
+    if unknown := _list_nodes_by_property(mechanisms, lambda mechanism: mechanism is None):
+        return degraded_verdict(f"the mechanism that enforced it was not recorded: {unknown}")
+    if not_enforced := _list_nodes_by_property(optional, lambda mechanism: mechanism == "none"):
+        return degraded_verdict(f"declared but not enforced: {not_enforced}")
+    weaker = _list_nodes_by_property(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
+    if ran_in_containers(trial) and weaker:
+        return degraded_verdict(f"not enforced by the kernel: {weaker}")
+    enforced = sorted({f"{prop} by {mechanism}" for (_, prop), mechanism in mechanisms.items()})
+    return valid_verdict(f"enforced: {', '.join(enforced)}")
 
 
-def declared(plan: PlanView, node: Node) -> Iterator[str]:
-    """The properties that a plan declares of a node's link, by the names that engines record."""
+def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]:
+    """Yield the properties that a plan declares for a node's link, by the names that engines record."""
     if node.uplink_bps or node.downlink_bps:
         yield "rate"
     if any(node.name in (*pipe.sources, *pipe.targets) for pipe in plan.network.pipes):
         yield "pipes"
-    into = plan.network.into(node.name)
-    if any(path.delay_s for path in into):
+    paths_to_node = plan.network.into(node.name)
+    if any(path.delay_s for path in paths_to_node):
         yield "delay"
-    if any(path.losses for path in into):
+    if any(path.losses for path in paths_to_node):
         yield "loss"
 
 
-def rung_of(shaped: Mapping[str, Any], what: str) -> str | None:
-    """What enforced a property of a node; None where the record does not say."""
-    rung = (shaped.get("rungs") or {}).get(what)
-    everything = shaped.get("rung", "none")  # engines without a kernel record one rung for all properties
-    return rung or (everything if what == "rate" or everything in EVERYTHING else None)
+def mechanism_of(link_shaping: Mapping[str, Any], link_property: str) -> str | None:
+    """Return the mechanism that enforced a property of a node's link; None if it was not recorded."""
+    mechanism = (link_shaping.get("rungs") or {}).get(link_property)
+    for_all = link_shaping.get("rung", "none")  # engines without a kernel record one mechanism for all properties
+    return mechanism or (for_all if link_property == "rate" or for_all in ALL_PROPERTY_MECHANISMS else None)
 
 
-def _beside(shaped: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    return ((what, rung) for what, rung in (shaped.get("rungs") or {}).items() if what in BESIDE)
+def _mechanisms_of_optional_properties(link_shaping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return the recorded optional properties of a link with their mechanisms."""
+    recorded = (link_shaping.get("rungs") or {}).items()
+    return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
 
-def _told(found: Mapping[tuple[str, str], str | None], concerns: Any) -> str:
-    """`delay by transport (worker-0, worker-1)` for what concerns, by property."""
+def _list_nodes_by_property(
+    mechanisms: Mapping[tuple[str, str], str | None], is_listed: Callable[[str | None], bool]
+) -> str:
+    """Return a text such as `delay by transport (worker-0, worker-1)` for the mechanisms that are listed."""
     nodes: dict[str, list[str]] = {}
-    for (name, what), rung in found.items():
-        if concerns(rung):
-            nodes.setdefault(f"{what} by {rung}" if rung not in (None, "none") else what, []).append(name)
-    return "; ".join(f"{what} ({_few(names)})" for what, names in nodes.items())
+    for (node_name, link_property), mechanism in mechanisms.items():
+        if is_listed(mechanism):
+            label = f"{link_property} by {mechanism}" if mechanism not in (None, "none") else link_property
+            nodes.setdefault(label, []).append(node_name)
+    return "; ".join(f"{label} ({_shorten_list(names)})" for label, names in nodes.items())
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= NAMED else f"{names[0]} and {len(names) - 1} others"
+def _shorten_list(node_names: list[str]) -> str:
+    if len(node_names) <= MAX_NAMED_NODES:
+        return ", ".join(node_names)
+    return f"{node_names[0]} and {len(node_names) - 1} others"

@@ -1,34 +1,36 @@
-"""Does a message take as long as its link's rate says?"""
+"""Check that a message takes as long as the rate of its link predicts."""
 
 from collections.abc import Iterator
 
-from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import LINKS, Verdict, invalid, valid
+from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def message_times(trial: TrialTable) -> Verdict:
-    """Invalid when the probe's message of the workload's size was further off than rates and the host's timers may be.
+def check_message_times(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if a probe message was slower or faster than the rate of its link allows.
 
-    Floods show what passes in the long run; a message also shows credits that let its beginning through too fast, and
-    a stream that never gets as fast as its link.
+    A probe message is as large as those of the workload. The tolerance is that of rates plus that of the host's timers.
+    Floods show the long-term rate of a link. A message also shows burst credits that let its beginning through too
+    fast, and a stream that never reaches the link's rate.
     """
-    if not shaped_by_kernel(trial):
-        return valid("our own code shapes the links: nothing to probe")
-    found = list(_messages(trial))
-    if not found:
-        return valid("no message was timed: there is no limited way without delay and loss, or it is too slow")
-    worst = max(found, key=lambda each: abs(each[2] / each[1] - 1))
-    way, declared_s, achieved_s = worst
-    told = f"a message from {way} took {1e3 * achieved_s:.3g} ms where its link's rate makes {1e3 * declared_s:.3g}"
-    for _, wanted_s, took_s in found:
-        if abs(took_s - wanted_s) > trial.plan.fidelity.message_tolerance_s(wanted_s, trial.plan.dilation):
-            return invalid(told, LINKS)
-    return valid(told)
+    if not has_kernel_shaping(trial):
+        return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
+    messages = list(_timed_messages(trial))
+    if not messages:
+        return valid_verdict("no message was timed: no path with a rate is without delay and loss and fast enough")
+    path, declared_s, achieved_s = max(messages, key=lambda message: abs(message[2] / message[1] - 1))
+    measured = (
+        f"a message from {path} took {1e3 * achieved_s:.3g} ms; the rate of its link predicts {1e3 * declared_s:.3g} ms"
+    )
+    for _, expected_s, measured_s in messages:
+        if abs(measured_s - expected_s) > trial.plan.fidelity.message_tolerance_s(expected_s, trial.plan.dilation):
+            return invalid_verdict(measured, WRONG_LINKS_REMEDY)
+    return valid_verdict(measured)
 
 
-def _messages(trial: TrialTable) -> Iterator[tuple[str, float, float]]:
-    """From whom to whom, declared and achieved."""
-    for node, shaped in (trial.status.get("shaping") or {}).items():
-        for peer, found in (shaped.get("message_s") or {}).items():
-            yield f"{node} to {peer}", float(found["declared"]), float(found["achieved"])
+def _timed_messages(trial: TrialTable) -> Iterator[tuple[str, float, float]]:
+    """Yield source and target as a text, the declared seconds, and the achieved seconds of each timed message."""
+    for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
+        for peer, message in (link_shaping.get("message_s") or {}).items():
+            yield f"{node_name} to {peer}", float(message["declared"]), float(message["achieved"])

@@ -1,63 +1,76 @@
-"""Are the links as fast as declared?"""
+"""Check that the link rates read back from their shaping are the declared ones."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analysis.checks.verdict import ENFORCER, LINKS, Verdict, degraded, invalid, valid
+from analysis.checks.verdict import (
+    NOT_ENFORCED_REMEDY,
+    WRONG_LINKS_REMEDY,
+    CheckVerdict,
+    degraded_verdict,
+    invalid_verdict,
+    valid_verdict,
+)
 from analysis.reading.run_table import TrialTable
 
-Shaped = Mapping[str, Any]  # a node's entry under `shaping` in status.json
+LinkShaping = Mapping[str, Any]  # entry of a node under `shaping` in status.json
 
-DIRECTIONS = ("uplink_bps", "downlink_bps")
-SHAPED_IN_CODE = ("fluid", "transport")  # rungs that the kernel knows nothing of: nothing to read back
+RATE_KEYS = ("uplink_bps", "downlink_bps")
+IN_CODE_MECHANISMS = ("fluid", "transport")  # Ensayo's own code shapes the link: no kernel setting to read back
 
 
-def rates(trial: TrialTable) -> Verdict:
-    """Compares what each node's shaping reads back with what the plan declares.
+def check_link_rates(trial: TrialTable) -> CheckVerdict:
+    """Compare the rates read back from each node's shaping with the declared ones.
 
-    Invalid when a rate differs by more than the threshold or nothing was applied; degraded when nothing was read back.
+    Invalid if a rate differs by more than the threshold or none was applied; degraded if a rate was not read back.
     """
-    links = list(_declared(trial))
+    links = list(_declared_rates(trial))
     if not links:
-        return valid("no link rate is declared")
+        return valid_verdict("no link rate is declared")
     shaping = trial.status.get("shaping") or {}
     limit = trial.plan.fidelity.rate_error
-    unshaped = [node for node, _, _ in links if (shaping.get(node) or {}).get("rung", "none") == "none"]
+    unshaped = [node_name for node_name, _, _ in links if (shaping.get(node_name) or {}).get("rung", "none") == "none"]
     if unshaped:
-        return invalid(f"{_names(unshaped)}: a rate is declared but none was applied", ENFORCER)
-    if all(shaping[node]["rung"] in SHAPED_IN_CODE for node, _, _ in links):
-        return valid(f"{len(links)} link rates hold by construction: our own code shapes them, nothing was measured")
-    unread = [node for node, direction, _ in links if not _is_known(shaping[node], direction)]
+        reason = f"a link rate is declared but none was applied: {_join_node_names(unshaped)}"
+        return invalid_verdict(reason, NOT_ENFORCED_REMEDY)
+    if all(shaping[node_name]["rung"] in IN_CODE_MECHANISMS for node_name, _, _ in links):
+        return valid_verdict(f"Ensayo's own code enforces {len(links)} link rates; nothing was measured")
+    unread = [node_name for node_name, rate_key, _ in links if not _has_known_rate(shaping[node_name], rate_key)]
     errors = {
-        f"{node} {direction.removesuffix('_bps')}": _in_force(shaping[node], direction, declared) / declared - 1
-        for node, direction, declared in links
-        if node not in unread
+        f"{node_name} {rate_key.removesuffix('_bps')}": (
+            _effective_rate_bps(shaping[node_name], rate_key, declared_bps) / declared_bps - 1
+        )
+        for node_name, rate_key, declared_bps in links
+        if node_name not in unread
     }
     worst = max(errors, key=lambda link: abs(errors[link]), default=None)
     if worst and abs(errors[worst]) > limit:
-        return invalid(f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})", LINKS)
+        reason = f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})"
+        return invalid_verdict(reason, WRONG_LINKS_REMEDY)
     if unread:
-        return degraded(f"{_names(unread)}: the applied rate was not read back")
-    return valid(f"{len(links)} link rates read back within {max(map(abs, errors.values())):.1%}")
+        return degraded_verdict(f"the applied link rate was not read back: {_join_node_names(unread)}")
+    largest = max(map(abs, errors.values()))
+    return valid_verdict(f"{len(links)} link rates read back within {largest:.1%} of their declared rates")
 
 
-def _declared(trial: TrialTable) -> Iterator[tuple[str, str, float]]:
+def _declared_rates(trial: TrialTable) -> Iterator[tuple[str, str, float]]:
+    """Yield node name, key of the rate, and declared rate in bit/s of each link with a rate."""
     for node in trial.plan.nodes:
-        for direction in DIRECTIONS:
-            declared = getattr(node, direction)
-            if declared is not None:
-                yield node.name, direction, declared
+        for rate_key in RATE_KEYS:
+            declared_bps = getattr(node, rate_key)
+            if declared_bps is not None:
+                yield node.name, rate_key, declared_bps
 
 
-def _is_known(shaped: Shaped, direction: str) -> bool:
-    return shaped["rung"] in SHAPED_IN_CODE or shaped.get(f"read_back_{direction}") is not None
+def _has_known_rate(link_shaping: LinkShaping, rate_key: str) -> bool:
+    return link_shaping["rung"] in IN_CODE_MECHANISMS or link_shaping.get(f"read_back_{rate_key}") is not None
 
 
-def _in_force(shaped: Shaped, direction: str, declared: float) -> float:
-    """The rate read back; a rung in our own code has the declared one by construction."""
-    read_back = shaped.get(f"read_back_{direction}")
-    return declared if read_back is None else float(read_back)
+def _effective_rate_bps(link_shaping: LinkShaping, rate_key: str, declared_bps: float) -> float:
+    """Return the rate that is in force: the one read back, or the declared one if Ensayo's own code shapes the link."""
+    read_back_bps = link_shaping.get(f"read_back_{rate_key}")
+    return declared_bps if read_back_bps is None else float(read_back_bps)
 
 
-def _names(nodes: list[str]) -> str:
-    return ", ".join(sorted(set(nodes)))
+def _join_node_names(node_names: list[str]) -> str:
+    return ", ".join(sorted(set(node_names)))

@@ -1,59 +1,60 @@
-"""Are nodes as far apart as declared?"""
+"""Check that round trips between nodes take as long as the declared delays."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import LINKS, Verdict, degraded, invalid, valid
+from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 from services.cluster.network import round_trip
 
 
-class Echoed(NamedTuple):
-    """From a node to a peer and back; virtual seconds."""
+class MeasuredRoundTrip(NamedTuple):
+    """Declared and measured time of a message from a node to another and back, in virtual seconds."""
 
-    node: str
-    peer: str
+    source: str
+    target: str
     declared_s: float
     measured_s: float
     tolerance_s: float
 
     @property
     def error_s(self) -> float:
-        """Too long when positive."""
+        """Measured minus declared time of the round trip, in virtual seconds."""
         return self.measured_s - self.declared_s
 
 
-def round_trips(trial: TrialTable) -> Verdict:
-    """Compares the probe's round trips with the plan's paths: all that are declared, and some where there is none.
+def check_round_trips(trial: TrialTable) -> CheckVerdict:
+    """Compare the probe's round trips with the declared delays: all paths with a delay, and some without.
 
-    Invalid when one is off by more than the threshold, or 5 % where that is more; degraded when a node with a declared
-    delay measured none. A round trip is the median of a few echoes, or their mean where the delay varies.
+    Invalid if a round trip is off by more than the threshold, or by 5 % if that is more. Degraded if a node with a
+    declared delay has no measured round trip. A round trip is the median of a few echoes, or their mean if the delay
+    varies.
     """
-    if not shaped_by_kernel(trial):
-        return valid("our own code delays messages: nothing to probe")
-    found = list(measured(trial))
-    worst = max(found, key=lambda trip: abs(trip.error_s) - trip.tolerance_s, default=None)
+    if not has_kernel_shaping(trial):
+        return valid_verdict("Ensayo's own code delays messages, so round trips were not probed")
+    trips = list(measured_round_trips(trial))
+    worst = max(trips, key=lambda trip: abs(trip.error_s) - trip.tolerance_s, default=None)
     if worst and abs(worst.error_s) > worst.tolerance_s:
-        return invalid(
-            f"{worst.node} to {worst.peer} and back takes {1e3 * worst.measured_s:.3g} ms where "
-            f"{1e3 * worst.declared_s:.3g} are declared (limit {1e3 * worst.tolerance_s:.2g} ms off)",
-            LINKS,
+        return invalid_verdict(
+            f"a round trip from {worst.source} to {worst.target} took {1e3 * worst.measured_s:.3g} ms; declared are "
+            f"{1e3 * worst.declared_s:.3g} ms (limit {1e3 * worst.tolerance_s:.2g} ms off)",
+            WRONG_LINKS_REMEDY,
         )
-    far = {node for path in trial.plan.network.paths if path.delay_s for node in (path.source, path.target)}
-    if unknown := sorted(far - {end for trip in found for end in (trip.node, trip.peer)}):
-        return degraded(f"no round trip was measured of {', '.join(unknown)}, where a delay is declared")
+    delayed = {name for path in trial.plan.network.paths if path.delay_s for name in (path.source, path.target)}
+    if unknown := sorted(delayed - {name for trip in trips for name in (trip.source, trip.target)}):
+        return degraded_verdict(f"a delay is declared but no round trip was measured: {', '.join(unknown)}")
     if worst is None:
-        return valid("no delay is declared, and no round trip was measured")
-    largest = max(abs(trip.error_s) for trip in found)
-    return valid(f"{len(found)} round trips within {1e3 * largest:.2g} ms of what is declared")
+        return valid_verdict("no delay is declared, and no round trip was measured")
+    largest_s = max(abs(trip.error_s) for trip in trips)
+    return valid_verdict(f"{len(trips)} round trips were within {1e3 * largest_s:.2g} ms of their declared time")
 
 
-def measured(trial: TrialTable) -> Iterator[Echoed]:
-    """Every round trip that was probed."""
-    plan, wall_s = trial.plan, float(trial.plan.fidelity.round_trip)
-    for node, shaped in (trial.status.get("shaping") or {}).items():
-        for peer, found in (shaped.get("round_trip_s") or {}).items():
-            declared = round_trip(plan.network, node, peer)
-            tolerance_s = declared.tolerance_s(wall_s, plan.dilation)
-            yield Echoed(node, peer, declared.mean_s, float(found["achieved"]), tolerance_s)
+def measured_round_trips(trial: TrialTable) -> Iterator[MeasuredRoundTrip]:
+    """Yield all round trips that were probed."""
+    plan, wall_tolerance_s = trial.plan, float(trial.plan.fidelity.round_trip)
+    for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
+        for peer, probe in (link_shaping.get("round_trip_s") or {}).items():
+            declared = round_trip(plan.network, node_name, peer)
+            tolerance_s = declared.tolerance_s(wall_tolerance_s, plan.dilation)
+            yield MeasuredRoundTrip(node_name, peer, declared.mean_s, float(probe["achieved"]), tolerance_s)

@@ -1,55 +1,69 @@
-"""Are links that many nodes share as fast as declared?"""
+"""Check that links which several nodes share are as fast as declared."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from analysis.checks.evidence import shaped_by_kernel
-from analysis.checks.verdict import LINKS, Verdict, degraded, invalid, valid
+from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
-READ_BACK = "read back"
+READ_BACK_METHOD = "read back"
 
 
-class PipeRate(NamedTuple):
-    """A shared limit; virtual bit/s."""
+class SharedLinkRate(NamedTuple):
+    """Declared and achieved rate of a shared link, in virtual bit/s."""
 
     name: str
     declared_bps: float
-    achieved_bps: float | None  # None: nobody knows
-    how: str  # probed, read back, not at all
+    achieved_bps: float | None  # None: not measured
+    measured_how: str  # probed with flows, read back, not at all
 
     @property
-    def error(self) -> float | None:
-        """Relative."""
+    def relative_error(self) -> float | None:
+        """Achieved rate / declared rate - 1; None if the rate was not measured."""
         return None if self.achieved_bps is None else self.achieved_bps / self.declared_bps - 1
 
 
-def pipes(trial: TrialTable) -> Verdict:
-    """Compares floods through each pipe, else what its shaping reads back, with the plan.
+def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
+    """Compare the rate of each shared link with the plan: that of the probe's flows, else the rate read back.
 
-    Invalid beyond the threshold, degraded where neither is known.
+    Invalid if a rate is off by more than the threshold, degraded if it was neither probed nor read back.
     """
-    if not shaped_by_kernel(trial) or not trial.plan.network.pipes:
-        return valid("no link is shared, or our own code shares it")
-    found = list(pipe_rates(trial))
-    errors = {pipe.name: pipe.error for pipe in found if pipe.error is not None}
+    if not has_kernel_shaping(trial) or not trial.plan.network.pipes:
+        return valid_verdict("no link is shared, or Ensayo's own code enforces its rate")
+    links = list(shared_link_rates(trial))
+    errors = {link.name: link.relative_error for link in links if link.relative_error is not None}
     limit = trial.plan.fidelity.rate_error
     worst = max(errors, key=lambda name: abs(errors[name]), default=None)
     if worst and abs(errors[worst]) > limit:
-        return invalid(f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})", LINKS)
-    if unknown := [pipe.name for pipe in found if pipe.error is None]:
-        return degraded(f"{', '.join(unknown)}: the shared rate was not verified")
-    told = f"{len(found)} shared links within {max(map(abs, errors.values())):.1%} of what is declared"
-    told_only = sum(pipe.how == READ_BACK for pipe in found)
-    return valid(f"{told}, {told_only} of them only as the kernel tells it" if told_only else told)
+        reason = f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})"
+        return invalid_verdict(reason, WRONG_LINKS_REMEDY)
+    if unknown := [link.name for link in links if link.relative_error is None]:
+        return degraded_verdict(f"the rate of shared links was not verified: {', '.join(unknown)}")
+    measured = f"{len(links)} shared links were within {max(map(abs, errors.values())):.1%} of their declared rates"
+    read_back_count = sum(link.measured_how == READ_BACK_METHOD for link in links)
+    if read_back_count:
+        return valid_verdict(f"{measured}; {read_back_count} of them were only read back from the kernel")
+    return valid_verdict(measured)
 
 
-def pipe_rates(trial: TrialTable) -> Iterator[PipeRate]:
-    """Every pipe of the plan, with the strongest evidence that any node's record has."""
+def shared_link_rates(trial: TrialTable) -> Iterator[SharedLinkRate]:
+    """Yield the rate of every shared link of the plan, probed if it was, else as read back."""
     shaping = (trial.status.get("shaping") or {}).values()
-    probed = {name: rate for shaped in shaping for name, rate in (shaped.get("achieved_pipes_bps") or {}).items()}
-    read_back = {name: rate["achieved"] for shaped in shaping for name, rate in (shaped.get("pipes_bps") or {}).items()}
+    probed_bps = {
+        name: rate for link_shaping in shaping for name, rate in (link_shaping.get("achieved_pipes_bps") or {}).items()
+    }
+    read_back_bps = {
+        name: rate["achieved"]
+        for link_shaping in shaping
+        for name, rate in (link_shaping.get("pipes_bps") or {}).items()
+    }
     for pipe in trial.plan.network.pipes:
-        achieved = probed.get(pipe.name, read_back.get(pipe.name))
-        how = "probed with flows" if pipe.name in probed else READ_BACK if pipe.name in read_back else "not at all"
-        yield PipeRate(pipe.name, pipe.rate_bps, achieved, how)
+        achieved_bps = probed_bps.get(pipe.name, read_back_bps.get(pipe.name))
+        if pipe.name in probed_bps:
+            measured_how = "probed with flows"
+        elif pipe.name in read_back_bps:
+            measured_how = READ_BACK_METHOD
+        else:
+            measured_how = "not at all"
+        yield SharedLinkRate(pipe.name, pipe.rate_bps, achieved_bps, measured_how)

@@ -1,17 +1,23 @@
-"""Were links at the end what they should be, or did somebody change them behind our back?"""
+"""Check that links at the end of the run had the same settings as at its start."""
 
-from analysis.checks.verdict import UNDISTURBED, Verdict, degraded, invalid, valid
+from analysis.checks.verdict import CHANGED_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def unchanged(trial: TrialTable) -> Verdict:
-    """Invalid when a kernel had something that nobody had told it; degraded when it could not be read again."""
+def check_links_unchanged(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if the kernel's settings of a link were not those that Ensayo made.
+
+    The verdict is degraded if the settings were not read again after the run.
+    """
     if trial.status.get("engine") != "docker":
-        return valid("our own code shapes links, and nobody else can")
+        return valid_verdict("Ensayo's own code shapes the links; other programs cannot change them")
     shaping = trial.status.get("shaping") or {}
-    changed = {name: shaped["changed_meanwhile"] for name, shaped in shaping.items() if shaped.get("changed_meanwhile")}
+    changed = {name: changes for name, link in shaping.items() if (changes := link.get("changed_meanwhile"))}
     if changed:
-        return invalid("; ".join(f"{name}: {', '.join(what)}" for name, what in changed.items()), UNDISTURBED)
-    if unread := [name for name, shaped in shaping.items() if shaped.get("unread")]:
-        return degraded(f"{', '.join(unread)}: its link was not read again after the run")
-    return valid("links were the same after the run")
+        reason = "; ".join(
+            f"{name}: link changed during the run: {', '.join(changes)}" for name, changes in changed.items()
+        )
+        return invalid_verdict(reason, CHANGED_LINKS_REMEDY)
+    if unread := [name for name, link in shaping.items() if link.get("unread")]:
+        return degraded_verdict(f"links were not read again after the run: {', '.join(unread)}")
+    return valid_verdict("the links were unchanged after the run")

@@ -1,1 +1,1 @@
-"""Checks of the training itself: replicas, staleness, events, exit codes, logs."""
+"""Checks of the training itself: exit codes, logs, events, replicas, staleness."""

@@ -1,14 +1,16 @@
-"""Did the trial last longer than random events were drawn for?"""
+"""Check that random events were drawn for the whole duration of the trial."""
 
-from analysis.checks.verdict import Verdict, degraded, valid
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def event_horizon(trial: TrialTable) -> Verdict:
-    """Degraded when its end lies beyond the horizon: from there on nothing happened any more."""
+def check_event_horizon(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if the trial lasted longer than the time for which random events were drawn."""
     horizon_s = trial.plan.horizon_s
     if horizon_s is None:
-        return valid("no event is at a random moment")
+        return valid_verdict("no event has a random time")
     if trial.seconds is None or trial.seconds <= horizon_s:
-        return valid(f"random events were drawn for {horizon_s:.3g} s")
-    return degraded(f"it took {trial.seconds:.3g} s, and random events were drawn for {horizon_s:.3g} s only")
+        return valid_verdict(f"random events were drawn for {horizon_s:.3g} s")
+    return degraded_verdict(
+        f"the trial took {trial.seconds:.3g} s, but random events were drawn only for its first {horizon_s:.3g} s"
+    )

@@ -1,51 +1,61 @@
-"""Did events happen when they were planned?"""
+"""Check that planned events were applied, and on time."""
 
 from collections.abc import Iterator
 
-from analysis.checks.verdict import SLOWER, Verdict, invalid, valid
+from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 from services.cluster.events import Event
 
-SHARE = 0.99
+LATENESS_QUANTILE = 0.99
 
 
-def event_lateness(trial: TrialTable) -> Verdict:
-    """Invalid when an event that was due never happened, or the 99th percentile of lateness is over the threshold.
+def check_event_lateness(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if a due event was not applied, or if events were applied too late.
 
-    Lateness is logged in virtual time and judged in the host's.
+    The 99th percentile of their lateness is compared with the threshold. Lateness is logged in virtual time and
+    compared in wall time.
     """
     if not trial.plan.events:
-        return valid("no event is planned")
-    if missing := list(overdue(trial)):
-        return invalid(f"planned, due and never applied: {', '.join(missing)}")
+        return valid_verdict("no event is planned")
+    if missing := list(overdue_events(trial)):
+        return invalid_verdict(f"planned events were due but never applied: {', '.join(missing)}")
     failed = trial.events[trial.events["lateness_s"].isna()]
     if len(failed):
-        return invalid(f"{len(failed)} changes could not be applied, such as {failed['kind'].iloc[0]}")
+        return invalid_verdict(
+            f"{len(failed)} changes of events could not be applied, for example {failed['kind'].iloc[0]}"
+        )
     late_s = trial.events["lateness_s"].astype(float).abs() * trial.plan.dilation
     if late_s.empty:
-        return valid("none came: the trial was over before, or its worker did no such step")
+        return valid_verdict("no event was due: the trial ended before its time, or its workers did not reach its step")
     limit_s = float(trial.plan.fidelity.event_lateness)
-    p99_s = float(late_s.quantile(SHARE, interpolation="higher"))
-    found = f"{len(late_s)} changes applied, at most {1e3 * late_s.max():.3g} ms late"
-    return invalid(f"{found} (limit {1e3 * limit_s:g} ms)", SLOWER) if p99_s > limit_s else valid(found)
+    p99_s = float(late_s.quantile(LATENESS_QUANTILE, interpolation="higher"))
+    measured = f"{len(late_s)} changes of events were applied, at most {1e3 * late_s.max():.3g} ms late"
+    if p99_s <= limit_s:
+        return valid_verdict(measured)
+    limit = f"limit {1e3 * limit_s:g} ms at the 99th percentile"
+    return invalid_verdict(f"{measured} ({limit}); raise the dilation, or use the engine simulated", SLOW_HOST_REMEDY)
 
 
-def overdue(trial: TrialTable) -> Iterator[str]:
-    """Events whose moment came well before the end, and that nobody says to have applied."""
+def overdue_events(trial: TrialTable) -> Iterator[str]:
+    """Yield kind, number, and `begin` or `end` of the events that were due before the trial ended but not applied."""
     plan, applied = trial.plan, trial.events
     end_s = (trial.seconds or 0.0) - float(plan.fidelity.event_lateness) / plan.dilation
     for event in plan.events:
-        mine = applied[applied["number"] == event.number]
-        begun, lasts = mine[mine["phase"] == "begin"], event.what.lasts
-        if begun.empty and _was_due(trial, event, end_s):
+        changes = applied[applied["number"] == event.number]
+        begins, lasts_s = changes[changes["phase"] == "begin"], event.what.lasts
+        if begins.empty and _was_event_due(trial, event, end_s):
             yield f"{event.what.kind} {event.number} begin"
-        ended = (mine["phase"] == "end").sum() == len(begun)
-        if lasts is not None and not ended and float(begun["applied_s"].max()) + lasts < end_s:
+        all_ended = (changes["phase"] == "end").sum() == len(begins)
+        if lasts_s is not None and not all_ended and float(begins["applied_s"].max()) + lasts_s < end_s:
             yield f"{event.what.kind} {event.number} end"
 
 
-def _was_due(trial: TrialTable, event: Event, end_s: float) -> bool:
-    """One at a step begins for those that it is of when they come to it; one of links for all, whoever comes first."""
+def _was_event_due(trial: TrialTable, event: Event, end_s: float) -> bool:
+    """Return whether the event should have begun before the end of the trial.
+
+    An event at a step begins when a worker that it concerns reaches the step. An event of links begins for all nodes
+    when the first worker reaches the step.
+    """
     if event.time_s is not None:
         return event.time_s < end_s
     steps = trial.steps if event.is_of_links else trial.steps[trial.steps["node"].isin(event.what.nodes)]

@@ -1,18 +1,18 @@
-"""Did every node end well?"""
+"""Check that all nodes of the trial exited with code 0."""
 
-from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def exit_codes(trial: TrialTable) -> Verdict:
-    """Invalid when a node exited with anything but 0 or the engine says that the trial did not succeed."""
+def check_exit_codes(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if a node exited with another code than 0, or if the engine reports no success."""
     codes: dict[str, int] = trial.status.get("exit_codes") or {}
-    failed = {node: code for node, code in codes.items() if code != 0}
+    failed = {node_name: code for node_name, code in codes.items() if code != 0}
     if failed:
-        return invalid(", ".join(f"{node} exited with {code}" for node, code in failed.items()))
+        return invalid_verdict(", ".join(f"{node_name} exited with code {code}" for node_name, code in failed.items()))
     if trial.status.get("status") != "success":
-        return invalid(str(trial.status.get("reason") or "the trial did not run to its end"))
+        return invalid_verdict(str(trial.status.get("reason") or "the trial did not run to its end"))
     missing = [node.name for node in trial.plan.nodes if node.name not in codes]
     if missing:
-        return degraded(f"{', '.join(missing)}: no exit code")
-    return valid(f"all {len(codes)} nodes exited with 0")
+        return degraded_verdict(f"no exit code was recorded for {', '.join(missing)}")
+    return valid_verdict(f"all {len(codes)} nodes exited with code 0")

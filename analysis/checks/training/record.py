@@ -1,12 +1,12 @@
-"""Could all that the nodes printed be read?"""
+"""Check that the trial's record can be read completely."""
 
-from analysis.checks.verdict import Verdict, invalid, valid
+from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def record(trial: TrialTable) -> Verdict:
-    """Invalid when anything of the trial's record is missing, cut off, from another version, or no number."""
+def check_trial_record(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if a file of the trial is damaged: the reason names the first problem."""
     if not trial.damage:
-        return valid("every line of the logs could be read")
-    first, *more = trial.damage
-    return invalid(f"{first}" + (f", and {len(more)} more" if more else ""))
+        return valid_verdict("every line of the logs could be read")
+    first, *others = trial.damage
+    return invalid_verdict(f"{first}" + (f", and {len(others)} more problems" if others else ""))

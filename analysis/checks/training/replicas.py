@@ -1,32 +1,35 @@
-"""Do the replicas agree?"""
+"""Check that the replicas of a synchronous strategy have equal parameters."""
 
-from analysis.checks.verdict import Verdict, degraded, invalid, valid
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def replicas(trial: TrialTable) -> Verdict:
-    """Invalid when workers of a synchronous strategy report different parameters for the same step.
+def check_replicas_agree(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if workers of a synchronous strategy report different parameters after the same step.
 
-    Sums are formed in a fixed order, so replicas must agree to the last bit.
+    Sums are computed in a fixed order, so replicas must be equal bit by bit.
     """
     if trial.plan.workers == 1:
-        return valid("one replica")
+        return valid_verdict("there is one replica")
     if trial.plan.synchrony == "asynchronous":
-        return valid("replicas of an asynchronous strategy may differ")
-    by_step = trial.hashes[trial.hashes["node"].str.startswith("worker")].groupby("step")
+        return valid_verdict("replicas of an asynchronous strategy may differ")
+    of_workers = trial.parameter_hashes["node"].str.startswith("worker")
+    by_step = trial.parameter_hashes[of_workers].groupby("step")
     if not len(by_step):
-        return degraded("no worker reported a hash of its parameters")
+        return degraded_verdict("no worker reported a hash of its parameters")
     differing = by_step["sha256"].nunique() > 1
     if differing.any():
-        return invalid(f"replicas differ at step {differing[differing].index[0]}")
-    if any(told["node"].nunique() < _replicas(trial, int(told["step"].iloc[0])) for _, told in by_step):
-        return degraded("not every worker reported a hash of its parameters")
-    return valid(f"replicas agree at all {len(by_step)} compared steps")
+        return invalid_verdict(f"replicas differ at step {differing[differing].index[0]}")
+    if any(hashes["node"].nunique() < _count_replicas(trial, int(hashes["step"].iloc[0])) for _, hashes in by_step):
+        return degraded_verdict("not every worker reported a hash of its parameters")
+    return valid_verdict(f"replicas agree at all {len(by_step)} compared steps")
 
 
-def _replicas(trial: TrialTable, step: int) -> int:
-    """How many workers have parameters of their own after `step`: those that a switch promoted have none any more."""
-    after, switch = trial.plan.after, trial.switch
-    if after is None or switch is None or not switch.committed or step <= int(switch.committed["step"]):
+def _count_replicas(trial: TrialTable, step: int) -> int:
+    """Return the number of workers with own parameters after a step: a switch may promote workers to servers."""
+    after, switch_record = trial.plan.after_switch, trial.switch_record
+    if after is None or switch_record is None or not switch_record.committed:
         return trial.plan.workers
-    return trial.plan.workers - len(after.promoted)
+    if step <= int(switch_record.committed["step"]):
+        return trial.plan.workers
+    return trial.plan.workers - len(after.promoted_workers)

@@ -1,58 +1,64 @@
-"""Are gradients as old as the order of updates makes them, and is nobody further ahead than allowed?"""
+"""Check that the staleness of gradients follows from the order of updates and stays within its bound."""
 
 import numpy as np
 import pandas as pd
 
-from analysis.checks.verdict import Verdict, invalid, valid
+from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
 from analysis.metrics.staleness import staleness
 from analysis.reading.run_table import TrialTable
 
 
-def staleness_law(trial: TrialTable) -> Verdict:
-    """Invalid when an age contradicts the order of updates, or a step the bound of who waits for whom.
+def check_staleness(trial: TrialTable) -> CheckVerdict:
+    """Return an invalid verdict if the staleness of a gradient contradicts the order of updates or exceeds its bound.
 
-    Where nobody waits, a worker reads what its own last update made, so a gradient is as old as others have updated
-    since: whatever the speeds, the mean over a long run is n - 1 (Zhang et al., Staleness-aware async-SGD, IJCAI 2016).
-    Under a bound no gradient may come of a step further ahead of the slowest; who has left holds up nobody.
+    Without waiting, a worker reads the parameters that its own last update made. The staleness of its next gradient is
+    the number of updates by other workers since then. At any speeds its mean over a long run is n - 1 for n workers
+    (Zhang et al., Staleness-aware async-SGD, IJCAI 2016).
+    With a bound, no gradient may come from a step further ahead of the slowest worker than the bound. A worker that has
+    left does not count.
     """
-    ages = staleness(trial)
-    if ages is None or (trial.plan.synchrony == "synchronous" and trial.plan.after is None):
-        return valid("no gradient is stale")
-    mean = f"mean staleness {ages['mean']:.2f}"
-    if trial.plan.after:
-        return valid(f"{mean} over all updates of both strategies")
+    found = staleness(trial)
+    if found is None or (trial.plan.synchrony == "synchronous" and trial.plan.after_switch is None):
+        return valid_verdict("no gradient is stale")
+    mean = f"mean staleness {found['mean']:.2f}"
+    if trial.plan.after_switch:
+        return valid_verdict(f"{mean} over all updates of both strategies")
     synchrony, updates = trial.plan.strategy.get("synchrony") or {}, trial.updates.dropna()
-    if synchrony.get("kind") == "asp" and not _drops(trial):
-        return _as_ordered(updates, f"{mean}, {trial.plan.workers - 1} over a long run")
+    if synchrony.get("kind") == "asp" and not _drops_gradients(trial):
+        return _check_update_order(updates, f"{mean}; {trial.plan.workers - 1} is expected over a long run")
     if synchrony.get("kind") in ("ssp", "dssp"):
         bound = int(synchrony.get("staleness", synchrony.get("high", 0)))
-        return _within(bound, updates, f"{mean}, at most {ages['max']}")
-    return valid(f"{mean}, at most {ages['max']}, under {trial.plan.kind_of_synchrony}")
+        return _check_staleness_bound(bound, updates, f"{mean}, at most {found['max']}")
+    return valid_verdict(f"{mean}, at most {found['max']}, under {trial.plan.synchrony_kind}")
 
 
-def _drops(trial: TrialTable) -> bool:
-    """Whether some gradients are read and never become an update."""
+def _drops_gradients(trial: TrialTable) -> bool:
+    """Return whether the strategy may drop gradients that servers have received."""
     return (trial.plan.strategy.get("staleness") or {}).get("kind") == "cut_off"
 
 
-def _as_ordered(updates: pd.DataFrame, found: str) -> Verdict:
-    read = updates.groupby("worker")["version"].shift(fill_value=0)  # what a worker's last update made
-    age = updates["version"] - 1 - read
-    odd = updates[updates["staleness"] != age]
-    if odd.empty:
-        return valid(found)
-    first = odd.iloc[0]
-    told = f"update {first['version']:.0f} is by a gradient of age {first['staleness']:.0f}"
-    return invalid(f"{told}; {age[odd.index[0]]:.0f} is what the order of updates makes it")
+def _check_update_order(updates: pd.DataFrame, measured: str) -> CheckVerdict:
+    """Compare the logged staleness with the one that follows from the order of updates; `measured` is the reason."""
+    read_version = updates.groupby("worker")["version"].shift(fill_value=0)  # made by the worker's last update
+    expected = updates["version"] - 1 - read_version
+    differing = updates[updates["staleness"] != expected]
+    if differing.empty:
+        return valid_verdict(measured)
+    first = differing.iloc[0]
+    return invalid_verdict(
+        f"update {first['version']:.0f} used a gradient of staleness {first['staleness']:.0f}; "
+        f"the order of updates gives {expected[differing.index[0]]:.0f}"
+    )
 
 
-def _within(bound: int, updates: pd.DataFrame, found: str) -> Verdict:
+def _check_staleness_bound(bound: int, updates: pd.DataFrame, measured: str) -> CheckVerdict:
+    """Compare how far each step was ahead of the slowest worker with the bound; `measured` begins the reason."""
     worker, step = (updates[column].to_numpy(float) for column in ("worker", "push_step"))
     slowest = np.full(len(updates), np.inf)
-    for each in np.unique(worker):
-        own = np.flatnonzero(worker == each)
-        done = np.searchsorted(own, np.arange(own[-1] + 1))  # steps of it that updates have come of before
-        slowest[: own[-1] + 1] = np.minimum(slowest[: own[-1] + 1], done)
+    for rank in np.unique(worker):
+        own = np.flatnonzero(worker == rank)
+        steps_done = np.searchsorted(own, np.arange(own[-1] + 1))  # updates by this worker before each update
+        slowest[: own[-1] + 1] = np.minimum(slowest[: own[-1] + 1], steps_done)
     ahead = int((step - slowest).max(initial=0))
-    found = f"{found}; {ahead} steps ahead of the slowest at most, of {bound}"
-    return valid(found) if ahead <= bound else invalid(found)
+    reason = f"{measured}; at most {ahead} steps ahead of the slowest worker (limit {bound})"
+    return valid_verdict(reason) if ahead <= bound else invalid_verdict(reason)

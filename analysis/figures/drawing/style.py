@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.report.wording import sentence
-from analysis.results.summary import Summary
+from analysis.results.summary import RunSummary
 
 # The report replaces these three by its own variables, so that figures follow a light or dark page.
 INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#c9ced6"
@@ -95,22 +95,22 @@ def styled() -> AbstractContextManager[None]:
     return mpl.rc_context(STYLE)
 
 
-def colour(summary: Summary, strategy: str) -> str:
+def colour(summary: RunSummary, strategy: str) -> str:
     """The strategy's colour: by its place in the scenario, the same in every figure; the baseline is grey."""
     return COLOURS[_place(summary, strategy) % len(COLOURS)] if strategy in summary.strategies else BASELINE
 
 
-def marker(summary: Summary, strategy: str) -> str:
+def marker(summary: RunSummary, strategy: str) -> str:
     """The strategy's marker, so that colour is never needed alone."""
     return MARKERS[_place(summary, strategy) % len(MARKERS)] if strategy in summary.strategies else "o"
 
 
-def line(summary: Summary, condition: str) -> str:
+def line(summary: RunSummary, condition: str) -> str:
     """The condition's line style."""
     return LINES[summary.conditions.index(condition) % len(LINES)]
 
 
-def _place(summary: Summary, strategy: str) -> int:
+def _place(summary: RunSummary, strategy: str) -> int:
     return summary.strategies.index(strategy)
 
 
@@ -138,7 +138,7 @@ def from_zero(panels: Iterable[Axes], *, x: bool = False, y: bool = False) -> No
 
 def frame(
     figure: Figure,
-    summary: Summary,
+    summary: RunSummary,
     title: str,
     key: Mapping[str, str] | None = None,
     shapes: Mapping[str, str] | None = None,
@@ -185,7 +185,7 @@ def _key_columns(key: Mapping[str, str]) -> int:
 FIRST_RUNGS = {"tc-htb", "netem", "fluid"}
 
 
-def footer(summary: Summary) -> str:
+def footer(summary: RunSummary) -> str:
     """Verdict, engine, what enforced links where it is not the first choice, dilation and run."""
     usual = FIRST_RUNGS if summary.engine == "docker" else FIRST_RUNGS | {"transport"}
     parts = (
@@ -209,7 +209,7 @@ def _lines(parts: Iterable[str], between: str, most: int) -> str:
     return "\n".join(lines)
 
 
-def repeats(summary: Summary) -> str:
+def repeats(summary: RunSummary) -> str:
     """How often each point ran, as "5 runs each" or "1 to 5 runs each"."""
     counts = sorted({len(group.trials) for group in summary.groups})
     if not counts:

@@ -13,7 +13,7 @@ from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.references import Scaled
 from analysis.mlperf.study import Study, Workload
 from analysis.report.wording import number
-from analysis.results.result import TIMES
+from analysis.results.result import TIMES_SIGN
 
 HEIGHT_IN = 4.4
 CAPTION = (
@@ -35,7 +35,7 @@ def comparison(study: Study, workload: Workload) -> Drawing:
     _marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
     _ideal(left, workload)
     right.axhline(1, color=BASELINE, linestyle="--", linewidth=1)
-    for axes, name, unit in ((left, "speedup", TIMES), (right, "efficiency E'", "")):
+    for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
         _values_axis(axes, name, unit)
         counts_axis(axes, [each.result.accelerator_count for each in workload.systems])
     return Drawing(f"comparison-{workload.benchmark}", title, CAPTION, table(workload), figure)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from analysis.reading.mllog import Event, Log
+from analysis.reading.mllog import LogEvent, NodeLog
 
 INIT_MS = 30 * 60_000  # initialisation must take less
 
@@ -107,17 +107,17 @@ def _evaluated_by(name: str) -> dict[str, Asked]:
     return {"eval_accuracy": Asked(times="at least once", placed_by=(name,))}
 
 
-def _accuracies(log: Log) -> list[Any]:
-    return [event.value for event in log.of("eval_accuracy")]
+def _accuracies(log: NodeLog) -> list[Any]:
+    return [event.value for event in log.events_with_key("eval_accuracy")]
 
 
-def _image_scores(log: Log) -> list[Any]:
+def _image_scores(log: NodeLog) -> list[Any]:
     """FID and CLIP are computed apart from each other; what was measured at one position is one evaluation."""
     found: dict[float | str, dict[str, Any]] = {}
-    for event in log.of("eval_accuracy"):
+    for event in log.events_with_key("eval_accuracy"):
         if "metric" in event.metadata:
             position = event.metadata.get("samples_count")
-            place = position if isinstance(position, int | float) else f"line {event.number}"
+            place = position if isinstance(position, int | float) else f"line {event.line_number}"
             found.setdefault(place, {})[str(event.metadata["metric"])] = event.value
     return list(found.values())
 
@@ -128,7 +128,7 @@ class Workload:
 
     own: Keys  # beyond the common ones, and in their place
     target: Allowed  # what one evaluation at least must keep
-    evaluations: Callable[[Log], list[Any]] = _accuracies
+    evaluations: Callable[[NodeLog], list[Any]] = _accuracies
     whole: Allowed = ANYTHING  # what every evaluation must keep
     fewest: int = 1  # evaluations
     common: Keys = field(default_factory=lambda: COMMON)
@@ -138,13 +138,13 @@ class Workload:
         """All that is asked."""
         return {**self.common, **self.own}
 
-    def reached(self, log: Log) -> bool:
+    def reached(self, log: NodeLog) -> bool:
         """Whether the run got where it had to."""
         return any(self.target.holds(value) for value in self.evaluations(log))
 
-    def doubts(self, log: Log) -> Iterator[str]:
+    def doubts(self, log: NodeLog) -> Iterator[str]:
         """Every reason not to let the log count; none when it does."""
-        by_key: dict[str, list[Event]] = {}
+        by_key: dict[str, list[LogEvent]] = {}
         for event in log.events:
             by_key.setdefault(event.key, []).append(event)
         for name, asked in self.keys.items():
@@ -154,7 +154,7 @@ class Workload:
         yield from _disorder(log.events)
         yield from self._short_of_target(log)
 
-    def _short_of_target(self, log: Log) -> Iterator[str]:
+    def _short_of_target(self, log: NodeLog) -> Iterator[str]:
         found = self.evaluations(log)
         if len(found) < self.fewest:
             yield f"has {len(found) or 'no'} evaluations, needed are {self.fewest}"
@@ -165,7 +165,7 @@ class Workload:
             yield f"has no eval_accuracy {self.target.words}"
 
 
-def _against(name: str, asked: Asked, events: Sequence[Event]) -> Iterator[str]:
+def _against(name: str, asked: Asked, events: Sequence[LogEvent]) -> Iterator[str]:
     values = [event.value for event in events]
     if not events and asked.times != "any":
         yield f"has no {name}"
@@ -178,7 +178,7 @@ def _against(name: str, asked: Asked, events: Sequence[Event]) -> Iterator[str]:
             yield f"has {name} without {' or '.join(asked.placed_by)}"
 
 
-def _blocks(starts: Sequence[Event]) -> Iterator[str]:
+def _blocks(starts: Sequence[LogEvent]) -> Iterator[str]:
     for event in starts:
         told = event.metadata
         epochs = "epoch_count" not in told or ("first_epoch_num" in told and above(0).holds(told["epoch_count"]))
@@ -187,7 +187,7 @@ def _blocks(starts: Sequence[Event]) -> Iterator[str]:
             yield "has a block_start whose first_epoch_num, epoch_count or samples_count is missing or too small"
 
 
-def _disorder(events: Sequence[Event]) -> Iterator[str]:
+def _disorder(events: Sequence[LogEvent]) -> Iterator[str]:
     """What stands before or after the wrong line, and an initialisation that took too long."""
     seen: dict[str, float] = {}  # key -> its earliest time so far
     for event in events:
@@ -327,7 +327,7 @@ WORKLOADS = {  # by what logs call them
 }
 
 
-def asked_of(log: Log) -> Workload | None:
+def asked_of(log: NodeLog) -> Workload | None:
     """What is asked of the workload that the log names first; None where it names none, or one that is not known."""
-    named = log.of("submission_benchmark")
+    named = log.events_with_key("submission_benchmark")
     return WORKLOADS.get(str(named[0].value)) if named else None

@@ -79,7 +79,7 @@ def read_folder(root: Path) -> Results:
     left_out: list[str] = []
     seen: dict[Moments, str] = {}
     for listing in listings:
-        runs = [judge(mllog.read(path)) for path in listing.logs]
+        runs = [judge(mllog.read_log(path)) for path in listing.logs]
         moments = frozenset((run.start_ms, run.stop_ms) for run in runs)
         try:
             _refuse_again(moments, seen)

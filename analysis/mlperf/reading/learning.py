@@ -15,7 +15,7 @@ from analysis.mlperf.reading.scoring import judge
 from analysis.mlperf.series import Series, Size, shipped_with
 from analysis.mlperf.study import Study
 from analysis.reading import mllog
-from analysis.reading.mllog import Log
+from analysis.reading.mllog import NodeLog
 from analysis.statistics.centre import olympic_mean
 
 EPOCHS = 1000  # a position below it counts epochs; some write samples under the name of epochs
@@ -32,14 +32,14 @@ class Learned:
     minutes: float  # infinite where the run does not count
 
 
-def learned(log: Log) -> Learned | None:
+def learned(log: NodeLog) -> Learned | None:
     """The position at the last evaluation, by time; None where the log tells no position or no batch."""
     told = [
         (event.time_ms, position)
-        for event in log.of("eval_accuracy")
+        for event in log.events_with_key("eval_accuracy")
         if (position := _above_zero(event.metadata.get("samples_count", event.metadata.get("epoch_num")))) is not None
     ]
-    batches = log.last("global_batch_size")
+    batches = log.last_event("global_batch_size")
     batch = _above_zero(batches.value) if batches else None
     if not told or batch is None:
         return None
@@ -104,7 +104,7 @@ def _size(root: Path, rows: Sequence[Result]) -> Size | None:
 
 
 def _runs(root: Path, row: Result) -> list[Learned]:
-    found: Iterable[Learned | None] = (learned(mllog.read(path)) for path in sorted(root.glob(row.source)))
+    found: Iterable[Learned | None] = (learned(mllog.read_log(path)) for path in sorted(root.glob(row.source)))
     return [run for run in found if run is not None]
 
 

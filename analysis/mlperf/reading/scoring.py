@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.mlperf.reading.compliance import asked_of
-from analysis.reading.mllog import Event, Log
+from analysis.reading.mllog import LogEvent, NodeLog
 from analysis.statistics.centre import olympic_mean
 
 MS_PER_MINUTE = 60_000
@@ -53,21 +53,21 @@ class Score:
     not_counted: int
 
 
-def judge(log: Log) -> Run:
+def judge(log: NodeLog) -> Run:
     """The run that a log tells of: from the last start that stands before the first stop, to that stop."""
-    starts, stops = log.of("run_start"), log.of("run_stop")
+    starts, stops = log.events_with_key("run_start"), log.events_with_key("run_stop")
     if not starts or not stops:
         return Run(_time(starts), _time(stops), f"has no {'run_stop' if starts else 'run_start'}")
-    before = [event for event in starts if event.number < stops[0].number]
+    before = [event for event in starts if event.line_number < stops[0].line_number]
     start, stop = (before or starts)[-1], stops[0]
     return Run(start.time_ms, stop.time_ms, next(_doubts(log, start, stop), ""))
 
 
-def _time(events: Sequence[Event]) -> float | None:
+def _time(events: Sequence[LogEvent]) -> float | None:
     return events[0].time_ms if events else None
 
 
-def _doubts(log: Log, start: Event, stop: Event) -> Iterator[str]:
+def _doubts(log: NodeLog, start: LogEvent, stop: LogEvent) -> Iterator[str]:
     """Reasons not to count a run, those first that tell most."""
     asked = asked_of(log)
     status = stop.metadata.get("status")
@@ -75,15 +75,15 @@ def _doubts(log: Log, start: Event, stop: Event) -> Iterator[str]:
         yield f"ended {status or 'without a status'}"
     if not stop.time_ms > start.time_ms:
         yield "ends before it starts"
-    if log.skipped:
-        yield f"has {log.skipped} damaged line{'s' * (log.skipped != 1)}"
+    if log.unusable_count:
+        yield f"has {log.unusable_count} damaged line{'s' * (log.unusable_count != 1)}"
     yield from asked.doubts(log) if asked else _doubts_of_any(log)
 
 
-def _doubts_of_any(log: Log) -> Iterator[str]:
+def _doubts_of_any(log: NodeLog) -> Iterator[str]:
     """Of a workload whose rules are not known."""
     for key in ("run_start", "run_stop", "submission_benchmark"):
-        values = [event.value for event in log.of(key)]
+        values = [event.value for event in log.events_with_key(key)]
         if not values:
             yield f"has no {key}"
         elif values.count(values[0]) != len(values):

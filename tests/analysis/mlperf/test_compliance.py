@@ -91,7 +91,7 @@ def official(text: str, benchmark: str) -> float | str | None:
 
 def agrees(text: str, benchmark: str) -> None:
     """Ours counts what theirs counts, with the same minutes; what stops theirs costs us the one run."""
-    run, theirs = judge(mllog.parse(text.splitlines())), official(text, benchmark)
+    run, theirs = judge(mllog.parse_lines(text.splitlines())), official(text, benchmark)
     if isinstance(theirs, float):
         assert (run.why_not, run.minutes) == ("", pytest.approx(theirs, abs=1e-9)), text
     else:
@@ -103,7 +103,7 @@ def test_a_log_with_all_that_is_asked_counts_in_both(benchmark: str) -> None:
     text = written(sound(benchmark))
 
     agrees(text, benchmark)
-    assert judge(mllog.parse(text.splitlines())).why_not == ""
+    assert judge(mllog.parse_lines(text.splitlines())).why_not == ""
 
 
 def dropped(lines: list[Line], at: int, _value: Any) -> list[Line]:
@@ -185,8 +185,8 @@ def test_an_abort_above_the_target_counts_and_a_success_below_does_not() -> None
 
     agrees(aborted, "ssd")
     agrees(below, "ssd")
-    assert judge(mllog.parse(aborted.splitlines())).why_not == ""
-    assert judge(mllog.parse(below.splitlines())).why_not == "has no eval_accuracy from 0.34 to below 1"
+    assert judge(mllog.parse_lines(aborted.splitlines())).why_not == ""
+    assert judge(mllog.parse_lines(below.splitlines())).why_not == "has no eval_accuracy from 0.34 to below 1"
 
 
 def test_a_log_of_the_open_division_does_not_count_here() -> None:
@@ -194,7 +194,7 @@ def test_a_log_of_the_open_division_does_not_count_here() -> None:
     lines = [each | {"value": "open"} if each["key"] == "submission_division" else each for each in sound("ssd")]
 
     assert isinstance(official(written(lines), "ssd"), float)
-    assert judge(mllog.parse(written(lines).splitlines())).why_not == (
+    assert judge(mllog.parse_lines(written(lines).splitlines())).why_not == (
         "has submission_division 'open', allowed is closed"
     )
 
@@ -204,7 +204,7 @@ def test_metadata_that_is_no_object_is_damage_here() -> None:
     text = written([line("tracked_stats") | {"metadata": ["step"]}, *sound("ssd")])
 
     assert isinstance(official(text, "ssd"), float)
-    assert judge(mllog.parse(text.splitlines())).why_not == "has 1 damaged line"
+    assert judge(mllog.parse_lines(text.splitlines())).why_not == "has 1 damaged line"
 
 
 def test_a_run_that_ends_before_it_starts_does_not_count_here() -> None:
@@ -214,7 +214,7 @@ def test_a_run_that_ends_before_it_starts_does_not_count_here() -> None:
     theirs = official(text, "ssd")
     assert isinstance(theirs, float)
     assert theirs < 0
-    assert judge(mllog.parse(text.splitlines())).why_not == "ends before it starts"
+    assert judge(mllog.parse_lines(text.splitlines())).why_not == "ends before it starts"
 
 
 @pytest.mark.parametrize("failed", [0, 4])
@@ -256,4 +256,4 @@ def test_a_line_without_a_value_stops_their_scorer_and_nothing_here() -> None:
     text = written([bare, *sound("ssd")])
 
     assert isinstance(official(text, "ssd"), str)
-    assert judge(mllog.parse(text.splitlines())).why_not == ""
+    assert judge(mllog.parse_lines(text.splitlines())).why_not == ""

@@ -55,7 +55,7 @@ def round_of(tmp_path: Path, logs: dict[str, str]) -> Round:
 
 def sped_up(text: str, faster: float, batch: int) -> str:
     """The log of a run that is so much faster with a larger batch, and needs 1.5 times the samples when it is."""
-    events = mllog.parse(text.splitlines()).events
+    events = mllog.parse_lines(text.splitlines()).events
     start = next(event.time_ms for event in events if event.key == "run_start")
     text = re.sub(r'"time_ms": (\d+)', lambda t: f'"time_ms": {start + (int(t[1]) - start) / faster:.0f}', text)
     text = re.sub(r'("global_batch_size", "value": )8', rf"\g<1>{8 * batch}", text)
@@ -65,7 +65,7 @@ def sped_up(text: str, faster: float, batch: int) -> str:
 
 @pytest.mark.parametrize("benchmark", LOGS)
 def test_a_log_tells_samples_and_batch(logs: dict[str, str], benchmark: str) -> None:
-    found = learned(mllog.parse(logs[benchmark].splitlines()))
+    found = learned(mllog.parse_lines(logs[benchmark].splitlines()))
 
     assert found is not None
     assert (found.position, found.unit, found.batch) == LOGS[benchmark]
@@ -75,7 +75,7 @@ def test_a_log_tells_samples_and_batch(logs: dict[str, str], benchmark: str) -> 
 def test_a_log_without_evaluation_tells_nothing(logs: dict[str, str]) -> None:
     lines = [line for line in logs["ssd"].splitlines() if '"eval_accuracy"' not in line]
 
-    assert learned(mllog.parse(lines)) is None
+    assert learned(mllog.parse_lines(lines)) is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_no_number_tells_nothing(logs: dict[str, str], told: str, instea
     text = logs["llama2_70b_lora"]
     assert told in text
 
-    assert learned(mllog.parse(text.replace(told, instead).splitlines())) is None
+    assert learned(mllog.parse_lines(text.replace(told, instead).splitlines())) is None
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_each_published_log_takes_the_minutes_that_mlcommons_finds(samples: list
     for path in samples:
         start, stop = mlcommons._query_run_start_stop(mlcommons._read_result_file(str(path), "training", RULESET))
 
-        run = judge(mllog.read(path))
+        run = judge(mllog.read_log(path))
 
         assert run.why_not == ""
         assert run.minutes == pytest.approx((stop - start) / 60_000, abs=MINUTES_APART)
@@ -351,7 +351,7 @@ def test_of_an_unknown_workload_a_run_counts_that_starts_ends_with_success_and_c
     lines: list[str], why_not: str
 ) -> None:
     """Anything else is not known to have reached its target."""
-    run = judge(mllog.parse([WORKLOAD, *lines]))
+    run = judge(mllog.parse_lines([WORKLOAD, *lines]))
 
     assert run.why_not == why_not
     assert run.minutes == (math.inf if why_not else 3.0)
@@ -359,7 +359,7 @@ def test_of_an_unknown_workload_a_run_counts_that_starts_ends_with_success_and_c
 
 def test_a_log_that_names_no_workload_does_not_count() -> None:
     """Nobody knows what it had to reach."""
-    assert judge(mllog.parse([START, STOP])).why_not == "has no submission_benchmark"
+    assert judge(mllog.parse_lines([START, STOP])).why_not == "has no submission_benchmark"
 
 
 minutes = st.floats(0.01, 1e4)

@@ -14,7 +14,7 @@ from analysis.mlperf.reading.results import SHIPPED, Results, read_csv
 from analysis.mlperf.report import chapters, write
 from analysis.mlperf.study import study
 from analysis.reading import parallel as cores
-from analysis.reading.parallel import Team
+from analysis.reading.parallel import ProcessPool
 from analysis.report.wording import number
 from ensayo import cli
 from services.schema.errors import UserError
@@ -103,11 +103,11 @@ def test_tables_and_figures_hold_the_numbers_with_all_their_digits(told: tuple[s
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report can be compared with the one before, also of a host with another number of cores."""
-    monkeypatch.setattr(cores, "_cores", lambda: 2)
+    monkeypatch.setattr(cores, "_usable_cores", lambda: 2)
     few = study(Results(read_csv().of("ssd"), "some.csv"))
 
     write(few, chapters(few), tmp_path / "once")
-    with Team() as team:
+    with ProcessPool() as team:
         write(few, chapters(few), tmp_path / "again", team)
 
     once = {path.relative_to(tmp_path / "once"): path.read_bytes() for path in (tmp_path / "once").rglob("*.*")}
