@@ -22,7 +22,7 @@ from analysis.reading.run_table import read_run
 from compose.engines import choose_engine
 from compose.runs.run import ScenarioSource, run_scenario
 from compose.scenario_files.load import load_scenario, read_question
-from ensayo.progress_display import Silent
+from ensayo.progress_display import SilentDisplay
 from services.schema.errors import UserError
 
 SETTINGS = {
@@ -172,7 +172,7 @@ def finished(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     """A real run, short: a ring, two servers in lockstep, and two workers that serve each other out of it."""
     path = pytestconfig.rootpath / "scenarios" / "quickstart.yaml"
     source = ScenarioSource(load_scenario(path, SETTINGS, "simulated"), path.read_text(), read_question(path), "")
-    done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
+    done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), SilentDisplay(Console()))
     return RunFolder(done.folder)
 
 
