@@ -9,7 +9,7 @@ timeless := $(addprefix tests/,analysis every scenario training) # tests that lo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help scenario list report export mlperf doctor calibrate images test test-docker test-gpu check bench bench-fidelity bench-transport bench-repeats bench-report proto clean
+.PHONY: help scenario list report export mlperf doctor calibrate images test test-all test-docker test-gpu check bench bench-fidelity bench-transport bench-repeats bench-report proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
@@ -39,10 +39,14 @@ calibrate: $(ready) ## measure what messages cost here and which rates links kee
 images: $(ready) ## build the node image
 	PYTHON=$(bin)/python images/build
 
-test: $(ready) ## run every test that this machine can run
+test: $(ready) ## run the tests that this machine can run, in at most ten minutes
 	if docker info >/dev/null 2>&1; then PYTHON=$(bin)/python images/build; fi
-	$(bin)/pytest --numprocesses auto --dist worksteal $(timeless)
-	$(bin)/pytest $(timeless:%=--ignore=%)
+	$(bin)/pytest -m "not slow" --numprocesses auto --dist worksteal $(timeless)
+	$(bin)/pytest -m "not slow" $(timeless:%=--ignore=%)
+
+test-all: test ## run every test: after those of `make test` the slow ones
+	$(bin)/pytest -m slow --numprocesses auto --dist worksteal $(timeless)
+	$(bin)/pytest -m slow $(timeless:%=--ignore=%)
 
 test-docker: $(ready) images ## run the tests in containers; a missing engine is an error
 	ENSAYO_REQUIRE_DOCKER=1 $(bin)/pytest -m docker

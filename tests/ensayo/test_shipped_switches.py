@@ -22,6 +22,8 @@ from compose.runs.run import Source, run
 from compose.scenario_files.load import find, load, question
 from ensayo.progress_display import Silent
 
+pytestmark = pytest.mark.slow
+
 BETA = 0.01  # of quality, as Sync-Switch has it
 AT_ONCE, KNEE, LOCKSTEP = 0.0, 0.125, 1.0  # fractions before the switch
 ROW = r"^\| (\d+(?:/\d+)?) \| ([\d.]+) \(([\d.]+)–([\d.]+)\) \| [^|]*\| ([\d.]+) \|"
