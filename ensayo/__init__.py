@@ -13,11 +13,11 @@ from typing import Any
 
 NAMES = {  # name here -> where it lives
     "Scenario": "services.scenario.scenario:Scenario",
-    "Trial": "services.scenario.scenario:Trial",
+    "Trial": "services.scenario.scenario:TrialSpec",
     "Plan": "services.plan.plan:Plan",
-    "find": "compose.scenario_files.load:find",
-    "load": "compose.scenario_files.load:load",
-    "schema": "compose.scenario_files.json_schema:schema",
+    "find": "compose.scenario_files.load:find_scenario",
+    "load": "compose.scenario_files.load:load_scenario",
+    "schema": "compose.scenario_files.json_schema:scenario_schema",
     "plan": "services.plan.plan:make_plan",
     "rehearse": "ensayo.rehearsal:rehearse",
     "report": "analysis.report.report:write",

@@ -43,21 +43,21 @@ def _short(path: str, others: Sequence[str]) -> str:
 
 def admission(allowed: Admission, plans: Sequence[Plan]) -> Iterator[str]:
     """What was found about this host and a scenario: a line or two, nothing where time is virtual."""
-    if allowed.capacity is None or allowed.binding is None:
+    if allowed.capacity is None or allowed.bottleneck is None:
         return
-    needed = allowed.binding
+    needed = allowed.bottleneck
     used = ", ".join(f"{each:g}" for each in sorted({plan.dilation for plan in plans}))
-    yield f"dilation {used}; this host ({allowed.capacity.provenance}) needs {needed.dilation:g}"
-    yield f"most is wanted by {needed.trial}: {needed.binding}"
+    yield f"dilation {used}; this host ({allowed.capacity.provenance}) needs {needed.required_dilation:g}"
+    yield f"most is wanted by {needed.trial}: {needed.bottleneck}"
 
 
 def choices(plans: Sequence[Plan]) -> Iterator[str]:
     """What plans have chosen themselves, by what each way would take: a line per trial that left something open."""
     for plan in plans:
-        if plan.choices:
-            first, *others = sorted(plan.choices, key=plan.choices.__getitem__)
-            told = ", ".join(f"{kind} {_ms(plan.choices[kind])}" for kind in others)
-            yield f"{plan.trial[:3]} {title(plan)}: {first}, {_ms(plan.choices[first])} an exchange; {told}"
+        if plan.exchange_s_by_choice:
+            first, *others = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)
+            told = ", ".join(f"{kind} {_ms(plan.exchange_s_by_choice[kind])}" for kind in others)
+            yield f"{plan.trial[:3]} {title(plan)}: {first}, {_ms(plan.exchange_s_by_choice[first])} an exchange; {told}"
 
 
 def _ms(seconds: float) -> str:

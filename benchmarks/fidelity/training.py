@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from compose.engines.base import Engine
-from compose.runs.supervisor import Tail
+from compose.runs.supervisor import LogTail
 from services.plan import Plan
 from services.schema.errors import HostError
 
@@ -54,7 +54,8 @@ def step_s(folder: Path, plan: Plan) -> float:
 def slowest_step_s(folder: Path, plan: Plan) -> float:
     """The same of the worker whose median is the largest: closed forms tell of it, and others need not wait for it."""
     each = (
-        [float(row["step_s"]) for row in _rows(folder, node.name) if row["step"]] for node in plan.of_role("worker")
+        [float(row["step_s"]) for row in _rows(folder, node.name) if row["step"]]
+        for node in plan.nodes_of_role("worker")
     )
     return max(map(median, each))
 
@@ -72,19 +73,19 @@ def pace_s(folder: Path, plan: Plan) -> float:
 
 def steps(folder: Path, plan: Plan) -> list[dict[str, Any]]:
     """A row per worker and step."""
-    return [row for node in plan.of_role("worker") for row in _rows(folder, node.name)]
+    return [row for node in plan.nodes_of_role("worker") for row in _rows(folder, node.name)]
 
 
 def applied(folder: Path) -> Iterator[dict[str, Any]]:
     """Changes, as the engine tells of links, in a file of its own, and as nodes tell of themselves."""
     for path in folder.glob("logs/*.log"):
-        yield from (event["value"] for event in Tail(path).events() if event["key"] == "event_applied")
+        yield from (event["value"] for event in LogTail(path).read_new_events() if event["key"] == "event_applied")
     told = folder / "events.jsonl"
     yield from map(json.loads, told.read_text().splitlines() if told.exists() else ())
 
 
 def _rows(folder: Path, node: str) -> Iterator[dict[str, Any]]:
-    for event in Tail(folder / "logs" / f"{node}.log").events():
+    for event in LogTail(folder / "logs" / f"{node}.log").read_new_events():
         if event["key"] == "node_steps":
             batch = event["value"]
             yield from (dict(zip(batch["columns"], row, strict=True)) for row in batch["rows"])

@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from compose.engines.base import Engine
-from compose.host.host_facts import cores, processor
+from compose.host.host_facts import available_cores, processor_model
 from services.scenario.scenario import EngineName, TransportName
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 
-class HostFingerprint(Record):
+class HostFingerprint(FrozenRecord):
     """Properties of a host that must be unchanged for a stored measurement to be valid."""
 
     cpu: str  # name of the processor
@@ -24,7 +24,7 @@ class HostFingerprint(Record):
     engine: str  # version of the Docker daemon, or of gRPC for engine local
 
 
-class HostCapacity(Record):
+class HostCapacity(FrozenRecord):
     """Link rates that this host can carry, and costs of a message, with one engine and transport.
 
     Times are wall seconds, rates are bit/s of wall time.
@@ -64,7 +64,9 @@ ASSUMED_BPS_PER_CORE = 4e9
 def host_fingerprint(engine: Engine) -> HostFingerprint:
     """Return the fingerprint of this host with an engine that it can run."""
     engine_version = engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}"
-    return HostFingerprint(cpu=processor(), cores=cores(), kernel=platform.release(), engine=str(engine_version))
+    return HostFingerprint(
+        cpu=processor_model(), cores=available_cores(), kernel=platform.release(), engine=str(engine_version)
+    )
 
 
 def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapacity:

@@ -12,15 +12,15 @@ from typing import IO, ClassVar
 
 from compose.engines.base import Engine, EventObserver, LinkRecord, TrialOutcome
 from compose.engines.transport_shaping import strict_conflict, transport_link_records
-from compose.runs.certificates import issue
-from compose.runs.labels import RUN_VARIABLE, secrets_prefix
-from compose.runs.supervisor import Nodes, Supervisor, Tail
-from services.cluster.addresses import Address, Addressing, Place
-from services.cluster.fluid_link import SharedCells
+from compose.runs.certificates import issue_certificates
+from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
+from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
+from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
+from services.cluster.fluid_link import SharedNumberFile
 from services.plan import COORDINATOR, Plan
 from services.runtime.control import OPEN_GATE_SIGNAL
 from services.scenario.scenario import EngineName
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 TERMINATE_TIMEOUT_S = 2.0
 SHARED_LINKS_FILE = "pipes"  # common state of the links that several nodes share, in the folder of the secrets
@@ -41,15 +41,15 @@ NODE_ENVIRONMENT: Mapping[str, str] = {
 }
 
 
-class LoopbackPorts(Record):
+class LoopbackPorts(FrozenRecord):
     """Free TCP ports of this host, two per node: one for the data plane, one for the control plane."""
 
     ports: tuple[int, ...]
 
-    def place(self, number: int) -> Place:
+    def node_addresses(self, node_number: int) -> NodeAddresses:
         """Return the two loopback addresses of the node with this number, counted from 0."""
-        data, control = self.ports[2 * number : 2 * number + 2]
-        return Place(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
+        data, control = self.ports[2 * node_number : 2 * node_number + 2]
+        return NodeAddresses(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
 
 class LocalEngine(Engine):
@@ -61,7 +61,7 @@ class LocalEngine(Engine):
         """Return None: processes need nothing beyond Python."""
         return None
 
-    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:  # noqa: ARG002 - ports belong to no run
+    def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - ports belong to no run
         """Return free loopback ports for the nodes; all sockets stay open until every port is known."""
         with ExitStack() as stack:
             sockets = [stack.enter_context(socket.socket()) for _ in range(2 * node_count)]
@@ -74,14 +74,16 @@ class LocalEngine(Engine):
         shaping = transport_link_records(plan, "transport")
         if reason := strict_conflict(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
-        with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
-            SharedCells.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.pipes))
-            issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
+        with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
+            SharedNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
+            issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = NodeProcesses(plan, trial_folder, Path(secrets))
-            return Supervisor(plan, nodes, Tail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer).run()
+            return TrialSupervisor(
+                plan, nodes, LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
+            ).run_trial()
 
 
-class NodeProcesses(Nodes):
+class NodeProcesses(TrialNodes):
     """Node processes of one trial."""
 
     def __init__(self, plan: Plan, trial_folder: Path, secrets_folder: Path) -> None:
@@ -96,7 +98,7 @@ class NodeProcesses(Nodes):
             with self._log_path(node.name).open("wb") as out, self._stderr_path(node.name).open("wb") as err:
                 self._processes[node.name] = self._start_node(node.name, out, err)
 
-    def shape(self) -> dict[str, LinkRecord]:
+    def shape_links(self) -> dict[str, LinkRecord]:
         """Return the shaping that the nodes' transport applies, according to the plan; the kernel shapes nothing."""
         return transport_link_records(self._plan, "transport")
 
@@ -109,9 +111,9 @@ class NodeProcesses(Nodes):
         codes = {name: process.poll() for name, process in self._processes.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
-    def complaint(self, node: str) -> str:
+    def last_error_output(self, node_name: str) -> str:
         """Return the last line of a node's standard error; empty when there is none."""
-        lines = self._stderr_path(node).read_text(errors="replace").strip().splitlines()
+        lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def stop(self) -> tuple[str, ...]:
@@ -135,7 +137,7 @@ class NodeProcesses(Nodes):
         files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
         options = [word for option, path in files.items() for word in (option, str(path))]
         command = [sys.executable, "-m", "services.node", "node", node_name, *options]
-        run_variable = {RUN_VARIABLE: self._plan.run}
+        run_variable = {RUN_ENV_VARIABLE: self._plan.run}
         # Every node gets its own session: Ctrl-C then reaches only the runner, which stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
             command,

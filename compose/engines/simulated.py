@@ -13,9 +13,9 @@ from typing import ClassVar
 from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.engines.transport_shaping import strict_conflict, transport_link_records
-from compose.runs.labels import RUN_VARIABLE
-from compose.runs.supervisor import Tail
-from services.cluster.addresses import Addressing, Nowhere
+from compose.runs.labels import RUN_ENV_VARIABLE
+from compose.runs.supervisor import LogTail
+from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.plan import COORDINATOR, Plan
 from services.scenario.scenario import EngineName
 
@@ -43,16 +43,16 @@ class SimulatedEngine(Engine):
         """Start the simulator's process ahead of the trials, since its imports take longer than a short trial."""
         self._process = _start_simulator()
 
-    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:  # noqa: ARG002 - no node opens a socket
+    def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - no node opens a socket
         """Return placeholder addresses: the nodes share one process."""
-        return Nowhere()
+        return InProcessAddresses()
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
         """Simulate one trial; see `Engine.run_trial`."""
         started = time.monotonic()
         if reason := strict_conflict(plan, transport_link_records(plan, MECHANISM)):
             return _trial_status(plan, reason, 0.0)
-        tail = Tail(trial_folder / "logs" / f"{COORDINATOR}.log")
+        tail = LogTail(trial_folder / "logs" / f"{COORDINATOR}.log")
         poll_reply = self._submit_trial(trial_folder)
         while not (reply := poll_reply()):
             self._forward_events(plan, tail, observer)
@@ -89,9 +89,9 @@ class SimulatedEngine(Engine):
 
         return poll_reply
 
-    def _forward_events(self, plan: Plan, tail: Tail, observer: EventObserver) -> None:
+    def _forward_events(self, plan: Plan, tail: LogTail, observer: EventObserver) -> None:
         """Pass the events that were logged since the last call to the observer."""
-        for event in tail.events():
+        for event in tail.read_new_events():
             observer.event_logged(plan, event)
 
 
@@ -101,7 +101,7 @@ def _start_simulator() -> "subprocess.Popen[str]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | NODE_ENVIRONMENT | {RUN_VARIABLE: "simulated"},
+        env=os.environ | NODE_ENVIRONMENT | {RUN_ENV_VARIABLE: "simulated"},
         start_new_session=True,
     )
 

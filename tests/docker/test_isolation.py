@@ -18,9 +18,9 @@ from compose.engines.base import LinkRecord
 from compose.engines.containers.compose_file import project_name
 from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
-from compose.runs.certificates import issue
-from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, labels, secrets_prefix
-from compose.scenario_files.load import load
+from compose.runs.certificates import issue_certificates
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, container_labels, secrets_folder_prefix
+from compose.scenario_files.load import load_scenario
 from services.plan import Plan, make_plan
 from services.runtime import identity
 from services.runtime.identity import CA_FILE, NodeIdentity
@@ -106,7 +106,7 @@ class Waiting:
             entrypoint=["python"],
             network=f"{project_name(self.plan)}_{network}",
             environment=environment,
-            labels=labels(self.plan, "stranger", "stranger"),
+            labels=container_labels(self.plan, "stranger", "stranger"),
             remove=True,
         )
         return str(output.decode().strip())
@@ -115,16 +115,16 @@ class Waiting:
 @pytest.fixture(scope="module")
 def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterator[Waiting]:
     """One trial of two workers and a server for all tests here: none of them changes anything."""
-    trials = load(pytestconfig.rootpath / "scenarios" / "smoke.yaml").trials()
+    trials = load_scenario(pytestconfig.rootpath / "scenarios" / "smoke.yaml").trials()
     trial = next(trial for trial in trials if "ps_bsp" in trial.id)
     run = f"isolation-{time.time_ns():x}"
     plan = make_plan(trial, run, "docker", docker_engine.choose_addresses(run, 4))
     with (
         tempfile.TemporaryDirectory() as folder,
-        tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets,
+        tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets,
         closing(docker.from_env()) as client,
     ):
-        issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
+        issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
         host = read_compose_host(client, docker_engine.images, Path(secrets))
         set_secrets_owner(Path(secrets), host.user)
         Path(folder, "logs").mkdir()
@@ -132,7 +132,7 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
         nodes = NodeContainers(plan, Path(folder), host, docker_engine.choose_mechanisms(plan))
         try:
             nodes.start()
-            shaped = nodes.shape()
+            shaped = nodes.shape_links()
             wanted = {"label": f"{TRIAL_LABEL}={plan.trial}"}
             found = [each for each in client.containers.list(filters=wanted) if each.labels["ensayo.run"] == run]
             containers = {each.labels[NODE_LABEL]: each for each in found if each.labels[ROLE_LABEL] != HELPER_ROLE}
@@ -144,7 +144,7 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
 
 def test_a_worker_reaches_a_peers_data_port_over_the_shaped_network_only(waiting: Waiting) -> None:
     """Otherwise gradients could travel where nothing limits them."""
-    place = waiting.plan.node("worker-1").place
+    place = waiting.plan.node("worker-1").addresses
     connect = ("python", "-c", CONNECT)
 
     shaped = waiting.inside("worker-0", *connect, place.data.host, str(place.data.port))
@@ -159,7 +159,7 @@ def test_a_worker_reaches_no_data_address_through_its_unshaped_interface(waiting
 
     That a packet is lost on its way is not enough: only some hosts filter what passes a bridge.
     """
-    mine, peer = (waiting.plan.node(name).place for name in ("worker-0", "worker-1"))
+    mine, peer = (waiting.plan.node(name).addresses for name in ("worker-0", "worker-1"))
     target = (peer.data.host, str(peer.data.port))
 
     said = waiting.inside("worker-0", "python", "-c", BY_CONTROL, mine.control.host, *target)
@@ -191,7 +191,7 @@ def test_the_kernel_enforces_what_was_declared(waiting: Waiting) -> None:
 def test_a_stranger_without_certificate_gets_no_answer_on_the_control_network(waiting: Waiting, how: str) -> None:
     """Even one that knows the authority's certificate: the handshake wants its own."""
     authority = (waiting.secrets / "coordinator" / CA_FILE).read_text()
-    address = str(waiting.plan.node("coordinator").place.control)
+    address = str(waiting.plan.node("coordinator").addresses.control)
 
     said = waiting.stranger("control", CALL_HEALTH, CA=authority, NODE="coordinator", TARGET=address, HOW=how)
 
@@ -212,7 +212,7 @@ def test_a_stream_with_garbage_for_an_identity_is_refused(waiting: Waiting) -> N
 
 
 def test_a_stream_with_an_identity_of_another_run_is_refused(waiting: Waiting, tmp_path: Path) -> None:
-    issue("another", ["worker-1"], tmp_path)
+    issue_certificates("another", ["worker-1"], tmp_path)
     other = NodeIdentity.read("worker-1", tmp_path / "worker-1")
 
     assert _open(waiting, other.make_proof("worker-0")).startswith("UNAUTHENTICATED")
@@ -264,7 +264,7 @@ def _await_start(containers: Iterable[Any]) -> None:
 def _open(waiting: Waiting, proof: bytes) -> str:
     """What a stranger hears that opens a stream to worker-0 with this proof."""
     return waiting.stranger(
-        "data", OPEN_STREAM, TARGET=str(waiting.plan.node("worker-0").place.data), PROOF=proof.hex()
+        "data", OPEN_STREAM, TARGET=str(waiting.plan.node("worker-0").addresses.data), PROOF=proof.hex()
     )
 
 
