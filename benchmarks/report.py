@@ -157,7 +157,7 @@ def _plan(size: Size, name: str, kind: tuple[str, str, int]) -> dict[str, Any]:
         "labels": {"cluster.worker.uplink": link, "workers": size.workers}, "engine": "simulated",
         "steps": size.steps, "batch": SAMPLES * size.workers, "epochs": EPOCHS, "target": TARGET, "nodes": nodes,
         "train_samples": SAMPLES * size.workers * size.steps // EPOCHS, "strategy": {"kind": STRATEGIES[label]},
-        "synchronous": True, "vector_bytes": VECTOR_BYTES,
+        "is_synchronous": True, "vector_bytes": VECTOR_BYTES,
         "bytes_per_step": {f"worker-{rank}": VECTOR_BYTES for rank in range(size.workers)},
         "predicted": {"compute_s": COMPUTE_S, "exchange_s": EXCHANGE_S, "formula": "a + b"},
         "predicted_s": size.steps * (COMPUTE_S + EXCHANGE_S),

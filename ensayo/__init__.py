@@ -13,7 +13,7 @@ from typing import Any
 
 NAMES = {  # name here -> where it lives
     "Scenario": "services.scenario.scenario:Scenario",
-    "Trial": "services.scenario.scenario:Trial",
+    "Trial": "services.scenario.scenario:TrialSpec",
     "Plan": "services.plan.plan:Plan",
     "find": "compose.scenario_files.load:find",
     "load": "compose.scenario_files.load:load",

@@ -68,14 +68,14 @@ def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     from compose.scenario_files.load import find, load
     from ensayo.tables import console, plan_table
     from ensayo.terminal_text import admission, choices
-    from services.cluster.addresses import Nowhere
+    from services.cluster.addresses import InProcessAddresses
     from services.plan import make_plan
 
     loaded = load(find(scenario), settings(sets), engine)
     chosen, _ = choose_engine(engine or loaded.engine)
     allowed = admitted(loaded, chosen)
     plans = [
-        make_plan(trial, "plan", chosen.name, Nowhere(), dilation=allowed.dilation, alpha_s=allowed.alpha_s)
+        make_plan(trial, "plan", chosen.name, InProcessAddresses(), dilation=allowed.dilation, alpha_s=allowed.alpha_s)
         for trial in loaded.trials()
     ]
     console().print(plan_table(plans))
@@ -99,7 +99,7 @@ def validate(
         except UserError as error:
             wrong.append(str(error))
         else:
-            typer.echo(f"{path.stem}: {sum(1 for _ in loaded.choices())} trials")
+            typer.echo(f"{path.stem}: {sum(1 for _ in loaded.trial_choices())} trials")
     if wrong:
         raise UserError("\n".join(wrong))
 

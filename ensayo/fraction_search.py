@@ -11,11 +11,11 @@ from typing import Any
 from ensayo.rehearsal import rehearse
 from ensayo.switch_search import Try
 from services.scenario.scenario import Scenario
-from services.scenario.target import MEANINGS, Metric
-from services.scenario.workload import posed
+from services.scenario.target import METRIC_PROPERTIES, MetricName
+from services.scenario.workload import task_of
 from services.schema.errors import UserError
 
-OF_TASK: Mapping[str, Metric] = {"cross_entropy": "accuracy", "mse": "r2"}
+OF_TASK: Mapping[str, MetricName] = {"cross_entropy": "accuracy", "mse": "r2"}
 
 
 @dataclass
@@ -50,10 +50,10 @@ class Trying:
         return self._found(json.loads((done.folder / "summary.json").read_text(encoding="utf-8")))
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> MetricName:
         """The quality that is compared: the target's, else the task's own."""
         target = self.scenario.workload.target
-        return target.metric if target else OF_TASK[posed(self.scenario.workload.dataset).task.loss]
+        return target.metric if target else OF_TASK[task_of(self.scenario.workload.dataset).task.loss]
 
     def _found(self, summary: Mapping[str, Any]) -> tuple[float, float]:
         trials = [trial for trial in summary["trials"] if trial["strategy"] == self.label]
@@ -66,7 +66,7 @@ class Trying:
 
     @property
     def _sign(self) -> float:
-        return 1.0 if MEANINGS[self.metric].bound == "at_least" else -1.0
+        return 1.0 if METRIC_PROPERTIES[self.metric].bound_key == "at_least" else -1.0
 
     def shown(self, each: Try) -> str:
         """One line of the sequence."""

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from compose.scenario_files.load import load, question
 from ensayo.terminal_text import duration, size, title
-from services.plan import AfterSwitch, Plan
+from services.plan import Plan, SecondPhase
 
 PIPED = 1000  # columns of what is no terminal: wider than any row, so that none breaks inside a word
 
@@ -30,8 +30,8 @@ def plan_table(plans: Sequence[Plan]) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for plan in plans:
         table.add_row(*_row(plan))
-        if plan.after:
-            table.add_row(*_after(plan.after))
+        if plan.second_phase:
+            table.add_row(*_after(plan.second_phase))
     total_s = sum(plan.estimated_wall_s for plan in plans)
     table.caption = f"{len(plans)} trials: {_wall(total_s)}; starting and evaluating not counted"
     return table
@@ -44,12 +44,16 @@ def _row(plan: Plan) -> Iterable[str]:
     yield from (size(sum(plan.bytes_per_step.values())), str(plan.steps), _wall(plan.estimated_wall_s))
 
 
-def _after(after: AfterSwitch) -> Iterable[str]:
+def _after(after: SecondPhase) -> Iterable[str]:
     """What a step costs once another strategy has taken over, and when that is, where it is known."""
     predicted = after.predicted
     yield from ("", "after the switch")
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
-    yield from (size(sum(after.bytes_per_step.values())), "" if after.step is None else f"from {after.step}", "")
+    yield from (
+        size(sum(after.bytes_per_step.values())),
+        "" if after.planned_step is None else f"from {after.planned_step}",
+        "",
+    )
 
 
 def _wall(seconds: float) -> str:
@@ -62,6 +66,6 @@ def scenario_table(paths: Iterable[Path]) -> Table:
     table = Table("scenario", "question", "trials", "strategies", box=None, pad_edge=False)
     for path in paths:
         scenario = load(path)
-        trials = str(sum(1 for _ in scenario.choices()))
+        trials = str(sum(1 for _ in scenario.trial_choices()))
         table.add_row(path.stem, question(path), trials, ", ".join(scenario.strategies))
     return table

@@ -54,10 +54,10 @@ def admission(allowed: Admission, plans: Sequence[Plan]) -> Iterator[str]:
 def choices(plans: Sequence[Plan]) -> Iterator[str]:
     """What plans have chosen themselves, by what each way would take: a line per trial that left something open."""
     for plan in plans:
-        if plan.choices:
-            first, *others = sorted(plan.choices, key=plan.choices.__getitem__)
-            told = ", ".join(f"{kind} {_ms(plan.choices[kind])}" for kind in others)
-            yield f"{plan.trial[:3]} {title(plan)}: {first}, {_ms(plan.choices[first])} an exchange; {told}"
+        if plan.exchange_s_by_choice:
+            first, *others = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)
+            told = ", ".join(f"{kind} {_ms(plan.exchange_s_by_choice[kind])}" for kind in others)
+            yield f"{plan.trial[:3]} {title(plan)}: {first}, {_ms(plan.exchange_s_by_choice[first])} an exchange; {told}"
 
 
 def _ms(seconds: float) -> str:

@@ -1,10 +1,15 @@
-"""What runs in a node, and what describes it.
+"""Code that runs inside a node, and the records that describe a trial.
 
-scenario, plan                         what was asked for; what was decided. After the plan nobody decides anything
-worker, ps_shard, coordinator          the three roles: a loop or desk that acts, a machine that decides
-strategies, collectives, compressors, optimisers, models, datasets    the plug-ins
-synchronisers, staleness, compensation, placement    those of parameter servers; `replay` computes their runs again
-switch_rules                           those of strategies that give way to another one
-transport, clock, device, control      the seams: network, time, arrays, the line to the coordinator
-service, simulate                      a node as a process; all nodes in one process and virtual time
+scenario, plan                          what the user declares; every decision derived from it before a trial starts
+cluster                                 the emulated machines, links and events
+strategies, collectives, compressors    how workers exchange gradients and agree on an update
+parameter_server                        synchronisation policies, staleness weights, update rules, placement of shards
+learning                                models, datasets, optimisers, data order
+coordinator, worker, ps_shard, shaper   the node roles
+transport, wire                         messages between nodes: gRPC, TCP, virtual network; generated protobuf code
+runtime                                 clocks, pacing, compute device, run log
+node                                    a node as a process; all nodes of a trial in one process and virtual time
+schema                                  units, records, conflicts, errors
+
+Nodes read the plan, never the scenario.
 """

@@ -117,7 +117,7 @@ def _speed(node: PlannedNode) -> str:
 
 def _topology(plan: PlanView) -> str:
     """What nodes share beyond their own links."""
-    shared = len(plan.network.pipes)
+    shared = len(plan.network.shared_links)
     return f"a link per node to one switch; {shared} shared links" if shared else "a link per node to one switch"
 
 

@@ -136,7 +136,7 @@ def _exchanged(members: Sequence[TrialGroup], run: Run) -> dict[str, Floats]:
             sum(group.step_phase_s.get(phase, 0.0) for phase in ("exchange", "wait")),
         )
         for group in members
-        if (plan := plans[group.trials[0].id]).schedule.rounds and plan.exchanges_every == 1 and not plan.after_switch
+        if (plan := plans[group.trials[0].id]).schedule.rounds and plan.exchange_period == 1 and not plan.second_phase
     ]
     columns = zip(*found, strict=True)
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))

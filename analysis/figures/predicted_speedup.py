@@ -13,7 +13,7 @@ from analysis.metrics.speedup import Curve
 from analysis.report.answers import foretold
 from analysis.report.wording import number, sentence
 from analysis.results.result import TIMES_SIGN
-from services.scenario.published import Published
+from services.scenario.published import PublishedCurve
 
 COLUMNS = 3
 THEIRS = {"measured": ("x", "theirs"), "predicted": ("+", "their form")}  # what others found -> marker, name
@@ -55,7 +55,7 @@ def predicted_speedup(run: Run) -> Drawing | None:
     return Drawing("predicted_speedup", title, caption, _table(found, run.summary.published), figure)
 
 
-def _sources(published: Sequence[Published]) -> str:
+def _sources(published: Sequence[PublishedCurve]) -> str:
     told = ", ".join(dict.fromkeys(each.source for each in published))
     return f" Grey: crosses as measured by others, pluses as their own model says ({told})." if told else ""
 
@@ -72,7 +72,7 @@ def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
     axes.set_title(curve.called, color=tint, fontweight="bold")
 
 
-def _theirs(axes: Axes, published: Sequence[Published]) -> None:
+def _theirs(axes: Axes, published: Sequence[PublishedCurve]) -> None:
     for each in published:
         for of, (shape, _) in THEIRS.items():
             told = [(point.workers, value) for point in each.points if (value := getattr(point, of))]
@@ -80,7 +80,7 @@ def _theirs(axes: Axes, published: Sequence[Published]) -> None:
             axes.plot(counts, values, ":", color=BASELINE, marker=shape, linewidth=0.9)
 
 
-def _name_ends(axes: Axes, curve: Curve, tint: str, published: Sequence[Published]) -> None:
+def _name_ends(axes: Axes, curve: Curve, tint: str, published: Sequence[PublishedCurve]) -> None:
     last = curve.points[-1]
     told = last.predicted_speedup or float("nan")
     names = {f"{number(told)} form": (told, INK), f"{number(last.rate_speedup)} measured": (last.rate_speedup, tint)}
@@ -90,7 +90,7 @@ def _name_ends(axes: Axes, curve: Curve, tint: str, published: Sequence[Publishe
     at_right(axes, names, size=8)
 
 
-def _table(found: Sequence[Curve], published: Sequence[Published]) -> pd.DataFrame:
+def _table(found: Sequence[Curve], published: Sequence[PublishedCurve]) -> pd.DataFrame:
     theirs = {(each.strategy, point.workers): point for each in published for point in each.points}
     rows = [
         (

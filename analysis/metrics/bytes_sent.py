@@ -23,7 +23,7 @@ def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in training_phases(trial):
         computing = [name for name in workers if name not in phase.promoted_workers]
-        steps = dict.fromkeys(computing, 0) | _steps(phase, plan.exchanges_every)
+        steps = dict.fromkeys(computing, 0) | _steps(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
             answered = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
             expected[node] += _sent(count, answered, node, steps)
@@ -37,7 +37,7 @@ def _handed_over(trial: TrialTable, besides: dict[str, float]) -> dict[str, floa
     Of one that was aborted workers tell how far they came. Nobody counts what servers give apart from what they answer,
     so of theirs there is what they sent beyond that, up to all that was planned.
     """
-    after, switch = trial.plan.after_switch, trial.switch_record
+    after, switch = trial.plan.second_phase, trial.switch_record
     if after is None or switch is None:
         return {}
     if switch.committed:

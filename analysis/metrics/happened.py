@@ -32,8 +32,8 @@ def _one(trial: TrialTable, number: int) -> Happened:
     begun, ended = mine[mine["phase"] == "begin"], mine[mine["phase"] == "end"]
     return Happened(
         number=number,
-        kind=event.what.kind,
-        nodes=list(event.what.nodes),
+        kind=event.change.kind,
+        nodes=list(event.change.node_names),
         planned_s=event.time_s if event.time_s is not None else _most(begun, "planned_s"),
         planned_step=event.step,
         applied_s=_most(begun, "applied_s"),

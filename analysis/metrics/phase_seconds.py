@@ -13,7 +13,7 @@ def phase_seconds(trial: TrialTable) -> dict[str, float] | None:
     """
     if trial.steps.empty:
         return None
-    whole = whole_rounds(trial.steps, trial.plan.exchanges_every)
+    whole = whole_rounds(trial.steps, trial.plan.exchange_period)
     steps = trial.steps if whole.empty else whole
     means = {phase: float(steps[f"{phase}_s"].astype(float).mean()) for phase in STEP_PHASES}
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}

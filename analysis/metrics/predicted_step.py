@@ -15,7 +15,7 @@ def predicted_step_s(trial: TrialTable) -> float | None:
 
 def predicted_mean_step_s(trial: TrialTable) -> float | None:
     """The closed form's mean over the steps that `phase_seconds` is of; None where those are not what forms tell."""
-    every = trial.plan.exchanges_every
+    every = trial.plan.exchange_period
     return _weighted(
         (phase.predicted.mean_step_s, len(whole_rounds(phase.steps, every))) for phase in training_phases(trial)
     )

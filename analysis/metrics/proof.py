@@ -113,7 +113,7 @@ def _paths(trial: TrialTable) -> Iterator[Proof]:
         told = (
             ("delay", path.delay_s, "s", "delay"),
             ("jitter", jitter_s, "s", "delay"),
-            ("loss", path.loss, "%", "loss"),
+            ("loss", path.loss_share, "%", "loss"),
         )
         for what, declared, unit, enforced in told:
             by = mechanism_of(shaping.get(path.target) or {}, enforced)
@@ -132,7 +132,7 @@ def _round_trips(trial: TrialTable) -> Iterator[Proof]:
 
 def _devices(trial: TrialTable) -> Iterator[Proof]:
     """Mean duration of a paced worker's mathematics; jitter and slow-downs are declared too, so those are left out."""
-    changed = {name for event in trial.plan.events for name in event.what.nodes}
+    changed = {name for event in trial.plan.events for name in event.change.node_names}
     samples, compute_s = (trial.steps[name].to_numpy(dtype=float) for name in ("samples", "compute_s"))
     done = trial.steps.groupby("node", observed=True).indices
     for node in trial.plan.nodes:

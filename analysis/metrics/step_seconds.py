@@ -26,12 +26,12 @@ def typical_step_s(trial: TrialTable) -> float | None:
     """
     if trial.steps.empty:
         return None
-    if trial.plan.exchanges_every == 1 and not trial.steps.duplicated(["node", "step"]).any():
+    if trial.plan.exchange_period == 1 and not trial.steps.duplicated(["node", "step"]).any():
         return centre_s(trial.steps, trial.plan)  # every step is a round
-    steps = trial.steps.assign(round=trial.steps["step"] // trial.plan.exchanges_every)
+    steps = trial.steps.assign(round=trial.steps["step"] // trial.plan.exchange_period)
     found = steps.groupby(["node", "round"])[["step_s", "samples"]].agg({"step_s": ["mean", "size"], "samples": "sum"})
     found.columns = pd.Index(["step_s", "size", "samples"])
-    whole = found[found["size"] == trial.plan.exchanges_every]
+    whole = found[found["size"] == trial.plan.exchange_period]
     return centre_s(found if whole.empty else whole, trial.plan)
 
 
@@ -39,7 +39,7 @@ def typical_of(plan: PlanView) -> Typical:
     """What `typical_step_s` is of the steps."""
     if plan.has_varying_speeds:
         return "mean"
-    return "median" if plan.exchanges_every == 1 else "median round"
+    return "median" if plan.exchange_period == 1 else "median round"
 
 
 def centre_s(steps: pd.DataFrame, plan: PlanView) -> float:

@@ -90,7 +90,7 @@ class Switch:
 def switch(trial: TrialTable) -> Switch | None:
     """The switch of a trial; None where its strategy has none."""
     plan, record = trial.plan, trial.switch_record
-    if plan.after_switch is None or record is None:
+    if plan.second_phase is None or record is None:
         return None
     told = [point for point in record.rule_points if point.get("value") is not None]
     fired = next((point for point in record.rule_points if point["fires"]), told[-1] if told else {})
@@ -113,7 +113,7 @@ def switch(trial: TrialTable) -> Switch | None:
         before=before,
         after=after,
         gain=gain,
-        break_even_workers=plan.saturates_at,
+        break_even_workers=plan.saturation_workers,
         saved_s=gain.batch_s * after.samples / plan.batch - hand_over_s if gain and after and plan.batch else None,
     )
 
@@ -168,7 +168,7 @@ def _together_s(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch: int) ->
 
 
 def _gain(before: Half, after: Half, plan: PlanView) -> Gain:
-    second = plan.after_switch
+    second = plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched was planned to
     exchange_s = before.exchanging_s - after.exchanging_s
     latency_s = second.latencies_s[0] - second.latencies_s[1]

@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from analysis.report.wording import number
 from analysis.results.result import TrialResult
-from services.scenario.target import MEANINGS, Metric
+from services.scenario.target import METRIC_PROPERTIES, MetricName
 
 Verdict: TypeAlias = Literal["paid", "did not pay", "quality was lost", "unknown"]
 SAME = 0.01  # share by which a quality may be worse and still be the same, as in Sync-Switch (Li et al., ICDCS 2021)
 ERRORS = 2.0  # standard errors over seeds within which a difference is noise
-OWN: tuple[Metric, ...] = ("accuracy", "r2")  # what models are judged by where no target says
+OWN: tuple[MetricName, ...] = ("accuracy", "r2")  # what models are judged by where no target says
 
 
 class Worth(NamedTuple):
@@ -27,7 +27,7 @@ class Worth(NamedTuple):
 class Ends:
     """A quality at the end, by seed: of trials that switched and of those that went on as before."""
 
-    metric: Metric
+    metric: MetricName
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
 
@@ -36,7 +36,7 @@ class Ends:
         """Whether ours is worse by more than counts as the same, and by more than seeds make it differ."""
         if not all(isfinite(value) for value in (*self.ours, *self.theirs)):
             return not all(isfinite(value) for value in self.ours)
-        sign = 1 if MEANINGS[self.metric].bound == "at_least" else -1
+        sign = 1 if METRIC_PROPERTIES[self.metric].bound_key == "at_least" else -1
         gaps = [sign * (theirs - ours) for ours, theirs in zip(self.ours, self.theirs, strict=True)]
         noise = ERRORS * stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else 0.0
         return fmean(gaps) > max(SAME * abs(fmean(self.theirs)), noise)
@@ -51,7 +51,7 @@ class Ends:
 def ends(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> Ends | None:
     """The quality of repeats that switched beside those that did not; None where a trial knows nothing of it."""
     target = next((str(ours.target).split()[0] for ours, _ in pairs if ours.target), None)
-    metrics = OWN if target is None else (cast("Metric", target),)
+    metrics = OWN if target is None else (cast("MetricName", target),)
     known = (name for name in metrics if pairs and all(name in each.final for pair in pairs for each in pair))
     metric = next(known, None)
     if metric is None:

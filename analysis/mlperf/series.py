@@ -18,7 +18,7 @@ from analysis.mlperf.study import NAMES, Study
 from analysis.statistics.bootstrap import DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.efficiency import Factors, factors
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 DATA = Path(__file__).resolve().parent / "data"
 SHIPPED = DATA / "series_v4.1.csv"  # from all logs of the round whose results ship
@@ -28,7 +28,7 @@ ACCELERATOR = "H100 SXM"
 MINUTE = 60  # seconds
 
 
-class Size(Record):
+class Size(FrozenRecord):
     """One number of accelerators; fields are the columns of the CSV."""
 
     benchmark: Text

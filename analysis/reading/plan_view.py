@@ -8,12 +8,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-from services.cluster.events import Event
+from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
 from services.collectives import Schedule
-from services.scenario.scenario import Fidelity
+from services.scenario.scenario import FidelityLimits
 
 
 class PlanSection(BaseModel):
@@ -101,19 +101,21 @@ class PredictedStep(PlanSection):
 class PlanAfterSwitch(PlanSection):
     """Parts of the plan that hold after one strategy has been replaced by another."""
 
-    step: int | None = None  # for which the switch is planned; None: a rule decides on losses, or it never happens
+    planned_step: int | None = (
+        None  # for which the switch is planned; None: a rule decides on losses, or it never happens
+    )
     bytes_per_step: dict[str, float] = {}
-    reply_bytes_per_step: dict[str, float] = Field({}, alias="answered_per_step")  # as in PlanView
+    reply_bytes_per_step: dict[str, float] = {}  # as in PlanView
     predicted: PredictedStep = PredictedStep()
-    synchronous: bool = True
-    shares: tuple[int, ...] = ()  # of a batch, by rank: 0 for a worker that is promoted to a server
+    is_synchronous: bool = True
+    worker_weights: tuple[int, ...] = ()  # of a batch, by rank: 0 for a worker that is promoted to a server
     latencies_s: tuple[float, float] = (0.0, 0.0)  # before, after: an exchange behind links of infinite rate
     hand_over_bytes: dict[str, int] = {}
 
     @property
     def promoted_workers(self) -> tuple[str, ...]:
         """Names of the workers that are only servers after the switch."""
-        return tuple(f"worker-{rank}" for rank, share in enumerate(self.shares) if not share)
+        return tuple(f"worker-{rank}" for rank, share in enumerate(self.worker_weights) if not share)
 
 
 class PlanView(PlanSection):
@@ -139,25 +141,27 @@ class PlanView(PlanSection):
     parameters: int = 0
     precision: str = "fp32"  # lowest precision in which gradients are sent
     shards: tuple[tuple[int, int], ...] = ()  # ranges of the parameter vector, by shard
-    shard_owners: tuple[str, ...] = Field(("server-0",), alias="holders")  # node names by shard; may include workers
-    synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy
-    exchanges_every: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
+    shard_owners: tuple[str, ...] = ("server-0",)  # node names by shard; may include workers
+    is_synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy
+    exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     # worker -> those of its payload bytes that it sends as replies, because all other workers have done a step
-    reply_bytes_per_step: dict[str, float] = Field({}, alias="answered_per_step")
+    reply_bytes_per_step: dict[str, float] = {}
     predicted: PredictedStep = PredictedStep()
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
-    saturates_at: float | None = None  # number of workers that saturate the servers' links in asynchronous training
-    after_switch: PlanAfterSwitch | None = Field(None, alias="after")  # for a strategy that switches
+    saturation_workers: float | None = (
+        None  # number of workers that saturate the servers' links in asynchronous training
+    )
+    second_phase: PlanAfterSwitch | None = None  # for a strategy that switches
     vector_bytes: int = 0
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
     schedule: Schedule = Schedule()  # of a collective; without rounds for other strategies
     strategy: dict[str, Any] = {}
     network: Network = Network()
-    events: tuple[Event, ...] = ()
+    events: tuple[PlannedEvent, ...] = ()
     horizon_s: float | None = None  # virtual time up to which random events were drawn; None: no random events
     strict: bool = False
-    fidelity: Fidelity = Fidelity()
+    fidelity: FidelityLimits = FidelityLimits()
 
     @property
     def has_varying_speeds(self) -> bool:
@@ -170,8 +174,8 @@ class PlanView(PlanSection):
 
         A strategy that switches has the synchrony of its first strategy.
         """
-        if self.synchronous is not None:
-            return "synchronous" if self.synchronous else "asynchronous"
+        if self.is_synchronous is not None:
+            return "synchronous" if self.is_synchronous else "asynchronous"
         return "synchronous" if self.synchrony_kind == "bsp" else "asynchronous"
 
     @property

@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from services.scenario.published import Published
+from services.scenario.published import PublishedCurve
 from services.schema.errors import UserError
 
-PUBLISHED_ADAPTER = TypeAdapter(tuple[Published, ...])
+PUBLISHED_ADAPTER = TypeAdapter(tuple[PublishedCurve, ...])
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class RunFolder:
         return str(self.read_yaml("scenario.yaml").get("name") or self.path.resolve().parent.name)
 
     @property
-    def published_results(self) -> tuple[Published, ...]:
+    def published_results(self) -> tuple[PublishedCurve, ...]:
         """Published results that the scenario quotes; empty if they cannot be read."""
         try:
             return self.read_published_results()
@@ -175,7 +175,7 @@ class RunFolder:
                 break
         return " ".join(comment)
 
-    def read_published_results(self) -> tuple[Published, ...]:
+    def read_published_results(self) -> tuple[PublishedCurve, ...]:
         """Read the published results that the scenario quotes.
 
         Raises:

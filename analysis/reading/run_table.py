@@ -122,7 +122,7 @@ def read_trial(folder: TrialFolder, logs: Mapping[str, NodeLog] | None = None) -
     coordinator_log = logs.get("coordinator", NodeLog(()))
     start_s, end_s = (_last_event_time_s(coordinator_log, key) for key in ("run_start", "run_stop"))
     zero_s = start_s or 0.0
-    switch_record = read_switch_record(logs, zero_s) if plan.after_switch else None
+    switch_record = read_switch_record(logs, zero_s) if plan.second_phase else None
     run_stop, sha256 = coordinator_log.last_event("run_stop"), coordinator_log.last_event("params_sha256")
     steps, unusable_batches = _build_step_table(plan, switch_record, logs, zero_s)
     first_owner = next(iter(plan.shard_owners), "")
@@ -182,8 +182,8 @@ def _split_waiting_by_phase(plan: PlanView, switch_record: SwitchRecord | None, 
     no_step = pd.Series(data=False, index=steps.index)
     is_after = steps["start_s"] >= switch_record.after_begins_s if switch_record else no_step
     phases = [(steps[~is_after], plan.synchrony == "synchronous")]
-    if plan.after_switch:
-        phases.append((steps[is_after], plan.after_switch.synchronous))
+    if plan.second_phase:
+        phases.append((steps[is_after], plan.second_phase.is_synchronous))
     split = [
         split_waiting_time(of_phase) if is_synchronous else of_phase
         for of_phase, is_synchronous in phases

@@ -32,7 +32,7 @@ def training_phases(trial: TrialTable) -> tuple[TrainingPhase, ...]:
     """Return the training phases of a trial in which at least one step was done, in their order."""
     plan, record = trial.plan, trial.switch_record
     seconds = trial.seconds or 0.0
-    if plan.after_switch is None or record is None or not record.committed:
+    if plan.second_phase is None or record is None or not record.committed:
         return (_first_phase(plan, "", trial.steps, seconds),)
     is_after = trial.steps["start_s"] >= record.after_begins_s
     first_end_s = record.committed_s - float(record.committed["seconds"])
@@ -40,12 +40,12 @@ def training_phases(trial: TrialTable) -> tuple[TrainingPhase, ...]:
     second = TrainingPhase(
         name="after",
         steps=trial.steps[is_after],
-        predicted=plan.after_switch.predicted,
-        bytes_per_step=plan.after_switch.bytes_per_step,
-        reply_bytes_per_step=plan.after_switch.reply_bytes_per_step,
-        synchrony="synchronous" if plan.after_switch.synchronous else "asynchronous",
+        predicted=plan.second_phase.predicted,
+        bytes_per_step=plan.second_phase.bytes_per_step,
+        reply_bytes_per_step=plan.second_phase.reply_bytes_per_step,
+        synchrony="synchronous" if plan.second_phase.is_synchronous else "asynchronous",
         seconds=seconds - record.committed_s,
-        promoted_workers=plan.after_switch.promoted_workers,
+        promoted_workers=plan.second_phase.promoted_workers,
     )
     return tuple(phase for phase in (first, second) if len(phase.steps))
 

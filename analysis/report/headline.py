@@ -18,7 +18,7 @@ from analysis.results.result import TimeMetric, TrialGroup, choose_time_metric
 from analysis.results.summary import RunSummary
 from analysis.results.swept_conditions import condition_effects, describe_condition_effects, groups_across_conditions
 from analysis.statistics.guard import CHANCE
-from services.scenario.published import Published
+from services.scenario.published import PublishedCurve
 
 TWO = 2  # repeats, of which none is dropped
 VERBS = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for", "update": "updates for"}
@@ -170,7 +170,7 @@ def _under(found: Contest) -> str:
     return f"{under}, {first} {feat}, {number(found.ratio)} times as fast as {rival}"
 
 
-def _published(theirs: Published, summary: RunSummary) -> str:
+def _published(theirs: PublishedCurve, summary: RunSummary) -> str:
     """As in "ring: published are 2.20 times on 16 workers (a report), where their own model says 9.40; here 9.13 …"."""
     last, ours = theirs.points[-1], _ours(theirs, summary)
     told = f"{number(last.measured)} times" if last.measured else "no measured speedup"
@@ -179,7 +179,7 @@ def _published(theirs: Published, summary: RunSummary) -> str:
     return f"{theirs.strategy}: others published {told} on {workers(last.workers)} ({theirs.source}){model}{here}."
 
 
-def _ours(theirs: Published, summary: RunSummary) -> Point | None:
+def _ours(theirs: PublishedCurve, summary: RunSummary) -> Point | None:
     """Our point on as many workers as their last one, where there is one."""
     found = (curve.points for curve in summary.curves if curve.strategy == theirs.strategy)
     return next((each for points in found for each in points if each.workers == theirs.points[-1].workers), None)

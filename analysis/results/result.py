@@ -151,7 +151,7 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
         switch=switch(trial),
         evaluation_samples=evaluation_samples(trial),
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
-        saturates_at=plan.saturates_at,
+        saturates_at=plan.saturation_workers,
         typical_of=typical_of(plan),
     )
 

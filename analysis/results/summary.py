@@ -21,7 +21,7 @@ from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunTable
 from analysis.reading.switch_record import NEVER_SWITCHED
 from analysis.results.result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials, measure_trial
-from services.scenario.published import Published
+from services.scenario.published import PublishedCurve
 
 SUMMARY_SCHEMA = "ensayo-summary-1"
 SWITCH_TIME_KEYS = ("when", "fraction")  # keys of a switching strategy that determine when it switches
@@ -46,7 +46,7 @@ class RunSummary:
     question: str
     rungs: dict[str, list[str]]  # property of links -> mechanisms that enforced it, over all trials
     proofs: list[Proof]
-    published: tuple[Published, ...] = ()  # published results that the scenario quotes
+    published: tuple[PublishedCurve, ...] = ()  # published results that the scenario quotes
     damage: list[str] = field(default_factory=list)  # problems of the run's files: "file:line: problem"
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
 
@@ -75,7 +75,7 @@ class RunSummary:
         """Target of training as a phrase, such as "accuracy ≥ 0.95"; None without a target."""
         return next((trial.target for trial in self.trials if trial.target), None)
 
-    def published_for(self, strategy: str) -> tuple[Published, ...]:
+    def published_for(self, strategy: str) -> tuple[PublishedCurve, ...]:
         """Return the published results of one strategy."""
         return tuple(result for result in self.published if result.strategy == strategy)
 

@@ -22,7 +22,7 @@ from compose.runs.certificates import issue
 from compose.runs.labels import NODE_LABEL, RUN_LABEL, secrets_prefix
 from compose.runs.supervisor import Tail
 from services.plan import COORDINATOR, Plan, make_plan
-from services.scenario.scenario import Scenario, Trial
+from services.scenario.scenario import Scenario, TrialSpec
 from services.schema.errors import HostError
 
 BEGIN_S = 0.7  # for programs to start and to connect, before anything is measured
@@ -37,7 +37,7 @@ WORKLOAD: Mapping[str, Any] = {
 }
 
 
-def trial_of(cluster: Mapping[str, Any], **keys: Any) -> Trial:
+def trial_of(cluster: Mapping[str, Any], **keys: Any) -> TrialSpec:
     """The only trial of a small scenario with this cluster; `keys` are others of the scenario."""
     document: dict[str, Any] = {
         "name": "fidelity",
@@ -51,7 +51,7 @@ def trial_of(cluster: Mapping[str, Any], **keys: Any) -> Trial:
     return trial
 
 
-def plan_of(trial: Trial, engine: Engine, dilation: float = 1.0, alpha_s: float = 0.0) -> Plan:
+def plan_of(trial: TrialSpec, engine: Engine, dilation: float = 1.0, alpha_s: float = 0.0) -> Plan:
     """Its plan, under a run's name that nobody else has; `make_plan` tells the rest."""
     name = f"fidelity-{time.time_ns():x}"
     nodes = 1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers
@@ -112,7 +112,7 @@ class Lab:
 
     def address(self, node: str) -> str:
         """Of a node on the data network."""
-        return self.plan.node(node).place.data.host
+        return self.plan.node(node).addresses.data.host
 
     def port(self) -> int:
         """One that no program of this lab has had."""

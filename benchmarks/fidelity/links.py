@@ -7,7 +7,7 @@ from statistics import median
 from benchmarks.fidelity.idle_trial import Lab, plan_of, trial_of
 from benchmarks.fidelity.row import Gate, Line
 from compose.engines.containers.engine import DockerEngine
-from services.cluster.fluid_link import goodput
+from services.cluster.fluid_link import goodput_bytes_per_s
 from services.schema.units import Rate
 
 Row = Callable[[DockerEngine, int], list[Line]]  # engine, rounds -> lines
@@ -56,7 +56,7 @@ def messages(engine: DockerEngine, rounds: int) -> list[Line]:
 
 def _message_line(what: str, found: list[float]) -> Line:
     size, _, _, rate = what.split()
-    ideal_ms = 1e3 * (int(size) << 20) / goodput(Rate(rate))
+    ideal_ms = 1e3 * (int(size) << 20) / goodput_bytes_per_s(Rate(rate))
     gate = Gate(median_off=0.10 if int(size) >= 16 else 0.05)  # noqa: PLR2004 - as promised
     return Line(what=f"one message, {what}", unit="ms", declared=ideal_ms, samples=tuple(found), gate=gate)
 
@@ -155,4 +155,6 @@ def _total_line(what: str, rate: str, found: list[float]) -> Line:
 
 
 def _goodput_line(what: str, rate: str, found: list[float], gate: Gate) -> Line:
-    return Line(what=what, unit="Mbit/s", declared=goodput(Rate(rate)) / MBIT, samples=tuple(found), gate=gate)
+    return Line(
+        what=what, unit="Mbit/s", declared=goodput_bytes_per_s(Rate(rate)) / MBIT, samples=tuple(found), gate=gate
+    )

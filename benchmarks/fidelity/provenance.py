@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from compose.calibration.capacity import HostFingerprint, host_fingerprint
 from compose.engines.base import Engine
 from compose.runs.run import commit
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 SHORT = 7  # digits of a commit
 DIRTY = "+dirty"
 
 
-class Origin(Record):
+class Origin(FrozenRecord):
     """Where and when a row was measured."""
 
     commit: str  # short; +dirty when files were changed

@@ -3,10 +3,10 @@
 from statistics import median
 
 from benchmarks.fidelity.provenance import Origin
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 
-class Gate(Record):
+class Gate(FrozenRecord):
     """What has to hold; what is None is not asked."""
 
     median_off: float | None = None  # relative error of the median
@@ -30,7 +30,7 @@ class Gate(Record):
         return ", ".join(text.format(limit) for text, limit in told if limit is not None) or "–"
 
 
-class Line(Record):
+class Line(FrozenRecord):
     """What was declared and what was measured, a sample per round; in `unit`."""
 
     what: str
@@ -62,7 +62,7 @@ class Line(Record):
         )
 
 
-class Outcome(Record):
+class Outcome(FrozenRecord):
     """A row that was measured, or why it was not."""
 
     row: str

@@ -54,7 +54,8 @@ def step_s(folder: Path, plan: Plan) -> float:
 def slowest_step_s(folder: Path, plan: Plan) -> float:
     """The same of the worker whose median is the largest: closed forms tell of it, and others need not wait for it."""
     each = (
-        [float(row["step_s"]) for row in _rows(folder, node.name) if row["step"]] for node in plan.of_role("worker")
+        [float(row["step_s"]) for row in _rows(folder, node.name) if row["step"]]
+        for node in plan.nodes_of_role("worker")
     )
     return max(map(median, each))
 
@@ -72,7 +73,7 @@ def pace_s(folder: Path, plan: Plan) -> float:
 
 def steps(folder: Path, plan: Plan) -> list[dict[str, Any]]:
     """A row per worker and step."""
-    return [row for node in plan.of_role("worker") for row in _rows(folder, node.name)]
+    return [row for node in plan.nodes_of_role("worker") for row in _rows(folder, node.name)]
 
 
 def applied(folder: Path) -> Iterator[dict[str, Any]]:

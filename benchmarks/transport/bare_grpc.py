@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.transport.jobs import Job, serve
-from services.cluster.message_lengths import GRPC
+from services.cluster.message_lengths import GRPC_MESSAGE_LENGTHS
 from services.transport.grpc.channels import GRPC_OPTIONS
 
 SERVICE, METHOD = "bench.Data", "Push"
@@ -89,10 +89,10 @@ class _Rank:
             partner = self._rank ^ distance
             due: asyncio.Queue[bytes | None] = asyncio.Queue()
             sending = asyncio.create_task(self._pass_on(partner, due))
-            for piece in _cut(vector, GRPC.largest):
+            for piece in _cut(vector, GRPC_MESSAGE_LENGTHS.largest_bytes):
                 due.put_nowait(piece.tobytes())
             due.put_nowait(None)
-            for piece in _cut(vector, GRPC.largest):
+            for piece in _cut(vector, GRPC_MESSAGE_LENGTHS.largest_bytes):
                 np.add(piece, np.frombuffer(await self._came[partner].get(), np.float32), out=piece)
             await sending
 
@@ -102,7 +102,9 @@ class _Rank:
         chunks, right, left = np.array_split(vector, ranks), (rank + 1) % ranks, (rank - 1) % ranks
         due: asyncio.Queue[bytes | None] = asyncio.Queue()
         sending = asyncio.create_task(self._pass_on(right, due))
-        longest = min(GRPC.largest, max(GRPC.finest, -(-vector.nbytes // (2 * ranks))))  # of a chunk two at least
+        longest = min(
+            GRPC_MESSAGE_LENGTHS.largest_bytes, max(GRPC_MESSAGE_LENGTHS.finest_bytes, -(-vector.nbytes // (2 * ranks)))
+        )  # of a chunk two at least
         for piece in _cut(chunks[rank], longest):
             due.put_nowait(piece.tobytes())
         for turn in range(2 * (ranks - 1)):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from compose.calibration.capacity import HostCapacity, host_fingerprint
 from compose.calibration.node_pair import CalibrationPair, create_pair
 from compose.engines.base import Engine, PreparationObserver
-from services.cluster.fluid_link import goodput
+from services.cluster.fluid_link import goodput_bytes_per_s
 from services.scenario.scenario import TransportName
 from services.schema.errors import HostError
 
@@ -60,7 +60,7 @@ def _largest_shaped_rate_bps(pair: CalibrationPair, total_bps: float, report_lin
         HostError: the smallest rate fails.
     """
     largest_bps = 0.0
-    for rate_bps in (rate for rate in LINK_RATES_BPS if goodput(rate) * 8 <= total_bps):
+    for rate_bps in (rate for rate in LINK_RATES_BPS if goodput_bytes_per_s(rate) * 8 <= total_bps):
         ratios = [_goodput_ratio(pair, rate_bps, report_line)]
         while abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR and len(ratios) < TRIES_PER_RATE:
             ratios.append(_goodput_ratio(pair, rate_bps, report_line))
@@ -77,6 +77,6 @@ def _largest_shaped_rate_bps(pair: CalibrationPair, total_bps: float, report_lin
 
 def _goodput_ratio(pair: CalibrationPair, rate_bps: float, report_line: LineReporter) -> float:
     """Return the measured goodput of a shaped link, divided by the goodput that its rate should give."""
-    ratio = pair.measure(rate_bps).rate_bps / (8 * goodput(rate_bps))
+    ratio = pair.measure(rate_bps).rate_bps / (8 * goodput_bytes_per_s(rate_bps))
     report_line(f"shaped link  {rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")
     return ratio

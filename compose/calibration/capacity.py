@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from compose.engines.base import Engine
 from compose.host.host_facts import cores, processor
 from services.scenario.scenario import EngineName, TransportName
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 
-class HostFingerprint(Record):
+class HostFingerprint(FrozenRecord):
     """Properties of a host that must be unchanged for a stored measurement to be valid."""
 
     cpu: str  # name of the processor
@@ -24,7 +24,7 @@ class HostFingerprint(Record):
     engine: str  # version of the Docker daemon, or of gRPC for engine local
 
 
-class HostCapacity(Record):
+class HostCapacity(FrozenRecord):
     """Link rates that this host can carry, and costs of a message, with one engine and transport.
 
     Times are wall seconds, rates are bit/s of wall time.

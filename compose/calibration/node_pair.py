@@ -25,12 +25,12 @@ from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, RUN_VARIABLE,
 from compose.shaping import tc_output as reading
 from compose.shaping.mechanisms import Rungs
 from compose.shaping.node_link import NodeLink
-from services.cluster.addresses import Address, Place
+from services.cluster.addresses import Address, NodeAddresses
 from services.node.message_probe import REQUESTER, RESPONDER, MessageCost
 from services.plan import Plan, make_plan
 from services.runtime.control import OPEN_GATE_SIGNAL
 from services.scenario.scenario import Scenario, TransportName
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
 
 NODE_NAMES = (REQUESTER, RESPONDER)
@@ -167,15 +167,15 @@ def create_pair(engine: Engine, transport: TransportName) -> CalibrationPair:
     return ContainerPair(engine.images, transport) if isinstance(engine, DockerEngine) else ProcessPair(transport)
 
 
-class PairAddresses(Record):
+class PairAddresses(FrozenRecord):
     """IP addresses that Docker has assigned to the two measuring containers."""
 
     hosts: tuple[str, ...]
 
-    def place(self, number: int) -> Place:
+    def node_addresses(self, node_number: int) -> NodeAddresses:
         """Return the addresses of the plan's node with this number; the coordinator, number 0, does not exist here."""
-        address = Address(host=self.hosts[max(0, number - 1)], port=MEASUREMENT_PORT)
-        return Place(data=address, control=address)
+        address = Address(host=self.hosts[max(0, node_number - 1)], port=MEASUREMENT_PORT)
+        return NodeAddresses(data=address, control=address)
 
 
 def _shape_links(client: Any, image: str, run_name: str, containers: list[Container], rate_bps: float) -> None:
@@ -186,7 +186,7 @@ def _shape_links(client: Any, image: str, run_name: str, containers: list[Contai
     """
     addresses = PairAddresses(hosts=tuple(_container_address(container) for container in containers))
     plan = _shaping_plan(run_name, addresses, rate_bps)
-    for node, container in zip(plan.of_role("worker"), containers, strict=True):
+    for node, container in zip(plan.nodes_of_role("worker"), containers, strict=True):
         link = NodeLink(plan, node, Rungs(rate="tc-htb"), None)
         setup_output = client.containers.run(
             image,

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
 
-from services.cluster.addresses import Addressing
+from services.cluster.addresses import AddressAllocator
 from services.plan import Plan
 from services.scenario.scenario import EngineName
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 
 class EventObserver(Protocol):
@@ -27,7 +27,7 @@ class PreparationObserver(Protocol):
         """Handle the start of a preparation, such as building an image."""
 
 
-class ProbeMeasurement(Record):
+class ProbeMeasurement(FrozenRecord):
     """A declared quantity of a link and the value that a probe measured before the run, both in virtual units."""
 
     declared: float
@@ -35,7 +35,7 @@ class ProbeMeasurement(Record):
     tries: tuple[float, ...] = ()  # all values in the order of measurement; for round trips, every echo of every try
 
 
-class LinkRecord(Record):
+class LinkRecord(FrozenRecord):
     """Record of how one node's link was shaped, probed and monitored; the network switch has a record, too.
 
     Rates and times are virtual. A *limit* is a rate limit of a pair or a group of nodes, such as a rack's uplink.
@@ -61,7 +61,7 @@ class LinkRecord(Record):
     details: dict[str, Any] = Field(default={})
 
 
-class CpuThrottling(Record):
+class CpuThrottling(FrozenRecord):
     """Counters of how often the kernel stopped a node during the trial because its CPU quota was used up."""
 
     periods: int  # scheduling periods in which the node had something to run
@@ -69,7 +69,7 @@ class CpuThrottling(Record):
     throttled_s: float  # wall seconds
 
 
-class TrialOutcome(Record):
+class TrialOutcome(FrozenRecord):
     """Outcome of a trial as its engine reports it: the content of status.json."""
 
     trial: str
@@ -94,7 +94,7 @@ class Engine(ABC):
         """Return what the engine needs and this host lacks; None when the engine can run."""
 
     @abstractmethod
-    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:
+    def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:
         """Return free addresses for the nodes of a run."""
 
     @abstractmethod

@@ -15,12 +15,12 @@ from compose.engines.transport_shaping import strict_conflict, transport_link_re
 from compose.runs.certificates import issue
 from compose.runs.labels import RUN_VARIABLE, secrets_prefix
 from compose.runs.supervisor import Nodes, Supervisor, Tail
-from services.cluster.addresses import Address, Addressing, Place
-from services.cluster.fluid_link import SharedCells
+from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
+from services.cluster.fluid_link import SharedNumberFile
 from services.plan import COORDINATOR, Plan
 from services.runtime.control import OPEN_GATE_SIGNAL
 from services.scenario.scenario import EngineName
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 TERMINATE_TIMEOUT_S = 2.0
 SHARED_LINKS_FILE = "pipes"  # common state of the links that several nodes share, in the folder of the secrets
@@ -41,15 +41,15 @@ NODE_ENVIRONMENT: Mapping[str, str] = {
 }
 
 
-class LoopbackPorts(Record):
+class LoopbackPorts(FrozenRecord):
     """Free TCP ports of this host, two per node: one for the data plane, one for the control plane."""
 
     ports: tuple[int, ...]
 
-    def place(self, number: int) -> Place:
+    def node_addresses(self, node_number: int) -> NodeAddresses:
         """Return the two loopback addresses of the node with this number, counted from 0."""
-        data, control = self.ports[2 * number : 2 * number + 2]
-        return Place(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
+        data, control = self.ports[2 * node_number : 2 * node_number + 2]
+        return NodeAddresses(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
 
 class LocalEngine(Engine):
@@ -61,7 +61,7 @@ class LocalEngine(Engine):
         """Return None: processes need nothing beyond Python."""
         return None
 
-    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:  # noqa: ARG002 - ports belong to no run
+    def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - ports belong to no run
         """Return free loopback ports for the nodes; all sockets stay open until every port is known."""
         with ExitStack() as stack:
             sockets = [stack.enter_context(socket.socket()) for _ in range(2 * node_count)]
@@ -75,7 +75,7 @@ class LocalEngine(Engine):
         if reason := strict_conflict(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
-            SharedCells.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.pipes))
+            SharedNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
             issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = NodeProcesses(plan, trial_folder, Path(secrets))
             return Supervisor(plan, nodes, Tail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer).run()

@@ -15,7 +15,7 @@ from compose.engines.local import NODE_ENVIRONMENT
 from compose.engines.transport_shaping import strict_conflict, transport_link_records
 from compose.runs.labels import RUN_VARIABLE
 from compose.runs.supervisor import Tail
-from services.cluster.addresses import Addressing, Nowhere
+from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.plan import COORDINATOR, Plan
 from services.scenario.scenario import EngineName
 
@@ -43,9 +43,9 @@ class SimulatedEngine(Engine):
         """Start the simulator's process ahead of the trials, since its imports take longer than a short trial."""
         self._process = _start_simulator()
 
-    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:  # noqa: ARG002 - no node opens a socket
+    def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - no node opens a socket
         """Return placeholder addresses: the nodes share one process."""
-        return Nowhere()
+        return InProcessAddresses()
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
         """Simulate one trial; see `Engine.run_trial`."""

@@ -51,11 +51,13 @@ def strict_conflict(plan: Plan, shaping: Mapping[str, LinkRecord]) -> str | None
 
 def _declared_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
     """Yield the properties that the plan declares for a node's link: rate, pipes, delay, loss, buffer."""
-    changes = [event.what for event in plan.events if isinstance(event.what, LinkChange) and node.name in event.what.of]
+    changes = [
+        event.change for event in plan.events if isinstance(event.change, LinkChange) and node.name in event.change.of
+    ]
     paths = [path for path in plan.network.paths if node.name in (path.source, path.target)]
     if node.uplink_bps or node.downlink_bps or any(change.uplink or change.downlink for change in changes):
         yield "rate"
-    if any(node.name in pipe.sources + pipe.targets for pipe in plan.network.pipes):
+    if any(node.name in pipe.sources + pipe.targets for pipe in plan.network.shared_links):
         yield "pipes"
     if any(path.delay_s for path in paths) or any(change.delay for change in changes):
         yield "delay"

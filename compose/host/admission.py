@@ -23,10 +23,10 @@ from compose.host.compute_speed import Mathematics
 from services.cluster.events import LinkChange
 from services.collectives import Schedule
 from services.learning.data_order import apportion
-from services.plan import AfterSwitch, NodePlan, Plan
+from services.plan import NodePlan, Plan, SecondPhase
 from services.runtime.pacing import MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 from services.strategies.cost_model import Flow
 
@@ -37,7 +37,7 @@ OWN_SHARE = 0.8  # of a core, for one worker
 SLACK = 1e-9  # rounding
 
 
-class Demand(Record):
+class Demand(FrozenRecord):
     """What a trial wants of this host, as the dilation that each want needs."""
 
     trial: str
@@ -115,7 +115,7 @@ class Load(NamedTuple):
         return max(sum(each) / (CPU_SHARE * cores), max(each) / OWN_SHARE)
 
 
-class Admission(Record):
+class Admission(FrozenRecord):
     """What was decided about a run before it started."""
 
     capacity: HostCapacity | None  # None: virtual time needs none
@@ -154,7 +154,7 @@ def admit(scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, mat
 
 def demand(plan: Plan, capacity: HostCapacity, mathematics: Mathematics, declared: float | None) -> Demand:
     """What one trial wants, whatever its dilation."""
-    paced = [node for node in plan.of_role("worker") if node.throughput]
+    paced = [node for node in plan.nodes_of_role("worker") if node.throughput]
     loads = [_load(plan, part, capacity, mathematics) for part in _strategies(plan)]
     needs = {what: rate_bps / capacity.shaped_bps for what, rate_bps in _shaped(plan)}
     if total_bps := _total_bps(plan):
@@ -200,7 +200,7 @@ def _shaped(plan: Plan) -> Iterator[tuple[str, float]]:
         ):
             if rate < inf and others:
                 yield f"{name}'s {what} of {_gbit(rate)}", min(rate, others)
-    for pipe in plan.network.pipes:
+    for pipe in plan.network.shared_links:
         sources = {flow[0] for flow in flows if pipe.carries(*flow)}
         if sources:
             yield f"{pipe.name} of {_gbit(pipe.rate_bps)}", min(pipe.rate_bps, sum(up[name] for name in sources))
@@ -209,15 +209,15 @@ def _shaped(plan: Plan) -> Iterator[tuple[str, float]]:
 def _most(plan: Plan, node: NodePlan, which: str) -> float:
     """The largest rate of a node's link in a trial, events included; infinite where it is not shaped."""
     declared = node.uplink_bps if which == "uplink" else node.downlink_bps
-    changes = (event.what for event in plan.events if isinstance(event.what, LinkChange))
+    changes = (event.change for event in plan.events if isinstance(event.change, LinkChange))
     raised = (getattr(what, which) or 0.0 for what in changes if node.name in what.of)
     return inf if declared is None else max((declared, *raised))
 
 
 def _phases(plan: Plan) -> tuple[list[Flow], ...]:
     """Who sends to whom at once."""
-    workers = plan.cost.workers
-    up = list(plan.pushes)
+    workers = plan.cost_model.workers
+    up = list(plan.push_flows)
     rounds = [
         [(workers[source], workers[target]) for source, target in sorted(schedule.edges)]
         for schedule in dict.fromkeys(part.schedule for part in _strategies(plan))
@@ -225,18 +225,18 @@ def _phases(plan: Plan) -> tuple[list[Flow], ...]:
     return tuple(phase for phase in (*rounds, up, [(server, worker) for worker, server in up]) if phase)
 
 
-def _strategies(plan: Plan) -> tuple[Plan | AfterSwitch, ...]:
+def _strategies(plan: Plan) -> tuple[Plan | SecondPhase, ...]:
     """What holds under each strategy of a trial: two where one gives way to another."""
-    return (plan, plan.after) if plan.after else (plan,)
+    return (plan, plan.second_phase) if plan.second_phase else (plan,)
 
 
 def _total_bps(plan: Plan) -> float:
     """Virtual bit/s of all links together while the network is the bottleneck; 0 when nothing is shaped."""
-    seconds = ((phase, plan.cost.concurrent_transfer_s(phase, 1.0)) for phase in _phases(plan))
+    seconds = ((phase, plan.cost_model.concurrent_transfer_s(phase, 1.0)) for phase in _phases(plan))
     return max((8 * len(phase) / taken for phase, taken in seconds if taken), default=0.0)
 
 
-def _load(plan: Plan, part: Plan | AfterSwitch, capacity: HostCapacity, mathematics: Mathematics) -> Load:
+def _load(plan: Plan, part: Plan | SecondPhase, capacity: HostCapacity, mathematics: Mathematics) -> Load:
     """A step under one strategy."""
     phases = tuple(_computed(plan, part, mathematics))
     size_bytes = sum(part.bytes_per_step.values())
@@ -248,10 +248,10 @@ def _load(plan: Plan, part: Plan | AfterSwitch, capacity: HostCapacity, mathemat
     return Load(messages, phases, messages_s + updates * update_s, predicted.step_s, apart=bool(predicted.steps_s))
 
 
-def _updates(plan: Plan, part: Plan | AfterSwitch, replicas: int) -> float:
+def _updates(plan: Plan, part: Plan | SecondPhase, replicas: int) -> float:
     """How often a step of all workers updates the parameters on a CPU: every replica, or the servers together."""
     first, *second = plan.strategy.phases()
-    phase = second[0] if isinstance(part, AfterSwitch) else first
+    phase = second[0] if isinstance(part, SecondPhase) else first
     algorithm = phase.server_algorithm()
     if algorithm is None or phase.phase_traits().workers_run_optimiser:
         return replicas
@@ -260,10 +260,10 @@ def _updates(plan: Plan, part: Plan | AfterSwitch, replicas: int) -> float:
     return algorithm.computing_workers(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
-def _computed(plan: Plan, part: Plan | AfterSwitch, mathematics: Mathematics) -> Iterator[Phase]:
+def _computed(plan: Plan, part: Plan | SecondPhase, mathematics: Mathematics) -> Iterator[Phase]:
     """What paced workers compute in a step, without those that have a GPU or no share of the batch."""
-    shares = part.shares if isinstance(part, AfterSwitch) else (1,) * plan.workers
-    for node, share in zip(plan.of_role("worker"), apportion(plan.batch, shares), strict=True):
+    shares = part.worker_weights if isinstance(part, SecondPhase) else (1,) * plan.workers
+    for node, share in zip(plan.nodes_of_role("worker"), apportion(plan.batch, shares), strict=True):
         if node.throughput and share and node.device != "cuda":
             cpu_s = mathematics.gradient_s(plan.dataset, plan.model, plan.dtype, share)
             yield Phase(cpu_s, share / node.throughput)
@@ -274,10 +274,10 @@ def _messages(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
 
     Those of an exchange are spread over the steps up to the next one.
     """
-    piece_bytes = schedule.piece_bytes(plan.vector_bytes, *plan.lengths)
-    whole = sum(schedule.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(plan.pushes)
-    pieces = ceil(size_bytes * plan.exchanges_every / whole / piece_bytes) if whole else 0
-    return ceil(whole * pieces / plan.exchanges_every)
+    piece_bytes = schedule.piece_bytes(plan.vector_bytes, *plan.message_lengths)
+    whole = sum(schedule.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(plan.push_flows)
+    pieces = ceil(size_bytes * plan.exchange_period / whole / piece_bytes) if whole else 0
+    return ceil(whole * pieces / plan.exchange_period)
 
 
 def _refusal(demanded: Demand, capacity: HostCapacity) -> str:

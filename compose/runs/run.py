@@ -23,7 +23,7 @@ from compose.host.compute_speed import MEASURED
 from compose.host.host_facts import cores, memory_bytes, processor
 from compose.runs.interrupt import stoppable
 from compose.runs.supervisor import why
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
@@ -90,7 +90,7 @@ def admitted(scenario: Scenario, engine: Engine) -> Admission:
     """
     if engine.name == "simulated":
         return unbounded()
-    plans = [make_plan(trial, "admission", engine.name, Nowhere()) for trial in scenario.trials()]
+    plans = [make_plan(trial, "admission", engine.name, InProcessAddresses()) for trial in scenario.trials()]
     return admit(scenario, plans, load_capacity(engine, scenario.transport), MEASURED)
 
 

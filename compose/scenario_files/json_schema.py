@@ -5,7 +5,7 @@ from operator import getitem
 from typing import Any
 
 from services.scenario.scenario import Scenario
-from services.schema.conflicts import Path
+from services.schema.conflicts import KeyPath
 
 Schema = dict[str, Any]
 
@@ -25,24 +25,24 @@ def schema() -> Schema:
     return dialect | {key: value for key, value in Scenario.model_json_schema().items() if key != "title"}
 
 
-def keys(data: Any, path: Path) -> list[str]:
+def keys(data: Any, path: KeyPath) -> list[str]:
     """The keys that may stand in the section at `path` of the document `data`."""
     return list(_resolved(_at(schema(), data, path), reduce(getitem, path, data)).get("properties", {}))
 
 
-def kinds(data: Any, path: Path) -> list[str]:
+def kinds(data: Any, path: KeyPath) -> list[str]:
     """The kinds of component that may stand at `path` of the document `data`; none where no component stands."""
     part = _at(schema(), data, path)
     union = part["anyOf"][0] if "anyOf" in part else part  # one that may be absent
     return list(union.get("discriminator", {}).get("mapping", {}))
 
 
-def description(data: Any, path: Path) -> str:
+def description(data: Any, path: KeyPath) -> str:
     """What the schema says about the meaning of `path`; empty where it says nothing."""
     return str(_at(schema(), data, path).get("description", ""))
 
 
-def number(data: Any, path: Path) -> str:
+def number(data: Any, path: KeyPath) -> str:
     """Which numbers may stand at `path` of the document `data`, in words; empty where no number stands."""
     part = _at(schema(), data, path)
     part = part["anyOf"][0] if "anyOf" in part else part
@@ -54,7 +54,7 @@ def number(data: Any, path: Path) -> str:
     return " ".join(filter(None, (NUMBERS[part["type"]], bounds))) + (", for example 0.01" if share else "")
 
 
-def _at(part: Schema, data: Any, path: Path) -> Schema:
+def _at(part: Schema, data: Any, path: KeyPath) -> Schema:
     """What the schema `part` of `data` says about `path` below it."""
     if not path:
         return part

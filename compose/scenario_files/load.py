@@ -11,13 +11,13 @@ from compose.scenario_files.problems import BadScenario, Problem
 from compose.scenario_files.settings import override
 from compose.scenario_files.validation_messages import explain
 from compose.scenario_files.yaml_document import Document, parse
-from services.cluster.cluster import names
-from services.cluster.events import crowded
-from services.plan import horizon_s
-from services.scenario.scenario import Choice, Scenario, Trial
-from services.scenario.sweep import Setting
+from services.cluster.cluster import data_node_names
+from services.cluster.events import frequency_conflicts
+from services.plan import event_horizon_s
+from services.scenario.scenario import Scenario, TrialChoice, TrialSpec
+from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import Conflict
-from services.schema.conflicts import Path as Key
+from services.schema.conflicts import KeyPath as Key
 from services.schema.errors import UserError
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
@@ -81,33 +81,33 @@ def _decode(document: Document) -> Scenario:
 
 
 def _problem(found: Conflict, document: Document) -> Problem:
-    return Problem(document.place(found.path), ".".join(map(str, found.path)), found.message)
+    return Problem(document.place(found.key_path), ".".join(map(str, found.key_path)), found.message)
 
 
 def _swept_problems(scenario: Scenario, document: Document, engine: str | None) -> list[Problem]:
     """What is wrong with combinations of swept values; a problem of some of them names the first that has it."""
-    choices = [choice for choice in scenario.choices() if choice.repeat == 0]
-    found: dict[Conflict, list[Choice]] = defaultdict(list)
+    choices = [choice for choice in scenario.trial_choices() if choice.repeat == 0]
+    found: dict[Conflict, list[TrialChoice]] = defaultdict(list)
     for choice in choices:
         for conflict in _conflicts(scenario, choice, engine):
             found[conflict].append(choice)
     return [
-        _swept_problem(conflict, scenario, document, {} if len(having) == len(choices) else having[0].setting)
+        _swept_problem(conflict, scenario, document, {} if len(having) == len(choices) else having[0].sweep_point)
         for conflict, having in found.items()
     ]
 
 
-def _conflicts(scenario: Scenario, choice: Choice, engine: str | None) -> list[Conflict]:
+def _conflicts(scenario: Scenario, choice: TrialChoice, engine: str | None) -> list[Conflict]:
     try:
         trial = scenario.trial(choice)
     except ValidationError as error:
-        return list(explain(error, scenario.document(choice)))
+        return list(explain(error, scenario.swept_document(choice)))
     return list(_timeless(trial)) if engine == "simulated" else []
 
 
-def _timeless(trial: Trial) -> Iterator[Conflict]:
+def _timeless(trial: TrialSpec) -> Iterator[Conflict]:
     """Why virtual time does not pass while workers compute."""
-    if free := trial.scenario.unpaced:
+    if free := trial.scenario.unpaced_workers:
         why = (
             f"engine simulated needs it: {free[0]} is not paced, and in virtual time mathematics takes none then; "
             "write throughput: 1000/s (a profile such as a100 needs it too), or take engine docker or local"
@@ -117,26 +117,29 @@ def _timeless(trial: Trial) -> Iterator[Conflict]:
 
 def _crowds(scenario: Scenario, document: Document) -> list[Problem]:
     """Random events of which there would be too many, each with what its longest trial needs."""
-    paths = [path for name, axis in scenario.sweep.items() for path in axis.sets(name)]
+    paths = [path for name, axis in scenario.sweep.items() for path in axis.target_paths(name)]
     if not any(what.at.random for what in scenario.events) and not any(path.startswith("events") for path in paths):
         return []
     found: dict[Key, tuple[float, Conflict]] = {}
-    for choice in (choice for choice in scenario.choices() if choice.repeat == 0):
-        events, trial = Scenario.decode(scenario.document(choice)).events, scenario.trial(choice)
+    for choice in (choice for choice in scenario.trial_choices() if choice.repeat == 0):
+        events, trial = Scenario.decode(scenario.swept_document(choice)).events, scenario.trial(choice)
         if not any(what.at.random for what in events):
             continue
-        drawn_s, nodes = horizon_s(trial), names(trial.scenario.cluster.workers, trial.strategy.phases().server_count)
-        for conflict in crowded(events, drawn_s, nodes):
-            found[conflict.path] = max(found.get(conflict.path, (0.0, conflict)), (drawn_s, conflict))
+        drawn_s, nodes = (
+            event_horizon_s(trial),
+            data_node_names(trial.scenario.cluster.workers, trial.strategy.phases().server_count),
+        )
+        for conflict in frequency_conflicts(events, drawn_s, nodes):
+            found[conflict.key_path] = max(found.get(conflict.key_path, (0.0, conflict)), (drawn_s, conflict))
     conflicts = (Conflict(("events", *path), why) for _, (path, why) in found.values())
     return [_swept_problem(conflict, scenario, document, {}) for conflict in conflicts]
 
 
-def _swept_problem(conflict: Conflict, scenario: Scenario, document: Document, setting: Setting) -> Problem:
+def _swept_problem(conflict: Conflict, scenario: Scenario, document: Document, setting: SweepPoint) -> Problem:
     """A problem of the combinations with `setting`; it stands where its key is swept, when it is."""
-    key = ".".join(map(str, conflict.path))
-    sweep = {name: axis.sets(name) for name, axis in scenario.sweep.items()}
+    key = ".".join(map(str, conflict.key_path))
+    sweep = {name: axis.target_paths(name) for name, axis in scenario.sweep.items()}
     axes = [name for name, paths in sweep.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
     values = " and ".join(f"{name} = {value}" for name, value in setting.items())
-    place = document.place(("sweep", axes[0]) if axes else conflict.path)
+    place = document.place(("sweep", axes[0]) if axes else conflict.key_path)
     return Problem(place, key, f"{conflict.message} (with {values})" if values else conflict.message)

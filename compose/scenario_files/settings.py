@@ -6,8 +6,8 @@ from typing import Any
 
 from compose.scenario_files.problems import Place
 from compose.scenario_files.yaml_document import Document, parse
-from services.scenario.sweep import SHORT
-from services.schema.conflicts import Path
+from services.scenario.sweep import PATH_ALIASES
+from services.schema.conflicts import KeyPath
 from services.schema.errors import UserError
 
 
@@ -15,13 +15,13 @@ def override(document: Document, settings: Mapping[str, str]) -> Document:
     """The document with each dotted path set to the value that its YAML says; what is set is not swept any more."""
     data, places = deepcopy(document.data), dict(document.places)
     for name, text in settings.items():
-        path, argument = SHORT.get(name, name), f"--set {name}={text}"
+        path, argument = PATH_ALIASES.get(name, name), f"--set {name}={text}"
         places[_set(data, path, parse(text, argument).data, argument)] = Place(argument)
         _unsweep(data, path)
     return Document(data, places)
 
 
-def _set(data: Any, path: str, value: Any, argument: str) -> Path:
+def _set(data: Any, path: str, value: Any, argument: str) -> KeyPath:
     """Set one key or list item below `data`; the path under which it stands there."""
     *parents, last = path.split(".")
     trace: list[str | int] = []
@@ -45,5 +45,5 @@ def _key(section: Any, name: str, argument: str) -> str | int:
 
 def _unsweep(data: Any, path: str) -> None:
     sweep = data.get("sweep")
-    for name in [name for name in sweep or () if SHORT.get(name, name) == path]:
+    for name in [name for name in sweep or () if PATH_ALIASES.get(name, name) == path]:
         del sweep[name]

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from compose.scenario_files.json_schema import description, keys, kinds, number
-from services.schema.conflicts import Conflict, Conflicts, Path
+from services.schema.conflicts import Conflict, ConflictError, KeyPath
 
 KINDS = "needs a kind; supported kinds are {it.kinds}"
 
@@ -40,7 +40,7 @@ def explain(error: ValidationError, data: Any) -> Iterator[Conflict]:
         yield from finding.conflicts()
 
 
-def written(loc: tuple[Any, ...], data: Any) -> Path:
+def written(loc: tuple[Any, ...], data: Any) -> KeyPath:
     """The path in the file of pydantic's `loc`, which also names the kind of each component and marks wrong labels.
 
     A kind stands in it right after the place of a component. It is told by that: a key may have the same name.
@@ -65,14 +65,14 @@ class Finding:
 
     details: ErrorDetails
     data: Any
-    path: Path
+    path: KeyPath
 
     def conflicts(self) -> Iterator[Conflict]:
         """The finding, or those that it stands for."""
         if self.type == "too_short" and self.given:
             return  # pydantic counts items that are good; what is wrong with the others is found too
-        if isinstance(self.cause, Conflicts):
-            yield from (Conflict((*self.path, *inner.path), inner.message) for inner in self.cause.conflicts)
+        if isinstance(self.cause, ConflictError):
+            yield from (Conflict((*self.path, *inner.key_path), inner.message) for inner in self.cause.conflicts)
         else:
             yield Conflict(self.path, self.message)
 

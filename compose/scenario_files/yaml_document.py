@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from compose.scenario_files.problems import BadScenario, Place, Problem
-from services.schema.conflicts import Path
+from services.schema.conflicts import KeyPath
 
 TAG = "tag:yaml.org,2002:"
 SCALARS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # tag -> form, meaning; the first form that fits counts
@@ -39,9 +39,9 @@ class Document:
     """A file's content in JSON's types, and the place of every key and list item."""
 
     data: Any
-    places: Mapping[Path, Place]
+    places: Mapping[KeyPath, Place]
 
-    def place(self, path: Path) -> Place:
+    def place(self, path: KeyPath) -> Place:
         """Where `path` stands, or the innermost section around it that stands anywhere."""
         return next(self.places[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.places)
 
@@ -73,40 +73,40 @@ class _Reader:
     """Turns nodes into data and remembers where each stood."""
 
     file: str
-    places: dict[Path, Place] = field(default_factory=dict)
+    places: dict[KeyPath, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @singledispatchmethod
-    def read(self, node: Any, path: Path) -> Any:  # noqa: ARG002 - the signature of all readers
+    def read(self, node: Any, path: KeyPath) -> Any:  # noqa: ARG002 - the signature of all readers
         """The data under `node`, which stands at `path`."""
         raise AssertionError(node)
 
     @read.register
-    def _(self, node: yaml.ScalarNode, path: Path) -> Any:
+    def _(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         _, decode = SCALARS.get(node.tag.removeprefix(TAG), (None, None))
         if decode:
             return decode(node.value)
         return self._complain(node, path, f"the tag {node.tag} is not supported")
 
     @read.register
-    def _(self, node: yaml.SequenceNode, path: Path) -> Any:
+    def _(self, node: yaml.SequenceNode, path: KeyPath) -> Any:
         return [self._child(item, item, (*path, k)) for k, item in enumerate(node.value)]
 
     @read.register
-    def _(self, node: yaml.MappingNode, path: Path) -> Any:
+    def _(self, node: yaml.MappingNode, path: KeyPath) -> Any:
         scalars = [(key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
         if len(scalars) < len(node.value):
             return self._complain(node, path, "keys are words, not lists or sections")
         return {key.value: self._child(key, value, (*path, key.value)) for key, value in scalars}
 
-    def _child(self, mark: yaml.Node, node: yaml.Node, path: Path) -> Any:
+    def _child(self, mark: yaml.Node, node: yaml.Node, path: KeyPath) -> Any:
         """The data under `node`, whose place in the file is that of `mark`."""
         if first := self.places.get(path):
             return self._complain(mark, path, f"stands twice; first at {first}")
         self.places[path] = self._place(mark)
         return self.read(node, path)
 
-    def _complain(self, node: yaml.Node, path: Path, message: str) -> None:
+    def _complain(self, node: yaml.Node, path: KeyPath, message: str) -> None:
         self.problems.append(Problem(self._place(node), ".".join(map(str, path)), message))
 
     def _place(self, node: yaml.Node) -> Place:

@@ -4,19 +4,19 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
-from services.cluster.events import AnyHappening, LinkChange, Partition
-from services.cluster.network import Path
+from services.cluster.events import AnyDeclaredEvent, LinkChange, NetworkPartition
+from services.cluster.network import NetworkPath
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 
-class LinkState(Record):
+class LinkState(FrozenRecord):
     """One node's link; wall units: what the kernel is told."""
 
     node: str
     uplink_bps: float | None = None
     downlink_bps: float | None = None
-    paths: tuple[Path, ...] = ()  # that end here and delay or lose packets
+    paths: tuple[NetworkPath, ...] = ()  # that end here and delay or lose packets
     apart: tuple[str, ...] = ()  # nodes whose packets don't arrive
 
 
@@ -32,7 +32,7 @@ def members(plan: Plan) -> tuple[NodePlan, ...]:
     return tuple(node for node in plan.nodes if node.name != COORDINATOR)
 
 
-def state_of(plan: Plan, node: NodePlan, active: Sequence[AnyHappening] = ()) -> LinkState:
+def state_of(plan: Plan, node: NodePlan, active: Sequence[AnyDeclaredEvent] = ()) -> LinkState:
     """A node's link while some events are in force; the last one wins where two change the same rate."""
     changes = [what for what in active if isinstance(what, LinkChange)]
     mine = [change for change in changes if node.name in change.of]
@@ -66,7 +66,7 @@ def loses(plan: Plan, node: NodePlan) -> bool:
 
 def changes_of(plan: Plan) -> tuple[LinkChange, ...]:
     """All changes of links on the timeline."""
-    return tuple(event.what for event in plan.events if isinstance(event.what, LinkChange))
+    return tuple(event.change for event in plan.events if isinstance(event.change, LinkChange))
 
 
 def delays_change(plan: Plan) -> bool:
@@ -76,7 +76,7 @@ def delays_change(plan: Plan) -> bool:
 
 def _on_the_way(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
     """Each limit between two nodes, as it is before any event and as events make it; virtual."""
-    yield from ((pipe.rate_bps,) for pipe in plan.network.through(source.name, target.name))
+    yield from ((pipe.rate_bps,) for pipe in plan.network.shared_links_between(source.name, target.name))
     changes = changes_of(plan)
     up = (source.uplink_bps, *(change.uplink for change in changes if source.name in change.of))
     down = (target.downlink_bps, *(change.downlink for change in changes if target.name in change.of))
@@ -85,9 +85,9 @@ def _on_the_way(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tupl
             yield limits
 
 
-def _path(plan: Plan, source: str, target: str, changes: Sequence[LinkChange]) -> Path:
+def _path(plan: Plan, source: str, target: str, changes: Sequence[LinkChange]) -> NetworkPath:
     """A path with what events add to the links of both ends; delays and jitters as they are on the wall."""
-    path = plan.network.path(source, target)
+    path = plan.network.path_between(source, target)
     on_it = [change for change in changes for end in (source, target) if end in change.of]
     added = sum(change.delay or 0.0 for change in on_it)
     losses = (*path.losses, *(change.loss for change in on_it if change.loss))
@@ -99,9 +99,9 @@ def _path(plan: Plan, source: str, target: str, changes: Sequence[LinkChange]) -
     return path.model_copy(update={"delay_s": delay_s, "jitters": jitters, "losses": losses})
 
 
-def _parts(what: AnyHappening, source: str, target: str) -> bool:
+def _parts(what: AnyDeclaredEvent, source: str, target: str) -> bool:
     """Whether a partition lies between two nodes."""
-    return isinstance(what, Partition) and (source in what.apart) != (target in what.apart)
+    return isinstance(what, NetworkPartition) and (source in what.apart) != (target in what.apart)
 
 
 def _last(values: Sequence[float | None]) -> float | None:

@@ -5,9 +5,9 @@ from typing import Literal, TypeAlias
 
 from compose.shaping.delays import netem_can
 from compose.shaping.link_state import changes_of, delays_change, members
-from services.cluster.events import Partition
+from services.cluster.events import NetworkPartition
 from services.plan import Plan
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
 
 Capability: TypeAlias = Literal["htb", "ifb", "netem", "nfqueue", "iptables"]
@@ -29,7 +29,7 @@ TRIALS: dict[Capability, str] = {
 }
 
 
-class Rungs(Record):
+class Rungs(FrozenRecord):
     """What serves each property of a trial; `none` where nothing is declared, or nothing can."""
 
     rate: Rung = "none"
@@ -40,7 +40,7 @@ class Rungs(Record):
 
 def needs_kernel(plan: Plan) -> bool:
     """Whether anything is declared that a kernel would have to enforce."""
-    return bool(_rates(plan) or plan.network.paths or any(event.is_of_links for event in plan.events))
+    return bool(_rates(plan) or plan.network.paths or any(event.is_link_event for event in plan.events))
 
 
 def choose(plan: Plan, host: Collection[Capability]) -> Rungs:
@@ -71,7 +71,7 @@ def _rates(plan: Plan) -> list[float]:
     """All rates that the plan limits something to."""
     declared = [rate for node in members(plan) for rate in (node.uplink_bps, node.downlink_bps)]
     changed = [rate for change in changes_of(plan) for rate in (change.uplink, change.downlink)]
-    return [rate for rate in (*declared, *changed) if rate] + [pipe.rate_bps for pipe in plan.network.pipes]
+    return [rate for rate in (*declared, *changed) if rate] + [pipe.rate_bps for pipe in plan.network.shared_links]
 
 
 def _delay_and_loss(plan: Plan, host: Collection[Capability]) -> tuple[Rung, Rung]:
@@ -95,7 +95,7 @@ def _below_rates(plan: Plan, host: Collection[Capability]) -> Rung:
 
 
 def _partition(plan: Plan, host: Collection[Capability]) -> Rung:
-    if not any(isinstance(event.what, Partition) for event in plan.events):
+    if not any(isinstance(event.change, NetworkPartition) for event in plan.events):
         return "none"
     if "iptables" not in host:
         raise HostError("a partition needs the kernel's packet filter, and iptables does not work here")

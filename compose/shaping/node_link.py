@@ -10,7 +10,7 @@ from compose.shaping.bursts import burst_bytes, segments
 from compose.shaping.link_state import LinkState, changes_of, extremes_of, loses, members, state_of
 from compose.shaping.mechanisms import Rungs
 from compose.shaping.shared_link import pipes_between
-from services.cluster.network import Path
+from services.cluster.network import NetworkPath
 from services.plan import NodePlan, Plan
 
 IFB = "ifb0"
@@ -24,13 +24,13 @@ class NodeLink:
     def __init__(self, plan: Plan, node: NodePlan, rungs: Rungs, switch: str | None) -> None:
         """`switch` is the data address of what forwards to other racks and regions; None where nothing does."""
         self._plan, self._node, self._rungs, self._switch = plan, node, rungs, switch
-        self._addresses = {member.name: member.place.data.host for member in members(plan)}
+        self._addresses = {member.name: member.addresses.data.host for member in members(plan)}
         self.state = state_of(plan, node)  # before any event
         self.anything = state_of(plan, node, changes_of(plan))  # with all that events may do to delays and losses
         self._inside = {
             self._addresses[pipe.targets[0]]: self._inside_bps(pipe.targets[0]) / plan.dilation
-            for pipe in plan.network.pipes
-            if not pipe.shared and pipe.sources == (node.name,)
+            for pipe in plan.network.shared_links
+            if not pipe.serves_many_pairs and pipe.sources == (node.name,)
         }
 
     @property
@@ -107,7 +107,9 @@ class NodeLink:
 
     def pipes(self) -> dict[str, tuple[str, float]]:
         """Name of a limit of one pair -> its class on the way up and the virtual rate in force."""
-        own = [p for p in self._plan.network.pipes if not p.shared and p.sources == (self._node.name,)]
+        own = [
+            p for p in self._plan.network.shared_links if not p.serves_many_pairs and p.sources == (self._node.name,)
+        ]
         return {
             pipe.name: (
                 tree.class_of(self._addresses[pipe.targets[0]]),
@@ -133,8 +135,8 @@ class NodeLink:
 
     def _inside_bps(self, target: str) -> float:
         """The least limit of this pair alone; virtual."""
-        between = self._plan.network.through(self._node.name, target)
-        return min(pipe.rate_bps for pipe in between if not pipe.shared)
+        between = self._plan.network.shared_links_between(self._node.name, target)
+        return min(pipe.rate_bps for pipe in between if not pipe.serves_many_pairs)
 
     @property
     def _uses_queues(self) -> bool:
@@ -150,7 +152,7 @@ class NodeLink:
         return self._down_bps is not None
 
     @property
-    def _netem_paths(self) -> tuple[Path, ...]:
+    def _netem_paths(self) -> tuple[NetworkPath, ...]:
         return self.state.paths if "netem" in (self._rungs.delay, self._rungs.loss) else ()
 
     @property
@@ -162,7 +164,7 @@ class NodeLink:
         return _segments(self._plan, self._node, self._rungs)
 
     def _find(self) -> str:
-        return f"dev=$(ip -o -4 addr show to {self._node.place.data.host} | awk '{{print $2}}')"
+        return f"dev=$(ip -o -4 addr show to {self._node.addresses.data.host} | awk '{{print $2}}')"
 
     def _packets(self) -> list[str]:
         return [f"ip link set dev $dev gso_max_segs {self._segments}"] if self._segments else []

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from compose.shaping.link_state import members, state_of
 from services.cluster.fluid_link import PAYLOAD_SHARE
-from services.cluster.network import Path, Pipe, RoundTrip, round_trip
+from services.cluster.network import ExpectedRoundTrip, NetworkPath, SharedLink, expected_round_trip
 from services.plan import NodePlan, Plan
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 FRAME_BITS = 1514 * 8
 SHORTEST_S, LONGEST_S, FEWEST_FRAMES = 0.15, 1.0, 40
@@ -27,7 +27,7 @@ Test: TypeAlias = tuple[str, str]  # uplink, downlink or pipe, of whom
 Flow: TypeAlias = tuple[str, str]  # source, target
 
 
-class Flood(Record):
+class Flood(FrozenRecord):
     """Datagrams from some nodes to others that together should arrive at a certain rate."""
 
     name: str
@@ -83,7 +83,7 @@ class Flood(Record):
         return f"{told} {declared:.4g} Mbit/s, {found:.4g} arrived in the probe before the run ({error:+.1%})"
 
 
-class Message(Record):
+class Message(FrozenRecord):
     """One message and the time that it should take."""
 
     source: str
@@ -92,22 +92,22 @@ class Message(Record):
     seconds: float  # wall
 
 
-class Planned(Record):
+class Planned(FrozenRecord):
     """What can be shown, and why the rest can't."""
 
     floods: tuple[Flood, ...]
     unproven: tuple[tuple[str, str, str], ...] = ()  # uplink, downlink or pipe, of whom, and why there is no flood
 
 
-def round_trips(plan: Plan) -> dict[str, dict[str, RoundTrip]]:
+def round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTrip]]:
     """Node -> peer -> what echoes between them take, for every pair with a delay, once, and for a few without one."""
     names = [node.name for node in members(plan)]
-    found: dict[str, dict[str, RoundTrip]] = {}
+    found: dict[str, dict[str, ExpectedRoundTrip]] = {}
     near = list(zip(names[::2], names[1::2], strict=False))  # where there should be no delay, some are asked, too
     asked = set(near[:: max(1, len(near) // FEW_PAIRS)][:FEW_PAIRS])
     for k, one in enumerate(names):
         for other in names[k + 1 :]:
-            declared = round_trip(plan.network, one, other)
+            declared = expected_round_trip(plan.network, one, other)
             if declared.mean_s or (one, other) in asked:
                 found.setdefault(one, {})[other] = declared
     return found
@@ -139,10 +139,13 @@ def rounds(floods: Iterable[Flood]) -> tuple[tuple[Flood, ...], ...]:
 def message_of(plan: Plan) -> Message | None:
     """A message of the size that the workload sends, where a stream to send it on loses nothing; None elsewhere."""
     ways = _Ways(plan)
-    size = plan.vector_bytes // max(1, len(plan.holders) or plan.workers)
+    size = plan.vector_bytes // max(1, len(plan.shard_owners) or plan.workers)
     for source, target in ways.pairs():
         rate = ways.rate(source.name, target.name)
-        there, back = plan.network.path(source.name, target.name), plan.network.path(target.name, source.name)
+        there, back = (
+            plan.network.path_between(source.name, target.name),
+            plan.network.path_between(target.name, source.name),
+        )
         if rate == inf or there.losses or back.losses or there.delay_s or back.delay_s:
             continue
         fits = min(size, int(rate / 8 * PAYLOAD_SHARE * LONGEST_MESSAGE_S))
@@ -172,8 +175,8 @@ class _Ways:
     def downlink(self, name: str) -> float:
         return self._states[name].downlink_bps or inf
 
-    def pipes(self, source: str, target: str) -> tuple[Pipe, ...]:
-        return self.plan.network.through(source, target)
+    def pipes(self, source: str, target: str) -> tuple[SharedLink, ...]:
+        return self.plan.network.shared_links_between(source, target)
 
     def between(self, source: str, target: str) -> float:
         """The least rate of what lies between two ports."""
@@ -185,12 +188,12 @@ class _Ways:
 
     def delay(self, flows: Iterable[Flow]) -> float:
         """The longest delay of some flows."""
-        paths: list[Path] = [self.plan.network.path(*flow) for flow in flows]
+        paths: list[NetworkPath] = [self.plan.network.path_between(*flow) for flow in flows]
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
     def lossy(self, flows: Iterable[Flow]) -> bool:
         """Whether a flood would lose what it is to count."""
-        return any(self.plan.network.path(*flow).losses for flow in flows)
+        return any(self.plan.network.path_between(*flow).losses for flow in flows)
 
     def flood(self, name: str, tests: tuple[Test, ...], flows: tuple[Flow, ...], rate: float, full: float) -> Flood:
         """A flood of what flows bring through something of the rate `full`."""
@@ -224,7 +227,7 @@ def _filling(ways: _Ways, name: str, kind: str, rate: float) -> tuple[tuple[Flow
     others = [node.name for node in ways.nodes if node.name != name]
     flows = [(name, other) if kind == "uplink" else (other, name) for other in others]
     whole = [flow for flow in flows if not ways.lossy([flow])]
-    alone = [flow for flow in whole if not any(pipe.shared for pipe in ways.pipes(*flow))]
+    alone = [flow for flow in whole if not any(pipe.serves_many_pairs for pipe in ways.pipes(*flow))]
     for candidates in (alone, whole):
         chosen, brought = _chosen(ways, candidates, kind, rate)
         if brought >= rate:
@@ -255,7 +258,7 @@ def _chosen(ways: _Ways, flows: Iterable[Flow], kind: str, rate: float) -> tuple
 
 def _of_pipes(ways: _Ways) -> Iterator[Flood]:
     """Limits of pairs and groups, by disjoint pairs of nodes that together could send more."""
-    for pipe in ways.plan.network.pipes:
+    for pipe in ways.plan.network.shared_links:
         rate, free = pipe.rate_bps / ways.plan.dilation, set(pipe.sources) | set(pipe.targets)
         chosen: list[Flow] = []
         could = 0.0

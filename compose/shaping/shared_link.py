@@ -11,7 +11,7 @@ from compose.shaping import filters
 from compose.shaping import htb_tree as tree
 from compose.shaping import tc_output as reading
 from compose.shaping.link_state import members
-from services.cluster.network import Pipe
+from services.cluster.network import SharedLink
 from services.plan import Plan
 from services.schema.errors import HostError
 
@@ -20,19 +20,19 @@ IFB = "ifb0"
 TREES = 2
 
 
-def shared(plan: Plan) -> tuple[Pipe, ...]:
+def shared(plan: Plan) -> tuple[SharedLink, ...]:
     """The pipes that a switch has to shape."""
-    return tuple(pipe for pipe in plan.network.pipes if pipe.shared)
+    return tuple(pipe for pipe in plan.network.shared_links if pipe.serves_many_pairs)
 
 
-def pipes_between(plan: Plan, source: str, target: str) -> tuple[Pipe, ...]:
+def pipes_between(plan: Plan, source: str, target: str) -> tuple[SharedLink, ...]:
     """The shared pipes between two nodes."""
-    return tuple(pipe for pipe in plan.network.through(source, target) if pipe.shared)
+    return tuple(pipe for pipe in plan.network.shared_links_between(source, target) if pipe.serves_many_pairs)
 
 
 def address(plan: Plan) -> str:
     """Where the switch stands: nodes begin at .10, the gateway of a network without a way out is .1."""
-    return plan.nodes[0].place.data.host.rsplit(".", 1)[0] + ".2"
+    return plan.nodes[0].addresses.data.host.rsplit(".", 1)[0] + ".2"
 
 
 def script(plan: Plan) -> str:
@@ -59,7 +59,7 @@ def counters(plan: Plan) -> str:
     return "\n".join([*_find(plan), *reading.counting((IFB, "$dev"))])
 
 
-def wanted(plan: Plan) -> dict[tuple[str, str], tuple[Pipe, float]]:
+def wanted(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, float]]:
     """(direction, class) -> pipe and bit/s that the kernel should have."""
     return {
         (name, _class(k)): (pipe, pipe.rate_bps / plan.dilation)
@@ -68,7 +68,7 @@ def wanted(plan: Plan) -> dict[tuple[str, str], tuple[Pipe, float]]:
     }
 
 
-def split(plan: Plan) -> tuple[tuple[Pipe, ...], tuple[Pipe, ...]]:
+def split(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
     """Who is shaped on arrival and who on departure; no path meets two pipes of the same tree.
 
     Raises:
@@ -92,7 +92,7 @@ def _show() -> list[str]:
     return [*shown, *reading.showing_structure(IFB, "$dev")]
 
 
-def _colour(first: Pipe, pipes: Sequence[Pipe], side: dict[str, int]) -> None:
+def _colour(first: SharedLink, pipes: Sequence[SharedLink], side: dict[str, int]) -> None:
     """Breadth first: who meets a pipe goes to the other side."""
     side[first.name] = 0
     waiting = deque([first])
@@ -106,15 +106,15 @@ def _colour(first: Pipe, pipes: Sequence[Pipe], side: dict[str, int]) -> None:
                 raise HostError(f"{pipe.name} and {other.name}: a path meets more than {TREES} shared limits")
 
 
-def _meets(pipe: Pipe, pipes: Sequence[Pipe]) -> Iterable[Pipe]:
+def _meets(pipe: SharedLink, pipes: Sequence[SharedLink]) -> Iterable[SharedLink]:
     """Pipes that some path passes besides this one."""
     ways = {(a, b) for a in pipe.sources for b in pipe.targets}
     return (other for other in pipes if other != pipe and any(other.carries(a, b) for a, b in ways))
 
 
-def _tree(device: str, plan: Plan, pipes: Sequence[Pipe]) -> list[str]:
+def _tree(device: str, plan: Plan, pipes: Sequence[SharedLink]) -> list[str]:
     """A class per pipe; what belongs to none passes directly."""
-    addresses = {node.name: node.place.data.host for node in members(plan)}
+    addresses = {node.name: node.addresses.data.host for node in members(plan)}
     lines = [tree.root(device)]
     classes: dict[tuple[str, str], str] = {}
     for k, pipe in enumerate(pipes):

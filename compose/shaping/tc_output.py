@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 # iproute2 prints classes as JSON only since 6.7.
 _CLASS = re.compile(r"^class htb (\S+) .*?rate ([0-9.]+)([KMGT]?)bit ceil ([0-9.]+)([KMGT]?)bit", re.MULTILINE)
@@ -20,7 +20,7 @@ def interface(printed: str) -> str:
     return next(line.split()[1] for line in printed.splitlines() if line.startswith("interface "))
 
 
-class Queue(Record):
+class Queue(FrozenRecord):
     """What a device has counted since it was shaped."""
 
     packets: int = 0

@@ -1,12 +1,12 @@
-"""Addresses of nodes on the two networks of a trial, and who assigns them."""
+"""Addresses of nodes on the two networks of a trial, and the interface of engines that assign them."""
 
 from typing import Protocol
 
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 
-class Address(Record):
-    """Where a node listens."""
+class Address(FrozenRecord):
+    """Host and port on which a node listens."""
 
     host: str
     port: int
@@ -15,23 +15,23 @@ class Address(Record):
         return f"{self.host}:{self.port}"
 
 
-class Place(Record):
-    """A node's two addresses: the shaped network and the unshaped one."""
+class NodeAddresses(FrozenRecord):
+    """The two addresses of a node: one on the shaped data network, one on the unshaped control network."""
 
     data: Address
     control: Address
 
 
-class Addressing(Protocol):
-    """Which addresses an engine has to give; the plan hands them out."""
+class AddressAllocator(Protocol):
+    """Source of node addresses. Each engine has its own; the planner asks it for one pair of addresses per node."""
 
-    def place(self, number: int) -> Place:
-        """The addresses of the node with this number, from 0."""
+    def node_addresses(self, node_number: int) -> NodeAddresses:
+        """Return the addresses of the node with this number, counted from 0."""
 
 
-class Nowhere(Record):
-    """The addresses of nodes that share a process."""
+class InProcessAddresses(FrozenRecord):
+    """Placeholder addresses of nodes that share one process and open no sockets."""
 
-    def place(self, number: int) -> Place:
-        address = Address(host="in-process", port=number)
-        return Place(data=address, control=address)
+    def node_addresses(self, node_number: int) -> NodeAddresses:
+        address = Address(host="in-process", port=node_number)
+        return NodeAddresses(data=address, control=address)

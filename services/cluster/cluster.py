@@ -1,59 +1,67 @@
-"""Which machines are emulated, and how are they linked?"""
+"""The emulated cluster as a scenario declares it: workers, servers and the links between them."""
 
 from collections.abc import Iterator
 from typing import Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
-from services.cluster.device_profiles import SPEEDS, AnyVariation, DeviceName
-from services.cluster.network import AnyTopology, PairLink, Port, PortOverride, Switch
-from services.schema.component import Record
-from services.schema.conflicts import Conflict, refuse
+from services.cluster.device_profiles import RELATIVE_THROUGHPUT, AnyVariation, DeviceName
+from services.cluster.network import AccessLink, AccessLinkOverride, AnyTopology, PairLink, StarTopology
+from services.schema.component import FrozenRecord
+from services.schema.conflicts import Conflict, nest_conflicts, raise_conflicts
 from services.schema.units import Bytes, Throughput
 
-Device: TypeAlias = Literal["auto", "cpu", "cuda"]
+DeviceChoice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
-class Server(Port):
-    """One parameter server."""
+class ServerSpec(AccessLink):
+    """Properties of one parameter server: its access link and the limits of its container."""
 
-    memory: Bytes = Field(Bytes("512MiB"), description="memory limit of its container")
-    cpus: PositiveFloat = Field(1.0, description="share of host cores that its container may use")
+    memory: Bytes = Field(Bytes("512MiB"), description="memory limit of the server's container")
+    cpus: PositiveFloat = Field(1.0, description="number of host cores that the server's container may use")
 
 
-class Worker(Port):
-    """One worker."""
+class WorkerSpec(AccessLink):
+    """Properties of one worker: its access link, its compute device and the limits of its container."""
 
-    device: Device = Field("auto", description="where its arrays live; auto takes a GPU where there is one")
-    throughput: Throughput | None = Field(
-        None, description="paced speed, of the reference when a profile is given; as fast as this host when absent"
+    device: DeviceChoice = Field(
+        "auto", description="device on which the worker computes; auto takes a GPU if the host has one"
     )
-    profile: DeviceName | None = Field(None, description="a known device; its throughput relative to an A100")
-    speed: PositiveFloat = Field(1.0, description="what the paced speed is multiplied by")
-    variation: AnyVariation | None = Field(None, description="how the paced speed varies from step to step")
-    memory: Bytes = Field(Bytes("512MiB"), description="memory limit of its container")
-    cpus: PositiveFloat = Field(1.0, description="share of host cores that its container may use")
+    throughput: Throughput | None = Field(
+        None,
+        description="compute speed to which the worker is paced; with a profile, that of an A100. A worker without a "
+        "throughput is as fast as this host",
+    )
+    profile: DeviceName | None = Field(
+        None, description="name of a known device; throughput is multiplied by its speed relative to an A100"
+    )
+    speed: PositiveFloat = Field(1.0, description="factor by which throughput is multiplied")
+    variation: AnyVariation | None = Field(None, description="variation of the compute time from step to step")
+    memory: Bytes = Field(Bytes("512MiB"), description="memory limit of the worker's container")
+    cpus: PositiveFloat = Field(1.0, description="number of host cores that the worker's container may use")
 
     @property
     def samples_per_s(self) -> float | None:
-        """The paced speed; None for a worker that is as fast as this host."""
-        relative = SPEEDS[self.profile] if self.profile else 1.0
-        return self.throughput and self.throughput * relative * self.speed
+        """Paced compute speed in samples/s; None for a worker that is as fast as this host."""
+        relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
+        return self.throughput and self.throughput * relative_throughput * self.speed
 
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
         if self.throughput is None:
-            given = {"profile": self.profile, "speed": self.speed != 1.0, "variation": self.variation}
-            for key in (key for key, value in given.items() if value):
-                yield Conflict((key,), "nothing is paced; write throughput beside it")
+            declared = {"profile": self.profile, "speed": self.speed != 1.0, "variation": self.variation}
+            for key in (key for key, value in declared.items() if value):
+                yield Conflict((key,), f"{key} needs throughput; add for example throughput: {Throughput.example}")
 
 
-class Group(PortOverride):
-    """Workers that differ from `worker`; a key left out is inherited from there."""
+class WorkerGroup(AccessLinkOverride):
+    """A group of workers with properties of their own; keys that are left out are inherited from `worker`."""
 
-    name: str = Field(min_length=1)
-    ranks: tuple[NonNegativeInt, ...] = Field(min_length=1, description="which workers, counted from 0")
-    device: Device | None = None
+    name: str = Field(min_length=1, description="unique name of the group")
+    ranks: tuple[NonNegativeInt, ...] = Field(
+        min_length=1, description="ranks of the workers in the group, counted from 0"
+    )
+    device: DeviceChoice | None = None
     throughput: Throughput | None = None
     profile: DeviceName | None = None
     speed: PositiveFloat | None = None
@@ -61,94 +69,113 @@ class Group(PortOverride):
     memory: Bytes | None = None
     cpus: PositiveFloat | None = None
 
-    def of(self, worker: Worker) -> Worker:
-        """`worker` with the keys that this group gives; a link that has a name is another link altogether."""
-        given = {key: value for key, value in self if key in Worker.model_fields and value is not None}
-        instead = dict.fromkeys(PortOverride.model_fields) if self.link else {}
-        return worker.model_copy(update=instead | given)
+    def apply_to(self, worker_spec: WorkerSpec) -> WorkerSpec:
+        """Return `worker_spec` with the keys that this group declares.
 
-    def conflicts(self, worker: Worker, position: int, earlier: tuple[Self, ...]) -> Iterator[Conflict]:
-        """What makes no sense of this group, at its position in the list, beside `worker` and the groups before it."""
-        yield from (Conflict(("groups", position, *path), why) for path, why in self.of(worker).conflicts())
-        if any(self.name == group.name for group in earlier):
-            yield Conflict(("groups", position, "name"), f"there is a group {self.name} already; names are unique")
-        for rank in sorted({rank for group in earlier for rank in group.ranks} & set(self.ranks)):
+        A group that names a link inherits none of the link keys of `worker_spec`.
+        """
+        declared = {key: value for key, value in self if key in WorkerSpec.model_fields and value is not None}
+        cleared = dict.fromkeys(AccessLinkOverride.model_fields) if self.link else {}
+        return worker_spec.model_copy(update=cleared | declared)
+
+    def conflicts(self, worker_spec: WorkerSpec, position: int, earlier_groups: tuple[Self, ...]) -> Iterator[Conflict]:
+        """Yield the conflicts of this group, with key paths that start at the cluster.
+
+        Args:
+            worker_spec: the properties that the group inherits.
+            position: index of this group in the list of groups.
+            earlier_groups: the groups before it in the list.
+        """
+        for key_path, message in self.apply_to(worker_spec).conflicts():
+            yield Conflict(("groups", position, *key_path), message)
+        if any(self.name == group.name for group in earlier_groups):
+            yield Conflict(("groups", position, "name"), f"another group is named {self.name}; group names are unique")
+        for rank in sorted({rank for group in earlier_groups for rank in group.ranks} & set(self.ranks)):
             yield Conflict(
-                ("groups", position, "ranks"), f"rank {rank} is in a group already; it belongs to one at most"
+                ("groups", position, "ranks"), f"rank {rank} is in another group too; a rank is in one group at most"
             )
 
 
-class Cluster(Record):
-    """The emulated machines."""
+class Cluster(FrozenRecord):
+    """The emulated cluster: its nodes and the network between them."""
 
     workers: int = Field(1, ge=1, description="number of workers")
-    worker: Worker = Field(Worker(), description="what every worker is like")
-    server: Server = Field(Server(), description="what every server of a parameter_server strategy is like")
-    groups: tuple[Group, ...] = Field((), description="workers that differ")
-    network: AnyTopology = Field(Switch(), description="what lies between the nodes' links")
-    links: tuple[PairLink, ...] = Field((), description="pairs of nodes with a limit or a delay of their own")
+    worker: WorkerSpec = Field(WorkerSpec(), description="properties of every worker")
+    server: ServerSpec = Field(
+        ServerSpec(), description="properties of every parameter server, under strategies that have servers"
+    )
+    groups: tuple[WorkerGroup, ...] = Field((), description="groups of workers with properties of their own")
+    network: AnyTopology = Field(StarTopology(), description="network between the access links of the nodes")
+    links: tuple[PairLink, ...] = Field((), description="limits and delays between pairs of nodes")
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        refuse(self._conflicts())
+    def _check_conflicts(self) -> Self:
+        raise_conflicts(self._conflicts())
         return self
 
     def _conflicts(self) -> Iterator[Conflict]:
         for k, group in enumerate(self.groups):
             yield from group.conflicts(self.worker, k, self.groups[:k])
-        yield from (Conflict(("network", *path), why) for path, why in self.network.conflicts())
+        yield from nest_conflicts("network", self.network.conflicts())
         for k, link in enumerate(self.links):
-            yield from (Conflict(("links", k, *path), why) for path, why in link.conflicts(self.links[:k]))
+            yield from nest_conflicts("links", nest_conflicts(k, link.conflicts(self.links[:k])))
 
-    def rank(self, rank: int) -> Worker:
-        """What the worker of this rank is like."""
-        return next((group.of(self.worker) for group in self.groups if rank in group.ranks), self.worker)
+    def worker_spec(self, rank: int) -> WorkerSpec:
+        """Return the properties of the worker with this rank, those of its group included."""
+        return next((group.apply_to(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
-    def port(self, node: str) -> Port:
-        """The link of the node with this name, without a profile."""
-        role, _, rank = node.rpartition("-")
-        return (self.rank(int(rank)) if role == "worker" else self.server).resolved
+    def access_link(self, node_name: str) -> AccessLink:
+        """Return the access link of a worker or server, with the values of its named link filled in."""
+        role, _, rank = node_name.rpartition("-")
+        return (self.worker_spec(int(rank)) if role == "worker" else self.server).with_resolved_link
 
     @property
-    def has_rates(self) -> bool:
-        """Whether anything between workers has a declared rate."""
-        ports = [self.rank(rank).resolved for rank in range(self.workers)]
-        return any(_rates([part.model_dump() for part in (*ports, *self.links, self.network)]))
+    def has_link_rates(self) -> bool:
+        """Whether a rate is declared for any access link of a worker, any pair of nodes or the topology."""
+        access_links = [self.worker_spec(rank).with_resolved_link for rank in range(self.workers)]
+        return any(_declared_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
-    def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:
-        """Which nodes it names that are not there, given how many there are at most."""
+    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:
+        """Yield a conflict for every node that this cluster names but does not have.
+
+        Args:
+            worker_count: largest number of workers in any trial.
+            server_count: largest number of servers in any trial.
+        """
         for k, group in enumerate(self.groups):
-            if beyond := [rank for rank in group.ranks if rank >= workers]:
-                yield Conflict(("groups", k, "ranks"), f"there is no rank {beyond[0]}; ranks are 0 to {workers - 1}")
-        yield from (Conflict(("network", *path), why) for path, why in self.network.strangers(workers, servers))
-        nodes = names(workers, servers)
+            if unknown_ranks := [rank for rank in group.ranks if rank >= worker_count]:
+                yield Conflict(
+                    ("groups", k, "ranks"), f"there is no rank {unknown_ranks[0]}; ranks are 0 to {worker_count - 1}"
+                )
+        yield from nest_conflicts("network", self.network.unknown_node_conflicts(worker_count, server_count))
+        node_names = data_node_names(worker_count, server_count)
         for k, link in enumerate(self.links):
-            for name in dict.fromkeys(name for name in link.nodes if name not in nodes):
-                yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(nodes)}")
+            for name in dict.fromkeys(name for name in link.nodes if name not in node_names):
+                yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
-    def among(self, workers: int, servers: int) -> Self:
-        """The same with so many nodes, and nothing said about others."""
-        ranks = ((group, tuple(rank for rank in group.ranks if rank < workers)) for group in self.groups)
-        nodes = names(workers, servers)
-        fewer = {
-            "workers": workers,
-            "groups": tuple(group.model_copy(update={"ranks": kept}) for group, kept in ranks if kept),
-            "network": self.network.among(workers, servers),
-            "links": tuple(link for link in self.links if set(link.nodes) <= set(nodes)),
+    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
+        """Return this cluster for so many workers and servers, without declarations for nodes that it then lacks."""
+        group_ranks = ((group, tuple(rank for rank in group.ranks if rank < worker_count)) for group in self.groups)
+        node_names = data_node_names(worker_count, server_count)
+        update = {
+            "workers": worker_count,
+            "groups": tuple(group.model_copy(update={"ranks": ranks}) for group, ranks in group_ranks if ranks),
+            "network": self.network.without_absent_nodes(worker_count, server_count),
+            "links": tuple(link for link in self.links if set(link.nodes) <= set(node_names)),
         }
-        return self.model_copy(update=fewer)
+        return self.model_copy(update=update)
 
 
-def names(workers: int, servers: int) -> tuple[str, ...]:
-    """Names of the nodes on the data network."""
-    return (*(f"worker-{rank}" for rank in range(workers)), *(f"server-{rank}" for rank in range(servers)))
+def data_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
+    """Return the names of the nodes on the data network: all workers, then all servers."""
+    return (*(f"worker-{rank}" for rank in range(worker_count)), *(f"server-{rank}" for rank in range(server_count)))
 
 
-def _rates(part: object) -> Iterator[object]:
-    """Everything in a document that is declared as a rate."""
-    if isinstance(part, dict):
-        yield from (part[key] for key in ("uplink", "downlink", "rate") if part.get(key) is not None)
-        part = tuple(part.values())
-    if isinstance(part, list | tuple):
-        for inner in part:
-            yield from _rates(inner)
+def _declared_rates(document: object) -> Iterator[object]:
+    """Yield all rates that a document of nested dicts and lists declares."""
+    if isinstance(document, dict):
+        yield from (document[key] for key in ("uplink", "downlink", "rate") if document.get(key) is not None)
+        document = tuple(document.values())
+    if isinstance(document, list | tuple):
+        for item in document:
+            yield from _declared_rates(item)

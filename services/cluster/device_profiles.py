@@ -1,4 +1,4 @@
-"""How fast are emulated devices, and how much does their speed vary from step to step?"""
+"""Throughput of known devices, and variation of compute time from step to step."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -13,81 +13,86 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from services.schema.component import Component
 
-Factors: TypeAlias = npt.NDArray[np.float64]  # shape (p,)
+FactorArray: TypeAlias = npt.NDArray[np.float64]  # shape (p,)
 DeviceName: TypeAlias = Literal["b200", "h200", "h100", "a100", "v100", "rtx-4090", "rtx-3090", "a10"]
 
 
-class Variation(Component):
-    """By how much a paced phase takes longer or shorter than declared: a pure function of seed, rank and step."""
+class SpeedVariation(Component):
+    """Variation of the compute time of a paced worker, as a pure function of seed, rank and step."""
 
     @abstractmethod
-    def factor(self, seed: int, rank: int, step: int) -> float:
-        """What the declared duration is multiplied by in this step."""
+    def duration_factor(self, seed: int, rank: int, step: int) -> float:
+        """Return the factor by which the declared compute time of this step is multiplied."""
 
     @property
     @abstractmethod
-    def mean(self) -> float:
-        """Of the factors."""
+    def mean_factor(self) -> float:
+        """Mean of the duration factors over many steps."""
 
     @abstractmethod
-    def cdf(self, x: Factors) -> Factors:
-        """Probability that a step's factor is not above each of `x`."""
+    def cdf(self, factors: FactorArray) -> FactorArray:
+        """Return the probability that a step's duration factor is at most x, for each x of `factors`; shape (p,)."""
 
 
-class Lognormal(Variation):
-    """Every step on its own; the mean of the factors is 1."""
+class LognormalVariation(SpeedVariation):
+    """Lognormal duration factors with mean 1, independent from step to step."""
 
     kind: Literal["lognormal"] = "lognormal"
-    sigma: PositiveFloat = Field(description="standard deviation of the factor's logarithm, such as 0.1")
+    sigma: PositiveFloat = Field(description="standard deviation of the logarithm of the duration factor, such as 0.1")
 
-    def factor(self, seed: int, rank: int, step: int) -> float:
+    def duration_factor(self, seed: int, rank: int, step: int) -> float:
         return exp(Random(f"{seed} {rank} {step}").gauss(-(self.sigma**2) / 2, self.sigma))
 
     @property
-    def mean(self) -> float:
+    def mean_factor(self) -> float:
         return 1.0
 
-    def cdf(self, x: Factors) -> Factors:
-        law = NormalDist(-(self.sigma**2) / 2, self.sigma)
-        return np.array([law.cdf(log(each)) if each > 0 else 0.0 for each in x.tolist()])
+    def cdf(self, factors: FactorArray) -> FactorArray:
+        log_factor = NormalDist(-(self.sigma**2) / 2, self.sigma)
+        return np.array([log_factor.cdf(log(factor)) if factor > 0 else 0.0 for factor in factors.tolist()])
 
 
-class OnOff(Variation):
-    """A straggler that comes and goes: slow for some steps, then as declared for some."""
+class OnOffVariation(SpeedVariation):
+    """A temporary straggler: slow for some consecutive steps, then as fast as declared for some."""
 
     kind: Literal["on_off"] = "on_off"
-    slowdown: Annotated[float, Field(gt=1)] = Field(description="what a slow step's duration is multiplied by")
-    slow_steps: PositiveInt = Field(10, description="mean number of slow steps in a row")
-    fast_steps: PositiveInt = Field(90, description="mean number of other steps in a row")
+    slowdown: Annotated[float, Field(gt=1)] = Field(
+        description="factor by which the compute time of a slow step is multiplied"
+    )
+    slow_steps: PositiveInt = Field(10, description="mean number of consecutive slow steps")
+    fast_steps: PositiveInt = Field(90, description="mean number of consecutive steps at the declared speed")
 
-    def factor(self, seed: int, rank: int, step: int) -> float:
-        """A period has a slow stretch of its mean length at a place that the seed decides."""
-        period = self.slow_steps + self.fast_steps
-        number, place = divmod(step, period)
-        begin = Random(f"{seed} {rank} {number}").randrange(self.fast_steps + 1)
-        return self.slowdown if begin <= place < begin + self.slow_steps else 1.0
+    def duration_factor(self, seed: int, rank: int, step: int) -> float:
+        """Return the slowdown in a slow step, and 1 otherwise.
+
+        Each period of `slow_steps + fast_steps` has one run of slow steps; the seed decides where the run begins.
+        """
+        period_steps = self.slow_steps + self.fast_steps
+        period, position = divmod(step, period_steps)
+        begin = Random(f"{seed} {rank} {period}").randrange(self.fast_steps + 1)
+        return self.slowdown if begin <= position < begin + self.slow_steps else 1.0
 
     @property
-    def mean(self) -> float:
-        return self._fast + (1 - self._fast) * self.slowdown
+    def mean_factor(self) -> float:
+        return self._fast_share + (1 - self._fast_share) * self.slowdown
 
     @property
-    def _fast(self) -> float:
-        """Share of steps as declared."""
+    def _fast_share(self) -> float:
+        """Share of the steps that run at the declared speed."""
         return self.fast_steps / (self.slow_steps + self.fast_steps)
 
-    def cdf(self, x: Factors) -> Factors:
-        return np.where(x >= self.slowdown, 1.0, np.where(x >= 1.0, self._fast, 0.0))
+    def cdf(self, factors: FactorArray) -> FactorArray:
+        return np.where(factors >= self.slowdown, 1.0, np.where(factors >= 1.0, self._fast_share, 0.0))
 
 
-AnyVariation: TypeAlias = Annotated[Lognormal | OnOff, Field(discriminator="kind")]
+AnyVariation: TypeAlias = Annotated[LognormalVariation | OnOffVariation, Field(discriminator="kind")]
 
-# Training throughput of one device relative to an A100 SXM4 with 80 GB. Where nothing else is said: Lambda's
-# deeplearning-benchmark, pytorch-train-throughput-fp16.csv, geometric mean over SSD, BERT base, BERT large and
-# ResNet-50, one GPU. Other models differ: H100 by 1.65 (ResNet-50) to 1.98 (BERT large).
-SPEEDS: Mapping[DeviceName, float] = {
-    # MLPerf Training v4.1, NVIDIA's 8-GPU results against its H100: geometric mean of the minutes' ratios over BERT,
-    # Llama 2 70B LoRA, SSD and Stable Diffusion (B200 1.71, H200 1.09), times the H100's 1.79.
+# Training throughput of one device relative to an A100 SXM4 with 80 GB. Source, unless a comment names another one:
+# Lambda's deeplearning-benchmark, pytorch-train-throughput-fp16.csv, geometric mean over SSD, BERT base, BERT large and
+# ResNet-50, one GPU. Single models differ from the mean: the H100 has 1.65 (ResNet-50) to 1.98 (BERT large).
+RELATIVE_THROUGHPUT: Mapping[DeviceName, float] = {
+    # MLPerf Training v4.1, NVIDIA's 8-GPU results against its H100: geometric mean of the ratios of minutes over
+    # BERT, Llama 2 70B LoRA, SSD and Stable Diffusion (B200 1.71, H200 1.09), times the H100's 1.79.
     "b200": 3.06,
     "h200": 1.95,
     "h100": 1.79,  # SXM5, 80 GB

@@ -1,4 +1,4 @@
-"""What changes while a trial runs, when, and for how long?"""
+"""Events: changes of links and workers while a trial runs, as a scenario declares them and as a plan holds them."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from random import Random
@@ -6,165 +6,204 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
-from services.cluster.impairments import AnyLoss
-from services.schema.component import Component, Record
+from services.cluster.impairments import AnyPacketLoss
+from services.schema.component import Component, FrozenRecord
 from services.schema.conflicts import Conflict
 from services.schema.units import Duration, Rate
 
-MOMENTS = 10_000  # of one random event; to draw and to apply more would take longer than what they disturb
+# Per declared event. More occurrences would take longer to draw and to apply than the training that they disturb.
+MAX_RANDOM_MOMENTS = 10_000
 
 
-class When(Record):
-    """One moment; exactly one of the keys."""
+class EventTrigger(FrozenRecord):
+    """The moment at which an event begins. Exactly one of the keys is declared."""
 
-    time: Duration | None = Field(None, description="virtual time since training began")
+    time: Duration | None = Field(None, description="virtual time since the start of training")
     step: NonNegativeInt | None = Field(
-        None, description="when the first worker begins this step, from 0; a worker's own event: when itself does"
+        None,
+        description="training step, from 0: an event of workers begins when the worker itself begins the step, an "
+        "event of links when the first worker does",
     )
     share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        None, description="the step that begins when this share of the budget's steps is done; after all there is none"
+        None, description="share of the budget's steps that are done; the event begins with the next step"
     )
     random: Duration | None = Field(
-        None, description="again and again, with exponential gaps of this mean, by the seed"
+        None,
+        description="mean gap from the end of one occurrence of a repeated event to the next; gaps are exponential and "
+        "drawn from the seed",
     )
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """Which of the keys are given."""
+    def given_keys(self) -> tuple[str, ...]:
+        """Names of the keys that are declared."""
         return tuple(key for key, value in self if value is not None)
 
 
-class Happening(Component):
-    """What changes."""
+class DeclaredEvent(Component):
+    """An event as a scenario declares it."""
 
-    at: When = Field(description="when it begins")
-    lasts: Duration | None = Field(None, description="when it is undone, after it began; never when absent")
+    at: EventTrigger = Field(description="moment at which the event begins")
+    lasts: Duration | None = Field(
+        None, description="time after which the change is undone; when absent, it stays until the end of the trial"
+    )
 
-    names: ClassVar[str] = "of"  # the key that holds the nodes
+    node_key: ClassVar[str] = "of"  # the key that lists the nodes
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """Names of the nodes that it changes."""
-        named: tuple[str, ...] = getattr(self, self.names)
-        return named
+    def node_names(self) -> tuple[str, ...]:
+        """Names of the nodes that the event changes."""
+        names: tuple[str, ...] = getattr(self, self.node_key)
+        return names
 
-    def among(self, nodes: Collection[str]) -> Self:
-        """The same for those of its nodes that are there."""
-        return self.model_copy(update={self.names: tuple(name for name in self.nodes if name in nodes)})
+    def without_absent_nodes(self, present_names: Collection[str]) -> Self:
+        """Return this event for those of its nodes that are in `present_names`."""
+        return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in present_names)})
 
 
-class LinkChange(Happening):
-    """Links of some nodes get other properties; a key left out stays as it is."""
+class LinkChange(DeclaredEvent):
+    """Change of the access links of some nodes; a property that is left out stays as it is."""
 
     kind: Literal["link"] = "link"
-    of: tuple[str, ...] = Field(min_length=1, description="nodes, such as worker-0")
-    uplink: Rate | None = Field(None, description="the new rate")
-    downlink: Rate | None = Field(None, description="the new rate")
-    delay: Duration | None = Field(None, description="added to the one-way delay of the link")
-    loss: AnyLoss | None = Field(None, description="beside what is lost anyway")
+    of: tuple[str, ...] = Field(min_length=1, description="names of the nodes, such as worker-0")
+    uplink: Rate | None = Field(None, description="new rate at which the nodes send")
+    downlink: Rate | None = Field(None, description="new rate at which the nodes receive")
+    delay: Duration | None = Field(None, description="time added to the one-way delay of the links")
+    loss: AnyPacketLoss | None = Field(None, description="packet loss in addition to the declared one")
 
 
-class Partition(Happening):
-    """Some nodes can't reach the others, in both directions, though they reach each other."""
+class NetworkPartition(DeclaredEvent):
+    """Partition of the network: nodes on one side cannot reach nodes on the other side, in both directions."""
 
-    names: ClassVar[str] = "apart"
+    node_key: ClassVar[str] = "apart"
     kind: Literal["partition"] = "partition"
-    apart: tuple[str, ...] = Field(min_length=1, description="nodes on one side; all others are on the other")
-    lasts: Duration = Field(description="how long; nodes wait for each other meanwhile")
+    apart: tuple[str, ...] = Field(
+        min_length=1, description="names of the nodes on one side; all other nodes are on the other side"
+    )
+    lasts: Duration = Field(description="duration of the partition; nodes wait for each other meanwhile")
 
 
-class Slowdown(Happening):
-    """Paced devices take longer."""
+class WorkerSlowdown(DeclaredEvent):
+    """Slowdown of the compute of some paced workers."""
 
     kind: Literal["slowdown"] = "slowdown"
-    of: tuple[str, ...] = Field(min_length=1, description="workers, such as worker-0")
-    factor: PositiveFloat = Field(description="what the duration of a step's mathematics is multiplied by")
+    of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
+    factor: PositiveFloat = Field(description="factor by which the compute time of a step is multiplied")
 
 
-class Pause(Happening):
-    """Workers do nothing for a while, as when a virtual machine is moved."""
+class WorkerPause(DeclaredEvent):
+    """Pause of some workers, as during the migration of a virtual machine."""
 
     kind: Literal["pause"] = "pause"
-    of: tuple[str, ...] = Field(min_length=1, description="workers, such as worker-0")
-    lasts: Duration = Field(description="how long")
+    of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
+    lasts: Duration = Field(description="duration of the pause")
 
 
-AnyHappening: TypeAlias = Annotated[LinkChange | Partition | Slowdown | Pause, Field(discriminator="kind")]
+AnyDeclaredEvent: TypeAlias = Annotated[
+    LinkChange | NetworkPartition | WorkerSlowdown | WorkerPause, Field(discriminator="kind")
+]
 
 
-class Event(Record):
-    """One happening, decided: begins at a virtual time or when a step begins, and what it is."""
+class PlannedEvent(FrozenRecord):
+    """One occurrence of a declared event. It begins either at a virtual time or with a training step."""
 
-    number: int
-    time_s: float | None  # since training began
+    number: int  # position in the plan's list of events
+    time_s: float | None  # virtual, since the start of training
     step: int | None
-    what: AnyHappening
+    change: AnyDeclaredEvent
 
     @property
-    def is_of_links(self) -> bool:
-        """Whether whoever shapes links applies it; workers apply the rest to themselves."""
-        return isinstance(self.what, LinkChange | Partition)
+    def is_link_event(self) -> bool:
+        """Whether the shaper of the links applies the event; workers apply all others themselves."""
+        return isinstance(self.change, LinkChange | NetworkPartition)
 
 
-def decide(happenings: Sequence[AnyHappening], steps: int, horizon_s: float, seed: int) -> tuple[Event, ...]:
-    """The events of a trial, random ones drawn up to the horizon; ordered by their times, then by their steps.
+def plan_events(
+    declared_events: Sequence[AnyDeclaredEvent], steps: int, horizon_s: float, seed: int
+) -> tuple[PlannedEvent, ...]:
+    """Return the events of a trial: those with a time by their times, then those with a step by their steps.
 
     Args:
-        happenings: as the scenario lists them.
-        steps: of the budget.
-        horizon_s: virtual seconds that the trial is expected to take at most.
-        seed: of the trial.
+        declared_events: as the scenario lists them.
+        steps: steps of the training budget.
+        horizon_s: virtual seconds up to which random events are drawn.
+        seed: seed of the trial.
     """
-    drawn = [moment for k, what in enumerate(happenings) for moment in _moments(what, k, steps, horizon_s, seed)]
-    drawn.sort(key=lambda item: (item[0] is None, item[0] or 0.0, item[1] or 0))
-    return tuple(Event(number=n, time_s=time_s, step=step, what=what) for n, (time_s, step, what) in enumerate(drawn))
+    occurrences = [
+        moment
+        for position, event in enumerate(declared_events)
+        for moment in _event_moments(event, position, steps, horizon_s, seed)
+    ]
+    occurrences.sort(key=lambda item: (item[0] is None, item[0] or 0.0, item[1] or 0))
+    return tuple(
+        PlannedEvent(number=number, time_s=time_s, step=step, change=event)
+        for number, (time_s, step, event) in enumerate(occurrences)
+    )
 
 
-def _moments(
-    what: AnyHappening, place: int, steps: int, horizon_s: float, seed: int
-) -> Iterator[tuple[float | None, int | None, AnyHappening]]:
-    when = what.at
-    if when.time is not None:
-        yield float(when.time), None, what
-    elif when.random is not None:
-        law, now = Random(f"{seed} event {place}"), 0.0
-        while (now := now + law.expovariate(1 / when.random)) < horizon_s:
-            yield now, None, what
-            now += what.lasts or 0.0
+def _event_moments(
+    declared_event: AnyDeclaredEvent, position: int, steps: int, horizon_s: float, seed: int
+) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
+    """Yield (virtual time in seconds, step, event) for every occurrence; either the time or the step is None."""
+    trigger = declared_event.at
+    if trigger.time is not None:
+        yield float(trigger.time), None, declared_event
+    elif trigger.random is not None:
+        rng, time_s = Random(f"{seed} event {position}"), 0.0
+        while (time_s := time_s + rng.expovariate(1 / trigger.random)) < horizon_s:
+            yield time_s, None, declared_event
+            time_s += declared_event.lasts or 0.0
+    elif trigger.step is not None:
+        yield None, trigger.step, declared_event
     else:
-        yield None, when.step if when.step is not None else min(int((when.share or 0.0) * steps), steps - 1), what
+        yield None, min(int((trigger.share or 0.0) * steps), steps - 1), declared_event
 
 
-def crowded(happenings: Sequence[AnyHappening], horizon_s: float, nodes: Collection[str]) -> Iterator[Conflict]:
-    """Which random ones come so often that nobody wants to wait for all their moments, given who is there."""
-    for k, what in enumerate(happenings):
-        lasts_s = what.lasts or 0.0
-        if what.at.random is None or not present([what], nodes) or horizon_s / (what.at.random + lasts_s) <= MOMENTS:
+def frequency_conflicts(
+    declared_events: Sequence[AnyDeclaredEvent], horizon_s: float, node_names: Collection[str]
+) -> Iterator[Conflict]:
+    """Yield a conflict for each random event of which more than `MAX_RANDOM_MOMENTS` would be drawn.
+
+    Events whose nodes are all absent from `node_names` are skipped.
+    """
+    for k, event in enumerate(declared_events):
+        mean_gap, lasts_s = event.at.random, event.lasts or 0.0
+        if mean_gap is None or not events_of_present_nodes([event], node_names):
             continue
-        least = Duration(f"{1e3 * (1.1 * horizon_s / MOMENTS - lasts_s):.2g}ms")
+        if horizon_s / (mean_gap + lasts_s) <= MAX_RANDOM_MOMENTS:
+            continue
+        smallest_gap = Duration(f"{1e3 * (1.1 * horizon_s / MAX_RANDOM_MOMENTS - lasts_s):.2g}ms")
         yield Conflict(
             (k, "at", "random"),
-            f"{what.at.random} is too often: moments are drawn for {horizon_s:.3g} s, three times the predicted "
-            f"duration, and {MOMENTS:,} are allowed; write {least} or more",
+            f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_MOMENTS:,} events in {horizon_s:.3g} s, three times "
+            f"the predicted duration of the trial; write {smallest_gap} or more",
         )
 
 
-def present(happenings: Iterable[AnyHappening], nodes: Collection[str]) -> tuple[AnyHappening, ...]:
-    """What happens to nodes that are there; an event of which all nodes are absent is left out."""
-    return tuple(what.among(nodes) for what in happenings if set(what.nodes) & set(nodes))
+def events_of_present_nodes(
+    declared_events: Iterable[AnyDeclaredEvent], node_names: Collection[str]
+) -> tuple[AnyDeclaredEvent, ...]:
+    """Return the events without their absent nodes; an event whose nodes are all absent is left out."""
+    return tuple(
+        event.without_absent_nodes(node_names) for event in declared_events if set(event.node_names) & set(node_names)
+    )
 
 
-def conflicts(happenings: Sequence[AnyHappening], nodes: Collection[str]) -> Iterator[Conflict]:
-    """What is wrong with a timeline, given the names of all nodes on the data network."""
-    for k, what in enumerate(happenings):
-        if len(what.at.keys) != 1:
-            yield Conflict((k, "at"), "write one of time, step, share and random")
-        for name in what.nodes:
-            if name not in nodes:
-                yield Conflict((k, what.names), f"there is no node {name}; nodes are {', '.join(nodes)}")
-            elif isinstance(what, Slowdown | Pause) and not name.startswith("worker-"):
-                yield Conflict((k, what.names), f"{name} computes nothing; name workers")
-        if isinstance(what, LinkChange) and not any((what.uplink, what.downlink, what.delay, what.loss)):
-            yield Conflict((k,), "nothing changes; write one of uplink, downlink, delay and loss")
-        if isinstance(what, Partition) and set(what.apart) >= set(nodes):
-            yield Conflict((k, "apart"), "nobody is on the other side; leave some nodes out")
+def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[Conflict]:
+    """Yield the conflicts of a list of events.
+
+    Args:
+        declared_events: the events; key paths start at this list.
+        node_names: names of all nodes on the data network.
+    """
+    for k, event in enumerate(declared_events):
+        if len(event.at.given_keys) != 1:
+            yield Conflict((k, "at"), "declare exactly one of time, step, share and random")
+        for name in event.node_names:
+            if name not in node_names:
+                yield Conflict((k, event.node_key), f"there is no node {name}; nodes are {', '.join(node_names)}")
+            elif isinstance(event, WorkerSlowdown | WorkerPause) and not name.startswith("worker-"):
+                yield Conflict((k, event.node_key), f"{name} is not a worker; a {event.kind} applies to workers only")
+        if isinstance(event, LinkChange) and not any((event.uplink, event.downlink, event.delay, event.loss)):
+            yield Conflict((k,), "changes nothing; declare at least one of uplink, downlink, delay and loss")
+        if isinstance(event, NetworkPartition) and set(event.apart) >= set(node_names):
+            yield Conflict((k, "apart"), "lists all nodes; at least one node must be on the other side")

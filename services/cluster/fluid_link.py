@@ -1,8 +1,9 @@
-"""How long does a shaped link take? The fluid model that the virtual fabric and the `local` engine share.
+"""Fluid model of a shaped link: when a message passes it. Shared by the virtual transport and the `local` engine.
 
-A message passes one port after the other: its sender's uplink, the pipes that it shares with others, its receiver's
-downlink. It leaves one port while it enters the next, so a flow alone is as fast as the slowest of them, and n flows
-through one port take n times as long. A port has no buffer that could overflow: what waits for it, waits.
+A message passes rate limiters one after the other: its sender's uplink, the shared links on its path, its receiver's
+downlink. It leaves one limiter while it enters the next. So a flow alone is as fast as the slowest limiter on its path,
+and n flows through one limiter take n times as long. A limiter has no buffer that could overflow: waiting messages stay
+with their senders.
 """
 
 import fcntl
@@ -16,115 +17,120 @@ from mmap import mmap
 from pathlib import Path
 from typing import NamedTuple
 
-# A shaped rate counts whole Ethernet frames as tc does: 1448 bytes of payload travel in 1514.
+# A shaped rate counts whole Ethernet frames, as tc does: 1448 bytes of payload travel in a frame of 1514.
 PAYLOAD_SHARE = 1448 / 1514
 
 
-def goodput(rate_bps: float | None) -> float:
-    """Payload bytes per second that a link of `rate_bps` bit/s carries; infinite when it is not shaped."""
+def goodput_bytes_per_s(rate_bps: float | None) -> float:
+    """Return the payload bytes per second that a link of `rate_bps` bit/s carries; infinite for an unshaped link."""
     return inf if rate_bps is None else rate_bps * PAYLOAD_SHARE / 8
 
 
-# A port passes messages one after the other; cut finely, the messages of several streams share it as TCP flows do.
-# As finely as TCP's first window where vectors are short: a server that answers many workers with a quantum each serves
-# them one after another, and spreads their next steps. Longer ones are shared well in fewer messages, which cost time.
-FINE_QUANTUM_BYTES, QUANTUM_BYTES = 16 << 10, 64 << 10
-QUANTA = 32  # of a vector, at least, where they need not be finer
+# A rate limiter passes messages one after the other. Streams of short messages share it as TCP flows would. A vector of
+# up to 512 KiB is cut into messages of the minimum, which is TCP's first window: a server that replies to many workers
+# serves them one after another, and longer messages would spread the workers' next steps. A vector of 2 MiB or more is
+# cut into messages of the maximum: they share a link well enough, and each message costs time on the host.
+MIN_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES = 16 << 10, 64 << 10
+MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than the minimum
 
 
-def quantum_bytes(vector_bytes: int) -> int:
-    """The longest message that passes a port where nobody but the transport shapes links."""
-    return min(max(vector_bytes // QUANTA, FINE_QUANTUM_BYTES), QUANTUM_BYTES)
+def longest_message_bytes(vector_bytes: int) -> int:
+    """Return the length of the messages into which a vector is cut where the transport shapes links, in bytes."""
+    return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
 
 
-def last_piece_bytes(size_bytes: float, vector_bytes: int) -> float:
-    """Of a range of `size_bytes` that is sent in messages of this length, the last one."""
-    return size_bytes % quantum_bytes(vector_bytes) or min(size_bytes, quantum_bytes(vector_bytes))
+def last_message_bytes(range_bytes: float, vector_bytes: int) -> float:
+    """Return the length of the last message of a range that is sent in messages of `longest_message_bytes`."""
+    return range_bytes % longest_message_bytes(vector_bytes) or min(range_bytes, longest_message_bytes(vector_bytes))
 
 
-class Passage(NamedTuple):
-    """When the first byte of a message has come through a port, and when the last; virtual seconds."""
+class MessagePassage(NamedTuple):
+    """Virtual times in seconds at which the first and the last byte of a message have passed a rate limiter."""
 
-    begins: float
-    ends: float
+    begin_s: float
+    end_s: float
 
 
-class Cell(ABC):
-    """Where the state of a port is kept: one number that changes in one piece."""
+class AtomicNumber(ABC):
+    """A number with an atomic update. It holds the state of a rate limiter."""
 
     @abstractmethod
-    def replace(self, change: Callable[[float], float]) -> tuple[float, float]:
-        """Put `change` of the number in its place; the number before and after."""
+    def update(self, transform: Callable[[float], float]) -> tuple[float, float]:
+        """Replace the number by `transform(number)`; return the numbers before and after."""
 
 
 @dataclass(slots=True)
-class Own(Cell):
-    """For a port that one process uses."""
+class LocalNumber(AtomicNumber):
+    """A number that one process uses."""
 
     value: float = 0.0
 
-    def replace(self, change: Callable[[float], float]) -> tuple[float, float]:
-        before, self.value = self.value, change(self.value)
+    def update(self, transform: Callable[[float], float]) -> tuple[float, float]:
+        before, self.value = self.value, transform(self.value)
         return before, self.value
 
 
-class SharedCells:
-    """A file with the numbers of ports that processes share; whoever changes one holds a lock on its bytes."""
+class SharedNumberFile:
+    """A file of numbers that several processes use. An update locks the bytes of its number."""
 
     _NUMBER = struct.Struct("=d")
 
     def __init__(self, path: Path) -> None:
-        """Open a file that `create` has made, for as long as the process lives."""
+        """Open a file that `create` has written; it stays open as long as the process lives."""
         self._file = os.open(path, os.O_RDWR)
         self._memory = mmap(self._file, 0)
 
     @classmethod
     def create(cls, path: Path, count: int) -> None:
-        """A new file for `count` numbers, all zero."""
+        """Write a new file with `count` numbers, all zero."""
         path.write_bytes(bytes(max(1, count) * cls._NUMBER.size))
 
-    def cell(self, index: int) -> Cell:
-        """The number at a place, counted from 0."""
-        return _SharedCell(self, index * self._NUMBER.size)
+    def number(self, index: int) -> AtomicNumber:
+        """Return the number at an index, counted from 0."""
+        return _SharedNumber(self, index * self._NUMBER.size)
 
-    def replace(self, offset: int, change: Callable[[float], float]) -> tuple[float, float]:
-        """As `Cell.replace`, for the number at a byte of the file."""
-        fcntl.lockf(self._file, fcntl.LOCK_EX, self._NUMBER.size, offset)
+    def update(self, offset_bytes: int, transform: Callable[[float], float]) -> tuple[float, float]:
+        """Replace the number at a byte offset by `transform(number)`; return the numbers before and after."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX, self._NUMBER.size, offset_bytes)
         try:
-            (before,) = self._NUMBER.unpack_from(self._memory, offset)
-            after = change(before)
-            self._NUMBER.pack_into(self._memory, offset, after)
+            (before,) = self._NUMBER.unpack_from(self._memory, offset_bytes)
+            after = transform(before)
+            self._NUMBER.pack_into(self._memory, offset_bytes, after)
         finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, self._NUMBER.size, offset)
+            fcntl.lockf(self._file, fcntl.LOCK_UN, self._NUMBER.size, offset_bytes)
         return before, after
 
 
 @dataclass(frozen=True, slots=True)
-class _SharedCell(Cell):
-    cells: SharedCells
-    offset: int
+class _SharedNumber(AtomicNumber):
+    """One number of a `SharedNumberFile`."""
 
-    def replace(self, change: Callable[[float], float]) -> tuple[float, float]:
-        return self.cells.replace(self.offset, change)
+    file: SharedNumberFile
+    offset_bytes: int
+
+    def update(self, transform: Callable[[float], float]) -> tuple[float, float]:
+        return self.file.update(self.offset_bytes, transform)
 
 
 @dataclass(slots=True)
-class Port:
-    """One direction of a link, or a pipe: a rate, and until when it is spoken for."""
+class RateLimiter:
+    """One direction of an access link, or a shared link: its rate, and the virtual time until which it is occupied."""
 
-    bytes_per_s: float
-    cell: Cell = field(default_factory=Own)
+    bytes_per_s: float  # of payload
+    free_at_number: AtomicNumber = field(default_factory=LocalNumber)  # virtual seconds
 
-    def carry(self, message: Passage, size: int) -> Passage:
-        """Let a message through that comes in while `message` tells, behind those before it.
+    def carry(self, message: MessagePassage, size_bytes: int) -> MessagePassage:
+        """Pass a message of `size_bytes` after all earlier messages; return when it has left this limiter.
 
-        The port is charged what the message takes of it, size over rate, and no more: a message that comes in slowly
-        leaves room for others beside it.
+        `message` says when the message comes in. It occupies the limiter for size / rate and no longer: a message that
+        comes in slowly leaves room for others.
         """
-        before, free_at = self.cell.replace(lambda free_at: max(message.begins, free_at) + size / self.bytes_per_s)
-        return Passage(max(message.begins, before), max(message.ends, free_at))
+        before, free_at = self.free_at_number.update(
+            lambda free_at: max(message.begin_s, free_at) + size_bytes / self.bytes_per_s
+        )
+        return MessagePassage(max(message.begin_s, before), max(message.end_s, free_at))
 
     @property
-    def free_at(self) -> float:
-        """Until when it is spoken for."""
-        return self.cell.replace(lambda free_at: free_at)[0]
+    def free_at_s(self) -> float:
+        """Virtual time in seconds from which the limiter is free."""
+        return self.free_at_number.update(lambda free_at: free_at)[0]

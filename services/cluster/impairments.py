@@ -1,4 +1,4 @@
-"""How does a path vary, and how does it lose packets? Seeded laws, the same on every engine that can enforce them."""
+"""Random jitter and packet loss of network paths. The seed fixes the sequence on every engine that enforces them."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -12,94 +12,99 @@ from services.schema.component import Component
 from services.schema.units import Duration
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
-LostShare: TypeAlias = Annotated[float, Field(ge=0, lt=1)]  # who loses everything waits for ever; see partition
+# Below 1: a path that loses every packet makes nodes wait for ever. A partition event cuts paths for a limited time.
+LossShare: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Jitter(Component):
-    """By how much a packet's delay differs from the declared one."""
+    """Random variation of the one-way delay of packets."""
 
     deviation: Duration = Field(description="standard deviation of the one-way delay")
 
     @abstractmethod
-    def delays(self, mean_s: float, random: Random) -> Iterator[float]:
-        """Delays with this mean and deviation, without end; seconds, never negative."""
+    def sample_delays_s(self, mean_s: float, rng: Random) -> Iterator[float]:
+        """Yield an endless sequence of one-way delays with this mean; in seconds, never negative."""
 
 
 class NormalJitter(Jitter):
-    """Symmetric around the delay; what would be negative is zero, so a mean of three deviations is kept."""
+    """Normally distributed delay. Negative values become zero; a mean of three deviations or more is kept."""
 
     kind: Literal["normal"] = "normal"
 
-    def delays(self, mean_s: float, random: Random) -> Iterator[float]:
+    def sample_delays_s(self, mean_s: float, rng: Random) -> Iterator[float]:
         while True:
-            yield max(0.0, random.gauss(mean_s, self.deviation))
+            yield max(0.0, rng.gauss(mean_s, self.deviation))
 
 
 class LognormalJitter(Jitter):
-    """Skewed, with a long tail of late packets, as on wide-area paths."""
+    """Lognormally distributed delay: skewed, with a long tail of late packets, as on wide-area paths."""
 
     kind: Literal["lognormal"] = "lognormal"
 
-    def delays(self, mean_s: float, random: Random) -> Iterator[float]:
+    def sample_delays_s(self, mean_s: float, rng: Random) -> Iterator[float]:
         variance = log1p((self.deviation / mean_s) ** 2)
-        centre = mean_s * exp(-variance / 2)
+        median_s = mean_s * exp(-variance / 2)
         while True:
-            yield centre * random.lognormvariate(0.0, sqrt(variance))
+            yield median_s * rng.lognormvariate(0.0, sqrt(variance))
 
 
 AnyJitter: TypeAlias = Annotated[NormalJitter | LognormalJitter, Field(discriminator="kind")]
 
 
-class Loss(Component):
-    """Which packets are lost."""
+class PacketLoss(Component):
+    """Random loss of packets."""
 
     @property
     @abstractmethod
-    def mean(self) -> float:
-        """Share of packets lost in the long run."""
+    def mean_loss_share(self) -> float:
+        """Mean share of packets that are lost, in [0, 1]."""
 
     @abstractmethod
-    def losses(self, random: Random) -> Iterator[bool]:
-        """Whether the next packet is lost, without end."""
+    def sample_losses(self, rng: Random) -> Iterator[bool]:
+        """Yield for packet after packet, without end, whether it is lost."""
 
 
-class IndependentLoss(Loss):
-    """Every packet has the same chance."""
+class IndependentLoss(PacketLoss):
+    """Independent losses: every packet is lost with the same probability."""
 
     kind: Literal["independent"] = "independent"
-    share: LostShare = Field(description="of packets lost, such as 0.01")
+    share: LossShare = Field(description="share of packets that are lost, such as 0.01")
 
     @property
-    def mean(self) -> float:
+    def mean_loss_share(self) -> float:
         return self.share
 
-    def losses(self, random: Random) -> Iterator[bool]:
+    def sample_losses(self, rng: Random) -> Iterator[bool]:
         while True:
-            yield random.random() < self.share
+            yield rng.random() < self.share
 
 
-class GilbertElliottLoss(Loss):
-    """Losses come in bursts: a Markov chain of a good and a bad state.
+class GilbertElliottLoss(PacketLoss):
+    """Losses in bursts, by a Markov chain with a good and a bad state.
 
     E. N. Gilbert, Bell System Technical Journal 39(5), 1960; E. O. Elliott, ibid. 42(5), 1963.
     """
 
     kind: Literal["gilbert_elliott"] = "gilbert_elliott"
-    to_bad: Annotated[float, Field(gt=0, le=1)] = Field(description="chance per packet to go from good to bad")
-    to_good: Annotated[float, Field(gt=0, le=1)] = Field(description="chance per packet to go back")
-    share_bad: Share = Field(1.0, description="of packets lost in the bad state")
-    share_good: LostShare = Field(0.0, description="of packets lost in the good state")
+    to_bad: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="probability per packet of a change from the good to the bad state"
+    )
+    to_good: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="probability per packet of a change from the bad to the good state"
+    )
+    share_bad: Share = Field(1.0, description="share of packets that are lost in the bad state")
+    share_good: LossShare = Field(0.0, description="share of packets that are lost in the good state")
 
     @property
-    def mean(self) -> float:
-        bad = self.to_bad / (self.to_bad + self.to_good)
-        return bad * self.share_bad + (1 - bad) * self.share_good
+    def mean_loss_share(self) -> float:
+        bad_share = self.to_bad / (self.to_bad + self.to_good)
+        return bad_share * self.share_bad + (1 - bad_share) * self.share_good
 
-    def losses(self, random: Random) -> Iterator[bool]:
-        bad = False
+    def sample_losses(self, rng: Random) -> Iterator[bool]:
+        is_bad = False
         while True:
-            bad = random.random() < (1 - self.to_good if bad else self.to_bad)
-            yield random.random() < (self.share_bad if bad else self.share_good)
+            is_bad = rng.random() < (1 - self.to_good if is_bad else self.to_bad)
+            yield rng.random() < (self.share_bad if is_bad else self.share_good)
 
 
-AnyLoss: TypeAlias = Annotated[IndependentLoss | GilbertElliottLoss, Field(discriminator="kind")]
+AnyPacketLoss: TypeAlias = Annotated[IndependentLoss | GilbertElliottLoss, Field(discriminator="kind")]

@@ -1,62 +1,68 @@
-"""What do events change about links at this moment, where transports enforce them?"""
+"""Current effect of link events, for the transports that enforce them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from services.cluster.events import Event, LinkChange, Partition
+from services.cluster.events import LinkChange, NetworkPartition, PlannedEvent
 
 Direction: TypeAlias = Literal["uplink", "downlink"]
 
 
 @dataclass
-class Conditions:
-    """The events of links that are in force, as one node sees them; of two that contradict, the later one counts."""
+class LinkConditions:
+    """The link events that are active at this moment, as one node sees them.
 
-    _active: dict[int, Event] = field(default_factory=dict)
-    _heeders: list[Callable[[], None]] = field(default_factory=list)
+    Where two active events change the same rate, the one that began last counts.
+    """
+
+    _active_events: dict[int, PlannedEvent] = field(default_factory=dict)  # by number, in the order of their begin
+    _listeners: list[Callable[[], None]] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def begin(self, event: Event) -> None:
-        """From now on it is in force."""
-        self._active[event.number] = event
-        self._tell()
+    def begin_event(self, event: PlannedEvent) -> None:
+        """Make an event active."""
+        self._active_events[event.number] = event
+        self._notify_listeners()
 
-    def end(self, event: Event) -> None:
-        """It is undone."""
-        del self._active[event.number]
-        self._tell()
+    def end_event(self, event: PlannedEvent) -> None:
+        """End an active event, which undoes its change."""
+        del self._active_events[event.number]
+        self._notify_listeners()
 
-    def heed(self, heeder: Callable[[], None]) -> None:
-        """Call `heeder` after every change."""
-        self._heeders.append(heeder)
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every begin and end of an event."""
+        self._listeners.append(listener)
 
-    def rate_bps(self, node: str, direction: Direction) -> float | None:
-        """What a node's link is changed to; None: it is as declared."""
-        rates = [getattr(change, direction) for change in self._changes(node)]
+    def changed_rate_bps(self, node_name: str, direction: Direction) -> float | None:
+        """Return the rate that active events give a node's access link; None if it has its declared rate."""
+        rates = [getattr(change, direction) for change in self._active_link_changes(node_name)]
         return next((rate for rate in reversed(rates) if rate is not None), None)
 
-    def delay_s(self, source: str, target: str) -> float:
-        """What is added to the one-way delay between two nodes: a message passes the links of both."""
-        return sum(change.delay or 0.0 for node in (source, target) for change in self._changes(node))
+    def added_delay_s(self, source: str, target: str) -> float:
+        """Return the virtual seconds that active events add to the one-way delay, on the links of both nodes."""
+        return sum(change.delay or 0.0 for node in (source, target) for change in self._active_link_changes(node))
 
-    def apart(self, one: str, other: str) -> bool:
-        """Whether a partition lies between two nodes."""
-        whats = (event.what for event in self._active.values())
-        return any(isinstance(what, Partition) and (one in what.apart) != (other in what.apart) for what in whats)
+    def is_partitioned(self, source: str, target: str) -> bool:
+        """Return whether an active partition separates the two nodes."""
+        changes = (event.change for event in self._active_events.values())
+        return any(
+            isinstance(change, NetworkPartition) and (source in change.apart) != (target in change.apart)
+            for change in changes
+        )
 
-    async def together(self, one: str, other: str) -> None:
-        """Return when no partition lies between two nodes."""
-        while self.apart(one, other):
+    async def wait_until_connected(self, source: str, target: str) -> None:
+        """Wait until no active partition separates the two nodes."""
+        while self.is_partitioned(source, target):
             await self._changed.wait()
 
-    def _changes(self, node: str) -> Iterator[LinkChange]:
-        whats = (event.what for event in self._active.values())
-        return (what for what in whats if isinstance(what, LinkChange) and node in what.of)
+    def _active_link_changes(self, node_name: str) -> Iterator[LinkChange]:
+        changes = (event.change for event in self._active_events.values())
+        return (change for change in changes if isinstance(change, LinkChange) and node_name in change.of)
 
-    def _tell(self) -> None:
-        for heeder in self._heeders:
-            heeder()
+    def _notify_listeners(self) -> None:
+        for listener in self._listeners:
+            listener()
         self._changed.set()
         self._changed = asyncio.Event()

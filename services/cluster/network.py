@@ -1,30 +1,31 @@
-"""Networks: what a scenario may say of links, and what a plan makes of it.
+"""Public names of the network records: what a scenario declares about links, and the network that engines enforce.
 
-A node has a port (`port`) with two directions. Topologies (`topologies`) and extra links add pipes that many nodes
-share and delays between pairs. `model` is what engines enforce: pipes and paths, whatever the scenario called them.
+A scenario gives each node an access link (`access_link`), chooses a topology (`topologies`) and may add links between
+pairs of nodes. `build_network` turns them into a `Network` (`network_model`): shared links that limit rates, and paths
+that delay and lose packets. Engines enforce the `Network` and know no other part of the declaration.
 """
 
-from services.cluster.impairments import AnyJitter, AnyLoss
-from services.cluster.network_model import Network, Path, Pipe
-from services.cluster.port import Port, PortOverride
-from services.cluster.resolve import resolve
-from services.cluster.round_trips import RoundTrip, round_trip
-from services.cluster.topologies import AnyTopology, Member, PairLink, Switch, Topology
+from services.cluster.impairments import AnyJitter, AnyPacketLoss
+from services.cluster.network_model import Network, NetworkPath, SharedLink
+from services.cluster.port import AccessLink, AccessLinkOverride
+from services.cluster.resolve import build_network
+from services.cluster.round_trips import ExpectedRoundTrip, expected_round_trip
+from services.cluster.topologies import AnyTopology, NetworkNode, PairLink, StarTopology, Topology
 
 __all__ = [
+    "AccessLink",
+    "AccessLinkOverride",
     "AnyJitter",
-    "AnyLoss",
+    "AnyPacketLoss",
     "AnyTopology",
-    "Member",
+    "ExpectedRoundTrip",
     "Network",
+    "NetworkNode",
+    "NetworkPath",
     "PairLink",
-    "Path",
-    "Pipe",
-    "Port",
-    "PortOverride",
-    "RoundTrip",
-    "Switch",
+    "SharedLink",
+    "StarTopology",
     "Topology",
-    "resolve",
-    "round_trip",
+    "build_network",
+    "expected_round_trip",
 ]

@@ -1,73 +1,73 @@
-"""What do engines enforce? Pipes that flows share and paths that delay them, whatever a scenario called them.
+"""The network that engines enforce: shared links that limit rates, and paths that delay and lose packets.
 
-A message from a to b passes a's uplink, every pipe that has a among its sources and b among its targets, in their
-order, and b's downlink; the path from a to b delays it, and may lose its packets at b.
+A message from a to b passes the uplink of a, then in their order the shared links that have a among their sources and b
+among their targets, then the downlink of b. The path from a to b delays the message. Packets are lost at b.
 """
 
 from collections.abc import Iterator
 from random import Random
 
-from services.cluster.impairments import AnyJitter, AnyLoss
-from services.schema.component import Record
+from services.cluster.impairments import AnyJitter, AnyPacketLoss
+from services.schema.component import FrozenRecord
 
 
-class Pipe(Record):
-    """A rate that all flows from its sources to its targets share."""
+class SharedLink(FrozenRecord):
+    """A link whose rate is shared by all flows from its sources to its targets."""
 
     name: str  # such as "rack-0 up"
-    rate_bps: float  # virtual; the engine divides by the dilation
-    sources: tuple[str, ...]
+    rate_bps: float  # virtual; the engine divides it by the dilation
+    sources: tuple[str, ...]  # node names
     targets: tuple[str, ...]
 
     @property
-    def shared(self) -> bool:
-        """Whether more than one pair of nodes passes it."""
+    def serves_many_pairs(self) -> bool:
+        """Whether more than one pair of source and target uses this link."""
         return len(self.sources) * len(self.targets) > 1
 
     def carries(self, source: str, target: str) -> bool:
-        """Whether a message from one node to another passes it."""
+        """Return whether messages from `source` to `target` pass this link."""
         return source in self.sources and target in self.targets
 
 
-class Path(Record):
-    """What happens to messages between two nodes beside waiting for their turn; one direction."""
+class NetworkPath(FrozenRecord):
+    """Delay, jitter and packet loss from one node to another, in one direction."""
 
-    source: str
+    source: str  # node name
     target: str
-    delay_s: float = 0.0  # virtual, one way, mean
+    delay_s: float = 0.0  # mean one-way delay; virtual
     jitters: tuple[AnyJitter, ...] = ()  # independent of each other
-    losses: tuple[AnyLoss, ...] = ()  # one after the other
+    losses: tuple[AnyPacketLoss, ...] = ()  # applied one after the other
 
-    def delays(self, random: Random) -> Iterator[float]:
-        """One-way delays of message after message, without end; virtual seconds."""
-        laws = [jitter.delays(self.delay_s, random) for jitter in self.jitters]
+    def sample_delays_s(self, rng: Random) -> Iterator[float]:
+        """Yield one-way delays of message after message, without end; in virtual seconds."""
+        delays_s = [jitter.sample_delays_s(self.delay_s, rng) for jitter in self.jitters]
         while True:
-            yield max(0.0, self.delay_s + sum(next(law) - self.delay_s for law in laws))
+            yield max(0.0, self.delay_s + sum(next(delay_s) - self.delay_s for delay_s in delays_s))
 
     @property
-    def loss(self) -> float:
-        """Share of packets lost in the long run."""
-        kept = 1.0
-        for law in self.losses:
-            kept *= 1 - law.mean
-        return 1 - kept
+    def loss_share(self) -> float:
+        """Mean share of packets that are lost on this path, in [0, 1]."""
+        kept_share = 1.0
+        for loss in self.losses:
+            kept_share *= 1 - loss.mean_loss_share
+        return 1 - kept_share
 
 
-class Network(Record):
-    """Everything between the ports of a trial's nodes."""
+class Network(FrozenRecord):
+    """Shared links and paths between the access links of a trial's nodes."""
 
-    pipes: tuple[Pipe, ...] = ()
-    paths: tuple[Path, ...] = ()  # pairs that have a delay or a loss
+    shared_links: tuple[SharedLink, ...] = ()
+    paths: tuple[NetworkPath, ...] = ()  # of pairs of nodes with a delay or a loss
 
-    def through(self, source: str, target: str) -> tuple[Pipe, ...]:
-        """The pipes between two nodes."""
-        return tuple(pipe for pipe in self.pipes if pipe.carries(source, target))
+    def shared_links_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
+        """Return the shared links that messages from `source` to `target` pass, in their order."""
+        return tuple(link for link in self.shared_links if link.carries(source, target))
 
-    def path(self, source: str, target: str) -> Path:
-        """What lies between two nodes."""
-        found = (path for path in self.paths if (path.source, path.target) == (source, target))
-        return next(found, Path(source=source, target=target))
+    def path_between(self, source: str, target: str) -> NetworkPath:
+        """Return the path from `source` to `target`; without delay and loss if none is declared."""
+        matches = (path for path in self.paths if (path.source, path.target) == (source, target))
+        return next(matches, NetworkPath(source=source, target=target))
 
-    def into(self, target: str) -> tuple[Path, ...]:
-        """The paths that end at a node."""
+    def paths_to(self, target: str) -> tuple[NetworkPath, ...]:
+        """Return the declared paths that end at a node."""
         return tuple(path for path in self.paths if path.target == target)

@@ -1,67 +1,78 @@
-"""How do ports, a topology and extra links become one network?"""
+"""Construction of the network of a trial from access links, a topology and links between pairs of nodes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 
-from services.cluster.network_model import Network, Path, Pipe
-from services.cluster.port import Port
-from services.cluster.topologies import Member, PairLink, Topology
+from services.cluster.network_model import Network, NetworkPath, SharedLink
+from services.cluster.port import AccessLink
+from services.cluster.topologies import NetworkNode, PairLink, Topology
 
 
-def resolve(
-    topology: Topology, links: Sequence[PairLink], members: Sequence[Member], ports: Mapping[str, Port]
+def build_network(
+    topology: Topology,
+    pair_links: Sequence[PairLink],
+    nodes: Sequence[NetworkNode],
+    access_links: Mapping[str, AccessLink],
 ) -> Network:
-    """The network between the nodes of a trial.
+    """Return the network between the nodes of a trial.
 
     Args:
-        topology: what lies between the nodes.
-        links: pairs of nodes with limits or delays of their own; those of absent nodes are left out.
-        members: all nodes on the data network.
-        ports: by node name, without profiles.
+        topology: the network between the access links.
+        pair_links: limits and delays of pairs of nodes; pairs with an absent node are left out.
+        nodes: all nodes on the data network.
+        access_links: access link by node name, with the values of its named link filled in.
     """
-    names = {member.name for member in members}
-    present = [link.resolved for link in links if set(link.nodes) <= names]
-    limits = (
-        Pipe(name=f"{a} to {b}", rate_bps=link.rate, sources=(a,), targets=(b,))
-        for link in present
-        for a, b in link.ways
+    node_names = {node.name for node in nodes}
+    present_links = [link.with_resolved_link for link in pair_links if set(link.nodes) <= node_names]
+    pair_limits = (
+        SharedLink(name=f"{source} to {target}", rate_bps=link.rate, sources=(source,), targets=(target,))
+        for link in present_links
+        for source, target in link.directed_pairs
         if link.rate
     )
-    parts = [*topology.paths(members), *(part for link in present for part in _of_link(link))]
-    return Network(pipes=(*limits, *topology.pipes(members)), paths=tuple(_joined(members, ports, parts)))
+    partial_paths = [*topology.paths(nodes), *(path for link in present_links for path in _paths_of_pair_link(link))]
+    return Network(
+        shared_links=(*pair_limits, *topology.shared_links(nodes)),
+        paths=tuple(_join_paths(nodes, access_links, partial_paths)),
+    )
 
 
-def _of_link(link: PairLink) -> Iterable[Path]:
-    for source, target in link.ways:
-        yield Path(
+def _paths_of_pair_link(pair_link: PairLink) -> Iterable[NetworkPath]:
+    for source, target in pair_link.directed_pairs:
+        yield NetworkPath(
             source=source,
             target=target,
-            delay_s=link.delay or 0.0,
-            jitters=(link.jitter,) if link.jitter else (),
-            losses=(link.loss,) if link.loss else (),
+            delay_s=pair_link.delay or 0.0,
+            jitters=(pair_link.jitter,) if pair_link.jitter else (),
+            losses=(pair_link.loss,) if pair_link.loss else (),
         )
 
 
-def _joined(members: Sequence[Member], ports: Mapping[str, Port], parts: Iterable[Path]) -> Iterable[Path]:
-    """One path for every ordered pair that has a delay or a loss anywhere on its way."""
-    between: defaultdict[tuple[str, str], list[Path]] = defaultdict(list)
-    for part in parts:
-        between[part.source, part.target].append(part)
-    for a, b in permutations((member.name for member in members), 2):
-        own = [ports[a], ports[b]]
-        path = Path(
-            source=a,
-            target=b,
-            delay_s=sum(port.delay or 0.0 for port in own) + sum(part.delay_s for part in between[a, b]),
+def _join_paths(
+    nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], partial_paths: Iterable[NetworkPath]
+) -> Iterable[NetworkPath]:
+    """Yield one path for every ordered pair of nodes that has a delay or a loss.
+
+    Delays, jitters and losses of both access links and of all partial paths of the pair are combined.
+    """
+    paths_by_pair: defaultdict[tuple[str, str], list[NetworkPath]] = defaultdict(list)
+    for path in partial_paths:
+        paths_by_pair[path.source, path.target].append(path)
+    for source, target in permutations((node.name for node in nodes), 2):
+        links, parts = [access_links[source], access_links[target]], paths_by_pair[source, target]
+        joined = NetworkPath(
+            source=source,
+            target=target,
+            delay_s=sum(link.delay or 0.0 for link in links) + sum(part.delay_s for part in parts),
             jitters=(
-                *(port.jitter for port in own if port.jitter),
-                *(jitter for part in between[a, b] for jitter in part.jitters),
+                *(link.jitter for link in links if link.jitter),
+                *(jitter for part in parts for jitter in part.jitters),
             ),
             losses=(
-                *(port.loss for port in own if port.loss),
-                *(loss for part in between[a, b] for loss in part.losses),
+                *(link.loss for link in links if link.loss),
+                *(loss for part in parts for loss in part.losses),
             ),
         )
-        if path.delay_s or path.losses:
-            yield path
+        if joined.delay_s or joined.losses:
+            yield joined

@@ -1,41 +1,52 @@
-"""How long do echoes between two nodes take, and how far off may they be? One law for the probe and for its judge."""
+"""Expected round-trip time between two nodes, and how far measured echoes may differ from it.
+
+The probe before a trial and the check after it use the same expectation and tolerance.
+"""
 
 from collections.abc import Sequence
 from math import inf, sqrt
 from statistics import fmean, median
 
 from services.cluster.network_model import Network
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
-ECHOES = 6  # in a try
-SHARE = 0.05  # of a long round trip
-SPREADS = 4.0  # standard errors that a mean of few echoes may be off
+ECHOES_PER_TRY = 6
+TOLERATED_SHARE = 0.05  # relative error of a long round trip
+TOLERATED_STANDARD_ERRORS = 4.0  # of the mean of the echoes, where delays vary
 
 
-class RoundTrip(Record):
-    """What echoes between two nodes should take; virtual seconds."""
+class ExpectedRoundTrip(FrozenRecord):
+    """Round-trip time that the plan declares between two nodes, in virtual seconds."""
 
     mean_s: float
-    deviation_s: float = 0.0  # of one echo
+    deviation_s: float = 0.0  # standard deviation of one echo
 
-    def found(self, echoes_s: Sequence[float]) -> float:
-        """The round trip that the echoes of a try show: their mean where it varies, else their median; inf of none."""
+    def estimate_s(self, echoes_s: Sequence[float]) -> float:
+        """Return the round-trip time that the echoes of one try show, in seconds; infinite without an echo.
+
+        It is the mean of the echoes where delays vary, and their median otherwise.
+        """
         if not echoes_s:
             return inf
         return fmean(echoes_s) if self.deviation_s else median(echoes_s)
 
-    def tolerance_s(self, wall_s: float, dilation: float) -> float:
-        """How far off a try may be: timers and cores by so much of the host's time, paths by a share, chance by law."""
-        return max(wall_s / dilation, SHARE * self.mean_s) + SPREADS * self.deviation_s / sqrt(ECHOES)
+    def tolerance_s(self, wall_tolerance_s: float, dilation: float) -> float:
+        """Return how far an estimate may differ from the expected mean, in virtual seconds.
 
-    def complaint(self, source: str, target: str, found_s: float) -> str:
-        """What is wrong."""
-        told = "no echo came back" if found_s == inf else f"echoes took {found_s * 1e3:.2f} ms"
-        return f"{source} to {target} and back: declared {self.mean_s * 1e3:.2f} ms, {told}"
+        The tolerance is `wall_tolerance_s` of the host's time, for its timers and cores, or a share of the round trip
+        if that is more; and where delays vary, some standard errors on top.
+        """
+        random_error_s = TOLERATED_STANDARD_ERRORS * self.deviation_s / sqrt(ECHOES_PER_TRY)
+        return max(wall_tolerance_s / dilation, TOLERATED_SHARE * self.mean_s) + random_error_s
+
+    def mismatch_message(self, source: str, target: str, measured_s: float) -> str:
+        """Return the error message for a round trip that differs too much from the declared one."""
+        measured = "no echo came back" if measured_s == inf else f"echoes took {measured_s * 1e3:.2f} ms"
+        return f"round trip between {source} and {target}: declared {self.mean_s * 1e3:.2f} ms, {measured}"
 
 
-def round_trip(network: Network, one: str, other: str) -> RoundTrip:
-    """What a network declares between two nodes."""
-    ways = network.path(one, other), network.path(other, one)
-    deviation_s = sqrt(sum(jitter.deviation**2 for way in ways for jitter in way.jitters))
-    return RoundTrip(mean_s=sum(way.delay_s for way in ways), deviation_s=deviation_s)
+def expected_round_trip(network: Network, node_name: str, peer_name: str) -> ExpectedRoundTrip:
+    """Return the round-trip time that a network declares between two nodes."""
+    paths = network.path_between(node_name, peer_name), network.path_between(peer_name, node_name)
+    deviation_s = sqrt(sum(jitter.deviation**2 for path in paths for jitter in path.jitters))
+    return ExpectedRoundTrip(mean_s=sum(path.delay_s for path in paths), deviation_s=deviation_s)

@@ -1,46 +1,46 @@
-"""What lies between two places: a rate, a delay, a loss? Written out, or by the name of a distance."""
+"""Properties of a link between two places: rate, delay, jitter and loss, written out or by the name of a distance."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from services.cluster.impairments import AnyJitter, AnyLoss
-from services.cluster.port import NO_DELAY
-from services.schema.component import Record
+from services.cluster.impairments import AnyJitter, AnyPacketLoss
+from services.cluster.port import JITTER_NEEDS_DELAY
+from services.schema.component import FrozenRecord
 from services.schema.conflicts import Conflict
 from services.schema.units import Duration, Rate
 
-SpanName: TypeAlias = Literal["metro", "wan-us-east-west", "wan-eu-us", "wan-eu-asia"]
+DistanceName: TypeAlias = Literal["metro", "wan-us-east-west", "wan-eu-us", "wan-eu-asia"]
 
 
-class Span(Record):
-    """What a link between two places adds to the links of the nodes at its ends."""
+class LinkProperties(FrozenRecord):
+    """Properties of a link between two places, which add to those of the access links at its ends."""
 
-    link: SpanName | None = Field(None, description="a named distance, which the other keys may change")
-    rate: Rate | None = Field(None, description="in each direction; unlimited beside other limits when absent")
-    delay: Duration | None = Field(None, description="one way, beside that of the nodes' links")
-    jitter: AnyJitter | None = Field(None, description="how the delay varies")
-    loss: AnyLoss | None = Field(None, description="packets lost in each direction")
+    link: DistanceName | None = Field(None, description="name of a known distance, which gives the delay")
+    rate: Rate | None = Field(None, description="rate in each direction; unlimited when absent")
+    delay: Duration | None = Field(None, description="one-way delay, in addition to that of the access links")
+    jitter: AnyJitter | None = Field(None, description="variation of the delay")
+    loss: AnyPacketLoss | None = Field(None, description="packet loss in each direction")
 
     @property
-    def resolved(self) -> Self:
-        """The same without a name: the named distance's delay where none is given."""
+    def with_resolved_link(self) -> Self:
+        """Copy of these properties with the delay of the named distance filled in where no delay is declared."""
         if self.link is None:
             return self
-        return self.model_copy(update={"link": None, "delay": self.delay or SPANS[self.link]})
+        return self.model_copy(update={"link": None, "delay": self.delay or DISTANCE_DELAYS[self.link]})
 
-    def span_conflicts(self) -> Iterator[Conflict]:
-        """What contradicts itself, or says nothing."""
-        span = self.resolved
-        if span.jitter and not span.delay:
-            yield Conflict(("jitter",), NO_DELAY)
-        if not any((span.rate, span.delay, span.loss)):
-            yield Conflict((), "changes nothing; write one of link, rate, delay and loss")
+    def property_conflicts(self) -> Iterator[Conflict]:
+        """Yield a conflict for jitter without a delay, and for a link without any effect."""
+        resolved = self.with_resolved_link
+        if resolved.jitter and not resolved.delay:
+            yield Conflict(("jitter",), JITTER_NEEDS_DELAY)
+        if not any((resolved.rate, resolved.delay, resolved.loss)):
+            yield Conflict((), "changes nothing; declare at least one of link, rate, delay and loss")
 
 
-# One-way delays: half of a measured round trip. Rates are what somebody rents, so that no name can know them.
-SPANS: Mapping[SpanName, Duration] = {
+# One-way delays: half of a measured round-trip time. A distance has no rate, since rates depend on what somebody rents.
+DISTANCE_DELAYS: Mapping[DistanceName, Duration] = {
     # J. Hamilton, AWS re:Invent 2014, SPOT301: availability zones are less than 2 ms apart, usually less than 1 ms.
     "metro": Duration("0.5ms"),
     # "Azure network round-trip latency statistics", P95 of the 30 days to 30 July 2026:

@@ -1,4 +1,4 @@
-"""What lies between the ports of the nodes: nothing, rack uplinks, or the links between regions."""
+"""Topologies of the network between the access links: a star, racks or regions; and links between pairs of nodes."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -7,246 +7,279 @@ from typing import Annotated, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from services.cluster.network_model import Path, Pipe
-from services.cluster.spans import Span
-from services.schema.component import Component, Record
-from services.schema.conflicts import Conflict
+from services.cluster.network_model import NetworkPath, SharedLink
+from services.cluster.spans import LinkProperties
+from services.schema.component import Component, FrozenRecord
+from services.schema.conflicts import Conflict, nest_conflicts
 from services.schema.units import Duration, Rate
 
 
-class Member(Protocol):
-    """A node, as far as networks know."""
+class NetworkNode(Protocol):
+    """The properties of a node that a topology reads."""
 
     @property
     def name(self) -> str:
-        """Unique."""
+        """Unique name of the node, such as `worker-0`."""
 
     @property
     def role(self) -> str:
-        """`worker` or `ps_shard`."""
+        """Role of the node: `worker` or `ps_shard`."""
 
     @property
     def rank(self) -> int:
-        """Within its role."""
+        """Number of the node among the nodes of its role, from 0."""
 
 
 class Topology(Component):
-    """What lies between the ports of the nodes."""
+    """Network between the access links of the nodes."""
 
     @abstractmethod
-    def places(self, members: Sequence[Member]) -> tuple[tuple[str, ...], ...]:
-        """Names of the nodes that are near each other, group by group; together all nodes, each once."""
+    def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+        """Return the names of all nodes in groups of nodes that are near each other; each node is in one group."""
 
     @abstractmethod
-    def pipes(self, members: Sequence[Member]) -> tuple[Pipe, ...]:
-        """Rates that flows share."""
+    def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
+        """Return the links whose rate several nodes share."""
 
-    def paths(self, members: Sequence[Member]) -> tuple[Path, ...]:  # noqa: ARG002 - most have none
-        """Delays and losses between pairs of nodes, beside those of their own links."""
+    def paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
+        """Return delays and losses between pairs of nodes, without those of their access links."""
         return ()
 
     def conflicts(self) -> Iterator[Conflict]:
-        """What contradicts itself."""
+        """Yield the conflicts between the keys of this topology."""
         return iter(())
 
-    def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:  # noqa: ARG002 - most name nobody
-        """Which nodes it names that are not there, given how many there are at most."""
+    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:  # noqa: ARG002 - most name no nodes
+        """Yield a conflict for every node that this topology names but the cluster does not have.
+
+        Args:
+            worker_count: largest number of workers in any trial.
+            server_count: largest number of servers in any trial.
+        """
         return iter(())
 
-    def among(self, workers: int, servers: int) -> Self:  # noqa: ARG002 - most name nobody
-        """The same with nothing said about nodes that are not there."""
+    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:  # noqa: ARG002 - most name no nodes
+        """Return this topology for a cluster of `worker_count` workers and `server_count` servers."""
         return self
 
 
-class Switch(Topology):
-    """One switch that is never the bottleneck: nothing but the nodes' own links counts."""
+class StarTopology(Topology):
+    """A single network switch that is never the bottleneck: only the access links limit rates."""
 
     kind: Literal["switch"] = "switch"
 
-    def places(self, members: Sequence[Member]) -> tuple[tuple[str, ...], ...]:
-        return (tuple(member.name for member in members),)
+    def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+        return (tuple(node.name for node in nodes),)
 
-    def pipes(self, members: Sequence[Member]) -> tuple[Pipe, ...]:  # noqa: ARG002
+    def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:  # noqa: ARG002
         return ()
 
 
-class Racks(Topology):
-    """Racks of equal size, each behind an uplink that its members share.
+class RackTopology(Topology):
+    """Racks of equal size, each with an uplink and a downlink that its nodes share.
 
-    Workers fill the racks by rank; server k stands in rack k, round the corner. With links of 1 Gbit/s, four members
-    and an uplink of 2 Gbit/s, a rack is oversubscribed 2:1.
+    Workers fill the racks by rank. Servers are spread over the racks in turn: server k is in rack k modulo the number
+    of racks. For example, a rack of four nodes with access links of 1 Gbit/s and an uplink of 2 Gbit/s is
+    oversubscribed 2:1.
     """
 
     kind: Literal["racks"] = "racks"
-    size: PositiveInt = Field(description="workers per rack; the last rack may have fewer")
-    uplink: Rate = Field(description="what all members of a rack together send to other racks")
+    size: PositiveInt = Field(description="number of workers per rack; the last rack may have fewer")
+    uplink: Rate = Field(description="rate at which all nodes of a rack together send to other racks")
     downlink: Rate | None = Field(
-        None, description="what they together receive from other racks; as uplink when absent"
+        None, description="rate at which all nodes of a rack together receive from other racks; as uplink when absent"
     )
-    delay: Duration | None = Field(None, description="one-way delay between racks, beside that of the nodes' links")
+    delay: Duration | None = Field(
+        None, description="one-way delay between racks, in addition to that of the access links"
+    )
 
-    def places(self, members: Sequence[Member]) -> tuple[tuple[str, ...], ...]:
-        count = max(1, -(-sum(member.role == "worker" for member in members) // self.size))
-        racks: list[list[str]] = [[] for _ in range(count)]
-        for member in members:
-            racks[member.rank // self.size if member.role == "worker" else member.rank % count].append(member.name)
+    def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+        rack_count = max(1, -(-sum(node.role == "worker" for node in nodes) // self.size))
+        racks: list[list[str]] = [[] for _ in range(rack_count)]
+        for node in nodes:
+            racks[node.rank // self.size if node.role == "worker" else node.rank % rack_count].append(node.name)
         return tuple(map(tuple, racks))
 
-    def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:  # noqa: ARG002 - they stand in racks of workers
-        if self.size > workers:
-            yield Conflict(("size",), f"{self.size} is more than all workers; write {workers} or less")
+    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:  # noqa: ARG002 - servers are in racks of workers
+        if self.size > worker_count:
+            yield Conflict(
+                ("size",), f"a rack of {self.size} workers is larger than the cluster; write {worker_count} or less"
+            )
 
-    def among(self, workers: int, servers: int) -> Self:  # noqa: ARG002 - they stand in racks of workers
-        return self.model_copy(update={"size": min(self.size, workers)})
+    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:  # noqa: ARG002 - servers are in racks of workers
+        return self.model_copy(update={"size": min(self.size, worker_count)})
 
-    def pipes(self, members: Sequence[Member]) -> tuple[Pipe, ...]:
-        racks = self.places(members)
-        pairs = [self._of_rack(k, racks) for k in range(len(racks))] if len(racks) > 1 else []
-        return (*(up for up, _ in pairs), *(down for _, down in pairs))  # as messages pass them
+    def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
+        racks = self.node_groups(nodes)
+        links = [self._rack_links(number, racks) for number in range(len(racks))] if len(racks) > 1 else []
+        return (*(up for up, _ in links), *(down for _, down in links))  # in the order in which messages pass them
 
-    def paths(self, members: Sequence[Member]) -> tuple[Path, ...]:
+    def paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
         return tuple(
-            Path(source=a, target=b, delay_s=self.delay)
-            for here, there in product(self.places(members), repeat=2)
-            for a, b in product(here, there)
-            if self.delay and here != there
+            NetworkPath(source=source, target=target, delay_s=self.delay)
+            for source_rack, target_rack in product(self.node_groups(nodes), repeat=2)
+            for source, target in product(source_rack, target_rack)
+            if self.delay and source_rack != target_rack
         )
 
-    def _of_rack(self, number: int, racks: Sequence[tuple[str, ...]]) -> tuple[Pipe, Pipe]:
-        inside, outside = racks[number], tuple(name for rack in racks if rack != racks[number] for name in rack)
+    def _rack_links(self, rack_number: int, racks: Sequence[tuple[str, ...]]) -> tuple[SharedLink, SharedLink]:
+        """Return the uplink and the downlink of a rack."""
+        inside = racks[rack_number]
+        outside = tuple(name for rack in racks if rack != inside for name in rack)
+        downlink = self.downlink or self.uplink
         return (
-            Pipe(name=f"rack-{number} up", rate_bps=self.uplink, sources=inside, targets=outside),
-            Pipe(name=f"rack-{number} down", rate_bps=self.downlink or self.uplink, sources=outside, targets=inside),
+            SharedLink(name=f"rack-{rack_number} up", rate_bps=self.uplink, sources=inside, targets=outside),
+            SharedLink(name=f"rack-{rack_number} down", rate_bps=downlink, sources=outside, targets=inside),
         )
 
 
-class Region(Record):
-    """Nodes that are near each other."""
+class Region(FrozenRecord):
+    """Nodes that are near each other, such as those of one data centre."""
 
-    workers: tuple[NonNegativeInt, ...] = Field((), description="ranks of workers that stand here")
-    servers: tuple[NonNegativeInt, ...] = Field((), description="numbers of servers that stand here")
+    workers: tuple[NonNegativeInt, ...] = Field((), description="ranks of the workers in this region")
+    servers: tuple[NonNegativeInt, ...] = Field((), description="numbers of the servers in this region")
 
-    def among(self, workers: int, servers: int) -> Self:
-        """The same with nothing said about nodes that are not there."""
-        fewer = {
-            "workers": tuple(rank for rank in self.workers if rank < workers),
-            "servers": tuple(rank for rank in self.servers if rank < servers),
+    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
+        """Return this region without nodes that a cluster of so many workers and servers does not have."""
+        update = {
+            "workers": tuple(rank for rank in self.workers if rank < worker_count),
+            "servers": tuple(rank for rank in self.servers if rank < server_count),
         }
-        return self.model_copy(update=fewer)
+        return self.model_copy(update=update)
 
 
-class Between(Span):
-    """The link between two regions, in both directions; all nodes of a region share it."""
+class RegionLink(LinkProperties):
+    """The link between two regions. All nodes of a region share it; both directions have the same properties."""
 
-    regions: tuple[str, str] = Field(description="the two regions")
+    regions: tuple[str, str] = Field(description="names of the two regions")
 
 
-class Regions(Topology):
-    """Groups of nodes with links between them: data centres, continents."""
+class RegionTopology(Topology):
+    """Regions with links between them, such as data centres or continents."""
 
     kind: Literal["regions"] = "regions"
-    regions: dict[str, Region] = Field(min_length=1, description="name -> who stands there; others stand in the first")
-    between: tuple[Between, ...] = Field(min_length=1, description="links between pairs of regions")
+    regions: dict[str, Region] = Field(
+        min_length=1, description="name of a region -> its nodes; nodes in no region belong to the first one"
+    )
+    between: tuple[RegionLink, ...] = Field(min_length=1, description="links between pairs of regions")
 
-    def places(self, members: Sequence[Member]) -> tuple[tuple[str, ...], ...]:
-        return tuple(tuple(m.name for m in members if self._region(m) == name) for name in self.regions)
-
-    def pipes(self, members: Sequence[Member]) -> tuple[Pipe, ...]:
+    def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         return tuple(
-            Pipe(name=f"{one} to {other}", rate_bps=link.rate, sources=here, targets=there)
-            for link, one, other, here, there in self._ways(members)
-            if link.rate
+            tuple(node.name for node in nodes if self._region_name(node) == region_name) for region_name in self.regions
         )
 
-    def paths(self, members: Sequence[Member]) -> tuple[Path, ...]:
+    def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         return tuple(
-            Path(
-                source=a,
-                target=b,
+            SharedLink(
+                name=f"{directed.source_region} to {directed.target_region}",
+                rate_bps=directed.link.rate,
+                sources=directed.sources,
+                targets=directed.targets,
+            )
+            for directed in self._directed_links(nodes)
+            if directed.link.rate
+        )
+
+    def paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
+        return tuple(
+            NetworkPath(
+                source=source,
+                target=target,
                 delay_s=link.delay or 0.0,
                 jitters=(link.jitter,) if link.jitter else (),
                 losses=(link.loss,) if link.loss else (),
             )
-            for link, _, _, here, there in self._ways(members)
-            for a, b in product(here, there)
+            for link, _, _, sources, targets in self._directed_links(nodes)
+            for source, target in product(sources, targets)
         )
 
-    def strangers(self, workers: int, servers: int) -> Iterator[Conflict]:
+    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:
         for name, region in self.regions.items():
-            for role, ranks, count in (("workers", region.workers, workers), ("servers", region.servers, servers)):
-                if beyond := [rank for rank in ranks if rank >= count]:
-                    there = f"ranks are 0 to {count - 1}" if count else "no strategy has servers"
-                    yield Conflict(("regions", name, role), f"there is no {role[:-1]} {beyond[0]}; {there}")
+            for role, ranks, count in (
+                ("workers", region.workers, worker_count),
+                ("servers", region.servers, server_count),
+            ):
+                if unknown_ranks := [rank for rank in ranks if rank >= count]:
+                    allowed = f"ranks are 0 to {count - 1}" if count else "no strategy has servers"
+                    yield Conflict(("regions", name, role), f"there is no {role[:-1]} {unknown_ranks[0]}; {allowed}")
 
-    def among(self, workers: int, servers: int) -> Self:
-        kept = {name: region.among(workers, servers) for name, region in self.regions.items()}
-        return self.model_copy(update={"regions": kept})
+    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
+        regions = {
+            name: region.without_absent_nodes(worker_count, server_count) for name, region in self.regions.items()
+        }
+        return self.model_copy(update={"regions": regions})
 
     def conflicts(self) -> Iterator[Conflict]:
-        yield from self._twice()
+        yield from self._duplicate_conflicts()
         for k, link in enumerate(self.between):
-            yield from (Conflict(("between", k, *path), why) for path, why in link.span_conflicts())
+            yield from nest_conflicts("between", nest_conflicts(k, link.property_conflicts()))
             for name in link.regions:
                 if name not in self.regions:
                     known = ", ".join(self.regions)
                     yield Conflict(("between", k, "regions"), f"there is no region {name}; regions are {known}")
             if link.regions[0] == link.regions[1]:
-                yield Conflict(("between", k, "regions"), "a link has two ends")
+                yield Conflict(("between", k, "regions"), "a link connects two different regions")
             if any(set(link.regions) == set(earlier.regions) for earlier in self.between[:k]):
-                yield Conflict(("between", k, "regions"), "these two have a link already")
+                yield Conflict(
+                    ("between", k, "regions"), "another link connects these regions; declare one link per pair"
+                )
 
-    def _twice(self) -> Iterator[Conflict]:
-        """Nodes that stand in two regions."""
-        seen: dict[tuple[str, int], str] = {}
+    def _duplicate_conflicts(self) -> Iterator[Conflict]:
+        """Yield a conflict for every node that is in two regions."""
+        region_of_node: dict[tuple[str, int], str] = {}
         for name, region in self.regions.items():
             for role, ranks in (("workers", region.workers), ("servers", region.servers)):
                 for rank in ranks:
-                    if other := seen.get((role, rank)):
-                        yield Conflict(("regions", name, role), f"{rank} stands in {other} already")
-                    seen[role, rank] = name
+                    if other_region := region_of_node.get((role, rank)):
+                        yield Conflict(
+                            ("regions", name, role),
+                            f"{role[:-1]} {rank} is in region {other_region} too; a node is in one region",
+                        )
+                    region_of_node[role, rank] = name
 
-    def _region(self, member: Member) -> str:
-        key = "workers" if member.role == "worker" else "servers"
-        found = (name for name, region in self.regions.items() if member.rank in getattr(region, key))
-        return next(found, next(iter(self.regions)))
+    def _region_name(self, node: NetworkNode) -> str:
+        key = "workers" if node.role == "worker" else "servers"
+        matches = (name for name, region in self.regions.items() if node.rank in getattr(region, key))
+        return next(matches, next(iter(self.regions)))
 
-    def _ways(self, members: Sequence[Member]) -> Iterator["_Way"]:
-        groups = dict(zip(self.regions, self.places(members), strict=True))
-        for link in (given.resolved for given in self.between):
-            one, other = link.regions
-            for a, b in ((one, other), (other, one)):
-                if groups[a] and groups[b]:
-                    yield _Way(link, a, b, groups[a], groups[b])
+    def _directed_links(self, nodes: Sequence[NetworkNode]) -> Iterator["_DirectedRegionLink"]:
+        """Yield both directions of every link whose regions both have nodes."""
+        nodes_by_region = dict(zip(self.regions, self.node_groups(nodes), strict=True))
+        for link in (declared.with_resolved_link for declared in self.between):
+            first, second = link.regions
+            for source, target in ((first, second), (second, first)):
+                if nodes_by_region[source] and nodes_by_region[target]:
+                    yield _DirectedRegionLink(link, source, target, nodes_by_region[source], nodes_by_region[target])
 
 
-class _Way(NamedTuple):
+class _DirectedRegionLink(NamedTuple):
     """One direction of a link between regions."""
 
-    link: Between
-    source: str
-    target: str
-    sources: tuple[str, ...]
+    link: RegionLink
+    source_region: str
+    target_region: str
+    sources: tuple[str, ...]  # names of the nodes in the source region
     targets: tuple[str, ...]
 
 
-AnyTopology: TypeAlias = Annotated[Switch | Racks | Regions, Field(discriminator="kind")]
+AnyTopology: TypeAlias = Annotated[StarTopology | RackTopology | RegionTopology, Field(discriminator="kind")]
 
 
-class PairLink(Span):
-    """A link between two nodes that is slower or longer than the rest of the network."""
+class PairLink(LinkProperties):
+    """Additional limits, delay and loss between two nodes."""
 
-    nodes: tuple[str, str] = Field(description="such as [worker-0, worker-3]; traffic from the first to the second")
-    both_ways: bool = Field(default=True, description="the same from the second to the first")
+    nodes: tuple[str, str] = Field(description="names of sender and receiver, such as [worker-0, worker-3]")
+    both_ways: bool = Field(default=True, description="whether the properties hold in the other direction too")
 
     @property
-    def ways(self) -> tuple[tuple[str, str], ...]:
-        """(source, target), once or twice."""
+    def directed_pairs(self) -> tuple[tuple[str, str], ...]:
+        """Pairs (source, target) of node names: one, or two where the link holds both ways."""
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
-    def conflicts(self, earlier: Sequence[Self]) -> Iterator[Conflict]:
-        """What is wrong with it, given the links before it in the list."""
-        yield from self.span_conflicts()
+    def conflicts(self, earlier_links: Sequence[Self]) -> Iterator[Conflict]:
+        """Yield the conflicts of this link, also with the links before it in the list."""
+        yield from self.property_conflicts()
         if self.nodes[0] == self.nodes[1]:
-            yield Conflict(("nodes",), "a link has two ends")
-        elif any(set(self.ways) & set(link.ways) for link in earlier):
-            yield Conflict(("nodes",), "these two have a link already; one holds all that lies between them")
+            yield Conflict(("nodes",), "a link connects two different nodes")
+        elif any(set(self.directed_pairs) & set(link.directed_pairs) for link in earlier_links):
+            yield Conflict(("nodes",), "another link connects these nodes; declare all their properties in one link")

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from services.learning.layout import VectorRange, equal_ranges
-from services.schema.component import Component, Record
+from services.schema.component import Component, FrozenRecord
 from services.schema.errors import ProtocolError
 
 Edge: TypeAlias = tuple[int, int]  # (source rank, target rank)
@@ -49,7 +49,7 @@ class Transfer(NamedTuple):
 Round: TypeAlias = tuple[Transfer, ...]
 
 
-class Schedule(Record):
+class Schedule(FrozenRecord):
     """Rounds of transfers, from which each rank derives its own sends and receives.
 
     Within a round, a rank sends the data that it held before the round, then receives in the order of the transfers.
@@ -184,7 +184,7 @@ def _load_by_edge(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> 
     return loads
 
 
-class CollectiveSite(Record):
+class CollectiveSite(FrozenRecord):
     """Network and model for which a collective resolves its open fields."""
 
     racks: tuple[tuple[int, ...], ...]  # ranks of each rack (or region); every rank once

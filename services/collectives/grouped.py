@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.collectives.base import CollectiveSite
 from services.collectives.rendezvous import RendezvousCollective
-from services.schema.conflicts import Conflict, refuse
+from services.schema.conflicts import Conflict, raise_conflicts
 
 RankGroups: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -25,7 +25,7 @@ class GroupedCollective(RendezvousCollective, ABC):
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
-        refuse(self._field_conflicts())
+        raise_conflicts(self._field_conflicts())
         return self
 
     def _field_conflicts(self) -> Iterator[Conflict]:

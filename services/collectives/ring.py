@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.collectives.base import Collective, CollectiveSite, Round, Schedule, Transfer, TransferKind
 from services.collectives.recursive_doubling import RecursiveDoubling
-from services.schema.conflicts import Conflict, refuse
+from services.schema.conflicts import Conflict, raise_conflicts
 from services.schema.units import Bytes
 
 
@@ -40,7 +40,7 @@ class Ring(Collective):
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
-        refuse(self._field_conflicts())
+        raise_conflicts(self._field_conflicts())
         return self
 
     def _field_conflicts(self) -> Iterator[Conflict]:

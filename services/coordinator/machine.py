@@ -11,8 +11,8 @@ from typing import TypeAlias
 from services.coordinator import switchover
 from services.coordinator.switchover import CallHandOver, RecordJudgement, SwitchMachine
 from services.runtime.control import EpochReport, HandOverState
-from services.scenario.target import Target
-from services.schema.errors import ProtocolError, Refused
+from services.scenario.target import QualityTarget
+from services.schema.errors import AuthenticationError, ProtocolError
 from services.strategies.switching.rules import EvaluationPoint, LossSource
 
 NO_STOP_REASON = ""  # training continues
@@ -98,7 +98,7 @@ class RunMachine:
     worker_names: tuple[str, ...]  # by rank; rank 0 is the evaluation worker
     epochs: int
     is_synchronous: bool
-    target: Target | None  # training stops when it is reached; None: at the end of the budget
+    target: QualityTarget | None  # training stops when it is reached; None: at the end of the budget
     plan_sha256: str
     switch_machine: SwitchMachine | None = None  # None: the strategy has one training phase
     stop_reason: str = NO_STOP_REASON
@@ -124,9 +124,9 @@ class RunMachine:
             Refused: the node does not belong to this run, or was started with another plan.
         """
         if node_name not in self.node_names:
-            raise Refused(f"{node_name} is not a node of this run")
+            raise AuthenticationError(f"{node_name} is not a node of this run")
         if plan_sha256 != self.plan_sha256:
-            raise Refused(f"{node_name} was started with a plan that differs from the coordinator's")
+            raise AuthenticationError(f"{node_name} was started with a plan that differs from the coordinator's")
         self._joined_nodes.add(node_name)
         return self._release_when_ready()
 
@@ -186,7 +186,7 @@ class RunMachine:
         """Record the metrics of the parameters after an epoch."""
         self._last_evaluated_epoch = epoch.epoch
         self._validation_loss = metrics.get("loss", nan)
-        is_target_reached = self.target is not None and self.target.reached(metrics)
+        is_target_reached = self.target is not None and self.target.is_reached(metrics)
         actions: list[RunAction] = []
         if is_target_reached and not self.stop_reason:
             self.stop_reason = "target reached"

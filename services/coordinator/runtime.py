@@ -76,7 +76,7 @@ class CoordinatorRuntime:
         """Record that a worker begins a step: link events that wait for this step or an earlier one begin now."""
         for event in self.plan.events:
             start = self._event_start_future(event.number)
-            if event.is_of_links and event.step is not None and event.step <= step and not start.done():
+            if event.is_link_event and event.step is not None and event.step <= step and not start.done():
                 start.set_result(self.clock.now())
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
@@ -201,7 +201,7 @@ class CoordinatorRuntime:
         self.log.log_event("eval_accuracy", eval_metrics[metric], **labels, metric=metric)
         self.log.log_event("eval_metrics", eval_metrics, **labels, step=step)
         self.log.log_end("eval_stop", **labels)
-        self._has_reached_target |= self.plan.target is not None and self.plan.target.reached(eval_metrics)
+        self._has_reached_target |= self.plan.target is not None and self.plan.target.is_reached(eval_metrics)
         return eval_metrics
 
     def _log_train_loss(self, epoch: EpochReport, mean_loss: float) -> None:
@@ -269,7 +269,7 @@ class CoordinatorRuntime:
 
     async def _finish_run(self) -> None:
         """Log the result of the run: the parameters of asynchronous servers, otherwise those evaluated last."""
-        server_messages = [self._final_messages[name] for name in self.plan.holders]
+        server_messages = [self._final_messages[name] for name in self.plan.shard_owners]
         steps, samples = (self._last_evaluated.steps, self._last_evaluated.samples) if self._last_evaluated else (0, 0)
         digest = self._last_evaluated.parameters_sha256 if self._last_evaluated else ""
         is_result_on_servers = server_messages and not self.machine.is_synchronous

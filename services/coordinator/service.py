@@ -9,7 +9,7 @@ from cryptography.x509.oid import NameOID
 
 from services.coordinator.runtime import CoordinatorRuntime
 from services.runtime.control import EpochReport, FinalState, HandOverStage, HandOverState
-from services.schema.errors import ProtocolError, Refused
+from services.schema.errors import AuthenticationError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
 
@@ -26,7 +26,7 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
         await self._check_caller(request.node_name, context)
         try:
             start_s = await self._runtime.join(request.node_name, request.plan_sha256)
-        except Refused as error:
+        except AuthenticationError as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         return wire.RunStart(start_s=start_s)
 

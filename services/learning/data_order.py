@@ -15,14 +15,14 @@ import numpy.typing as npt
 from pydantic import Field
 
 from services.learning.datasets.base import LearningTask
-from services.schema.arrays import Array, namespace
-from services.schema.component import Record
+from services.schema.arrays import Array, array_namespace
+from services.schema.component import FrozenRecord
 
 SampleIndices: TypeAlias = npt.NDArray[np.int64]  # shape (n,), indices into the training samples
 RankWeights: TypeAlias = tuple[float, ...]  # one per rank, in any unit: only their ratios count
 
 
-class DataOrder(Record):
+class DataOrder(FrozenRecord):
     """Order of the training samples: each epoch is a new permutation of all samples, cut into global batches.
 
     The last batch of an epoch may be smaller.
@@ -98,7 +98,7 @@ def _regression_metrics(outputs: Array, targets: Array) -> dict[str, float]:
     r2 is the mean over outputs of 1 - residual / total sum of squares. An output whose targets are constant counts 1 if
     it is predicted exactly, else 0.
     """
-    xp, error = namespace(outputs), outputs - targets
+    xp, error = array_namespace(outputs), outputs - targets
     residual = (error**2).sum(axis=0)
     total = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
     r2 = xp.where(total > 0, 1 - residual / xp.where(total > 0, total, 1), residual == 0)

@@ -5,13 +5,13 @@ from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from services.schema.arrays import Array, Vector, namespace
-from services.schema.component import Record
+from services.schema.arrays import Array, Vector, array_namespace
+from services.schema.component import FrozenRecord
 
 Shape: TypeAlias = tuple[int, ...]
 
 
-class ParameterLayout(Record):
+class ParameterLayout(FrozenRecord):
     """Names and shapes of a model's arrays, which follow each other in the parameter vector, each in C order."""
 
     arrays: tuple[tuple[str, Shape], ...]
@@ -69,4 +69,4 @@ def proportional_ranges(entries: int, shares: Sequence[int]) -> tuple[VectorRang
 
 def flatten_arrays(arrays: list[Array]) -> Vector:
     """Return all entries of `arrays`, in order, in one new vector."""
-    return namespace(arrays[0]).concatenate([array.ravel() for array in arrays])
+    return array_namespace(arrays[0]).concatenate([array.ravel() for array in arrays])

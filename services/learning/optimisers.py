@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from services.schema.arrays import Vector, namespace
+from services.schema.arrays import Vector, array_namespace
 from services.schema.component import Component
 
 
@@ -71,7 +71,7 @@ class Momentum(Optimiser):
     nesterov: bool = Field(default=False, description="whether to use Nesterov's form")
 
     def init(self, params: Vector) -> OptimiserState:
-        return OptimiserState(0, (namespace(params).zeros_like(params),))
+        return OptimiserState(0, (array_namespace(params).zeros_like(params),))
 
     def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
         grad, (velocity,) = self.add_weight_decay(params, grad), state.slots
@@ -92,14 +92,14 @@ class Adam(Optimiser):
     epsilon: float = Field(default=1e-8, gt=0, description="ε, which keeps the divisor above zero")
 
     def init(self, params: Vector) -> OptimiserState:
-        zeros = namespace(params).zeros_like(params)
+        zeros = array_namespace(params).zeros_like(params)
         return OptimiserState(0, (zeros, zeros))
 
     def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
         grad, (mean, square), count = self.add_weight_decay(params, grad), state.slots, state.update_count + 1
         mean = self.beta1 * mean + (1 - self.beta1) * grad
         square = self.beta2 * square + (1 - self.beta2) * (grad * grad)
-        scale = namespace(square).sqrt(square) / sqrt(1 - self.beta2**count) + self.epsilon
+        scale = array_namespace(square).sqrt(square) / sqrt(1 - self.beta2**count) + self.epsilon
         return params - (self.rate / (1 - self.beta1**count)) * (mean / scale), OptimiserState(count, (mean, square))
 
 

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from services.cluster.events import Pause
-from services.cluster.link_conditions import Conditions
+from services.cluster.events import WorkerPause
+from services.cluster.link_conditions import LinkConditions
 from services.coordinator.machine import RunMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switchover import SwitchMachine
@@ -52,7 +52,7 @@ class NodeInterfaces:
     log: RunLog
     read_interface_bytes: Callable[[], int | None]  # bytes that the shaped network interface has sent; None: unknown
     measure_core_share: Callable[[], CoreShare | None]  # share of a host core; None: all nodes share one process
-    link_conditions: Conditions | None = None  # current link events; None where the transport does not shape links
+    link_conditions: LinkConditions | None = None  # current link events; None where the transport does not shape links
 
 
 async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
@@ -61,7 +61,7 @@ async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> 
     event_runner = _make_event_runner(plan, node, interfaces)
     make_transport = _transport_factory(plan, node, interfaces, event_runner.slowdowns)
     worker = _make_worker(plan, node, device, interfaces, event_runner, make_transport())
-    server = _make_first_server(plan, node, make_transport(), interfaces) if node.name in plan.holders else None
+    server = _make_first_server(plan, node, make_transport(), interfaces) if node.name in plan.shard_owners else None
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
     _log_node_start(interfaces.log, **facts, **_core_share_facts(interfaces.measure_core_share()))
     await worker.warm_up()
@@ -119,15 +119,15 @@ async def _serve_phases(
         worker_tasks: training task of the worker in the same process, if there is one.
     """
     switch = plan.strategy.phases().switch
-    if switch is None or plan.after is None:
+    if switch is None or plan.second_phase is None:
         await server.serve()
         return server.final_message
     switching_server = SwitchingServer(
         node.name,
         switch,
-        plan.after.optimiser,
+        plan.second_phase.optimiser,
         server,
-        plan.holders,
+        plan.shard_owners,
         partial(make_server, plan, node, server.transport, interfaces),
         interfaces.control,
         HandOverTimeout(interfaces.clock, plan.timeouts.step),
@@ -142,9 +142,9 @@ def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntim
     _log_run_init(plan, log)
     machine = RunMachine(
         node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
-        worker_names=tuple(worker.name for worker in plan.of_role("worker")),
+        worker_names=tuple(worker.name for worker in plan.nodes_of_role("worker")),
         epochs=plan.epochs,
-        is_synchronous=plan.synchronous,
+        is_synchronous=plan.is_synchronous,
         target=plan.target if plan.stop_at_target else None,
         plan_sha256=plan.sha256,
         switch_machine=_make_switch_machine(plan),
@@ -156,7 +156,7 @@ def _make_switch_machine(plan: Plan) -> SwitchMachine | None:
     switch = plan.strategy.phases().switch
     if switch is None:
         return None
-    return SwitchMachine(switch, tuple(worker.name for worker in plan.of_role("worker")), plan.holders)
+    return SwitchMachine(switch, tuple(worker.name for worker in plan.nodes_of_role("worker")), plan.shard_owners)
 
 
 def _make_event_runner(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> EventRunner:
@@ -173,33 +173,33 @@ def _make_worker(
 ) -> WorkerRuntime:
     context = WorkerContext(
         rank=node.rank,
-        workers=tuple(worker.name for worker in plan.of_role("worker")),
-        shard_owners=plan.holders,
+        workers=tuple(worker.name for worker in plan.nodes_of_role("worker")),
+        shard_owners=plan.shard_owners,
         shards=plan.shards,
         schedule=plan.schedule,
         optimiser=plan.optimiser,
         device=device,
         transport=transport,
-        batch_size=lambda step: len(plan.order.batch_indices(step)),
+        batch_size=lambda step: len(plan.data_order.batch_indices(step)),
     )
     data, pace = plan.dataset.load(plan.dtype), _make_pace(plan, node, interfaces.clock, event_runner.slowdowns)
     phases, hand_over = plan.strategy.phases(), None
     algorithm = phases.first.worker_algorithm(context)
-    if phases.switch and plan.after:
-        context_after = replace(context, optimiser=plan.after.optimiser, schedule=plan.after.schedule)
+    if phases.switch and plan.second_phase:
+        context_after = replace(context, optimiser=plan.second_phase.optimiser, schedule=plan.second_phase.schedule)
         hand_over = WorkerHandOver(
             node.name,
             phases.switch,
             algorithm,
             phases.switch.second.worker_algorithm(context_after),
-            plan.after.shares,
+            plan.second_phase.worker_weights,
             interfaces.control,
             HandOverTimeout(interfaces.clock, plan.timeouts.step),
         )
     return WorkerRuntime(
         plan,
         node,
-        WorkerPhase(algorithm, plan.synchronous, (1,) * plan.workers),
+        WorkerPhase(algorithm, plan.is_synchronous, (1,) * plan.workers),
         data,
         pace,
         interfaces.control,
@@ -218,31 +218,35 @@ def _transport_factory(
     Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
     stay inside the process.
     """
-    has_pauses = any(isinstance(event.what, Pause) and node.name in event.what.nodes for event in plan.events)
+    has_pauses = any(
+        isinstance(event.change, WorkerPause) and node.name in event.change.node_names for event in plan.events
+    )
     transport = (
         PausableTransport(interfaces.transport, interfaces.clock, slowdowns) if has_pauses else interfaces.transport
     )
-    if node.name not in plan.holders:
+    if node.name not in plan.shard_owners:
         return lambda: transport
-    mailbox = Mailbox(plan.patience_s, interfaces.clock.to_wall_s(1.0))
+    mailbox = Mailbox(plan.message_timeout_s, interfaces.clock.to_wall_s(1.0))
     return lambda: SelfDeliveryTransport(transport, node.name, mailbox)
 
 
 def _make_pace(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> Pacer:
     if node.throughput is None:
         return HostSpeedPacer(clock, slowdowns)
-    factor = partial(node.variation.factor, plan.seed, node.rank) if node.variation else constant_duration_factor
-    return DevicePacer(clock, node.throughput, node.slot, factor, slowdowns)
+    factor = (
+        partial(node.variation.duration_factor, plan.seed, node.rank) if node.variation else constant_duration_factor
+    )
+    return DevicePacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
 
 
 def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces) -> ServerRuntime:
     """Return the server of this node's shard in the first phase that has servers, with the initial parameters."""
     phase = plan.strategy.phases().phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
-    if phase is None or algorithm is None or node.name not in plan.holders:
+    if phase is None or algorithm is None or node.name not in plan.shard_owners:
         raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard to {node.name}")
     task = plan.dataset.load(plan.dtype).task
-    shard = plan.shards[plan.holders.index(node.name)]
+    shard = plan.shards[plan.shard_owners.index(node.name)]
     params = shard.view(plan.model.init(task, plan.seed, plan.dtype))
     update_rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
     return make_server(plan, node, transport, interfaces, phase, update_rule)
@@ -278,7 +282,7 @@ def make_server(
         raise ProtocolError(f"training phase {phase.kind} has no servers")
     is_synchronous = phase.phase_traits().is_synchronous
     return ServerRuntime(
-        worker_names=tuple(worker.name for worker in plan.of_role("worker")),
+        worker_names=tuple(worker.name for worker in plan.nodes_of_role("worker")),
         update_rule=update_rule,
         compressor=algorithm.compressor,
         machine=ShardMachine(
@@ -294,7 +298,7 @@ def make_server(
         ),
         transport=transport,
         clock=interfaces.clock,
-        shard_number=plan.holders.index(node.name),
+        shard_number=plan.shard_owners.index(node.name),
         update_log=EventBatch(interfaces.log, "shard_updates", UPDATE_COLUMNS),
         drop_log=EventBatch(interfaces.log, "shard_drops", UPDATE_COLUMNS),
     )
@@ -302,7 +306,7 @@ def make_server(
 
 def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int) -> dict[int, int]:
     """Return the number of samples in the first push of each rank; batches that end an epoch may be smaller."""
-    order = plan.order
+    order = plan.data_order
     batch_sizes = Counter(
         order.samples_before(step + 1) - order.samples_before(step) for step in range(exchange_period)
     )

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from services.cluster.events import Event, Slowdown
-from services.cluster.link_conditions import Conditions
+from services.cluster.events import PlannedEvent, WorkerSlowdown
+from services.cluster.link_conditions import LinkConditions
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient
@@ -31,7 +31,7 @@ class EventRunner:
     control: CoordinatorClient
     clock: Clock
     log: RunLog
-    link_conditions: Conditions | None  # current link events; None where the transport does not shape links
+    link_conditions: LinkConditions | None  # current link events; None where the transport does not shape links
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
     _current_step: int = -1  # last step that this worker has begun
@@ -42,7 +42,7 @@ class EventRunner:
         """Run the events while the body of the `async with` block runs; event times count from `training_start_s`."""
         self._training_start_s = training_start_s
         for event in self.plan.events:
-            if event.is_of_links and self.link_conditions is not None:
+            if event.is_link_event and self.link_conditions is not None:
                 self._start_task(self._run_link_event(event, self.link_conditions))
             elif self._affects_this_worker(event) and event.time_s is not None:
                 self._start_task(self._run_worker_event(event, training_start_s + event.time_s))
@@ -68,49 +68,53 @@ class EventRunner:
         for event in due_events:
             if self._affects_this_worker(event):
                 self._start_task(self._run_worker_event(event, self.clock.now()))
-        if any(event.is_of_links for event in due_events):
+        if any(event.is_link_event for event in due_events):
             await self.control.report_step(step)
 
-    def _affects_this_worker(self, event: Event) -> bool:
-        return not event.is_of_links and self.node.name in event.what.nodes
+    def _affects_this_worker(self, event: PlannedEvent) -> bool:
+        return not event.is_link_event and self.node.name in event.change.node_names
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
 
-    def _run_worker_event(self, event: Event, start_s: float) -> Coroutine[None, None, None]:
+    def _run_worker_event(self, event: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
         """Add a slowdown or pause of this worker with its exact times, and return the coroutine that logs it."""
-        factor = event.what.factor if isinstance(event.what, Slowdown) else inf
-        self.slowdowns.add(start_s, event.what.lasts, factor)
+        factor = event.change.factor if isinstance(event.change, WorkerSlowdown) else inf
+        self.slowdowns.add(start_s, event.change.lasts, factor)
         return self._run_event(event, start_s, "worker", lambda: None, lambda: None)
 
-    async def _run_link_event(self, event: Event, link_conditions: Conditions) -> None:
+    async def _run_link_event(self, event: PlannedEvent, link_conditions: LinkConditions) -> None:
         if event.time_s is None:
             start_s = await self.control.await_event(event.number)
         else:
             start_s = self._training_start_s + event.time_s
         await self._run_event(
-            event, start_s, "transport", lambda: link_conditions.begin(event), lambda: link_conditions.end(event)
+            event,
+            start_s,
+            "transport",
+            lambda: link_conditions.begin_event(event),
+            lambda: link_conditions.end_event(event),
         )
 
     async def _run_event(
-        self, event: Event, start_s: float, applied_by: str, begin: Callable[[], None], end: Callable[[], None]
+        self, event: PlannedEvent, start_s: float, applied_by: str, begin: Callable[[], None], end: Callable[[], None]
     ) -> None:
         await self.clock.sleep_until(start_s)
         begin()
         self._log_change(event, "begin", start_s, applied_by)
-        if event.what.lasts is not None:
-            await self.clock.sleep_until(start_s + event.what.lasts)
+        if event.change.lasts is not None:
+            await self.clock.sleep_until(start_s + event.change.lasts)
             end()
-            self._log_change(event, "end", start_s + event.what.lasts, applied_by)
+            self._log_change(event, "end", start_s + event.change.lasts, applied_by)
 
-    def _log_change(self, event: Event, stage: str, planned_s: float, applied_by: str) -> None:
+    def _log_change(self, event: PlannedEvent, stage: str, planned_s: float, applied_by: str) -> None:
         """Log the beginning or the end of an event, if it concerns this node."""
-        if self.node.name not in event.what.nodes:
+        if self.node.name not in event.change.node_names:
             return
         value = {
             "number": event.number,
-            "kind": event.what.kind,
+            "kind": event.change.kind,
             "phase": stage,
             "by": applied_by,
             "planned_s": round(planned_s - self._training_start_s, 6),

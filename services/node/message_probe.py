@@ -14,14 +14,14 @@ from statistics import median
 import numpy as np
 
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import Port, goodput
+from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.cluster.network import Network
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.control import OPEN_GATE_SIGNAL
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.scenario.scenario import TransportName
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 from services.transport.planes import DATA_PLANES
 from services.transport.shaping import FluidLinkShaping, NodeLinks
 from services.transport.wired import SocketTransport
@@ -37,7 +37,7 @@ SUMMED_ENTRIES = 1_000_000  # length of the vectors, as of a small model
 SUM_REPEATS = 20
 
 
-class MessageCost(Record):
+class MessageCost(FrozenRecord):
     """Measured costs of messages between two nodes; times in wall seconds, CPU times of both nodes together."""
 
     round_trip_s: float  # median of messages without payload
@@ -73,7 +73,9 @@ def measure_message_costs(task: ProbeTask) -> MessageCost | None:
 
 async def _run_probe_node(task: ProbeTask) -> MessageCost | None:
     clock = WallClock()
-    ports = NodeLinks(Port(goodput(task.link_rate_bps)), Port(goodput(task.link_rate_bps)))
+    ports = NodeLinks(
+        RateLimiter(goodput_bytes_per_s(task.link_rate_bps)), RateLimiter(goodput_bytes_per_s(task.link_rate_bps))
+    )
     link = FluidLinkShaping(task.node_name, ports, Network(), 0, clock) if task.is_shaped_by_transport else None
     identity = NodeIdentity.read(task.node_name, task.secrets_folder)
     transport = DATA_PLANES[task.transport_name](task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link)
@@ -173,7 +175,9 @@ async def _receive_pieces(
 
 def _piece_count(transport: SocketTransport, task: ProbeTask) -> int:
     """Return the number of pieces of a bulk transfer."""
-    send_bytes = UNSHAPED_SEND_BYTES if task.link_rate_bps is None else goodput(task.link_rate_bps) * SHAPED_SEND_S
+    send_bytes = (
+        UNSHAPED_SEND_BYTES if task.link_rate_bps is None else goodput_bytes_per_s(task.link_rate_bps) * SHAPED_SEND_S
+    )
     return max(4, round(send_bytes / transport.max_piece_bytes))
 
 

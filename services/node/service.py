@@ -10,8 +10,8 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
-from services.cluster.fluid_link import Own, Port, SharedCells, goodput
-from services.cluster.link_conditions import Conditions
+from services.cluster.fluid_link import LocalNumber, RateLimiter, SharedNumberFile, goodput_bytes_per_s
+from services.cluster.link_conditions import LinkConditions
 from services.coordinator.service import ControlService
 from services.node.assembly import NodeInterfaces, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
@@ -79,7 +79,7 @@ async def _run_node(plan: Plan, node: NodePlan, identity: NodeIdentity, shared_l
     grpc_server = grpc.aio.server(options=GRPC_OPTIONS)
     health_servicer = health.HealthServicer()
     add_HealthServicer_to_server(health_servicer, grpc_server)
-    listen_on(grpc_server, node.place.control, identity)
+    listen_on(grpc_server, node.addresses.control, identity)
     try:
         if node.role == "coordinator":
             await _run_coordinator(plan, clock, log, grpc_server, health_servicer)
@@ -132,18 +132,18 @@ async def _run_worker_or_server(
     shared_links_path: Path | None,
 ) -> None:
     """Serve the data port, and run a worker or a server until the run is over."""
-    link_conditions = Conditions() if plan.engine == "local" else None
+    link_conditions = LinkConditions() if plan.engine == "local" else None
     transport = DATA_PLANES[plan.transport](
-        addresses={any_node.name: any_node.place.data for any_node in plan.nodes},
+        addresses={any_node.name: any_node.addresses.data for any_node in plan.nodes},
         identity=identity,
         clock=clock,
-        timeout_s=plan.patience_s,
+        timeout_s=plan.message_timeout_s,
         stream_lifetime_s=plan.timeouts.run,
         shaping=_make_shaping(plan, node, clock, link_conditions, shared_links_path),
         encrypt=plan.security.data == "tls",
     )
     control = GrpcCoordinatorClient(plan, identity)
-    interface_name = find_interface(node.place.data.host)
+    interface_name = find_interface(node.addresses.data.host)
     interfaces = NodeInterfaces(
         transport, control, clock, log, lambda: read_bytes_sent(interface_name), measure_core_share, link_conditions
     )
@@ -155,25 +155,31 @@ async def _run_worker_or_server(
 
 
 def _make_shaping(
-    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: Conditions | None, shared_links_path: Path | None
+    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: LinkConditions | None, shared_links_path: Path | None
 ) -> TransportShaping | None:
     """Return the shaping that the transport does for one node, or None if the kernel does all of it.
 
     Without containers the transport shapes everything: rates, shared links and delays. Rates are virtual, as the clock.
     """
     if link_conditions is not None:
-        cells = SharedCells(shared_links_path) if shared_links_path else None
+        cells = SharedNumberFile(shared_links_path) if shared_links_path else None
         shared_links = [
-            Port(goodput(link.rate_bps), cells.cell(number) if cells else Own())
-            for number, link in enumerate(plan.network.pipes)
+            RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number(number) if cells else LocalNumber())
+            for number, link in enumerate(plan.network.shared_links)
         ]
-        ports = NodeLinks(Port(goodput(node.uplink_bps)), Port(goodput(node.downlink_bps)), shared_links)
-        return FluidLinkShaping(node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.piece_bytes)
-    return DelayOnlyShaping(node.name, plan.network, plan.seed, clock) if plan.delay_rung == "transport" else None
+        ports = NodeLinks(
+            RateLimiter(goodput_bytes_per_s(node.uplink_bps)),
+            RateLimiter(goodput_bytes_per_s(node.downlink_bps)),
+            shared_links,
+        )
+        return FluidLinkShaping(
+            node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.longest_message_bytes
+        )
+    return DelayOnlyShaping(node.name, plan.network, plan.seed, clock) if plan.delay_mechanism == "transport" else None
 
 
 async def _check_health(plan: Plan, node_name: str, identity: NodeIdentity) -> int:
-    async with open_channel(plan.node(node_name).place.control, node_name, identity) as node_channel:
+    async with open_channel(plan.node(node_name).addresses.control, node_name, identity) as node_channel:
         request = health_pb2.HealthCheckRequest()
         try:
             response = await HealthStub(node_channel).Check(request, timeout=HEALTH_TIMEOUT_S)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cluster.fluid_link import Port, goodput
+from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
 from services.node.assembly import NodeInterfaces, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
@@ -94,9 +94,11 @@ async def _run_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str]
 
 
 def _make_fabric(plan: Plan) -> VirtualFabric:
-    uplinks = {node.name: Port(goodput(node.uplink_bps)) for node in plan.nodes}
-    downlinks = {node.name: Port(goodput(node.downlink_bps)) for node in plan.nodes}
-    return VirtualFabric(uplinks, downlinks, plan.patience_s, plan.network, plan.seed, plan.piece_bytes)
+    uplinks = {node.name: RateLimiter(goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
+    downlinks = {node.name: RateLimiter(goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
+    return VirtualFabric(
+        uplinks, downlinks, plan.message_timeout_s, plan.network, plan.seed, plan.longest_message_bytes
+    )
 
 
 def _make_interfaces(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from services.schema.arrays import Vector, namespace
+from services.schema.arrays import Vector, array_namespace
 from services.schema.component import Component
 
 CompensationState: TypeAlias = Any  # what a compensation keeps between two gradients; None for one without state
@@ -92,14 +92,14 @@ class AdaptiveDcAsgd(DelayCompensation):
     epsilon: float = Field(default=1e-7, gt=0, description="ε, which avoids division by zero")
 
     def init(self, params: Vector) -> Vector:
-        return namespace(params).zeros_like(params)
+        return array_namespace(params).zeros_like(params)
 
     def compensate(
         self, gradient: Vector, params: Vector, read_params: Vector, state: CompensationState
     ) -> tuple[Vector, CompensationState]:
         square = gradient * gradient
         mean_square = self.momentum * state + (1 - self.momentum) * square
-        strength = self.strength / namespace(mean_square).sqrt(mean_square + self.epsilon)
+        strength = self.strength / array_namespace(mean_square).sqrt(mean_square + self.epsilon)
         return gradient + strength * square * (params - read_params), mean_square
 
 

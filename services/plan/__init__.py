@@ -1,10 +1,11 @@
-"""What is decided before a trial starts: nodes, addresses, shard ranges, expected bytes, predicted times.
+"""Planning of a trial: nodes, addresses, shard ranges, expected bytes, predicted times.
 
-`make_plan` makes a `Plan` of one trial of a scenario. After it, nobody decides anything of this kind again.
+`make_plan` returns the `Plan` of one trial. All decisions that are possible before a trial starts are in it; later code
+only reads them.
 """
 
-from services.plan.make_plan import horizon_s, make_plan
-from services.plan.node_plan import COORDINATOR, NodePlan, Role
-from services.plan.plan import AfterSwitch, Plan
+from services.plan.make_plan import event_horizon_s, make_plan
+from services.plan.node_plan import COORDINATOR, NodePlan, NodeRole
+from services.plan.plan import Plan, SecondPhase
 
-__all__ = ["COORDINATOR", "AfterSwitch", "NodePlan", "Plan", "Role", "horizon_s", "make_plan"]
+__all__ = ["COORDINATOR", "NodePlan", "NodeRole", "Plan", "SecondPhase", "event_horizon_s", "make_plan"]

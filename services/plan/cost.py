@@ -1,47 +1,65 @@
-"""The cost model of a planned cluster."""
+"""Message lengths and cost model of a planned cluster, from which step times are predicted."""
 
 from collections.abc import Sequence
 
-from services.cluster.fluid_link import QUANTUM_BYTES, goodput, quantum_bytes
-from services.cluster.message_lengths import GRPC, TCP, Lengths
+from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, goodput_bytes_per_s, longest_message_bytes
+from services.cluster.message_lengths import GRPC_MESSAGE_LENGTHS, TCP_MESSAGE_LENGTHS, MessageLengths
 from services.cluster.network import Network
 from services.learning.data_order import apportion
 from services.plan.node_plan import NodePlan
 from services.scenario.scenario import EngineName, TransportName
 from services.strategies.cost_model import CostModel
 
-DTYPES = {"fp32": "float32", "fp64": "float64"}
+DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}
 
 
-def message_lengths(engine: EngineName, transport: TransportName, vector_bytes: int) -> Lengths:
-    """Where the kernel does not shape links, messages are short, to share them well."""
-    shared, planes = quantum_bytes(vector_bytes), {"grpc": GRPC, "tcp": TCP}
+def choose_message_lengths(engine: EngineName, transport: TransportName, vector_bytes: int) -> MessageLengths:
+    """Return the lengths of the messages into which a vector of `vector_bytes` is cut.
+
+    They are short where no kernel shapes the links, so that streams share links evenly.
+    """
+    fluid_bytes = longest_message_bytes(vector_bytes)
+    lengths = {"grpc": GRPC_MESSAGE_LENGTHS, "tcp": TCP_MESSAGE_LENGTHS}[transport]
     if engine == "simulated":
-        return Lengths(shared, QUANTUM_BYTES)
-    return planes[transport]._replace(largest=shared) if engine == "local" else planes[transport]
+        return MessageLengths(fluid_bytes, MAX_FLUID_MESSAGE_BYTES)
+    return lengths._replace(largest_bytes=fluid_bytes) if engine == "local" else lengths
 
 
-def cost_model(
-    nodes: Sequence[NodePlan], network: Network, entries: int, dtype: str, batch: int, alpha_s: float, cut: Lengths
+def build_cost_model(
+    nodes: Sequence[NodePlan],
+    network: Network,
+    entries: int,
+    dtype: str,
+    batch_samples: int,
+    alpha_s: float,
+    lengths: MessageLengths,
 ) -> CostModel:
-    """What the closed forms need.
+    """Return the cost model from which closed forms predict step times.
 
-    Nothing is declared about the time per message. What this host adds is in it when it was calibrated, and is not
-    guessed otherwise: it shows as the remainder between measured and predicted.
+    Args:
+        nodes: all nodes of the trial.
+        network: shared links and paths between them.
+        entries: entries of the parameter vector.
+        dtype: NumPy's name of the type of an entry.
+        batch_samples: samples per step over all workers.
+        alpha_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Without it, the
+            time shows as a difference between measured and predicted step times.
+        lengths: lengths of the messages into which vectors are cut.
     """
     workers = [node for node in nodes if node.role == "worker"]
-    shares = apportion(batch, (1,) * len(workers))
-    times = zip(shares, workers, strict=True)
-    computes_s = tuple(share / node.throughput if node.throughput else 0.0 for share, node in times)
+    shares = apportion(batch_samples, (1,) * len(workers))
+    computes_s = tuple(
+        share / node.throughput if node.throughput else 0.0 for share, node in zip(shares, workers, strict=True)
+    )
     return CostModel(
         workers=tuple(node.name for node in workers),
         servers=tuple(node.name for node in nodes if node.role == "ps_shard"),
         entries=entries,
         dtype=dtype,
         alpha_s=alpha_s,
-        lengths=cut,
-        uplink_s_per_byte={node.name: 1 / goodput(node.uplink_bps) for node in nodes},
-        downlink_s_per_byte={node.name: 1 / goodput(node.downlink_bps) for node in nodes},
+        lengths=lengths,
+        uplink_s_per_byte={node.name: 1 / goodput_bytes_per_s(node.uplink_bps) for node in nodes},
+        downlink_s_per_byte={node.name: 1 / goodput_bytes_per_s(node.downlink_bps) for node in nodes},
         network=network,
         compute_s=max((max(shares) / node.throughput for node in workers if node.throughput), default=0.0),
         worker_compute_s=computes_s,

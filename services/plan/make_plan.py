@@ -1,71 +1,70 @@
-"""Planning of a trial: everything that can be decided before it starts."""
+"""Planning of a trial: all decisions that are possible before it starts."""
 
 from math import isfinite
 
 import numpy as np
 
-from services.cluster.addresses import Addressing, Nowhere
-from services.cluster.events import decide
+from services.cluster.addresses import AddressAllocator, InProcessAddresses
+from services.cluster.events import plan_events
 from services.learning.data_order import apportion
-from services.plan.cost import DTYPES, cost_model, message_lengths
+from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_lengths
 from services.plan.nodes import plan_network, plan_nodes, plan_site
-from services.plan.plan import AfterSwitch, Plan
-from services.scenario.scenario import AUTO, EngineName, Trial
-from services.scenario.workload import posed
+from services.plan.plan import Plan, SecondPhase
+from services.scenario.scenario import AUTO, EngineName, TrialSpec
+from services.scenario.workload import task_of
 from services.strategies import Phases, PhaseStrategy
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepPrediction
 from services.strategies.served_prediction import ServerBasedPrediction
 
-HORIZON = 3.0  # random events are drawn for so many times the predicted duration
+HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
 
 
 def make_plan(
-    trial: Trial,
-    run: str,
+    trial: TrialSpec,
+    run_id: str,
     engine: EngineName,
-    addressing: Addressing,
+    address_allocator: AddressAllocator,
     question: str = "",
     *,
     dilation: float = 1.0,
     alpha_s: float = 0.0,
 ) -> Plan:
-    """Decide everything about one trial; the same arguments give the same plan.
+    """Return the plan of one trial; the same arguments give the same plan.
 
-    It is long because a plan has many fields, and each is decided here, once.
+    The function is long because a plan has many fields, and each is decided here, once.
 
     Args:
-        trial: one combination of a scenario.
-        run: identifier of the run.
-        engine: what will start the nodes.
-        addressing: addresses that are free for them.
-        question: the scenario's, for the report.
-        dilation: where the scenario leaves it to this host.
-        alpha_s: wall seconds that this host adds to a message, as calibrated; 0 when it is not known.
+        trial: the trial of a scenario.
+        run_id: identifier of the run.
+        engine: name of the engine that will start the nodes.
+        address_allocator: source of addresses that are free for the nodes.
+        question: question of the scenario, for the report.
+        dilation: dilation of a scenario with `dilation: auto`.
+        alpha_s: wall seconds that this host adds to a message, as calibrated; 0 without calibration.
     """
     scenario = trial.scenario
-    work, workers = scenario.workload, scenario.cluster.workers
-    task, samples = posed(work.dataset)
-    batch = work.global_batch(workers)
-    layout = work.model.layout(task)
-    itemsize = int(DTYPES[work.precision].removeprefix("float")) // 8
-    steps = work.steps(workers)
-    nodes = plan_nodes(scenario, trial.strategy.phases().server_count, addressing)
+    workload, workers = scenario.workload, scenario.cluster.workers
+    task, train_samples = task_of(workload.dataset)
+    batch, steps = workload.global_batch(workers), workload.steps(workers)
+    layout, dtype = workload.model.layout(task), DTYPE_BY_PRECISION[workload.precision]
+    entry_bytes = int(dtype.removeprefix("float")) // 8
+    nodes = plan_nodes(scenario, trial.strategy.phases().server_count, address_allocator)
     network = plan_network(scenario, nodes)
-    slower = dilation if scenario.dilation == AUTO else scenario.dilation
-    cut = message_lengths(engine, scenario.transport, layout.size * itemsize)
-    cost = cost_model(nodes, network, layout.size, DTYPES[work.precision], batch, alpha_s / slower, cut)
-    site = plan_site(scenario, nodes, layout, itemsize, cost)
-    strategy, choices = trial.strategy.resolve(site, cost)
+    trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
+    lengths = choose_message_lengths(engine, scenario.transport, layout.size * entry_bytes)
+    cost = build_cost_model(nodes, network, layout.size, dtype, batch, alpha_s / trial_dilation, lengths)
+    site = plan_site(scenario, nodes, layout, entry_bytes, cost)
+    strategy, exchange_s_by_choice = trial.strategy.resolve(site, cost)
     phases = strategy.phases()
     first, algorithm, traits = phases.first, phases.server_algorithm, phases.first.phase_traits()
     predicted = first.predict(cost)
-    sent = first.bytes_per_step(workers, layout.size, DTYPES[work.precision])
-    after = _after(phases, trial, cost, steps)
-    predicted_s = _budget_s(predicted, steps, after, batch, workers)
-    drawn_s = predicted_s * HORIZON
+    sent = first.bytes_per_step(workers, layout.size, dtype)
+    second_phase = _plan_second_phase(phases, trial, cost, steps)
+    predicted_s = _predict_budget_s(predicted, steps, second_phase, batch, workers)
+    horizon_s = predicted_s * HORIZON_FACTOR
     return Plan(
-        run=run,
+        run=run_id,
         trial=trial.id,
         label=trial.label,
         engine=engine,
@@ -74,80 +73,80 @@ def make_plan(
         seed=trial.seed,
         labels=trial.labels,
         question=question,
-        dataset=work.dataset,
-        model=work.model,
-        optimiser=first.optimiser(work.optimiser, workers),
+        dataset=workload.dataset,
+        model=workload.model,
+        optimiser=first.optimiser(workload.optimiser, workers),
         strategy=strategy,
-        precision=work.precision,
+        precision=workload.precision,
         batch=batch,
-        epochs=work.epochs,
-        target=work.target,
-        stop_at_target=work.stop == "target",
-        train_samples=samples,
-        eval_samples=len(work.dataset.load(DTYPES[work.precision]).test_x),
-        steps_per_epoch=work.steps_per_epoch(workers),
+        epochs=workload.epochs,
+        target=workload.target,
+        stop_at_target=workload.stop == "target",
+        train_samples=train_samples,
+        eval_samples=len(workload.dataset.load(dtype).test_x),
+        steps_per_epoch=workload.steps_per_epoch(workers),
         steps=steps,
         parameters=layout.size,
-        vector_bytes=layout.size * itemsize,
+        vector_bytes=layout.size * entry_bytes,
         workers=workers,
         servers=phases.server_count,
         nodes=nodes,
         shards=algorithm.shard_ranges(workers, layout.size) if algorithm else (),
-        holders=algorithm.shard_owners(cost.workers, cost.servers) if algorithm else (),
+        shard_owners=algorithm.shard_owners(cost.workers, cost.servers) if algorithm else (),
         schedule=first.schedule(workers),
-        dilation=slower,
-        alpha_s=alpha_s / slower,
+        dilation=trial_dilation,
+        alpha_s=alpha_s / trial_dilation,
         transport=scenario.transport,
         security=scenario.security,
         timeouts=scenario.timeouts,
         fidelity=scenario.fidelity,
-        synchronous=traits.is_synchronous,
-        exchanges_every=traits.exchange_period,
+        is_synchronous=traits.is_synchronous,
+        exchange_period=traits.exchange_period,
         bytes_per_step=_bytes_per_step(sent, phases.server_count),
-        answered_per_step=_answered_per_step(sent),
+        reply_bytes_per_step=_reply_bytes_per_step(sent),
         predicted=predicted,
         predicted_s=predicted_s,
-        saturates_at=_saturates_at(phases, cost),
-        choices=choices,
-        after=after,
+        saturation_workers=_saturation_workers(phases, cost),
+        exchange_s_by_choice=exchange_s_by_choice,
+        second_phase=second_phase,
         network=network,
-        events=decide(scenario.events, steps, drawn_s, trial.seed),
-        horizon_s=drawn_s if any(what.at.random for what in scenario.events) else None,
+        events=plan_events(scenario.events, steps, horizon_s, trial.seed),
+        horizon_s=horizon_s if any(event.at.random for event in scenario.events) else None,
         strict=scenario.strict,
     )
 
 
-def horizon_s(trial: Trial) -> float:
-    """Virtual seconds for which random events are drawn, whatever they are."""
-    quiet = trial.model_copy(update={"scenario": trial.scenario.model_copy(update={"events": ()})})
-    plan = make_plan(quiet, "", "simulated", Nowhere())
-    return plan.predicted_s * HORIZON
+def event_horizon_s(trial: TrialSpec) -> float:
+    """Return the virtual seconds up to which random events of a trial are drawn; they do not depend on the events."""
+    scenario = trial.scenario.model_copy(update={"events": ()})
+    plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", InProcessAddresses())
+    return plan.predicted_s * HORIZON_FACTOR
 
 
-def _after(phases: Phases, trial: Trial, cost: CostModel, steps: int) -> AfterSwitch | None:
-    """Return what holds after a switch; None without one."""
+def _plan_second_phase(phases: Phases, trial: TrialSpec, cost: CostModel, steps: int) -> SecondPhase | None:
+    """Return the plan of the training phase after the switch; None for a strategy without a switch."""
     switch = phases.switch
     if switch is None:
         return None
-    work, workers, servers = trial.scenario.workload, len(cost.workers), phases.server_count
-    optimiser = switch.optimiser(work.optimiser, workers)
+    workload, workers, servers = trial.scenario.workload, len(cost.workers), phases.server_count
+    optimiser = switch.optimiser(workload.optimiser, workers)
     sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
     slots = len(optimiser.init(np.zeros(1)).slots)
-    return AfterSwitch(
-        step=switch.rule.planned_step(steps, work.steps_per_epoch(workers)),
+    return SecondPhase(
+        planned_step=switch.rule.planned_step(steps, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
         schedule=switch.second.schedule(workers),
         bytes_per_step=_bytes_per_step(sent, servers),
-        answered_per_step=_answered_per_step(sent),
+        reply_bytes_per_step=_reply_bytes_per_step(sent),
         predicted=switch.second.predict(cost),
-        synchronous=switch.second.phase_traits().is_synchronous,
-        shares=switch.worker_weights(workers),
-        latencies_s=(_latency_s(switch.first, cost), _latency_s(switch.second, cost)),
+        is_synchronous=switch.second.phase_traits().is_synchronous,
+        worker_weights=switch.worker_weights(workers),
+        latencies_s=(_exchange_latency_s(switch.first, cost), _exchange_latency_s(switch.second, cost)),
         hand_over_bytes=_bytes_per_step(switch.hand_over_bytes(workers, cost.entries, cost.dtype, slots), servers),
     )
 
 
-def _saturates_at(phases: Phases, cost: CostModel) -> float | None:
+def _saturation_workers(phases: Phases, cost: CostModel) -> float | None:
     """Return the number of workers that saturate the servers' links in the asynchronous phase; None without a limit.
 
     Where workers own shards, more workers are more servers, and no number of them saturates all links.
@@ -162,32 +161,39 @@ def _saturates_at(phases: Phases, cost: CostModel) -> float | None:
     return None
 
 
-def _latency_s(phase: PhaseStrategy, cost: CostModel) -> float:
-    """What the closed form leaves of an exchange when bytes take no time."""
-    free = dict.fromkeys(cost.uplink_s_per_byte, 0.0)
-    network = cost.network.model_copy(update={"pipes": ()})
-    return phase.predict(
-        cost.model_copy(update={"uplink_s_per_byte": free, "downlink_s_per_byte": free, "network": network})
-    ).exchange_s
+def _exchange_latency_s(phase: PhaseStrategy, cost: CostModel) -> float:
+    """Return the seconds of an exchange by the closed form if bytes took no time; virtual."""
+    s_per_byte = dict.fromkeys(cost.uplink_s_per_byte, 0.0)
+    network = cost.network.model_copy(update={"shared_links": ()})
+    unlimited = cost.model_copy(update={"uplinks_s": s_per_byte, "downlinks_s": s_per_byte, "network": network})
+    return phase.predict(unlimited).exchange_s
 
 
-def _budget_s(predicted: StepPrediction, steps: int, after: AfterSwitch | None, batch: int, workers: int) -> float:
-    """Virtual seconds of a budget of `steps`; with the slower strategy where only losses tell when it switches."""
-    shares = apportion(batch, (1,) * workers)
-    if after is None:
+def _predict_budget_s(
+    predicted: StepPrediction, steps: int, second_phase: SecondPhase | None, batch: int, worker_count: int
+) -> float:
+    """Return the predicted virtual seconds of a training budget of `steps`.
+
+    Where losses decide when a strategy switches, it is the time of the slower phase for the whole budget.
+    """
+    shares = apportion(batch, (1,) * worker_count)
+    if second_phase is None:
         return predicted.budget_s(steps, shares)
-    left = [share for share in apportion(batch, after.shares) if share]
-    if after.step is None:
-        return max(predicted.budget_s(steps, shares), after.predicted.budget_s(steps, left))
-    return predicted.budget_s(after.step, shares) + after.predicted.budget_s(steps - after.step, left)
+    second_shares = [share for share in apportion(batch, second_phase.worker_weights) if share]
+    second_step = second_phase.planned_step
+    if second_step is None:
+        return max(predicted.budget_s(steps, shares), second_phase.predicted.budget_s(steps, second_shares))
+    second_s = second_phase.predicted.budget_s(steps - second_step, second_shares)
+    return predicted.budget_s(second_step, shares) + second_s
 
 
-def _answered_per_step(sent: BytesPerStep) -> dict[str, float]:
-    """Return the payload bytes per worker and step that reply to other workers' pushes."""
-    return {f"worker-{rank}": count for rank, count in enumerate(sent.replies)}
+def _reply_bytes_per_step(sent: BytesPerStep) -> dict[str, float]:
+    """Return the payload bytes that each worker sends per step to reply to pushes of other workers, by node name."""
+    return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent.replies)}
 
 
-def _bytes_per_step(sent: BytesPerStep, servers: int) -> dict[str, float]:
-    """Return the payload bytes per node and step; servers of another phase send none."""
-    by_worker = {f"worker-{rank}": count for rank, count in enumerate(sent.workers)}
-    return by_worker | {f"server-{rank}": count for rank, count in enumerate(sent.servers or (0,) * servers)}
+def _bytes_per_step(sent: BytesPerStep, server_count: int) -> dict[str, float]:
+    """Return the payload bytes that each node sends per step, by node name; 0 for servers of the other phase."""
+    worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent.workers)}
+    server_bytes = sent.servers or (0,) * server_count
+    return worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}

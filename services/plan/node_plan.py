@@ -1,30 +1,32 @@
-"""The plan of one node."""
+"""Plan of one node."""
 
 from typing import Literal, TypeAlias
 
-from services.cluster.addresses import Place
+from services.cluster.addresses import NodeAddresses
 from services.cluster.device_profiles import AnyVariation
 from services.runtime.device import DeviceSelection
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
-Role: TypeAlias = Literal["coordinator", "worker", "ps_shard"]
+NodeRole: TypeAlias = Literal["coordinator", "worker", "ps_shard"]
 
-COORDINATOR = "coordinator"
+COORDINATOR = "coordinator"  # name of the coordinator's node
 
 
-class NodePlan(Record):
-    """One node."""
+class NodePlan(FrozenRecord):
+    """All decisions about one node of a trial."""
 
     name: str
-    role: Role
-    rank: int  # within its role
-    place: Place
+    role: NodeRole
+    rank: int  # number among the nodes of the same role, from 0
+    addresses: NodeAddresses
     device: DeviceSelection = "cpu"
-    throughput: float | None = None  # samples/s that a paced worker declares; None: as fast as the host
-    slot: float = 0.0  # share of the step after which a paced worker does its mathematics, in [0, 1)
-    uplink_bps: float | None = None  # virtual; the engine divides by the dilation
+    throughput: float | None = None  # declared samples/s of a paced worker; None: as fast as the host
+    # In [0, 1): part of the spare time of a paced compute phase that passes before the worker computes. It differs
+    # between workers, so that they do not compute at the same time on the host's cores.
+    compute_slot: float = 0.0
+    uplink_bps: float | None = None  # virtual; the engine divides it by the dilation
     downlink_bps: float | None = None
-    buffer_bytes: int | None = None  # of the port towards the node
-    variation: AnyVariation | None = None  # of a paced worker's speed
-    memory_bytes: int
-    cpus: float
+    buffer_bytes: int | None = None  # of the network's queue towards the node
+    variation: AnyVariation | None = None  # of a paced worker's compute time
+    memory_bytes: int  # limit of the container
+    cpus: float  # number of host cores that the container may use

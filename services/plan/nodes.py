@@ -1,96 +1,111 @@
-"""Nodes, network and site of a trial, as its scenario declares the cluster."""
+"""Planning of the nodes, the network and the site of a trial from the declared cluster."""
 
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from services.cluster.addresses import Addressing, Place
-from services.cluster.network import Network, Port, resolve
+from services.cluster.addresses import AddressAllocator, NodeAddresses
+from services.cluster.network import AccessLink, Network, build_network
 from services.collectives import CollectiveSite
 from services.learning.layout import ParameterLayout
 from services.plan.node_plan import COORDINATOR, NodePlan
 from services.scenario.scenario import Scenario
 from services.strategies.cost_model import CostModel
 
-FASTEST_S = 8 / 10e9  # per byte: no link that nobody limits is faster on one host
+MIN_S_PER_BYTE = 8 / 10e9  # of an unlimited link: on one host it reaches at most 10 Gbit/s
 
 
-def plan_nodes(scenario: Scenario, servers: int, addressing: Addressing) -> tuple[NodePlan, ...]:
-    """The coordinator, the servers, the workers, in the order in which they get their addresses."""
+def plan_nodes(scenario: Scenario, server_count: int, address_allocator: AddressAllocator) -> tuple[NodePlan, ...]:
+    """Return the plans of the coordinator, the servers and the workers, in the order of their addresses."""
     cluster = scenario.cluster
     coordinator = NodePlan(
-        name=COORDINATOR, role="coordinator", rank=0, place=addressing.place(0), memory_bytes=1 << 30, cpus=1.0
+        name=COORDINATOR,
+        role="coordinator",
+        rank=0,
+        addresses=address_allocator.node_addresses(0),
+        memory_bytes=1 << 30,
+        cpus=1.0,
     )
-    shards = (_server(scenario, rank, addressing.place(1 + rank)) for rank in range(servers))
-    workers = (_worker(scenario, rank, addressing.place(1 + servers + rank)) for rank in range(cluster.workers))
-    return (coordinator, *shards, *workers)
+    servers = (_plan_server(scenario, rank, address_allocator.node_addresses(1 + rank)) for rank in range(server_count))
+    workers = (
+        _plan_worker(scenario, rank, address_allocator.node_addresses(1 + server_count + rank))
+        for rank in range(cluster.workers)
+    )
+    return (coordinator, *servers, *workers)
 
 
-def _server(scenario: Scenario, rank: int, place: Place) -> NodePlan:
+def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> NodePlan:
     server = scenario.cluster.server
     return NodePlan(
         name=f"server-{rank}",
         role="ps_shard",
         rank=rank,
-        place=place,
+        addresses=addresses,
         memory_bytes=int(server.memory),
         cpus=server.cpus,
-        **_port(server.resolved),
+        **_access_link_fields(server.with_resolved_link),
     )
 
 
-def _worker(scenario: Scenario, rank: int, place: Place) -> NodePlan:
-    """Slots are staggered over the workers, so that their mathematics doesn't meet on the host's cores."""
-    worker = scenario.worker(rank)
+def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> NodePlan:
+    """Return the plan of one worker.
+
+    Compute slots are staggered, so that paced workers do not all compute at the same time on the host's cores.
+    """
+    worker = scenario.worker_spec(rank)
     return NodePlan(
         name=f"worker-{rank}",
         role="worker",
         rank=rank,
-        place=place,
+        addresses=addresses,
         device=worker.device,
         throughput=worker.samples_per_s,
         variation=worker.variation,
-        slot=rank / scenario.cluster.workers,
+        compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
-        **_port(worker.resolved),
+        **_access_link_fields(worker.with_resolved_link),
     )
 
 
-def _port(port: Port) -> dict[str, Any]:
-    """What a node's plan says of its link; delays and losses stand in the paths."""
-    buffer_bytes = None if port.buffer is None else int(port.buffer)
-    return {"uplink_bps": port.uplink, "downlink_bps": port.downlink, "buffer_bytes": buffer_bytes}
+def _access_link_fields(access_link: AccessLink) -> dict[str, Any]:
+    """Return the fields of a node's plan that describe its access link; the network's paths have its delay and loss."""
+    buffer_bytes = None if access_link.buffer is None else int(access_link.buffer)
+    return {"uplink_bps": access_link.uplink, "downlink_bps": access_link.downlink, "buffer_bytes": buffer_bytes}
 
 
 def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
-    """Pipes and paths between everybody on the data network."""
-    members = [node for node in nodes if node.role != "coordinator"]
-    cluster = scenario.cluster
-    ports = {node.name: cluster.port(node.name) for node in members}
-    return resolve(cluster.network, cluster.links, members, ports)
+    """Return the network between all workers and servers."""
+    cluster, data_nodes = scenario.cluster, _data_nodes(nodes)
+    access_links = {node.name: cluster.access_link(node.name) for node in data_nodes}
+    return build_network(cluster.network, cluster.links, data_nodes, access_links)
 
 
 def plan_site(
-    scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, itemsize: int, cost: CostModel
+    scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, entry_bytes: int, cost: CostModel
 ) -> CollectiveSite:
-    """Which workers stand together, how far from each other, and of which arrays the vector is made."""
+    """Return the facts from which collectives are resolved.
+
+    They are the groups of workers that are near each other, the array sizes of the model, the size of an entry of the
+    parameter vector, and the bytes that a worker sends during the longest round trip.
+    """
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
-    members = [node for node in nodes if node.role != "coordinator"]
-    places = scenario.cluster.network.places(members)
+    groups = scenario.cluster.network.node_groups(_data_nodes(nodes))
     return CollectiveSite(
-        racks=tuple(tuple(ranks[name] for name in place if name in ranks) for place in places),
+        racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
-        entry_bytes=itemsize,
+        entry_bytes=entry_bytes,
         bandwidth_delay_bytes=_round_trip_bytes(cost),
     )
 
 
+def _data_nodes(nodes: Sequence[NodePlan]) -> list[NodePlan]:
+    """Return the nodes on the data network: all but the coordinator."""
+    return [node for node in nodes if node.role != "coordinator"]
+
+
 def _round_trip_bytes(cost: CostModel) -> int:
-    """What a worker sends to another until an answer could be back: of the longest way."""
-    sent = [
-        (path.delay_s, cost.uplink_s_per_byte[path.source])
-        for path in cost.network.paths
-        if path.source in cost.workers
-    ]
-    return int(max((2 * delay_s / max(byte_s, FASTEST_S) for delay_s, byte_s in sent), default=0.0))
+    """Return the bytes that a worker's uplink carries during a round trip; the largest of all paths from workers."""
+    paths = [path for path in cost.network.paths if path.source in cost.workers]
+    sent_bytes = (2 * path.delay_s / max(cost.uplink_s_per_byte[path.source], MIN_S_PER_BYTE) for path in paths)
+    return int(max(sent_bytes, default=0.0))

@@ -1,13 +1,13 @@
-"""The plan of one trial: every derived decision, as nodes read it."""
+"""The plan of one trial: a record of all decisions, from which nodes, engines and checks read."""
 
 import hashlib
 from typing import Literal
 
 from pydantic import Field
 
-from services.cluster.events import Event
-from services.cluster.fluid_link import quantum_bytes
-from services.cluster.message_lengths import Lengths
+from services.cluster.events import PlannedEvent
+from services.cluster.fluid_link import longest_message_bytes
+from services.cluster.message_lengths import MessageLengths
 from services.cluster.network import Network
 from services.collectives import Schedule
 from services.learning.data_order import DataOrder
@@ -15,140 +15,144 @@ from services.learning.datasets import AnyDataset
 from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
-from services.plan.cost import DTYPES, cost_model, message_lengths
-from services.plan.node_plan import NodePlan, Role
-from services.scenario.scenario import EngineName, Fidelity, Security, Timeouts, TransportName
-from services.scenario.target import Target
-from services.schema.component import Record
+from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_lengths
+from services.plan.node_plan import NodePlan, NodeRole
+from services.scenario.scenario import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
+from services.scenario.target import QualityTarget
+from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy
 from services.strategies.cost_model import CostModel, Flow, StepPrediction
 
 
-class AfterSwitch(Record):
-    """What holds once a strategy has given way to another; what stands beside it in the plan holds before."""
+class SecondPhase(FrozenRecord):
+    """Plan of the training phase after the switch; fields of the same name in the plan describe the first phase."""
 
-    step: int | None  # of the budget, before which the switch is planned; None: losses decide, or never
+    planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
-    schedule: Schedule  # of the collective
-    bytes_per_step: dict[str, int | float]
-    answered_per_step: dict[str, int | float]  # as in the plan
+    schedule: Schedule  # of the collective; empty without one
+    bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
+    reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepPrediction
-    synchronous: bool  # whether all replicas hold the same bits after every step
-    shares: tuple[int, ...]  # of a batch, by rank, as weights: 0 for a worker that only serves from then on
-    latencies_s: tuple[float, float]  # before and after: what an exchange would take behind links of any rate
-    hand_over_bytes: dict[str, int]  # payload bytes that each node sends, unless all hold everything already
+    is_synchronous: bool  # whether all replicas hold the same bits after every step
+    worker_weights: tuple[int, ...]  # share of a batch by rank; 0 for a worker that only serves in this phase
+    latencies_s: tuple[float, float]  # of an exchange before and after the switch, if bytes took no time; virtual
+    hand_over_bytes: dict[str, int]  # payload bytes that each node sends if the switch has to move the state
 
 
-class Plan(Record):
-    """One trial, decided; what a node gets to read."""
+class Plan(FrozenRecord):
+    """Plan of one trial, which its nodes read."""
 
-    run: str
-    trial: str
-    label: str
+    run: str  # identifier of the run
+    trial: str  # identifier of the trial, and name of its folder
+    label: str  # of the strategy
     engine: EngineName
-    baseline: bool
+    baseline: bool  # whether this trial is the baseline: one worker without any exchange
     repeat: int
     seed: int
-    labels: dict[str, str | int | float]
-    question: str = ""
+    labels: dict[str, str | int | float]  # name of a sweep axis -> value, and always "workers"
+    question: str = ""  # of the scenario, for the report
 
     dataset: AnyDataset
     model: AnyModel
     optimiser: AnyOptimiser
     strategy: AnyStrategy
     precision: Literal["fp32", "fp64"]
-    batch: int
-    epochs: int
-    target: Target | None
+    batch: int  # samples per step over all workers
+    epochs: int  # training budget
+    target: QualityTarget | None
     stop_at_target: bool
     train_samples: int
     eval_samples: int
     steps_per_epoch: int
-    steps: int
-    parameters: int
-    vector_bytes: int
+    steps: int  # of the whole budget
+    parameters: int  # entries of the parameter vector
+    vector_bytes: int  # size of the parameter vector
 
-    workers: int
-    servers: int
+    workers: int  # number of workers
+    servers: int  # number of dedicated servers
     nodes: tuple[NodePlan, ...]
-    shards: tuple[VectorRange, ...]
-    holders: tuple[str, ...] = ()  # names of the nodes that hold them; a worker's process may hold one beside its work
-    schedule: Schedule  # of the collective
+    shards: tuple[VectorRange, ...]  # ranges of the parameter vector
+    shard_owners: tuple[str, ...] = ()  # name of the node that owns each shard: a server, or a worker that serves too
+    schedule: Schedule  # of the collective; empty without one
     network: Network = Network()
-    events: tuple[Event, ...] = ()
-    horizon_s: float | None = None  # virtual; random events were drawn up to here; None: there are none
+    events: tuple[PlannedEvent, ...] = ()
+    horizon_s: float | None = None  # virtual time up to which random events are drawn; None: there are no random events
 
     dilation: float
     transport: TransportName = "grpc"
-    security: Security
+    security: SecuritySettings
     timeouts: Timeouts
-    fidelity: Fidelity
-    strict: bool = False
-    delay_rung: Literal["kernel", "transport"] = "kernel"  # who delays messages where the engine is `docker`
-    hash_every_step: bool = False  # a check of replicas that costs time; epochs are always checked
+    fidelity: FidelityLimits
+    strict: bool = False  # whether to reject a host whose kernel can't enforce every declared property
+    delay_mechanism: Literal["kernel", "transport"] = "kernel"  # what delays messages under engine `docker`
+    hash_every_step: bool = False  # whether replicas are compared after every step, which costs time, or every epoch
 
-    synchronous: bool = True  # all replicas hold the same bits after every step
-    exchanges_every: int = 1  # steps from one exchange to the next
-    bytes_per_step: dict[str, int | float]  # mean over such a round
-    answered_per_step: dict[str, int | float]  # of a worker's: what it sends because all others have done one
+    is_synchronous: bool = True  # whether all replicas hold the same bits after every step
+    exchange_period: int = 1  # steps from one exchange to the next
+    bytes_per_step: dict[str, int | float]  # payload bytes that each node sends; mean over an exchange period
+    reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepPrediction
-    predicted_s: float = 0.0  # virtual, by the closed form: the whole budget, without start and evaluation
-    saturates_at: float | None = None  # workers that fill the servers' links out of lockstep; None: no number does
-    choices: dict[str, float] = Field({})  # where the strategy was chosen here: seconds of an exchange by each way
-    after: AfterSwitch | None = None  # where the strategy switches
-    alpha_s: float = 0.0  # what this host adds to a message, in the prediction; virtual; 0: not calibrated
+    predicted_s: float = 0.0  # virtual seconds of the whole budget, without start and evaluation
+    # Number of workers at which the links of the servers are full in an asynchronous phase; None: they never are.
+    saturation_workers: float | None = None
+    # Predicted seconds of an exchange under each alternative, where the strategy was resolved from `auto`.
+    exchange_s_by_choice: dict[str, float] = Field({})
+    second_phase: SecondPhase | None = None  # of a strategy that switches
+    alpha_s: float = 0.0  # virtual seconds that this host adds to a message, in predictions; 0 without calibration
 
     @property
-    def order(self) -> DataOrder:
-        """The order of the data."""
+    def data_order(self) -> DataOrder:
+        """Order in which training samples are drawn."""
         return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)
 
     @property
     def dtype(self) -> str:
-        """NumPy's name of the precision."""
-        return DTYPES[self.precision]
+        """NumPy's name of the type of a parameter."""
+        return DTYPE_BY_PRECISION[self.precision]
 
     @property
-    def lengths(self) -> Lengths:
-        """Of the messages that nodes send."""
-        return message_lengths(self.engine, self.transport, self.vector_bytes)
+    def message_lengths(self) -> MessageLengths:
+        """Lengths of the messages into which long vectors are cut."""
+        return choose_message_lengths(self.engine, self.transport, self.vector_bytes)
 
     @property
-    def piece_bytes(self) -> int:
-        """The longest message where nobody but the transport shapes links."""
-        return quantum_bytes(self.vector_bytes)
+    def longest_message_bytes(self) -> int:
+        """Length of the longest message where the transport shapes links, in bytes."""
+        return longest_message_bytes(self.vector_bytes)
 
     @property
-    def patience_s(self) -> float:
-        """How long a node waits for a message, virtual: who sends it may do all steps of a round before."""
-        return self.timeouts.step * self.exchanges_every
+    def message_timeout_s(self) -> float:
+        """Virtual seconds that a node waits for a message; its sender may do all steps of an exchange period before."""
+        return self.timeouts.step * self.exchange_period
 
     @property
     def estimated_wall_s(self) -> float:
-        """Seconds that the whole budget takes on this host, without start and evaluation."""
+        """Estimated wall seconds of the whole budget on this host, without start and evaluation."""
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
-    def cost(self) -> CostModel:
-        """What closed forms need to know of it."""
-        return cost_model(self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.lengths)
+    def cost_model(self) -> CostModel:
+        """Cost model of the planned cluster, for closed forms of the step time."""
+        return build_cost_model(
+            self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.message_lengths
+        )
 
     @property
     def sha256(self) -> str:
-        """Digest that all nodes of a trial must share."""
+        """SHA-256 digest of the plan; all nodes of a trial must have the same one."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
-    def pushes(self) -> tuple[Flow, ...]:
-        """Who pushes to whom over the network."""
-        pushing = self.after.shares if self.after else (1,) * self.workers
-        names = [node.name for node, share in zip(self.of_role("worker"), pushing, strict=True) if share]
-        return tuple((worker, holder) for holder in self.holders for worker in names if worker != holder)
+    def push_flows(self) -> tuple[Flow, ...]:
+        """Pairs (worker, shard owner) of nodes between which pushes cross the network."""
+        weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
+        pushing = [node.name for node, weight in zip(self.nodes_of_role("worker"), weights, strict=True) if weight]
+        return tuple((worker, owner) for owner in self.shard_owners for worker in pushing if worker != owner)
 
-    def node(self, name: str) -> NodePlan:
-        """The node of this name."""
-        return next(node for node in self.nodes if node.name == name)
+    def node(self, node_name: str) -> NodePlan:
+        """Return the plan of the node with this name."""
+        return next(node for node in self.nodes if node.name == node_name)
 
-    def of_role(self, role: Role) -> tuple[NodePlan, ...]:
-        """The nodes of a role, by rank."""
+    def nodes_of_role(self, role: NodeRole) -> tuple[NodePlan, ...]:
+        """Return the plans of all nodes with this role, by rank."""
         return tuple(node for node in self.nodes if node.role == role)

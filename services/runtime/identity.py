@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
 
-from services.schema.errors import Refused
+from services.schema.errors import AuthenticationError
 from services.wire.data_pb2 import IdentityProof
 
 # A proof is made when a stream is opened; an older one has been recorded and replayed.
@@ -38,7 +38,7 @@ class NodeIdentity:
         """Return a signed proof of this identity that opens a stream to one receiver."""
         key, issued_at = load_pem_private_key(self.private_key, None), time()
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise Refused(f"the private key of {self.name} is not an elliptic-curve key")
+            raise AuthenticationError(f"the private key of {self.name} is not an elliptic-curve key")
         certificate = x509.load_pem_x509_certificate(self.certificate).public_bytes(Encoding.DER)
         signature = key.sign(_signed_text(self.name, receiver_name, issued_at), ec.ECDSA(SHA256()))
         proof = IdentityProof(certificate=certificate, issued_at=issued_at, signature=signature)
@@ -51,14 +51,18 @@ class NodeIdentity:
             Refused: the proof is missing, too old, from another run or for another receiver.
         """
         if serialised_proof is None:
-            raise Refused("the stream carries no identity")
+            raise AuthenticationError("the stream carries no identity")
         try:
             proof = IdentityProof.FromString(serialised_proof)
             sender_name = self._verify_sender(proof)
         except (InvalidSignature, DecodeError, ValueError, TypeError) as error:
-            raise Refused("the stream's identity is not of this run, or is meant for another receiver") from error
+            raise AuthenticationError(
+                "the stream's identity is not of this run, or is meant for another receiver"
+            ) from error
         if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
-            raise Refused(f"the stream's identity is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s")
+            raise AuthenticationError(
+                f"the stream's identity is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
+            )
         return sender_name
 
     def _verify_sender(self, proof: IdentityProof) -> str:

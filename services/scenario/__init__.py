@@ -1,1 +1,1 @@
-"""What the user declares: scenario, workload, sweep, target, published results."""
+"""Records of a scenario file (workload, strategies, sweep, quality target, published results), and its trials."""

@@ -1,46 +1,56 @@
-"""What have others measured, or computed, of what a scenario repeats? A report shows it beside what it found itself."""
+"""Published results that a scenario repeats; reports show them beside the measured ones."""
 
 from collections.abc import Iterator, Sequence
 from typing import Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from services.schema.component import Record
-from services.schema.conflicts import Conflict, refuse
+from services.schema.component import FrozenRecord
+from services.schema.conflicts import Conflict, raise_conflicts
 
 
-class PublishedPoint(Record):
-    """Speedups over one worker on one number of workers."""
+class PublishedPoint(FrozenRecord):
+    """Published speedups of one number of workers over one worker."""
 
     workers: PositiveInt
-    measured: PositiveFloat | None = Field(None, description="speedup over one worker that they measured")
-    predicted: PositiveFloat | None = Field(None, description="speedup over one worker that their own model says")
+    measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")
+    predicted: PositiveFloat | None = Field(
+        None, description="speedup over one worker that the source's model predicts"
+    )
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _check_not_empty(self) -> Self:
         if self.measured is None and self.predicted is None:
-            raise ValueError("write one of measured and predicted, or both")
+            raise ValueError("needs measured, predicted or both")
         return self
 
 
-class Published(Record):
-    """One curve of a source, to be drawn beside that of a strategy of the scenario. It changes nothing that runs."""
+class PublishedCurve(FrozenRecord):
+    """A published speedup curve, drawn beside that of a strategy of the scenario. It does not change any trial."""
 
-    strategy: str = Field(description="label of the strategy that it is drawn beside")
-    source: str = Field(min_length=1, description="who says so, and where")
-    points: tuple[PublishedPoint, ...] = Field(min_length=1)
+    strategy: str = Field(description="label of the strategy beside which the curve is drawn")
+    source: str = Field(
+        min_length=1, description="publication that the numbers are from: author, title, table or figure"
+    )
+    points: tuple[PublishedPoint, ...] = Field(min_length=1, description="speedups by number of workers")
 
     @model_validator(mode="after")
-    def _once_each(self) -> Self:
-        counts = [point.workers for point in self.points]
-        twice = [k for k, count in enumerate(counts) if count in counts[:k]]
-        refuse(Conflict(("points", k, "workers"), f"{counts[k]} is there already; write both in one") for k in twice)
+    def _check_unique_workers(self) -> Self:
+        worker_counts = [point.workers for point in self.points]
+        raise_conflicts(
+            Conflict(
+                ("points", k, "workers"),
+                f"another point has {worker_count} workers; declare measured and predicted in one point",
+            )
+            for k, worker_count in enumerate(worker_counts)
+            if worker_count in worker_counts[:k]
+        )
         return self
 
 
-def strangers(published: Sequence[Published], labels: Sequence[str]) -> Iterator[Conflict]:
-    """Curves beside which nothing will be drawn."""
-    for k, each in enumerate(published):
-        if each.strategy not in labels:
-            why = f"{each.strategy} is none of the strategies: {', '.join(labels)}"
-            yield Conflict(("published", k, "strategy"), why)
+def unknown_strategy_conflicts(curves: Sequence[PublishedCurve], strategy_labels: Sequence[str]) -> Iterator[Conflict]:
+    """Yield a conflict for every published curve whose strategy is not in the scenario."""
+    for k, curve in enumerate(curves):
+        if curve.strategy not in strategy_labels:
+            message = f"there is no strategy {curve.strategy}; strategies are {', '.join(strategy_labels)}"
+            yield Conflict(("published", k, "strategy"), message)

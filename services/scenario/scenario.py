@@ -1,4 +1,4 @@
-"""What did the user ask for? The whole scenario file as one frozen record, and the trials that follow from it."""
+"""The scenario: a whole scenario file as one frozen record, and the trials that it declares."""
 
 import json
 import re
@@ -9,272 +9,330 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from services.cluster.cluster import Cluster, Worker, names
-from services.cluster.events import AnyHappening, LinkChange, conflicts, present
-from services.scenario.published import Published
-from services.scenario.published import strangers as published_strangers
-from services.scenario.sweep import WORKERS, Axis, Document, Setting, Sweep, apply, combinations, is_count, missing
-from services.scenario.workload import Workload, posed
-from services.schema.component import Record
-from services.schema.conflicts import Conflict, refuse
+from services.cluster.cluster import Cluster, WorkerSpec, data_node_names
+from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, events_of_present_nodes
+from services.scenario.published import PublishedCurve, unknown_strategy_conflicts
+from services.scenario.sweep import (
+    WORKERS_PATH,
+    ScenarioDocument,
+    Sweep,
+    SweepAxis,
+    SweepPoint,
+    apply_sweep_point,
+    is_positive_int,
+    sweep_path_error,
+    sweep_points,
+)
+from services.scenario.workload import Workload, task_of
+from services.schema.component import FrozenRecord
+from services.schema.conflicts import Conflict, nest_conflicts, raise_conflicts
 from services.schema.units import Duration
 from services.strategies import AnyStrategy, StrategyContext
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 AUTO: Literal["auto"] = "auto"
-Dilation: TypeAlias = Annotated[  # told apart by type, so that a wrong number is not told that it is no word
+Dilation: TypeAlias = Annotated[  # discriminated by type, so that the error of a wrong number does not mention "auto"
     Annotated[float, Field(ge=1), Tag("number")] | Annotated[Literal["auto"], Tag("word")],
-    Discriminator(lambda given: "word" if isinstance(given, str) else "number"),
+    Discriminator(lambda value: "word" if isinstance(value, str) else "number"),
 ]
 EngineName: TypeAlias = Literal["docker", "local", "simulated"]
 TransportName: TypeAlias = Literal["grpc", "tcp"]
 
-BASELINE = {"none": {"kind": "none"}}  # label -> strategy
+BASELINE_STRATEGIES = {"none": {"kind": "none"}}  # label -> strategy
 
 
-class Security(Record):
-    """How nodes protect what they send."""
+class SecuritySettings(FrozenRecord):
+    """Protection of the messages between nodes."""
 
     data: Literal["signed", "tls"] = Field(
-        "signed", description="signed: streams prove who opened them; tls: encrypted too"
+        "signed",
+        description="protection of messages on the data network; signed: streams prove the identity of their sender; "
+        "tls: streams are encrypted too",
     )
 
 
-class Timeouts(Record):
-    """How long a node waits, in virtual time."""
+class Timeouts(FrozenRecord):
+    """Virtual times after which a waiting node gives up."""
 
-    start: Duration = Field(Duration("60s"), description="for all others to join")
+    start: Duration = Field(Duration("60s"), description="time for all nodes to join the trial")
     step: Duration = Field(
-        Duration("60s"), description="for any one message; as often as long where an exchange comes every so many steps"
+        Duration("60s"),
+        description="time for one message to arrive; multiplied by the number of steps from one exchange to the next",
     )
-    run: Duration = Field(Duration("1h"), description="for a whole trial")
+    run: Duration = Field(Duration("1h"), description="time for the whole trial")
 
 
-class Fidelity(Record):
-    """How far the emulation may be from what was declared before its numbers are not believed."""
+class FidelityLimits(FrozenRecord):
+    """Largest deviations of the emulation from the declaration; a trial beyond one of them is degraded or invalid."""
 
     missed_deadlines: Share = Field(
         0.01,
-        description="share of paced phases that end late: by 1 ms of wall time, 5 % of the phase and 1 % of the step",
+        description="share of paced compute phases that miss their deadline by more than 1 ms of wall time, 5 % of the "
+        "phase and 1 % of the step",
     )
-    rate_error: Share = Field(0.05, description="relative error of a link's achieved rate")
-    host_cpu: Share = Field(0.90, description="share of the host's cores that is busy")
-    host_share: Share = Field(0.10, description="share by which steps are longer than links and devices make them")
+    rate_error: Share = Field(0.05, description="relative error of the achieved rate of a link")
+    host_cpu: Share = Field(0.90, description="share of the host's cores that are busy")
+    host_share: Share = Field(
+        0.10, description="share by which the median step is longer than the closed form, because of this host"
+    )
     canary: Duration = Field(
-        Duration("5ms"), description="wall time by which a thread that only sleeps wakes late, at its 99th percentile"
+        Duration("5ms"),
+        description="wall time by which a thread that only sleeps (the canary) wakes late, at the 99th percentile",
     )
-    throttled: Share = Field(0.01, description="share of the run for which its quota held a node back that has a speed")
-    event_lateness: Duration = Field(Duration("50ms"), description="wall time between an event's moment and its effect")
-    drops: Share = Field(0.001, description="share of packets dropped by queues where no buffer or loss is declared")
+    throttled: Share = Field(
+        0.01,
+        description="share of the run during which a CPU quota held a node back; workers whose speed is declared as a "
+        "quota are exempt",
+    )
+    event_lateness: Duration = Field(
+        Duration("50ms"), description="wall time from the planned moment of an event to its effect"
+    )
+    drops: Share = Field(
+        0.001, description="share of packets that queues drop where neither a buffer nor a loss is declared"
+    )
     round_trip: Duration = Field(
         Duration("1ms"),
-        description="wall time by which a round trip may be off, or 5 % of it where that is more",
+        description="wall time by which a measured round trip differs from the declared one; 5 % of the round trip if "
+        "that is more",
     )
 
     def message_tolerance_s(self, declared_s: float, dilation: float) -> float:
-        """How far off one message may be, virtual: by its link's rate, and by this host's timers as a round trip."""
+        """Return how much the time of one message may differ from the declared one, in virtual seconds.
+
+        The tolerance is the rate error of the link plus that of a round trip, for the timers of this host.
+        """
         return self.rate_error * declared_s + self.round_trip / dilation
 
 
-class Scenario(Record):
-    """One experiment: a workload on a cluster under several strategies."""
+class Scenario(FrozenRecord):
+    """One experiment: a workload on an emulated cluster, trained under several strategies."""
 
-    name: Label = Field(description="the same as the file's")
+    name: Label = Field(description="name of the scenario; equal to that of its file")
     workload: Workload
     cluster: Cluster = Cluster()
-    strategies: dict[Label, AnyStrategy] = Field(min_length=1, description="what is compared: label -> strategy")
-    sweep: dict[str, Axis] = Field(
-        {}, description="dotted paths into this file -> values to try; workers is short for cluster.workers"
+    strategies: dict[Label, AnyStrategy] = Field(min_length=1, description="strategies to compare: label -> strategy")
+    sweep: dict[str, SweepAxis] = Field(
+        {}, description="dotted paths of keys in this file -> values to try; workers is short for cluster.workers"
     )
-    baseline: bool = Field(default=True, description="also train on one worker without any exchange, to compare with")
+    baseline: bool = Field(
+        default=True, description="whether to train on one worker without any exchange too, for comparison"
+    )
     repeats: PositiveInt = Field(
-        1, description="times each trial runs; repeat r has seed + r, the same for every strategy"
+        1, description="number of times that each trial runs; repeat r has seed + r under every strategy"
     )
-    seed: NonNegativeInt = Field(1, description="of parameters, data order and jitter")
+    seed: NonNegativeInt = Field(1, description="seed of parameters, data order and jitter")
     dilation: Dilation = Field(
         1.0,
-        description="how many times slower than declared everything happens; reports are unaffected. auto: the least "
-        "that this host's measured capacity admits",
+        description="factor by which the trial runs slower than declared; reported times are not affected. auto: the "
+        "smallest factor that the measured capacity of this host admits",
     )
-    engine: EngineName | None = Field(None, description="what runs the nodes when the command line names nothing")
+    engine: EngineName | None = Field(None, description="engine that runs the nodes, unless the command line names one")
     transport: TransportName = Field(
-        "grpc", description="what carries bulk messages between nodes, behind the same links: gRPC streams, or bare TCP"
+        "grpc",
+        description="protocol of bulk messages between nodes: gRPC streams or bare TCP; both pass the same links",
     )
-    events: tuple[AnyHappening, ...] = Field((), description="what changes while a trial runs")
-    strict: bool = Field(default=False, description="refuse a host that can't enforce every property in its kernel")
-    security: Security = Security()
+    events: tuple[AnyDeclaredEvent, ...] = Field((), description="changes of links and workers while a trial runs")
+    strict: bool = Field(
+        default=False, description="whether to reject a host whose kernel can't enforce every declared property"
+    )
+    security: SecuritySettings = SecuritySettings()
     timeouts: Timeouts = Timeouts()
-    fidelity: Fidelity = Fidelity()
-    published: tuple[Published, ...] = Field((), description="what others found of the same; reports show it beside")
+    fidelity: FidelityLimits = FidelityLimits()
+    published: tuple[PublishedCurve, ...] = Field(
+        (), description="published results of the same experiment; reports show them beside the measured ones"
+    )
 
     @classmethod
-    def decode(cls, document: Document) -> Self:
-        """The scenario that a document in YAML's or JSON's types describes; no type is bent to fit."""
+    def decode(cls, document: ScenarioDocument) -> Self:
+        """Return the scenario of a document in the types of YAML or JSON.
+
+        Raises:
+            pydantic.ValidationError: the document is not a valid scenario; values are not converted to other types.
+        """
         return cls.model_validate_json(json.dumps(document), strict=True)
 
-    def encode(self) -> Document:
-        """The document of this scenario with every default filled in and every quantity in its written form."""
+    def encode(self) -> ScenarioDocument:
+        """Return this scenario as a document, with all defaults, and with quantities as strings with their units."""
         return self.model_dump(mode="json")
 
-    def worker(self, rank: int) -> Worker:
-        """What the worker of this rank is like."""
-        return self.cluster.rank(rank)
+    def worker_spec(self, rank: int) -> WorkerSpec:
+        """Return the properties of the worker with this rank."""
+        return self.cluster.worker_spec(rank)
 
     @property
-    def unpaced(self) -> tuple[str, ...]:
-        """Names of the workers that are as fast as the host."""
-        return tuple(f"worker-{rank}" for rank in range(self.cluster.workers) if not self.worker(rank).samples_per_s)
+    def unpaced_workers(self) -> tuple[str, ...]:
+        """Names of the workers without a throughput, which are as fast as the host."""
+        return tuple(
+            f"worker-{rank}" for rank in range(self.cluster.workers) if not self.worker_spec(rank).samples_per_s
+        )
 
-    def trials(self) -> tuple["Trial", ...]:
-        """Everything that runs: baselines, then strategies in their order; inner loops are workers, then repeats.
+    def trials(self) -> tuple["TrialSpec", ...]:
+        """Return all trials of this scenario, in the order of `trial_choices`.
 
-        Raises pydantic's ValidationError for the first combination that contradicts itself.
+        Raises:
+            pydantic.ValidationError: a combination of swept values has conflicts; only the first one is reported.
         """
-        return tuple(self.trial(choice) for choice in self.choices())
+        return tuple(self.trial(choice) for choice in self.trial_choices())
 
-    def choices(self) -> Iterator["Choice"]:
-        """What distinguishes each trial from the others, in the order in which they run."""
+    def trial_choices(self) -> Iterator["TrialChoice"]:
+        """Yield the distinguishing choices of every trial, in the order in which trials run.
+
+        The baseline comes first, then the strategies in their order. For each of them all combinations of swept values
+        follow, the number of workers changing fastest; and for each combination its repeats.
+        """
         index = count()
         for label in ((None,) if self.baseline else ()) + tuple(self.strategies):
-            for setting in combinations(self._sweep_of(label)):
+            for sweep_point in sweep_points(self._sweep_of_strategy(label)):
                 for repeat in range(self.repeats):
-                    yield Choice(index=next(index), label=label, setting=setting, repeat=repeat)
+                    yield TrialChoice(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
-    def trial(self, choice: "Choice") -> "Trial":
-        """The trial of one choice; raises pydantic's ValidationError when it contradicts itself."""
-        valid = Scenario.decode(self.document(choice))  # swept values may be anything; what follows relies on them
-        return Trial.of(choice, Scenario.decode(valid.narrowed(choice)))
+    def trial(self, choice: "TrialChoice") -> "TrialSpec":
+        """Return the trial of one choice.
 
-    def document(self, choice: "Choice") -> Document:
-        """This scenario with the swept values of one choice."""
-        return apply(self.sweep, choice.setting, self.encode())
+        Raises:
+            pydantic.ValidationError: the combination of swept values has conflicts.
+        """
+        swept = Scenario.decode(self.swept_document(choice))  # swept values may be anything; validate before narrowing
+        return TrialSpec.from_choice(choice, Scenario.decode(swept.single_trial_document(choice)))
 
-    def narrowed(self, choice: "Choice") -> Document:
-        """This scenario with nothing but one choice's strategy and seed: nothing is left to sweep or to repeat."""
+    def swept_document(self, choice: "TrialChoice") -> ScenarioDocument:
+        """Return this scenario as a document with the swept values of one choice."""
+        return apply_sweep_point(self.sweep, choice.sweep_point, self.encode())
+
+    def single_trial_document(self, choice: "TrialChoice") -> ScenarioDocument:
+        """Return this scenario as a document for a single trial: one strategy, one seed, no sweep and no repeats.
+
+        Nodes that the strategy does not use are left out, and so are published curves.
+        """
         document = self.encode()
-        chosen = BASELINE if choice.label is None else {choice.label: document["strategies"].get(choice.label)}
-        workers = 1 if choice.label is None else self.cluster.workers
-        servers = 0 if choice.label is None else self.strategies[choice.label].phases().server_count
-        cluster = self.cluster.among(workers, servers)
-        events = present(self.events, names(workers, servers))
+        if choice.label is None:
+            strategies, workers, servers = BASELINE_STRATEGIES, 1, 0
+        else:
+            strategies = {choice.label: document["strategies"].get(choice.label)}
+            workers, servers = self.cluster.workers, self.strategies[choice.label].phases().server_count
+        cluster = self.cluster.without_absent_nodes(workers, servers)
+        events = events_of_present_nodes(self.events, data_node_names(workers, servers))
         return document | {
-            "strategies": chosen,
+            "strategies": strategies,
             "sweep": {},
             "baseline": False,
             "repeats": 1,
             "seed": self.seed + choice.repeat,
             "cluster": cluster.model_dump(mode="json"),
-            "events": [what.model_dump(mode="json") for what in events],
+            "events": [event.model_dump(mode="json") for event in events],
             "published": [],
         }
 
-    def _sweep_of(self, label: str | None) -> Sweep:
-        """The axes that matter to one strategy, workers last; None is the baseline, which has one worker."""
-        own = {name: axis for name, axis in self.sweep.items() if axis.concerns(name, label)}
-        return dict(sorted(own.items(), key=lambda item: WORKERS in item[1].sets(item[0])))
+    def _sweep_of_strategy(self, strategy_label: str | None) -> Sweep:
+        """Return the axes that change trials of a strategy, the number of workers last; None is the baseline."""
+        axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
+        return dict(sorted(axes.items(), key=lambda item: WORKERS_PATH in item[1].target_paths(item[0])))
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        refuse((*self._sweep_conflicts(), *self._strangers()))
-        refuse(() if self.sweep else self._final_conflicts())
+    def _check_conflicts(self) -> Self:
+        raise_conflicts((*self._sweep_conflicts(), *self._unknown_name_conflicts()))
+        raise_conflicts(() if self.sweep else self._trial_conflicts())
         return self
 
     def _sweep_conflicts(self) -> Iterator[Conflict]:
         document = self.encode()
         for name, axis in self.sweep.items():
-            yield from (Conflict(("sweep", name), why) for path in axis.sets(name) if (why := missing(path, document)))
-            if odd := [value for value in axis.tries(name, WORKERS) if not is_count(value)]:
-                yield Conflict(("sweep", name), f"workers are whole numbers from 1, not {odd[0]!r}")
+            for path in axis.target_paths(name):
+                if message := sweep_path_error(path, document):
+                    yield Conflict(("sweep", name), message)
+            if invalid_counts := [v for v in axis.values_for(name, WORKERS_PATH) if not is_positive_int(v)]:
+                message = f"the number of workers should be a whole number at least 1, not {invalid_counts[0]!r}"
+                yield Conflict(("sweep", name), message)
 
-    def _strangers(self) -> Iterator[Conflict]:
-        """Nodes that are named and are not there, however many the sweep makes of them."""
-        workers = max(self._swept(WORKERS), default=self.cluster.workers)
+    def _unknown_name_conflicts(self) -> Iterator[Conflict]:
+        """Yield a conflict for every name of a node or strategy that exists in no trial of the sweep."""
+        workers = max(self._swept_counts(WORKERS_PATH), default=self.cluster.workers)
         servers = max(
-            (*self._swept_servers(), *(strategy.phases().server_count for strategy in self.strategies.values()))
+            (*self._swept_server_counts(), *(strategy.phases().server_count for strategy in self.strategies.values()))
         )
-        yield from (Conflict(("cluster", *path), why) for path, why in self.cluster.strangers(workers, servers))
-        found = conflicts(self.events, names(workers, servers))
-        yield from (Conflict(("events", *path), why) for path, why in found)
-        yield from published_strangers(self.published, list(self.strategies))
+        yield from nest_conflicts("cluster", self.cluster.unknown_node_conflicts(workers, servers))
+        yield from nest_conflicts("events", event_conflicts(self.events, data_node_names(workers, servers)))
+        yield from unknown_strategy_conflicts(self.published, list(self.strategies))
 
-    def _swept(self, path: str) -> Iterator[int]:
-        """The counts that the sweep tries for `path`."""
-        values = (value for name, axis in self.sweep.items() for value in axis.tries(name, path))
-        return (value for value in values if is_count(value))
+    def _swept_counts(self, path: str) -> Iterator[int]:
+        """Yield the numbers of nodes to which the sweep sets a dotted path."""
+        values = (value for name, axis in self.sweep.items() for value in axis.values_for(name, path))
+        return (value for value in values if is_positive_int(value))
 
-    def _swept_servers(self) -> Iterator[int]:
+    def _swept_server_counts(self) -> Iterator[int]:
         for label in self.strategies:
-            for part in ("", ".before", ".after"):  # of a switch
-                yield from self._swept(f"strategies.{label}{part}.servers")
+            for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
+                yield from self._swept_counts(f"strategies.{label}{phase}.servers")
 
-    def _final_conflicts(self) -> Iterator[Conflict]:
-        """What can be judged only when nothing is left to sweep."""
+    def _trial_conflicts(self) -> Iterator[Conflict]:
+        """Yield the conflicts that can be found only in a scenario without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
-            for path, why in strategy.conflicts(self._strategy_context()):
-                yield Conflict(("strategies", label, *path), why)
+            conflicts = strategy.conflicts(self._strategy_context())
+            yield from nest_conflicts("strategies", nest_conflicts(label, conflicts))
         if self.workload.global_batch(workers) < workers:
-            why = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
-            yield Conflict(("workload", "batch"), why)
-        yield from self._unshaped()
-        yield from self._endless()
-        yield from self._never()
+            message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
+            yield Conflict(("workload", "batch"), message)
+        yield from self._missing_rate_conflicts()
+        yield from self._random_event_conflicts()
+        yield from self._late_event_conflicts()
 
     def _strategy_context(self) -> StrategyContext:
-        workers, layout = self.cluster.workers, self.workload.model.layout(posed(self.workload.dataset).task)
+        workers, layout = self.cluster.workers, self.workload.model.layout(task_of(self.workload.dataset).task)
         return StrategyContext(
             workers=workers,
             steps=self.workload.steps(workers),
             steps_per_epoch=self.workload.steps_per_epoch(workers),
             array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
-            has_link_rates=self.cluster.has_rates,
+            has_link_rates=self.cluster.has_link_rates,
         )
 
-    def _unshaped(self) -> Iterator[Conflict]:
-        """Events that change a rate where there is none."""
-        for k, what in enumerate(self.events):
+    def _missing_rate_conflicts(self) -> Iterator[Conflict]:
+        """Yield a conflict for every event that changes the rate of an unshaped link."""
+        for k, event in enumerate(self.events):
             for key in ("uplink", "downlink"):
-                if not isinstance(what, LinkChange) or getattr(what, key) is None:
+                if not isinstance(event, LinkChange) or getattr(event, key) is None:
                     continue
-                if free := [name for name in what.of if getattr(self.cluster.port(name), key) is None]:
-                    why = f"{free[0]} has no {key} that could change; declare one in cluster"
-                    yield Conflict(("events", k, key), why)
+                unshaped = [name for name in event.of if getattr(self.cluster.access_link(name), key) is None]
+                if unshaped:
+                    message = f"{unshaped[0]} has no declared {key} that the event could change; declare one in cluster"
+                    yield Conflict(("events", k, key), message)
 
-    def _endless(self) -> Iterator[Conflict]:
-        """Events at random moments, where nobody can say before the trial how long moments are wanted."""
-        free = self.unpaced
-        for k, what in enumerate(self.events):
-            if free and what.at.random is not None:
-                why = (
-                    f"{free[0]} is not paced, so nobody knows how long moments have to be drawn for; "
-                    "declare a throughput for every worker, or write one of time, step and share"
+    def _random_event_conflicts(self) -> Iterator[Conflict]:
+        """Yield a conflict for every random event if the duration of the trial cannot be predicted."""
+        unpaced = self.unpaced_workers
+        for k, event in enumerate(self.events):
+            if unpaced and event.at.random is not None:
+                message = (
+                    f"random events need a predicted duration, and {unpaced[0]} has no throughput to predict it from; "
+                    "declare a throughput for every worker, or use time, step or share instead of random"
                 )
-                yield Conflict(("events", k, "at", "random"), why)
+                yield Conflict(("events", k, "at", "random"), message)
 
-    def _never(self) -> Iterator[Conflict]:
-        """Events at steps that the budget does not have."""
+    def _late_event_conflicts(self) -> Iterator[Conflict]:
+        """Yield a conflict for every event whose step is not in the training budget."""
         steps = self.workload.steps(self.cluster.workers)
-        for k, what in enumerate(self.events):
-            if what.at.step is not None and what.at.step >= steps:
-                why = f"never begins; the budget's steps are 0 to {steps - 1}"
-                yield Conflict(("events", k, "at", "step"), why)
+        for k, event in enumerate(self.events):
+            if event.at.step is not None and event.at.step >= steps:
+                message = f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}"
+                yield Conflict(("events", k, "at", "step"), message)
 
 
-class Choice(Record):
-    """What distinguishes one trial of a scenario from the others."""
+class TrialChoice(FrozenRecord):
+    """The choices that distinguish one trial of a scenario from all others."""
 
-    index: int
+    index: int  # position in the list of trials
     label: str | None  # of the strategy; None is the baseline
-    setting: Setting  # name of an axis -> value
+    sweep_point: SweepPoint  # name of an axis -> value or name of a case
     repeat: int
 
 
-class Trial(Record):
-    """One thing to run: one strategy, one value of everything swept, one seed."""
+class TrialSpec(FrozenRecord):
+    """One trial to run: one strategy, one combination of swept values, one seed."""
 
-    index: int
-    id: str  # folder name, such as "003-ring-w4-r0"
+    index: int  # position in the list of trials
+    id: str  # name of the trial's folder, such as "003-ring-w4-r0"
     label: str  # of the strategy
     strategy: AnyStrategy
     scenario: Scenario  # narrowed down to this trial
@@ -284,30 +342,40 @@ class Trial(Record):
     baseline: bool
 
     @classmethod
-    def of(cls, choice: Choice, scenario: Scenario) -> Self:
-        """The trial that runs `scenario`, the result of `choice`."""
+    def from_choice(cls, choice: TrialChoice, scenario: Scenario) -> Self:
+        """Return the trial of a choice and of the scenario that is narrowed down to it."""
         ((label, strategy),) = scenario.strategies.items()
         workers = scenario.cluster.workers
-        others = {name: scalar(value) for name, value in choice.setting.items() if name not in {"workers", WORKERS}}
-        parts = (f"{choice.index:03}", label, f"w{workers}", *map(slug, others.values()), f"r{choice.repeat}")
+        other_labels = {
+            name: swept_value_label(value)
+            for name, value in choice.sweep_point.items()
+            if name not in {"workers", WORKERS_PATH}
+        }
+        id_parts = (
+            f"{choice.index:03}",
+            label,
+            f"w{workers}",
+            *map(folder_name_part, other_labels.values()),
+            f"r{choice.repeat}",
+        )
         return cls(
             index=choice.index,
-            id="-".join(parts),
+            id="-".join(id_parts),
             label=label,
             strategy=strategy,
             scenario=scenario,
             repeat=choice.repeat,
             seed=scenario.seed,
-            labels={"workers": workers, **others},
+            labels={"workers": workers, **other_labels},
             baseline=choice.label is None,
         )
 
 
-def scalar(value: Any) -> str | int | float:
-    """A swept value as a label: itself, or in JSON when it is a whole section."""
+def swept_value_label(value: Any) -> str | int | float:
+    """Return a swept value as the label of a trial: unchanged, or as JSON if it is a list or a section."""
     return value if isinstance(value, str | int | float) else json.dumps(value)
 
 
-def slug(value: str | float) -> str:
-    """A swept value as a part of a folder's name."""
+def folder_name_part(value: str | float) -> str:
+    """Return a swept value as a part of a folder name: at most 24 characters of a-z, 0-9, dot and hyphen."""
     return re.sub(r"[^a-z0-9.]+", "-", str(value).lower()).strip("-")[:24]

@@ -1,4 +1,4 @@
-"""Which values are tried, and what does one combination of them look like?"""
+"""Sweep: the axes along which a scenario varies its keys, and the combinations of their values."""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -10,125 +10,137 @@ from pydantic import Field, GetJsonSchemaHandler, JsonValue, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from services.schema.component import Record
-from services.schema.conflicts import Conflict, refuse
+from services.schema.component import FrozenRecord
+from services.schema.conflicts import Conflict, raise_conflicts
 
-Document: TypeAlias = dict[str, Any]  # a scenario as YAML or JSON holds it
-Setting: TypeAlias = dict[str, Any]  # name of an axis -> the value chosen there
+ScenarioDocument: TypeAlias = dict[str, Any]  # a scenario in the types of YAML and JSON
+SweepPoint: TypeAlias = dict[str, Any]  # name of an axis -> one of its values, or the name of one of its cases
 
-WORKERS = "cluster.workers"
-SHORT = {"workers": WORKERS}  # names that may stand for a path
-# What shapes the list of trials cannot differ within it; and what carries messages is this host's, not the cluster's.
-FIXED = {"name", "strategies", "sweep", "baseline", "repeats", "transport", "published"}
+WORKERS_PATH = "cluster.workers"
+PATH_ALIASES = {"workers": WORKERS_PATH}  # short name -> dotted path
+# All but `transport` define the list of trials, so they cannot differ between trials. `transport` is a choice for this
+# host, not a property of the cluster.
+UNSWEEPABLE_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "transport", "published"}
 
 
-class Axis(Record):
-    """What to try, one after the other; a plain list is an axis whose name is the path that it sets."""
+class SweepAxis(FrozenRecord):
+    """One axis of a sweep: values of one or more keys. A plain list is an axis whose name is the path of the key."""
 
-    paths: list[str] = Field([], description="dotted paths set to the same value; the axis' own name when absent")
-    values: list[JsonValue] = Field([], description="what they are set to")
+    paths: list[str] = Field(
+        [], description="dotted paths that are all set to the same value; the name of the axis when absent"
+    )
+    values: list[JsonValue] = Field([], description="values to which the paths are set, one after the other")
     cases: dict[str, dict[str, JsonValue]] = Field(
-        {}, description="instead: name -> dotted paths and what each is set to; null takes a key away"
+        {}, description="instead of values: name of a case -> dotted paths with their values; null removes a key"
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _from_list(cls, given: Any) -> Any:
-        if not isinstance(given, list | dict | cls):
-            raise ValueError("should be a list of values, or a section of paths and values, or of cases")  # noqa: TRY004 - pydantic collects ValueErrors
-        return {"values": given} if isinstance(given, list) else given
+    def _accept_list(cls, declared: Any) -> Any:
+        if not isinstance(declared, list | dict | cls):
+            raise ValueError("should be a list of values, or a section with values or cases")  # noqa: TRY004 - pydantic collects ValueErrors
+        return {"values": declared} if isinstance(declared, list) else declared
 
     @model_validator(mode="after")
-    def _values_differ(self) -> Self:
+    def _check_values(self) -> Self:
         if bool(self.values) == bool(self.cases):
-            refuse([Conflict((), "write one of values and cases, with something to try")])
-        twice = [value for k, value in enumerate(self.values) if value in self.values[:k]]
-        refuse(Conflict((), f"{value} is listed twice; each value is tried once") for value in twice)
+            raise_conflicts([Conflict((), "declare either values or cases, with at least one entry")])
+        repeated = [value for k, value in enumerate(self.values) if value in self.values[:k]]
+        raise_conflicts(Conflict((), f"{value} is listed twice; list each value once") for value in repeated)
         return self
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Editors learn of both ways to write it."""
+        """Return the JSON Schema of both forms: a section, or a plain list."""
         return {"anyOf": [handler(core), {"type": "array", "minItems": 1}]}
 
     @property
-    def choices(self) -> list[JsonValue]:
-        """Values, or names of cases."""
+    def options(self) -> list[JsonValue]:
+        """The values of this axis, or the names of its cases."""
         return self.values or list(self.cases)
 
-    def sets(self, name: str) -> tuple[str, ...]:
-        """The dotted paths that this axis sets when it stands under `name`."""
+    def target_paths(self, axis_name: str) -> tuple[str, ...]:
+        """Return the dotted paths that this axis sets."""
         if self.cases:
             return tuple(dict.fromkeys(path for case in self.cases.values() for path in case))
-        return tuple(self.paths) or (SHORT.get(name, name),)
+        return tuple(self.paths) or (PATH_ALIASES.get(axis_name, axis_name),)
 
-    def assigns(self, name: str, choice: Any) -> Mapping[str, Any]:
-        """Dotted path -> what it is set to under one of the choices."""
-        return self.cases[choice] if self.cases else dict.fromkeys(self.sets(name), choice)
+    def assignments(self, axis_name: str, option: Any) -> Mapping[str, Any]:
+        """Return the value of every dotted path under one of the options."""
+        return self.cases[option] if self.cases else dict.fromkeys(self.target_paths(axis_name), option)
 
-    def tries(self, name: str, path: str) -> list[Any]:
-        """Everything that this axis sets one path to."""
-        assigned = (self.assigns(name, choice) for choice in self.choices)
-        return [values[path] for values in assigned if path in values]
+    def values_for(self, axis_name: str, path: str) -> list[Any]:
+        """Return all values to which this axis sets the dotted path."""
+        assignments = (self.assignments(axis_name, option) for option in self.options)
+        return [values[path] for values in assignments if path in values]
 
-    def concerns(self, name: str, label: str | None) -> bool:
-        """Does it change anything for the strategy under `label`? The baseline (None) has one worker and no label."""
-        if label is None and WORKERS in self.sets(name):
+    def affects_strategy(self, axis_name: str, strategy_label: str | None) -> bool:
+        """Return whether this axis changes trials of a strategy.
+
+        The label None stands for the baseline, which always has one worker.
+        """
+        if strategy_label is None and WORKERS_PATH in self.target_paths(axis_name):
             return False
-        owners = {_owner(path) for path in self.sets(name)}
-        return bool(owners & {None, label})
+        affected_labels = {_strategy_label_in(path) for path in self.target_paths(axis_name)}
+        return bool(affected_labels & {None, strategy_label})
 
 
-Sweep: TypeAlias = Mapping[str, Axis]
+Sweep: TypeAlias = Mapping[str, SweepAxis]
 
 
-def combinations(sweep: Sweep) -> Iterator[Setting]:
-    """Every choice of one value or case per axis; the last axis changes fastest."""
-    return (dict(zip(sweep, values, strict=True)) for values in product(*(axis.choices for axis in sweep.values())))
+def sweep_points(sweep: Sweep) -> Iterator[SweepPoint]:
+    """Yield every combination of one option per axis; the last axis changes fastest."""
+    return (dict(zip(sweep, options, strict=True)) for options in product(*(axis.options for axis in sweep.values())))
 
 
-def apply(sweep: Sweep, setting: Setting, document: Document) -> Document:
-    """A copy of `document` with the paths of every axis set to the value chosen there."""
+def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioDocument) -> ScenarioDocument:
+    """Return a copy of a scenario document in which every axis sets its paths to its option of the sweep point."""
     changed = deepcopy(document)
-    for name, choice in setting.items():
-        for path, value in sweep[name].assigns(name, choice).items():
+    for axis_name, option in sweep_point.items():
+        for path, value in sweep[axis_name].assignments(axis_name, option).items():
             *parents, last = path.split(".")
-            section = reduce(_enter, parents, changed)
-            section[_key(section, last)] = deepcopy(value)
+            section = reduce(_child, parents, changed)
+            section[_parse_child_key(section, last)] = deepcopy(value)
     return changed
 
 
-def missing(path: str, document: Document) -> str | None:
-    """Why `path` cannot be swept in a `document` with every default filled in; None when it can."""
-    if path in FIXED:
+def sweep_path_error(path: str, document: ScenarioDocument) -> str | None:
+    """Return why a dotted path cannot be swept; None if it can.
+
+    Args:
+        path: the dotted path.
+        document: the scenario, with every default filled in.
+    """
+    if path in UNSWEEPABLE_PATHS:
         return f"{path} cannot be swept"
-    here: Any = document
+    section: Any = document
     for key in path.split("."):
-        if key not in (known := _keys(here)):
-            return f"{path} leads nowhere: {key} is none of {', '.join(known) or 'its keys, there are none'}"
-        here = _enter(here, key)
+        if key not in (known_keys := _child_keys(section)):
+            allowed = f"allowed here are {', '.join(known_keys)}" if known_keys else "no keys are allowed here"
+            return f"the scenario has no {path}: unknown key {key}; {allowed}"
+        section = _child(section, key)
     return None
 
 
-def is_count(value: Any) -> TypeGuard[int]:
-    """Is it a whole number from 1?"""
+def is_positive_int(value: Any) -> TypeGuard[int]:
+    """Return whether the value is an integer of at least 1; booleans are not."""
     return type(value) is int and value >= 1
 
 
-def _owner(path: str) -> str | None:
-    """The label of the strategy to which a path belongs; None when it belongs to all."""
+def _strategy_label_in(path: str) -> str | None:
+    """Return the label in a dotted path to a strategy's key; None for a path that concerns all strategies."""
     section, _, rest = path.partition(".")
     return rest.split(".")[0] if section == "strategies" else None
 
 
-def _enter(section: Any, key: str) -> Any:
-    return section[_key(section, key)]
+def _child(section: Any, key: str) -> Any:
+    return section[_parse_child_key(section, key)]
 
 
-def _key(section: Any, key: str) -> Any:
+def _parse_child_key(section: Any, key: str) -> Any:
     return int(key) if isinstance(section, list) else key
 
 
-def _keys(section: Any) -> list[str]:
-    names = range(len(section)) if isinstance(section, list) else section if isinstance(section, dict) else ()
-    return [str(name) for name in names]
+def _child_keys(section: Any) -> list[str]:
+    keys = range(len(section)) if isinstance(section, list) else section if isinstance(section, dict) else ()
+    return [str(key) for key in keys]

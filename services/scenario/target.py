@@ -1,61 +1,67 @@
-"""When is a model good enough?"""
+"""Quality target: the value of an evaluation metric at which training counts as done."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
-Metric: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
-
-
-class Meaning(NamedTuple):
-    """What a metric measures: under which losses, which side of the bound is good, and which bounds can be reached."""
-
-    losses: tuple[str, ...]
-    bound: Literal["at_least", "at_most"]
-    best: float  # no model does better
-
-    def reachable(self, value: float) -> bool:
-        """Can a model come to `value`? The best value itself is excluded where it is a limit (an error of zero)."""
-        return value <= self.best if self.bound == "at_least" else value > self.best
+MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
 
 
-MEANINGS: Mapping[str, Meaning] = {
-    "accuracy": Meaning(("cross_entropy",), "at_least", 1.0),
-    "r2": Meaning(("mse",), "at_least", 1.0),
-    "mae": Meaning(("mse",), "at_most", 0.0),
-    "mse": Meaning(("mse",), "at_most", 0.0),
-    "loss": Meaning(("cross_entropy", "mse"), "at_most", 0.0),
+class MetricProperties(NamedTuple):
+    """Properties of an evaluation metric: its loss functions, the side of its bound, and its best value."""
+
+    loss_functions: tuple[str, ...]  # of the tasks to which the metric applies
+    bound_key: Literal["at_least", "at_most"]  # key of a quality target that holds the bound
+    best_value: float  # no model does better
+
+    def is_reachable(self, bound: float) -> bool:
+        """Return whether a model can reach `bound`.
+
+        An accuracy or r2 of 1 counts as reachable, an error of 0 does not.
+        """
+        return bound <= self.best_value if self.bound_key == "at_least" else bound > self.best_value
+
+
+METRIC_PROPERTIES: Mapping[str, MetricProperties] = {
+    "accuracy": MetricProperties(("cross_entropy",), "at_least", 1.0),
+    "r2": MetricProperties(("mse",), "at_least", 1.0),
+    "mae": MetricProperties(("mse",), "at_most", 0.0),
+    "mse": MetricProperties(("mse",), "at_most", 0.0),
+    "loss": MetricProperties(("cross_entropy", "mse"), "at_most", 0.0),
 }
 
 
-class Target(Record):
-    """The quality at which training counts as done, measured on the evaluation set at the end of each epoch."""
+class QualityTarget(FrozenRecord):
+    """Quality at which training counts as done, measured on the evaluation set at the end of each epoch."""
 
-    metric: Metric = Field(description="accuracy (classification); r2, mae, mse (regression); loss (both)")
-    at_least: float | None = Field(None, description="bound of a metric that grows: accuracy, r2")
-    at_most: float | None = Field(None, description="bound of a metric that falls: mae, mse, loss")
+    metric: MetricName = Field(
+        description="evaluation metric: accuracy (classification); r2, mae, mse (regression); loss (both)"
+    )
+    at_least: float | None = Field(None, description="bound of accuracy or r2, which grow with quality")
+    at_most: float | None = Field(None, description="bound of mae, mse or loss, which fall with quality")
 
     @model_validator(mode="after")
-    def _bound_fits(self) -> Self:
-        meaning = MEANINGS[self.metric]
-        bounds = [name for name in ("at_least", "at_most") if getattr(self, name) is not None]
-        if bounds != [meaning.bound]:
-            raise ValueError(f"{self.metric} takes {meaning.bound} and nothing else")
-        if not meaning.reachable(self.bound):
+    def _check_bound(self) -> Self:
+        properties = METRIC_PROPERTIES[self.metric]
+        declared_keys = [key for key in ("at_least", "at_most") if getattr(self, key) is not None]
+        if declared_keys != [properties.bound_key]:
+            raise ValueError(f"a target of {self.metric} needs {properties.bound_key} and no other bound")
+        if not properties.is_reachable(self.bound):
             raise ValueError(
-                f"no model reaches {self.metric} {meaning.bound} {self.bound:g}; the limit is {meaning.best:g}"
+                f"no model reaches {self.metric} {properties.bound_key} {self.bound:g}; "
+                f"the best value is {properties.best_value:g}"
             )
         return self
 
     @property
     def bound(self) -> float:
-        """The bound that was given."""
-        return float(getattr(self, MEANINGS[self.metric].bound))
+        """The declared bound, `at_least` or `at_most`."""
+        return float(getattr(self, METRIC_PROPERTIES[self.metric].bound_key))
 
-    def reached(self, metrics: Mapping[str, float]) -> bool:
-        """Are these evaluation metrics good enough?"""
-        value = metrics[self.metric]
+    def is_reached(self, metric_values: Mapping[str, float]) -> bool:
+        """Return whether evaluation results, given by name of the metric, meet this target."""
+        value = metric_values[self.metric]
         return value >= self.bound if self.at_least is not None else value <= self.bound

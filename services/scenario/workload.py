@@ -1,4 +1,4 @@
-"""What is trained, on what, and until when?"""
+"""Workload: the dataset, model, optimiser, batch size and training budget of a scenario."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -10,69 +10,77 @@ from pydantic import Field, PositiveInt, model_validator
 from services.learning.datasets import AnyDataset, Dataset, LearningTask
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
-from services.scenario.target import MEANINGS, Target
-from services.schema.component import Record
-from services.schema.conflicts import Conflict, refuse
+from services.scenario.target import METRIC_PROPERTIES, QualityTarget
+from services.schema.component import FrozenRecord
+from services.schema.conflicts import Conflict, raise_conflicts
 
 Precision: TypeAlias = Literal["fp32", "fp64"]
 
 
-class Workload(Record):
-    """What is trained, on what, and until when."""
+class Workload(FrozenRecord):
+    """The training task: dataset, model, optimiser, batch size and budget."""
 
     dataset: AnyDataset
     model: AnyModel
     optimiser: AnyOptimiser
-    batch: PositiveInt | None = Field(None, description="samples per step over all workers: strong scaling")
+    batch: PositiveInt | None = Field(
+        None, description="samples per step over all workers, whatever their number: strong scaling"
+    )
     batch_per_worker: PositiveInt | None = Field(None, description="samples per step and worker: weak scaling")
-    epochs: PositiveInt = Field(10, description="passes over the training set, at most")
-    target: Target | None = Field(None, description="quality at which training counts as done")
-    stop: Literal["target", "budget"] = Field("target", description="at the target, or after all epochs anyway")
+    epochs: PositiveInt = Field(10, description="training budget: largest number of passes over the training set")
+    target: QualityTarget | None = Field(None, description="quality at which training counts as done")
+    stop: Literal["target", "budget"] = Field(
+        "target", description="end of training: at the target, or only after all epochs"
+    )
     precision: Precision = Field("fp32", description="number format of parameters and gradients")
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
-        refuse(self._conflicts())
+    def _check_conflicts(self) -> Self:
+        raise_conflicts(self._conflicts())
         return self
 
     def _conflicts(self) -> Iterator[Conflict]:
-        task, samples = posed(self.dataset)
+        task, train_samples = task_of(self.dataset)
         if (self.batch is None) == (self.batch_per_worker is None):
-            yield Conflict(("batch",), "write one of batch (over all workers) and batch_per_worker")
-        if max(self.batch or 0, self.batch_per_worker or 0) > samples:
+            yield Conflict(("batch",), "declare either batch (samples over all workers) or batch_per_worker")
+        if max(self.batch or 0, self.batch_per_worker or 0) > train_samples:
             yield Conflict(
-                ("batch",), f"a batch is larger than the training set; {self.dataset.kind} has {samples} samples"
+                ("batch",),
+                f"the batch is larger than the training set; {self.dataset.kind} has {train_samples} training samples",
             )
         if reason := self.model.conflict_reason(task):
             yield Conflict(("model",), reason)
-        if self.target and task.loss not in MEANINGS[self.target.metric].losses:
-            fitting = ", ".join(metric for metric, meaning in MEANINGS.items() if task.loss in meaning.losses)
+        if self.target and task.loss not in METRIC_PROPERTIES[self.target.metric].loss_functions:
+            metrics = ", ".join(
+                name for name, metric in METRIC_PROPERTIES.items() if task.loss in metric.loss_functions
+            )
             yield Conflict(
-                ("target", "metric"), f"{self.target.metric} does not apply; {self.dataset.kind} has {fitting}"
+                ("target", "metric"),
+                f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {metrics}",
             )
 
-    def global_batch(self, workers: int) -> int:
-        """Samples per step over all workers."""
-        return self.batch or (self.batch_per_worker or 0) * workers
+    def global_batch(self, worker_count: int) -> int:
+        """Return the number of samples per step over all workers."""
+        return self.batch or (self.batch_per_worker or 0) * worker_count
 
-    def steps_per_epoch(self, workers: int) -> int:
-        """Steps of one pass over the training set."""
-        return ceil(posed(self.dataset).samples / self.global_batch(workers))
+    def steps_per_epoch(self, worker_count: int) -> int:
+        """Return the number of training steps in one pass over the training set."""
+        return ceil(task_of(self.dataset).train_samples / self.global_batch(worker_count))
 
-    def steps(self, workers: int) -> int:
-        """Steps of the budget."""
-        return self.epochs * self.steps_per_epoch(workers)
+    def steps(self, worker_count: int) -> int:
+        """Return the number of training steps in the whole budget."""
+        return self.epochs * self.steps_per_epoch(worker_count)
 
 
-class Posed(NamedTuple):
-    """What a dataset asks of a model."""
+class DatasetTask(NamedTuple):
+    """The learning task of a dataset, and the size of its training set."""
 
     task: LearningTask
-    samples: int  # of the training set
+    train_samples: int
 
 
 @cache
-def posed(dataset: Dataset) -> Posed:
-    """What `dataset` asks of a model; it is loaded once for the answer."""
+def task_of(dataset: Dataset) -> DatasetTask:
+    """Return the learning task and the training set size of a dataset. The dataset is loaded at the first call."""
     data = dataset.load("float32")
-    return Posed(data.task, len(data.train_x))
+    return DatasetTask(data.task, len(data.train_x))

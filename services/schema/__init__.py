@@ -1,1 +1,1 @@
-"""Base of every record that a person may write: units, components, conflicts, errors."""
+"""Base classes and types of all records that a user writes: units, components, conflicts, errors."""

@@ -1,15 +1,18 @@
-"""Array types, and the module that computes with an array: NumPy or CuPy."""
+"""Array types of NumPy and CuPy, and the lookup of the module that an array belongs to."""
 
 import sys
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-Array: TypeAlias = Any  # numpy.ndarray or cupy.ndarray: one interface, no common base class
+Array: TypeAlias = Any  # numpy.ndarray or cupy.ndarray: they have one interface and no common base class
 Vector: TypeAlias = Any  # an Array of shape (n,)
-HostArray: TypeAlias = npt.NDArray[Any]  # in the host's memory
+HostArray: TypeAlias = npt.NDArray[Any]  # a NumPy array, in the host's memory
 
 
-def namespace(x: Array) -> Any:
-    """Return the module that `x` comes from, numpy or cupy, so that compute is written once for both."""
-    return sys.modules[type(x).__module__.partition(".")[0]]
+def array_namespace(array: Array) -> Any:
+    """Return the module of the array, `numpy` or `cupy`.
+
+    Code that calls functions of this module runs on both.
+    """
+    return sys.modules[type(array).__module__.partition(".")[0]]

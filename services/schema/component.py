@@ -1,18 +1,19 @@
-"""What every record that a person may write has in common."""
+"""Base classes of the records that a user writes in a scenario."""
 
 from pydantic import BaseModel, ConfigDict
 
 
-class Record(BaseModel):
-    """A frozen record: unknown keys are errors, values never change after construction."""
+class FrozenRecord(BaseModel):
+    """An immutable record. Unknown keys, NaN and infinity are validation errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Component(Record):
-    """A record that also does the work: its fields are the hyperparameters, its `kind` is its name in a scenario.
+class Component(FrozenRecord):
+    """A record with behaviour: its fields are the hyperparameters, its `kind` is its name in a scenario.
 
-    State is handed in and given back, so one component can be shared by every node and printed as it was written.
+    A component keeps no state: methods take state as an argument and return the new state. So all nodes can share one
+    component, and a printed component shows exactly what the user wrote.
     """
 
-    kind: str  # every member narrows it to a literal of its own
+    kind: str  # each subclass narrows the type to a literal

@@ -1,32 +1,32 @@
-"""How do fields that contradict each other say so, each at its own key?"""
+"""Conflicts: contradictions between fields of a record, each reported at the key to change."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-Path = tuple[str | int, ...]  # keys and list positions, outermost first
+KeyPath = tuple[str | int, ...]  # keys and list positions, outermost first
 
 
 class Conflict(NamedTuple):
-    """One contradiction."""
+    """A contradiction between fields of a record."""
 
-    path: Path  # the key to change, seen from the record that checks
+    key_path: KeyPath  # of the key to change, relative to the record that found the conflict
     message: str  # what is wrong, and what is allowed
 
 
-class Conflicts(ValueError):
-    """All contradictions of one record; pydantic passes it on as the cause of its validation error."""
+class ConflictError(ValueError):
+    """All conflicts of one record. Pydantic keeps it as the cause of its validation error."""
 
     def __init__(self, conflicts: tuple[Conflict, ...]) -> None:
-        super().__init__("; ".join(f"{'.'.join(map(str, path))}: {message}" for path, message in conflicts))
+        super().__init__("; ".join(f"{'.'.join(map(str, key_path))}: {message}" for key_path, message in conflicts))
         self.conflicts = conflicts
 
 
-def refuse(conflicts: Iterable[Conflict]) -> None:
-    """Raise what there is to raise; a validator's last word."""
+def raise_conflicts(conflicts: Iterable[Conflict]) -> None:
+    """Raise a ConflictError with all conflicts; do nothing if there are none."""
     if found := tuple(conflicts):
-        raise Conflicts(found)
+        raise ConflictError(found)
 
 
-def nested(key: str | int, conflicts: Iterable[Conflict]) -> Iterator[Conflict]:
-    """Yield the conflicts of the record at `key`, seen from the record that holds it."""
-    return (Conflict((key, *path), message) for path, message in conflicts)
+def nest_conflicts(key: str | int, conflicts: Iterable[Conflict]) -> Iterator[Conflict]:
+    """Yield the conflicts of the record at `key` with key paths that start at the enclosing record."""
+    return (Conflict((key, *key_path), message) for key_path, message in conflicts)

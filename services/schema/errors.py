@@ -1,40 +1,40 @@
-"""The one tree of errors: what the user can fix, what the network did, what must never happen."""
+"""Exceptions that Ensayo raises on purpose, as one tree."""
 
 
 class EnsayoError(Exception):
-    """Root of every error that Ensayo raises on purpose."""
+    """Base class of every error that Ensayo raises on purpose."""
 
 
 class UserError(EnsayoError):
-    """The user's file or arguments are wrong; the message says where and what is allowed (exit code 2)."""
+    """The user's file or arguments are wrong; the message says where, and what is allowed (exit code 2)."""
 
 
 class HostError(EnsayoError):
-    """This host lacks something that the run needs (an engine, a tool, a right); the message says how to get it."""
+    """The host lacks something that a run needs (an engine, a tool, a permission); the message says how to get it."""
 
 
 class NetworkError(EnsayoError):
-    """A peer did not do what the protocol expects in time."""
+    """Communication with another node failed."""
 
 
-class Unreachable(NetworkError):
-    """The peer refused or closed the connection: the message was not delivered."""
+class PeerUnreachable(NetworkError):
+    """The peer refused or closed the connection; the message was not delivered."""
 
 
 class DeadlineExceeded(NetworkError):
-    """No answer before the deadline: whether the message arrived is unknown."""
+    """The peer did not reply before the deadline; whether the message arrived is unknown."""
 
 
-class Refused(NetworkError):
-    """The peer does not accept who we are."""
+class AuthenticationError(NetworkError):
+    """The peer does not accept this node's identity, or this node does not accept the peer's."""
 
 
 class ProtocolError(EnsayoError):
-    """A message that the state of the protocol does not allow: a bug, never a condition to recover from."""
+    """A message arrived that the protocol does not allow in this state: a bug, not a condition to recover from."""
 
 
-def first(error: BaseException) -> BaseException:
-    """The first error in a group of groups, which the others follow from; an error by itself."""
+def first_error(error: BaseException) -> BaseException:
+    """Return the first error of nested exception groups, which caused the others; return a single error unchanged."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,6 +1,7 @@
-"""How is a quantity written? Always with its unit: `100mbit`, `5ms`, `512MiB`, `4000/s`.
+"""Quantities with a unit: `100mbit`, `5ms`, `512MiB`, `4000/s`.
 
-In Python a quantity is a float of SI units (`Rate("100mbit") == 1e8`); in YAML and JSON it is its written form.
+In Python a quantity is a float in its base unit (`Rate("100mbit") == 1e8`). In YAML and JSON it is a string with the
+unit.
 """
 
 import re
@@ -11,26 +12,30 @@ from typing import Any, ClassVar, Self
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
+NUMBER_PATTERN = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 
 
 class Quantity(float):
-    """A number of SI units above zero; what there is none of is left out of a scenario.
+    """A positive number with a unit; to declare no limit or no delay, a scenario leaves the key out.
 
-    `Rate("100mbit")` and `Rate(1e8)` are the same; a scenario accepts the first form only.
+    `Rate("100mbit")` and `Rate(1e8)` are equal. A scenario accepts only the string with the unit.
     """
 
-    units: ClassVar[Mapping[str, float]]  # suffix -> SI units, smallest first; one of them is 1
-    example: ClassVar[str]
+    units: ClassVar[Mapping[str, float]]  # suffix -> size in the base unit, smallest first; the base unit is 1
+    example: ClassVar[str]  # for error messages and the JSON Schema
 
     def __new__(cls, value: str | float) -> Self:
-        """Raises ValueError with the right form."""
+        """Parse a string with a unit, or take a number in the base unit.
+
+        Raises:
+            ValueError: the string is not a positive quantity; the message shows an example.
+        """
         return super().__new__(cls, cls._parse(value) if isinstance(value, str) else value)
 
     @classmethod
     def pattern(cls) -> str:
-        """The regular expression of every written form."""
-        return f"^({NUMBER})({'|'.join(cls.units)})$"
+        """Return the regular expression that every valid string matches."""
+        return f"^({NUMBER_PATTERN})({'|'.join(cls.units)})$"
 
     @classmethod
     def _parse(cls, text: str) -> float:
@@ -44,15 +49,15 @@ class Quantity(float):
         )
 
     @classmethod
-    def _decode(cls, value: Any) -> Self:
+    def _validate(cls, value: Any) -> Self:
         if isinstance(value, cls | str):
             return cls(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            raise ValueError(f"{value:g} is a bare number; write it with its unit, for example {cls.example}")  # noqa: TRY004 - pydantic collects ValueErrors
+            raise ValueError(f"{value:g} has no unit; write it with its unit, for example {cls.example}")  # noqa: TRY004 - pydantic collects ValueErrors
         raise ValueError(f"should be a {cls.__name__.lower()} with its unit, for example {cls.example}")
 
     def __str__(self) -> str:
-        """The shortest exact way to write it."""
+        """Return the shortest string that parses back to exactly this quantity."""
         forms = (f"{self / scale!r}".removesuffix(".0") + suffix for suffix, scale in self.units.items())
         return min((form for form in forms if self._parse(form) == self), key=len)
 
@@ -61,39 +66,39 @@ class Quantity(float):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Written forms come in; written forms go out to JSON."""
+        """Return the pydantic schema: validation takes a string with a unit, JSON output is such a string."""
         written = core_schema.plain_serializer_function_ser_schema(lambda value: str(value), when_used="json")  # noqa: PLW0108 - pydantic cannot inspect `str`
-        return core_schema.no_info_plain_validator_function(cls._decode, serialization=written)
+        return core_schema.no_info_plain_validator_function(cls._validate, serialization=written)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """A string with a pattern, so that editors underline a wrong unit."""
+        """Return the JSON Schema: a string with a pattern, so that editors underline a wrong unit."""
         return {"type": "string", "pattern": cls.pattern(), "examples": [cls.example]}
 
 
 class Rate(Quantity):
-    """Bits per second; prefixes are decimal."""
+    """A data rate in bits per second; prefixes are decimal."""
 
     units: ClassVar = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
     example = "100mbit"
 
 
 class Duration(Quantity):
-    """Seconds."""
+    """A time in seconds."""
 
     units: ClassVar = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
     example = "5ms"
 
 
 class Bytes(Quantity):
-    """Bytes; MB is decimal, MiB is binary."""
+    """A size in bytes; MB is decimal, MiB is binary."""
 
     units: ClassVar = {"B": 1.0, "kB": 1e3, "KiB": 2.0**10, "MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
     example = "512MiB"
 
 
 class Throughput(Quantity):
-    """Training samples per second."""
+    """A compute speed in training samples per second."""
 
     units: ClassVar = {"/s": 1.0}
     example = "4000/s"

@@ -68,11 +68,11 @@ def make_queue(number: int, description: dict[str, Any], wake_early_s: float) ->
     if not description["path"]["jitters"] and not description["path"]["losses"]:
         delay_s = float(description["path"]["delay_s"])
         return DelayQueue(number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
-    from services.cluster.network import Path  # noqa: PLC0415 - a third of a second that most delay lines can save
+    from services.cluster.network import NetworkPath  # noqa: PLC0415 - a third of a second that most delay lines can save
 
-    path, seed = Path.model_validate(description["path"]), description["seed"]
-    loss_draws = tuple(loss.losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
-    return DelayQueue(number, path.delays(Random(f"{seed} delay")), loss_draws, wake_early_s, description)
+    path, seed = NetworkPath.model_validate(description["path"]), description["seed"]
+    loss_draws = tuple(loss.sample_losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
+    return DelayQueue(number, path.sample_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, description)
 
 
 def main() -> int:

@@ -7,18 +7,18 @@ from typing import TypeAlias
 import numpy as np
 
 from services.cluster.device_profiles import AnyVariation
-from services.cluster.fluid_link import goodput
-from services.cluster.message_lengths import Lengths
+from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.message_lengths import MessageLengths
 from services.cluster.network import Network
 from services.parameter_server.order_statistics import Cdf, expected_round_s
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 
 Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
 FlowBytes: TypeAlias = tuple[Flow, float]  # a flow and its payload bytes
 LinkId: TypeAlias = tuple[str, str | int]  # ("up" | "down", node name) or ("shared", number of the shared link)
 
 
-class CostModel(Record):
+class CostModel(FrozenRecord):
     """Nodes, link speeds and compute times of a cluster: the input of closed forms of the step time."""
 
     workers: tuple[str, ...]  # node names by rank
@@ -26,7 +26,7 @@ class CostModel(Record):
     entries: int  # of the parameter vector
     dtype: str
     alpha_s: float = 0.0  # latency per message that the host adds (α), in virtual seconds; 0 without calibration
-    lengths: Lengths | None = None  # message lengths; None: every vector is one message
+    lengths: MessageLengths | None = None  # message lengths; None: every vector is one message
     uplink_s_per_byte: dict[str, float]  # by node name; 0 for an unshaped link
     downlink_s_per_byte: dict[str, float]
     network: Network = Network()
@@ -48,14 +48,14 @@ class CostModel(Record):
         for (source, target), size_bytes in loads:
             link_bytes["up", source] += size_bytes
             link_bytes["down", target] += size_bytes
-            for number, pipe in enumerate(self.network.pipes):
+            for number, pipe in enumerate(self.network.shared_links):
                 link_bytes["shared", number] += size_bytes * pipe.carries(source, target)
         return {link: size_bytes * self._s_per_byte(link) for link, size_bytes in link_bytes.items()}
 
     def _s_per_byte(self, link: LinkId) -> float:
         direction, name = link
         if isinstance(name, int):
-            return 1 / goodput(self.network.pipes[name].rate_bps)
+            return 1 / goodput_bytes_per_s(self.network.shared_links[name].rate_bps)
         return self.uplink_s_per_byte[name] if direction == "up" else self.downlink_s_per_byte[name]
 
     @property
@@ -67,7 +67,7 @@ class CostModel(Record):
     def expected_compute_s(self) -> tuple[float, ...]:
         """Expected compute time of a step of each worker, in seconds, by rank."""
         varied = zip(self._declared_compute_s, self.variations or (None,) * len(self.workers), strict=True)
-        return tuple(seconds * (variation.mean if variation else 1.0) for seconds, variation in varied)
+        return tuple(seconds * (variation.mean_factor if variation else 1.0) for seconds, variation in varied)
 
     @property
     def _declared_compute_s(self) -> tuple[float, ...]:
@@ -99,7 +99,7 @@ def _compute_time_cdf(mean_s: float, variation: AnyVariation | None) -> Cdf:
     return lambda x: variation.cdf(x / mean_s)
 
 
-class StepPrediction(Record):
+class StepPrediction(FrozenRecord):
     """Step time predicted by a closed form; all times are virtual seconds."""
 
     compute_s: float

@@ -26,7 +26,7 @@ from math import inf
 
 import numpy as np
 
-from services.cluster.fluid_link import last_piece_bytes
+from services.cluster.fluid_link import last_message_bytes
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -178,7 +178,7 @@ def _lone_exchange_s(worker: str, pushes: Sequence[FlowBytes], replies: Sequence
     busy_s = cost.link_busy_s(pushes)
     is_sequential = busy_s["up", worker] == max(busy_s.values())
     last_pieces = [
-        (flow, last_piece_bytes(size, cost.vector_bytes)) for flow, size in pushes[1:] if flow[1] not in cost.workers
+        (flow, last_message_bytes(size, cost.vector_bytes)) for flow, size in pushes[1:] if flow[1] not in cost.workers
     ]
     early_s = cost.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
     slowest_reply_s = max(cost.transfer_s([load]) for load in replies)

@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from services.cluster.fluid_link import QUANTUM_BYTES, Passage, Port, goodput
-from services.cluster.link_conditions import Conditions, Direction
+from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, MessagePassage, RateLimiter, goodput_bytes_per_s
+from services.cluster.link_conditions import Direction, LinkConditions
 from services.cluster.network import Network
 from services.runtime.clock import Clock
 
@@ -24,7 +24,8 @@ class PathDelays:
 
     def __init__(self, node_name: str, network: Network, seed: int) -> None:
         self._delay_samples: dict[str, Iterator[float]] = {
-            path.source: path.delays(Random(f"{seed} {path.source} {node_name}")) for path in network.into(node_name)
+            path.source: path.sample_delays_s(Random(f"{seed} {path.source} {node_name}"))
+            for path in network.paths_to(node_name)
         }
         self._last_delivery_s: dict[str, float] = defaultdict(float)
 
@@ -42,11 +43,11 @@ class TransportShaping(ABC):
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
     @abstractmethod
-    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[Passage]:
+    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[MessagePassage]:
         """Return a context that is entered when the message passes the sender's link; send the message in its body."""
 
     @abstractmethod
-    async def shape_incoming(self, source: str, passage: Passage, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
         """Let a message pass the receiver's link and return when to deliver it.
 
         The call returns when the next message of this sender may enter the link.
@@ -57,9 +58,9 @@ class TransportShaping(ABC):
 class NodeLinks:
     """Links that the messages of a node pass: its own uplink and downlink, and the links shared with other nodes."""
 
-    uplink: Port
-    downlink: Port
-    shared_links: Sequence[Port] = ()  # in the order of the network
+    uplink: RateLimiter
+    downlink: RateLimiter
+    shared_links: Sequence[RateLimiter] = ()  # in the order of the network
 
 
 class FluidLinkShaping(TransportShaping):
@@ -76,15 +77,15 @@ class FluidLinkShaping(TransportShaping):
         network: Network,
         seed: int,
         clock: Clock,
-        conditions: Conditions | None = None,
-        max_piece_bytes: int = QUANTUM_BYTES,
+        conditions: LinkConditions | None = None,
+        max_piece_bytes: int = MAX_FLUID_MESSAGE_BYTES,
     ) -> None:
         self.max_piece_bytes = max_piece_bytes
         self._node_name = node_name
         self._links = links
         self._network = network
         self._clock = clock
-        self._conditions = conditions or Conditions()
+        self._conditions = conditions or LinkConditions()
         self._delays = PathDelays(node_name, network, seed)
         self._declared_bytes_per_s: dict[Direction, float] = {
             "uplink": links.uplink.bytes_per_s,
@@ -93,48 +94,52 @@ class FluidLinkShaping(TransportShaping):
         self._uplink_lock, self._downlink_lock = asyncio.Lock(), asyncio.Lock()
         self._target_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._source_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._shared_links: dict[str, tuple[Port, ...]] = {}  # by target
-        self._conditions.heed(self._update_rates)
+        self._shared_links: dict[str, tuple[RateLimiter, ...]] = {}  # by target
+        self._conditions.add_listener(self._update_rates)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[Passage]:
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessagePassage]:
         async with self._target_locks[target]:
-            await self._conditions.together(self._node_name, target)
+            await self._conditions.wait_until_connected(self._node_name, target)
             # Yield to the event loop: a message to another target that is sent now goes before the next one to this.
             await asyncio.sleep(0)
             now_s = self._clock.now()
-            passage = await self._pass_link(self._links.uplink, self._uplink_lock, Passage(now_s, now_s), size_bytes)
-            await self._clock.sleep_until(passage.begins)
+            passage = await self._pass_link(
+                self._links.uplink, self._uplink_lock, MessagePassage(now_s, now_s), size_bytes
+            )
+            await self._clock.sleep_until(passage.begin_s)
             for shared_link in self._shared_links_to(target):
                 passage = shared_link.carry(passage, size_bytes)
-                await self._clock.sleep_until(passage.begins)
+                await self._clock.sleep_until(passage.begin_s)
             yield passage
 
-    async def shape_incoming(self, source: str, passage: Passage, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
         async with self._source_locks[source]:
             arrival = await self._pass_link(self._links.downlink, self._downlink_lock, passage, size_bytes)
-            extra_delay_s = self._conditions.delay_s(source, self._node_name)
-            return self._delays.delivery_time(source, arrival.ends, extra_delay_s)
+            extra_delay_s = self._conditions.added_delay_s(source, self._node_name)
+            return self._delays.delivery_time(source, arrival.end_s, extra_delay_s)
 
-    async def _pass_link(self, link: Port, lock: asyncio.Lock, passage: Passage, size_bytes: int) -> Passage:
+    async def _pass_link(
+        self, link: RateLimiter, lock: asyncio.Lock, passage: MessagePassage, size_bytes: int
+    ) -> MessagePassage:
         """Wait until a link of this node is free, then let a message pass: only then is the link's rate known."""
         async with lock:
-            await self._clock.sleep_until(link.free_at)
+            await self._clock.sleep_until(link.free_at_s)
             return link.carry(passage, size_bytes)
 
-    def _shared_links_to(self, target: str) -> tuple[Port, ...]:
+    def _shared_links_to(self, target: str) -> tuple[RateLimiter, ...]:
         """Return the shared links between this node and `target`."""
         if target not in self._shared_links:
-            pairs = zip(self._network.pipes, self._links.shared_links, strict=True)
+            pairs = zip(self._network.shared_links, self._links.shared_links, strict=True)
             self._shared_links[target] = tuple(link for pipe, link in pairs if pipe.carries(self._node_name, target))
         return self._shared_links[target]
 
     def _update_rates(self) -> None:
         """Set the rates of this node's links after an event has changed the conditions of any node's links."""
         for direction, declared_bytes_per_s in self._declared_bytes_per_s.items():
-            rate_bps = self._conditions.rate_bps(self._node_name, direction)
-            link: Port = getattr(self._links, direction)
-            link.bytes_per_s = declared_bytes_per_s if rate_bps is None else goodput(rate_bps)
+            rate_bps = self._conditions.changed_rate_bps(self._node_name, direction)
+            link: RateLimiter = getattr(self._links, direction)
+            link.bytes_per_s = declared_bytes_per_s if rate_bps is None else goodput_bytes_per_s(rate_bps)
 
 
 class DelayOnlyShaping(TransportShaping):
@@ -145,8 +150,8 @@ class DelayOnlyShaping(TransportShaping):
         self._delays = PathDelays(node_name, network, seed)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[Passage]:  # noqa: ARG002 - no rate
-        yield Passage(self._clock.now(), self._clock.now())
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessagePassage]:  # noqa: ARG002 - no rate
+        yield MessagePassage(self._clock.now(), self._clock.now())
 
-    async def shape_incoming(self, source: str, passage: Passage, size_bytes: int) -> float:  # noqa: ARG002
+    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:  # noqa: ARG002
         return self._delays.delivery_time(source, self._clock.now())

@@ -3,8 +3,14 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from services.cluster.fluid_link import FINE_QUANTUM_BYTES, QUANTUM_BYTES, Passage, Port, goodput
-from services.cluster.link_conditions import Conditions
+from services.cluster.fluid_link import (
+    MAX_FLUID_MESSAGE_BYTES,
+    MIN_FLUID_MESSAGE_BYTES,
+    MessagePassage,
+    RateLimiter,
+    goodput_bytes_per_s,
+)
+from services.cluster.link_conditions import LinkConditions
 from services.cluster.network import Network
 from services.runtime.clock import VirtualClock
 from services.runtime.transport import Cancellable, Message, MessageTag, ReceiveCallback, SentTraffic, Transport
@@ -19,15 +25,15 @@ class VirtualFabric:
 
     def __init__(
         self,
-        uplinks: Mapping[str, Port],
-        downlinks: Mapping[str, Port],
+        uplinks: Mapping[str, RateLimiter],
+        downlinks: Mapping[str, RateLimiter],
         timeout_s: float,
         network: Network = EMPTY_NETWORK,
         seed: int = 0,
-        max_piece_bytes: int = FINE_QUANTUM_BYTES,
+        max_piece_bytes: int = MIN_FLUID_MESSAGE_BYTES,
     ) -> None:
-        shared_links = [Port(goodput(pipe.rate_bps)) for pipe in network.pipes]
-        self.conditions = {name: Conditions() for name in uplinks}
+        shared_links = [RateLimiter(goodput_bytes_per_s(pipe.rate_bps)) for pipe in network.shared_links]
+        self.conditions = {name: LinkConditions() for name in uplinks}
         self.shapings = {
             name: FluidLinkShaping(
                 name,
@@ -55,7 +61,7 @@ class VirtualFabric:
         task.add_done_callback(self._delivery_tasks.discard)
 
     async def _deliver(self, source: str, target: str, message: Message) -> None:
-        passage = Passage(message.link_start_s, message.link_end_s)
+        passage = MessagePassage(message.link_start_s, message.link_end_s)
         delivery_s = await self.shapings[target].shape_incoming(source, passage, message.size_bytes)
         asyncio.get_running_loop().call_at(delivery_s, self.mailboxes[target].deliver, source, message)
 
@@ -66,7 +72,7 @@ class VirtualTransport(Transport):
     def __init__(self, fabric: VirtualFabric, node_name: str) -> None:
         self.traffic = SentTraffic()
         self.max_piece_bytes = fabric.max_piece_bytes
-        self.min_piece_bytes = QUANTUM_BYTES
+        self.min_piece_bytes = MAX_FLUID_MESSAGE_BYTES
         self._fabric = fabric
         self._node_name = node_name
 
@@ -78,7 +84,7 @@ class VirtualTransport(Transport):
         message = message._replace(data=bytes(message.data))  # a copy: the sender may change its buffer afterwards
         shaping = self._fabric.shapings[self._node_name]
         async with shaping.shape_outgoing(target, message.size_bytes) as passage:
-            message = message._replace(link_start_s=passage.begins, link_end_s=passage.ends)
+            message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
             self._fabric.start_delivery(self._node_name, target, message)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:  # noqa: ARG002

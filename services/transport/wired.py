@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import Passage
-from services.cluster.message_lengths import Lengths
+from services.cluster.fluid_link import MessagePassage
+from services.cluster.message_lengths import MessageLengths
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Cancellable, Message, MessageTag, ReceiveCallback, SentTraffic, Transport
@@ -22,7 +22,7 @@ class SocketTransport(Transport):
     `async with` starts the transport. It stops the transport at the end, or aborts it after an error.
     """
 
-    message_lengths: ClassVar[Lengths]
+    message_lengths: ClassVar[MessageLengths]
 
     def __init__(  # noqa: D417 - the types of identity and clock say what they are
         self,
@@ -44,8 +44,8 @@ class SocketTransport(Transport):
             encrypt: whether the streams use TLS in addition to the signed identity.
         """
         self.traffic = SentTraffic()
-        self.max_piece_bytes = (shaping and shaping.max_piece_bytes) or self.message_lengths.largest
-        self.min_piece_bytes = self.message_lengths.finest
+        self.max_piece_bytes = (shaping and shaping.max_piece_bytes) or self.message_lengths.largest_bytes
+        self.min_piece_bytes = self.message_lengths.finest_bytes
         self._addresses = addresses
         self._identity = identity
         self._clock = clock
@@ -99,7 +99,7 @@ class SocketTransport(Transport):
         if self._shaping is None:
             return await self._write(target, message)
         async with self._shaping.shape_outgoing(target, message.size_bytes) as passage:
-            message = message._replace(link_start_s=passage.begins, link_end_s=passage.ends)
+            message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
             return await self._write(target, message)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
@@ -115,7 +115,7 @@ class SocketTransport(Transport):
         if self._shaping is None:
             self._mailbox.deliver(source, message)
             return
-        passage = Passage(message.link_start_s, message.link_end_s)
+        passage = MessagePassage(message.link_start_s, message.link_end_s)
         delivery_s = await self._shaping.shape_incoming(source, passage, message.size_bytes)
         wait_s = self._clock.to_wall_s(max(0.0, delivery_s - self._clock.now()))
         asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

@@ -11,7 +11,7 @@ from services.learning.optimisers import OptimiserState
 from services.runtime.control import CoordinatorClient, HandOverDecision, HandOverStage, HandOverState
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.arrays import HostArray
-from services.schema.errors import NetworkError, first
+from services.schema.errors import NetworkError, first_error
 from services.strategies import StepResult, WorkerAlgorithm
 from services.strategies.switching.hand_over import HandOverTimeout, range_digests, receive_vectors, send_vectors
 from services.strategies.switching.switch import Switch, shard_sender
@@ -102,7 +102,7 @@ class WorkerHandOver:
             async with self.time_limit.enforce(deadline_s):
                 snapshot = await self._send_or_receive(next_step, decision, snapshot)
         except* NetworkError as errors:
-            failure_report = HandOverState(self.node_name, "loaded", failure=str(first(errors)))
+            failure_report = HandOverState(self.node_name, "loaded", failure=str(first_error(errors)))
         return await self.control.report_hand_over(failure_report or self._make_report("loaded", snapshot)), snapshot
 
     async def _send_or_receive(

@@ -106,7 +106,7 @@ class WorkerRuntime:
         """
         task, device = self.data.task, self.context.device
         params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.order.rank_indices(0, self.context.rank, self.phase.batch_weights)
+        share = self.plan.data_order.rank_indices(0, self.context.rank, self.phase.batch_weights)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UP_GRADIENTS):
             await self.pace.learn_compute_time(lambda: self._loss_and_gradient(params, x, y))
@@ -175,14 +175,14 @@ class WorkerRuntime:
 
     def _samples_before(self, step: int) -> int:
         """Return the number of samples used for the parameters before `step`, in synchronous training."""
-        order = self.plan.order
+        order = self.plan.data_order
         return self.phase.samples_at_start + order.samples_before(step) - order.samples_before(self.phase.first_step)
 
     def _pending_samples(self, step: int, result: StepResult) -> int:
         """Return the number of samples that the other workers are computing at the moment."""
         if result.pending_samples is not None:
             return result.pending_samples
-        order = self.plan.order
+        order = self.plan.data_order
         own_samples = len(order.rank_indices(step - 1, self.context.rank, self.phase.batch_weights))
         return len(order.batch_indices(step - 1)) - own_samples
 
@@ -209,10 +209,10 @@ class WorkerRuntime:
 
         In synchronous training it is due at its step, in asynchronous training at its share of the budget's samples.
         """
-        switch_step = self.plan.after.step if self.plan.after and self.pending_hand_over else None
+        switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.pending_hand_over else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        return result.samples + self._pending_samples(step, result) >= self.plan.order.samples_before(switch_step)
+        return result.samples + self._pending_samples(step, result) >= self.plan.data_order.samples_before(switch_step)
 
     async def _run_hand_over(self, step: int, result: StepResult) -> tuple[int, StepResult]:
         """Take part in a hand-over, and return the next step and the result to continue with.
@@ -287,7 +287,7 @@ class WorkerRuntime:
     ) -> tuple[float, Gradient, TimedResult[tuple[float, Vector]]]:
         """Return the mean loss and gradient over this worker's share of the batch, and the measured compute times."""
         with times.measure("data"):
-            share = self.plan.order.rank_indices(step, self.context.rank, self.phase.batch_weights)
+            share = self.plan.data_order.rank_indices(step, self.context.rank, self.phase.batch_weights)
             x = self.context.device.to_device(self.data.train_x[share])
             y = self.context.device.to_device(self.data.train_y[share])
         with times.measure("compute"):

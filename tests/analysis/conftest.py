@@ -12,7 +12,7 @@ import pytest
 
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_run, read_trial
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.node.simulate import simulate_to_folder
 from services.plan import make_plan
 from services.scenario.scenario import Scenario
@@ -132,7 +132,7 @@ def rehearse(tmp_path: Path) -> Callable[..., RunTable]:
             **(besides or {}),
         }
         for trial in Scenario.decode(document).trials():
-            plan = make_plan(trial, "run", "simulated", Nowhere())
+            plan = make_plan(trial, "run", "simulated", InProcessAddresses())
             logs = tmp_path / "trials" / plan.trial / "logs"
             logs.mkdir(parents=True)
             simulate_to_folder(plan, logs)

@@ -14,7 +14,7 @@ from analysis.report.answers import KINDS, answer
 from analysis.report.headline import headline
 from analysis.results.result import TrialResult, group_trials, measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
-from services.scenario.published import Published
+from services.scenario.published import PublishedCurve
 
 Trials = Callable[..., TrialResult]
 REACHED = {"target": "loss ≤ 0.2", "samples_to_target": 1000}
@@ -33,7 +33,7 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
     return make
 
 
-def summary(*trials: TrialResult, published: tuple[Published, ...] = ()) -> RunSummary:
+def summary(*trials: TrialResult, published: tuple[PublishedCurve, ...] = ()) -> RunSummary:
     """The numbers of a run of these trials."""
     found = list(curves(group_trials(trials)))
     told = list(trials)
@@ -222,7 +222,7 @@ def test_whether_everything_runs_is_answered_by_what_ran(trial: Trials) -> None:
 
 
 def test_what_others_published_asks_for_the_closed_form(trial: Trials) -> None:
-    theirs = Published.model_validate(
+    theirs = PublishedCurve.model_validate(
         {"strategy": "ring", "source": "a report", "points": [{"workers": 4, "measured": 2.0}]}
     )
     trials = [trial("ring", n, 8 / n, predicted_samples_per_second=125.0 * n) for n in (1, 4)]

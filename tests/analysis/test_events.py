@@ -24,7 +24,7 @@ def eventful(make_run: MakeRun, line: Callable[..., str]) -> RunFolder:
     planned = json.loads(trial.plan_path.read_text())
     slow = {"kind": "slowdown", "at": {"time": "200ms"}, "lasts": "300ms", "of": ["worker-1"], "factor": 3.0}
     link = {"kind": "link", "at": {"time": "100h"}, "of": ["worker-0"], "uplink": "10mbit"}
-    what = {"step": None, "what": slow}, {"step": None, "what": link}
+    what = {"step": None, "change": slow}, {"step": None, "change": link}
     planned["events"] = [{"number": 0, "time_s": AT_S, **what[0]}, {"number": 1, "time_s": 360000.0, **what[1]}]
     trial.plan_path.write_text(json.dumps(planned))
     applied = [

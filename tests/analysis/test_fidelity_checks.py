@@ -239,7 +239,10 @@ def test_a_shared_link_is_as_fast_as_declared(
     status = shaping()
     status["shaping"]["switch"] = {"rung": "tc-htb", **record}
 
-    assert check_shared_link_rates(make_trial({}, status=status, nodes=NODES, network={"pipes": [UP]})).level == level
+    assert (
+        check_shared_link_rates(make_trial({}, status=status, nodes=NODES, network={"shared_links": [UP]})).level
+        == level
+    )
 
 
 @pytest.mark.parametrize(
@@ -303,7 +306,7 @@ def test_a_lossy_path_may_drop(make_trial: MakeTrial) -> None:
 @pytest.mark.parametrize(("of", "level"), [(["worker-0", "worker-1"], VALID), (["worker-0"], DEGRADED)])
 def test_only_links_with_an_event_may_drop(make_trial: MakeTrial, of: list[str], level: VerdictLevel) -> None:
     what = {"kind": "link", "at": {"time": "1s"}, "of": of, "uplink": "10mbit"}
-    event = {"number": 0, "time_s": 1.0, "step": None, "what": what}
+    event = {"number": 0, "time_s": 1.0, "step": None, "change": what}
     status = shaping(queues={"eth0": {"packets": 1000, "drops": 500}})
 
     assert check_queue_drops(make_trial({}, status=status, nodes=NODES, events=[event])).level == level
@@ -325,7 +328,7 @@ def test_events_are_on_time_by_the_clock_of_the_host(
         "coordinator": [line("run_start", time_s=10), line("run_stop", time_s=20)],
         "worker-0": [applied(line, "begin", 1.0, late_s), applied(line, "end", 1.5, 0.0)],
     }
-    event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
+    event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
 
     assert check_event_lateness(make_trial(logs, events=[event], dilation=dilation)).level == level
 
@@ -348,7 +351,7 @@ def test_an_event_that_was_due_must_have_happened(
         "coordinator": [line("run_start", time_s=10), line("run_stop", time_s=10 + seconds)],
         "worker-0": [applied(line, phase, when[phase], 0.0) for phase in phases],
     }
-    event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
+    event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
 
     assert check_event_lateness(make_trial(logs, events=[event])).level == level
 
@@ -368,7 +371,7 @@ def test_an_event_at_a_step_is_due_when_those_come_to_it_who_begin_it(
     """Out of lockstep workers do as many steps as they can: what one never came to is not missing."""
     slower = {"kind": "link", "of": ["worker-0"], "uplink": "1mbit"}
     happening = {"pause": PAUSE, "link": slower}[what] | {"at": {"step": 10}}
-    event = {"number": 0, "time_s": None, "step": 10, "what": happening}
+    event = {"number": 0, "time_s": None, "step": 10, "change": happening}
     logs = {f"worker-{rank}": [steps_line([{}] * done, f"worker-{rank}")] for rank, done in enumerate(steps)}
 
     found = check_event_lateness(make_trial(logs, events=[event], nodes=NODES))
@@ -381,7 +384,7 @@ def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, li
     """Whoever applies events logs a failure without a lateness."""
     value = {"number": 0, "kind": "pause", "planned_s": 1.0, "applied_s": 1.0, "lateness_s": None, "phase": "begin"}
     logs = {"worker-0": [line("event_applied", value | {"by": "worker-0"}, 11.0, "worker-0")]}
-    event = {"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}
+    event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
 
     assert check_event_lateness(make_trial(logs, events=[event])).level == INVALID
 
@@ -437,7 +440,7 @@ VARIED = [node | {"variation": {"kind": "normal"}} for node in NODES]
         (1.11, {"fidelity": {"host_share": 0.2}}, VALID),
         (2.0, {"status": {"engine": "simulated"}}, VALID),
         (2.0, ASP, VALID),
-        (2.0, {"events": [{"number": 0, "time_s": 1.0, "step": None, "what": PAUSE}]}, VALID),
+        (2.0, {"events": [{"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}]}, VALID),
         (2.0, {"network": LOSSY}, VALID),
         (2.0, {"nodes": VARIED}, VALID),
         (2.0, {"nodes": [{"name": "worker-0", "role": "worker", "rank": 0}]}, VALID),
@@ -476,7 +479,7 @@ def test_what_our_own_code_shapes_holds_by_construction(make_trial: MakeTrial) -
     pipe = {"name": "between", "rate_bps": 1e8, "sources": ["worker-0"], "targets": ["worker-1"]}
     fluid = {"rung": "fluid", "rungs": dict.fromkeys(("pipes", "delay", "loss"), "fluid")}
 
-    trial = make_trial({}, {"shaping": {"worker-1": fluid}}, network={"paths": [path], "pipes": [pipe]})
+    trial = make_trial({}, {"shaping": {"worker-1": fluid}}, network={"paths": [path], "shared_links": [pipe]})
     rows = [(row.what, row.declared, row.achieved, row.how) for row in proofs([trial])]
 
     assert rows == [

@@ -56,7 +56,7 @@ def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Call
 def _slow_down(trial: TrialFolder, line: Callable[..., str]) -> None:
     planned = json.loads(trial.plan_path.read_text())
     what = {"kind": "slowdown", "at": {"time": "200ms"}, "of": ["worker-0"], "factor": 3.0}
-    planned["events"] = [{"number": 0, "time_s": 0.2, "step": None, "what": what}]
+    planned["events"] = [{"number": 0, "time_s": 0.2, "step": None, "change": what}]
     trial.plan_path.write_text(json.dumps(planned))
     applied = {"number": 0, "kind": "slowdown", "planned_s": 0.2, "applied_s": 0.2, "lateness_s": 0.0, "phase": "begin"}
     with trial.log_path("worker-0").open("a") as log:
@@ -73,7 +73,7 @@ def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:
     """Half a second into the trial another strategy takes over."""
     planned = json.loads(trial.plan_path.read_text())
     same = {key: planned[key] for key in ("predicted", "bytes_per_step")}
-    planned["after"] = same | {"synchronous": False, "latencies_s": [0.002, 0.001], "hand_over_bytes": {}}
+    planned["second_phase"] = same | {"is_synchronous": False, "latencies_s": [0.002, 0.001], "hand_over_bytes": {}}
     trial.plan_path.write_text(json.dumps(planned))
     committed = {"step": 10, "samples": 100, "seconds": 0.01, "loaded": False}
     with trial.log_path("coordinator").open("a") as log:

@@ -122,7 +122,7 @@ def test_the_step_that_a_prediction_is_compared_with_is_the_mean_of_a_round(
     """Three steps of 1 s and one of 5 s are 2 s each; the median step knows nothing of the exchange."""
     rows = [{"step_s": 5.0 if step % 4 == 3 else 1.0} for step in range(10)]  # the last two are no whole round
 
-    trial = make_trial({"worker-0": [steps_line(rows, "worker-0")]}, workers=1, exchanges_every=4)
+    trial = make_trial({"worker-0": [steps_line(rows, "worker-0")]}, workers=1, exchange_period=4)
 
     assert typical_step_s(trial) == 2.0
     assert (step_seconds(trial) or {})["p50"] == 1.0
@@ -175,7 +175,7 @@ def test_of_several_steps_to_a_round_a_short_one_takes_the_others_with_it(
     short = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.9, "samples": 2}]
 
     both, none = (
-        make_trial({"worker-0": [steps_line(rows, "worker-0")]}, exchanges_every=2, predicted={"compute_s": 1})
+        make_trial({"worker-0": [steps_line(rows, "worker-0")]}, exchange_period=2, predicted={"compute_s": 1})
         for rows in (whole + short, short)
     )
 

@@ -28,7 +28,7 @@ from analysis.report.report import page
 from analysis.report.wording import milliseconds, number
 from analysis.results.summary import RunSummary, judge_trials, summarise_run
 from analysis.results.trial import analyse_trial
-from services.cluster.fluid_link import goodput
+from services.cluster.fluid_link import goodput_bytes_per_s
 
 STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 5, "slow_steps": 4, "fast_steps": 12}}
 ACCURATE = {"metric": "accuracy", "at_least": 0.8}
@@ -421,7 +421,7 @@ def test_of_an_aborted_hand_over_no_more_may_be_sent_than_was_planned(
     }
     others = {"worker-0": 0, "server-0": 0}
     trial = make_trial(
-        logs, servers=1, bytes_per_step=others | {node: 100}, after={"hand_over_bytes": others | {node: 50}}
+        logs, servers=1, bytes_per_step=others | {node: 100}, second_phase={"hand_over_bytes": others | {node: 50}}
     )
 
     assert check_bytes_on_wire(trial).level == level
@@ -446,7 +446,7 @@ def test_the_break_even_is_the_plans(rehearse: Rehearse, servers: int) -> None:
     planned, found = trial.plan, switch(trial)
 
     assert found is not None
-    computed = planned.predicted.compute_s * goodput(10e6) / planned.vector_bytes
+    computed = planned.predicted.compute_s * goodput_bytes_per_s(10e6) / planned.vector_bytes
     one_message_each = servers * (computed + 1) + 1
     assert found.break_even_workers == pytest.approx(computed + 2 if servers == 1 else one_message_each, rel=1e-3)
 
@@ -455,7 +455,7 @@ def test_no_number_of_workers_saturates_servers_that_are_workers(rehearse: Rehea
     after = {"kind": "parameter_server", "placement": {"kind": "colocated"}, "synchrony": {"kind": "asp"}}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"after": after}}, rate="10mbit").trials
 
-    assert trial.plan.saturates_at is None
+    assert trial.plan.saturation_workers is None
 
 
 def test_a_switch_before_the_first_step_has_nothing_to_compare_with(rehearse: Rehearse) -> None:

@@ -14,7 +14,7 @@ from compose.host.compute_speed import Mathematics, gradient_s, update_s
 from compose.runs.run import admitted
 from compose.scenario_files.load import find, load
 from ensayo import cli
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel
 from services.plan import Plan, make_plan
@@ -56,7 +56,7 @@ def scenario(
 
 
 def plans(wanted: Scenario) -> list[Plan]:
-    return [make_plan(trial, "run", "docker", Nowhere()) for trial in wanted.trials()]
+    return [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in wanted.trials()]
 
 
 def decided(wanted: Scenario, **changes: float) -> Admission:
@@ -352,7 +352,8 @@ def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> N
     (trial,) = wanted.trials()
 
     without, with_it = (
-        make_plan(trial, "run", "docker", Nowhere(), alpha_s=each.alpha_s).predicted.step_s for each in (guess, known)
+        make_plan(trial, "run", "docker", InProcessAddresses(), alpha_s=each.alpha_s).predicted.step_s
+        for each in (guess, known)
     )
 
     assert with_it - without == pytest.approx(6 * 0.001)
@@ -364,7 +365,7 @@ def test_shipped_scenarios_are_admitted_as_they_are_on_two_cores() -> None:
 
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
         loaded = load(find(name))
-        made = [make_plan(trial, "run", "docker", Nowhere()) for trial in loaded.trials()]
+        made = [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in loaded.trials()]
         admission = admit(loaded, made, two_cores, small)
         assert not any(each.refused for each in admission.demands)
 

@@ -16,7 +16,7 @@ from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import Run, Source, run
 from compose.runs.supervisor import Nodes, Supervisor, Tail, TrialFailed
 from compose.scenario_files.load import find, load
-from services.cluster.addresses import Addressing, Nowhere
+from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.plan import COORDINATOR, Plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import EngineName, Scenario
@@ -81,8 +81,8 @@ class Rehearsed(Engine):
     def missing_requirement(self) -> str | None:
         return None
 
-    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:
-        return Nowhere()
+    def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:
+        return InProcessAddresses()
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
         fails = self.fails.get(self.count, {})
@@ -176,7 +176,7 @@ def test_a_network_that_the_engine_keeps_costs_no_trial_but_its_addresses(tmp_pa
     class Keeping(Rehearsed):
         asked = 0
 
-        def choose_addresses(self, run_name: str, node_count: int) -> Addressing:
+        def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:
             self.asked += 1
             return super().choose_addresses(run_name, node_count)
 

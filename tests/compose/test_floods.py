@@ -8,7 +8,7 @@ import pytest
 from compose.engines.containers.engine import RunSubnets
 from compose.shaping.link_state import members
 from compose.shaping.probes import HOST_BPS, Flood, message_of, plan_floods, round_trips, rounds
-from services.cluster.network import RoundTrip
+from services.cluster.network import ExpectedRoundTrip
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
@@ -159,17 +159,19 @@ def test_a_few_pairs_without_a_delay_are_echoed_too() -> None:
 
 def test_echoes_that_are_late_once_are_no_delay_and_those_that_are_late_mostly_are() -> None:
     """The median counts; where delays vary, their mean."""
-    assert RoundTrip(mean_s=0.002).found([0.0021, 0.0022, 0.009]) == 0.0022
-    assert RoundTrip(mean_s=0.002).found([0.0021, 0.009, 0.009]) == 0.009
-    assert RoundTrip(mean_s=0.002, deviation_s=0.001).found([0.001, 0.003]) == 0.002
-    assert RoundTrip(mean_s=0.002).found([]) == inf
+    assert ExpectedRoundTrip(mean_s=0.002).estimate_s([0.0021, 0.0022, 0.009]) == 0.0022
+    assert ExpectedRoundTrip(mean_s=0.002).estimate_s([0.0021, 0.009, 0.009]) == 0.009
+    assert ExpectedRoundTrip(mean_s=0.002, deviation_s=0.001).estimate_s([0.001, 0.003]) == 0.002
+    assert ExpectedRoundTrip(mean_s=0.002).estimate_s([]) == inf
 
 
 def test_timers_are_off_by_the_hosts_time_and_long_paths_by_a_share() -> None:
-    assert RoundTrip(mean_s=0.002).tolerance_s(0.001, dilation=1.0) == 0.001
-    assert RoundTrip(mean_s=0.0).tolerance_s(0.001, dilation=16.0) == 0.001 / 16
-    assert RoundTrip(mean_s=0.1).tolerance_s(0.001, dilation=1.0) == pytest.approx(0.005)
-    assert RoundTrip(mean_s=0.1, deviation_s=0.03).tolerance_s(0.001, 1.0) == pytest.approx(0.005 + 0.12 / 6**0.5)
+    assert ExpectedRoundTrip(mean_s=0.002).tolerance_s(0.001, dilation=1.0) == 0.001
+    assert ExpectedRoundTrip(mean_s=0.0).tolerance_s(0.001, dilation=16.0) == 0.001 / 16
+    assert ExpectedRoundTrip(mean_s=0.1).tolerance_s(0.001, dilation=1.0) == pytest.approx(0.005)
+    assert ExpectedRoundTrip(mean_s=0.1, deviation_s=0.03).tolerance_s(0.001, 1.0) == pytest.approx(
+        0.005 + 0.12 / 6**0.5
+    )
 
 
 def test_a_message_takes_as_long_as_the_slowest_rate_on_its_way() -> None:

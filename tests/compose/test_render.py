@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from compose.engines.containers.compose_file import ComposeHost, project_name, render_compose_document
 from compose.engines.containers.engine import RunSubnets
 from compose.scenario_files.load import load, shipped
-from services.cluster.network import Network, Pipe
+from services.cluster.network import Network, SharedLink
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
@@ -195,9 +195,11 @@ def test_the_switch_is_as_small_a_target_as_a_node(pytestconfig: pytest.Config) 
     """It forwards what passes and holds nothing: no capability, secret, plan, or address on the control network."""
     plan = plan_of(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
     names = tuple(node.name for node in plan.nodes if node.role == "worker")
-    pipe = Pipe(name="rack-0 up", rate_bps=1e8, sources=names, targets=names)
+    pipe = SharedLink(name="rack-0 up", rate_bps=1e8, sources=names, targets=names)
 
-    services = render_compose_document(plan.model_copy(update={"network": Network(pipes=(pipe,))}), HOST)["services"]
+    services = render_compose_document(plan.model_copy(update={"network": Network(shared_links=(pipe,))}), HOST)[
+        "services"
+    ]
 
     assert "switch" not in render_compose_document(plan, HOST)["services"]
     switch, worker = services["switch"], services["worker-0"]

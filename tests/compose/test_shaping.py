@@ -14,7 +14,7 @@ from compose.shaping.bursts import burst_bytes, segments
 from compose.shaping.link_state import members, state_of
 from compose.shaping.mechanisms import Rungs, choose
 from compose.shaping.node_link import NodeLink
-from services.cluster.network import Path
+from services.cluster.network import NetworkPath
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 from services.schema.errors import HostError
@@ -330,7 +330,7 @@ def test_what_the_kernel_has_is_compared_class_by_class() -> None:
 
 
 def _all(plan: Plan) -> list[Any]:
-    return [event.what for event in plan.events]
+    return [event.change for event in plan.events]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_port_holds_its_buffer_in_bytes_and_never_less_than_a_packet(
 
 def test_netem_holds_a_ports_buffer_beyond_what_its_delay_keeps_under_way() -> None:
     """At 100 Mbit/s, 10 ms keep 83 frames under way; 512 KiB are 347 more."""
-    path = Path(source="a", target="b", delay_s=0.01)
+    path = NetworkPath(source="a", target="b", delay_s=0.01)
 
     assert "limit 429 " in delays.netem(path, 100e6, None)
     assert "limit 100000 " in delays.netem(path, None, None)  # no rate says how many are under way

@@ -144,7 +144,7 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
 
 def test_a_worker_reaches_a_peers_data_port_over_the_shaped_network_only(waiting: Waiting) -> None:
     """Otherwise gradients could travel where nothing limits them."""
-    place = waiting.plan.node("worker-1").place
+    place = waiting.plan.node("worker-1").addresses
     connect = ("python", "-c", CONNECT)
 
     shaped = waiting.inside("worker-0", *connect, place.data.host, str(place.data.port))
@@ -159,7 +159,7 @@ def test_a_worker_reaches_no_data_address_through_its_unshaped_interface(waiting
 
     That a packet is lost on its way is not enough: only some hosts filter what passes a bridge.
     """
-    mine, peer = (waiting.plan.node(name).place for name in ("worker-0", "worker-1"))
+    mine, peer = (waiting.plan.node(name).addresses for name in ("worker-0", "worker-1"))
     target = (peer.data.host, str(peer.data.port))
 
     said = waiting.inside("worker-0", "python", "-c", BY_CONTROL, mine.control.host, *target)
@@ -191,7 +191,7 @@ def test_the_kernel_enforces_what_was_declared(waiting: Waiting) -> None:
 def test_a_stranger_without_certificate_gets_no_answer_on_the_control_network(waiting: Waiting, how: str) -> None:
     """Even one that knows the authority's certificate: the handshake wants its own."""
     authority = (waiting.secrets / "coordinator" / CA_FILE).read_text()
-    address = str(waiting.plan.node("coordinator").place.control)
+    address = str(waiting.plan.node("coordinator").addresses.control)
 
     said = waiting.stranger("control", CALL_HEALTH, CA=authority, NODE="coordinator", TARGET=address, HOW=how)
 
@@ -264,7 +264,7 @@ def _await_start(containers: Iterable[Any]) -> None:
 def _open(waiting: Waiting, proof: bytes) -> str:
     """What a stranger hears that opens a stream to worker-0 with this proof."""
     return waiting.stranger(
-        "data", OPEN_STREAM, TARGET=str(waiting.plan.node("worker-0").place.data), PROOF=proof.hex()
+        "data", OPEN_STREAM, TARGET=str(waiting.plan.node("worker-0").addresses.data), PROOF=proof.hex()
     )
 
 

@@ -99,7 +99,7 @@ def test_a_rate_that_was_changed_during_training_is_invalid(sabotaged: RunSabota
     def halve(plan: Plan) -> None:
         with closing(docker.from_env()) as client:
             helper = _helper(client, plan, "worker-0")
-            device = helper.exec_run(["sh", "-c", "ip -o -4 addr show to " + plan.node("worker-0").place.data.host])
+            device = helper.exec_run(["sh", "-c", "ip -o -4 addr show to " + plan.node("worker-0").addresses.data.host])
             helper.exec_run(["sh", "-c", CHANGE.format(device=device.output.decode().split()[1])])
 
     trial = sabotaged(halve)
@@ -116,9 +116,9 @@ def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, w
     name, command = ACTS[what]
 
     def act(plan: Plan) -> None:
-        host = address(plan) if name == "switch" else plan.node(name).place.data.host
+        host = address(plan) if name == "switch" else plan.node(name).addresses.data.host
         found = f"dev=$(ip -o -4 addr show to {host} | awk '{{print $2}}'); "
-        pair = class_of(plan.node("worker-1").place.data.host)
+        pair = class_of(plan.node("worker-1").addresses.data.host)
         with closing(docker.from_env()) as client:
             done = _helper(client, plan, name).exec_run(["sh", "-c", found + command.replace("{pair}", pair)])
             assert done.exit_code == 0, done.output

@@ -229,7 +229,7 @@ def test_the_last_word_of_a_node_that_fails_is_why(prepare: Prepare, tmp_path: P
 
     assert alone.returncode == REPORTED
     (said,) = alone.stderr.splitlines()
-    assert said.startswith(("DeadlineExceeded: ", "Unreachable: "))
+    assert said.startswith(("DeadlineExceeded: ", "PeerUnreachable: "))
 
 
 def test_a_simulation_that_fails_says_why_and_the_next_one_runs(prepare: Prepare) -> None:

@@ -152,7 +152,7 @@ def test_every_member_gives_the_bits_of_virtual_time_and_sends_the_bytes_of_its_
     done = run_trial(engine, scenario, "it")
 
     assert done.events(COORDINATOR, "run_stop")[0]["metadata"]["reason"] == "budget used"
-    assert bool(done.events(COORDINATOR, "switch_committed")) == bool(done.plan.after)
+    assert bool(done.events(COORDINATOR, "switch_committed")) == bool(done.plan.second_phase)
     assert bits(done) == expected_bits(done, run_trial, scenario)
     for node in done.plan.bytes_per_step:
         stop = done.value(node, "node_stop")
@@ -163,13 +163,13 @@ def test_every_member_gives_the_bits_of_virtual_time_and_sends_the_bytes_of_its_
 def bits(done: Any) -> Sequence[str]:
     """Digests of the parameters at the end, and at a switch: by range, where lockstep came before."""
     at_switch = [event["value"]["params_sha256"] for event in done.events(COORDINATOR, "switch_committed")]
-    return [*(at_switch if done.plan.synchronous else []), done.params_sha256]
+    return [*(at_switch if done.plan.is_synchronous else []), done.params_sha256]
 
 
 def expected_bits(done: Any, run_trial: RunTrial, scenario: Path) -> Sequence[str]:
     """Lockstep has the bits of virtual time; what comes without it is computed again from the order of arrival."""
-    simulated = bits(run_trial("simulated", scenario, "it")) if done.plan.synchronous else []
-    if done.plan.synchronous and (done.plan.after is None or done.plan.after.synchronous):
+    simulated = bits(run_trial("simulated", scenario, "it")) if done.plan.is_synchronous else []
+    if done.plan.is_synchronous and (done.plan.second_phase is None or done.plan.second_phase.is_synchronous):
         return simulated
     replayed = replay_trial(TrialFolder(done.folder)).tobytes()
     return [*simulated[:-1], hashlib.sha256(replayed).hexdigest()]
@@ -178,22 +178,23 @@ def expected_bits(done: Any, run_trial: RunTrial, scenario: Path) -> Sequence[st
 def expected_bytes(done: Any, node: str) -> float:
     """By the plan's routes: before the switch if there is one, in it, and after it; who leaves exchanges once more."""
     steps = {
-        each.name: [row["step"] for row in done.rows(each.name, "node_steps")] for each in done.plan.of_role("worker")
+        each.name: [row["step"] for row in done.rows(each.name, "node_steps")]
+        for each in done.plan.nodes_of_role("worker")
     }
-    every = done.plan.exchanges_every
-    if done.plan.after is None:
+    every = done.plan.exchange_period
+    if done.plan.second_phase is None:
         return in_steps(done.plan, node, {name: ceil(len(own) / every) * every for name, own in steps.items()})
     switch = done.value(COORDINATOR, "switch_committed")
     before = {name: sum(step < switch["step"] for step in own) for name, own in steps.items()}
-    computing = [name for name, share in zip(steps, done.plan.after.shares, strict=True) if share]
+    computing = [name for name, share in zip(steps, done.plan.second_phase.worker_weights, strict=True) if share]
     after = {name: len(steps[name]) - before[name] for name in computing}
-    moved = done.plan.after.hand_over_bytes[node] if switch["loaded"] else 0
-    return in_steps(done.plan, node, before) + moved + in_steps(done.plan.after, node, after)
+    moved = done.plan.second_phase.hand_over_bytes[node] if switch["loaded"] else 0
+    return in_steps(done.plan, node, before) + moved + in_steps(done.plan.second_phase, node, after)
 
 
 def in_steps(part: Any, node: str, steps: dict[str, int]) -> float:
     """Payload bytes of a node under one strategy: for its own steps, and for those of others whom it serves."""
-    served = part.answered_per_step.get(node, 0 if node in steps else part.bytes_per_step[node])
+    served = part.reply_bytes_per_step.get(node, 0 if node in steps else part.bytes_per_step[node])
     others = [count for name, count in steps.items() if name != node]
     own = (part.bytes_per_step[node] - served) * steps.get(node, 0)
     return float(own + (served * sum(others) / len(others) if others else 0))

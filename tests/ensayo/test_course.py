@@ -6,7 +6,7 @@ import pytest
 
 from ensayo.run_progress import Course
 from ensayo.terminal_text import duration, size, title
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
@@ -38,7 +38,7 @@ class Watch:
 
 @pytest.fixture
 def plans() -> list[Plan]:
-    return [make_plan(trial, "run", "simulated", Nowhere()) for trial in SCENARIO.trials()]
+    return [make_plan(trial, "run", "simulated", InProcessAddresses()) for trial in SCENARIO.trials()]
 
 
 def event(key: str, time_ms: float, value: Any = None, **metadata: object) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from compose.scenario_files.load import find, load
 from ensayo.terminal_text import choices, labels
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.plan import make_plan
 
 
@@ -21,7 +21,11 @@ def test_swept_keys_with_the_same_last_word_are_told_apart() -> None:
 def test_what_a_plan_has_chosen_is_told_with_what_the_others_would_take() -> None:
     """Who lets a plan choose wants to know what, and by how much."""
     trials = load(find("collectives"), engine="simulated").trials()
-    plans = [make_plan(trial, "run", "simulated", Nowhere()) for trial in trials if trial.label in {"ring", "auto"}]
+    plans = [
+        make_plan(trial, "run", "simulated", InProcessAddresses())
+        for trial in trials
+        if trial.label in {"ring", "auto"}
+    ]
 
     first, *others = choices(plans)
 

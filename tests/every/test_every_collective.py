@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.cluster.fluid_link import QUANTUM_BYTES, Port, goodput
-from services.cluster.message_lengths import Lengths
-from services.cluster.network import Network, Path
+from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter, goodput_bytes_per_s
+from services.cluster.message_lengths import MessageLengths
+from services.cluster.network import Network, NetworkPath
 from services.collectives import (
     AnyCollective,
     AutoCollective,
@@ -92,14 +92,14 @@ async def exchange(
     vectors: list[HostArray],
     bytes_per_s: float = inf,
     *,
-    piece_bytes: int = QUANTUM_BYTES,
+    piece_bytes: int = MAX_FLUID_MESSAGE_BYTES,
     compressor: Compressor = UNCOMPRESSED,
     mailbox: type[Mailbox] = Mailbox,
     network: Network = EMPTY_NETWORK,
 ) -> Exchange:
     """All ranks at once, on links of equal rate."""
     names = [f"rank-{rank}" for rank in range(len(vectors))]
-    links = [{name: Port(bytes_per_s) for name in names} for _ in range(2)]
+    links = [{name: RateLimiter(bytes_per_s) for name in names} for _ in range(2)]
     fabric = VirtualFabric(*links, timeout_s=1e6, network=network)
     fabric.mailboxes = {name: mailbox(1e6) for name in names}
     transports = [fabric.transport_of(name) for name in names]
@@ -234,14 +234,14 @@ def test_replicas_hold_the_same_bits_when_the_wire_rounds(
 
 @every_collective
 @any_ranks
-@pytest.mark.parametrize("size", [0, *SIZES, 3 * QUANTUM_BYTES // 4 + 5])
+@pytest.mark.parametrize("size", [0, *SIZES, 3 * MAX_FLUID_MESSAGE_BYTES // 4 + 5])
 def test_bytes_and_messages_are_those_counted_from_the_schedule(
     collective: Collective, ranks: int, size: int, in_virtual_time: InVirtualTime
 ) -> None:
     """Bytes per node are promised before a run and compared with its network interface afterwards."""
     schedule = collective.schedule(ranks)
 
-    length = schedule.piece_bytes(4 * size, QUANTUM_BYTES, QUANTUM_BYTES) // 4
+    length = schedule.piece_bytes(4 * size, MAX_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES) // 4
 
     done = in_virtual_time(exchange(schedule, normal(ranks, size, "float32")))
 
@@ -364,7 +364,7 @@ def test_a_large_segment_does_not_starve_two_trees(in_virtual_time: InVirtualTim
     """A transport takes shorter pieces, and what a link carries in a round trip is so many more of them."""
     rate, delay_s, names = 1e8, 0.02, [f"rank-{rank}" for rank in range(8)]
     there = CollectiveSite(racks=(), array_sizes=(), bandwidth_delay_bytes=int(2 * delay_s * rate))
-    far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
+    far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     def seconds(segment: str) -> float:
         schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve(there).schedule(8)
@@ -458,7 +458,7 @@ def test_the_closed_form_is_the_time_on_the_virtual_fabric(
     collective: Collective, megabytes: int, error: float, ranks: int, rate: str, in_virtual_time: InVirtualTime
 ) -> None:
     """The prediction and the network of the simulation are two models; on equal links they must tell the same time."""
-    size, bytes_per_s = megabytes * 250_000, goodput(Rate(rate))
+    size, bytes_per_s = megabytes * 250_000, goodput_bytes_per_s(Rate(rate))
 
     done = in_virtual_time(exchange(collective.schedule(ranks), [np.ones(size, "float32")] * ranks, bytes_per_s))
 
@@ -540,7 +540,7 @@ def test_delays_take_as_long_as_the_formulas_alphas(
     settled = collective if hasattr(collective, "size") else collective.resolve(there)
     vectors, schedule = [np.ones(size, "float32")] * ranks, settled.schedule(ranks)
     names = [f"rank-{rank}" for rank in range(ranks)]
-    far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
+    far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     near_s, far_s = (
         in_virtual_time(exchange(schedule, vectors, rate, network=each)).seconds for each in (Network(), far)
@@ -568,13 +568,13 @@ def test_pieces_hide_of_delays_what_the_forms_say(
 ) -> None:
     """Links of 1 Gbit/s: from ways so short that links are never idle to such long ones that they nearly always are."""
     rate, names = 1.25e8, [f"rank-{rank}" for rank in range(ranks)]
-    far = Network(paths=tuple(Path(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
+    far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
     links = dict.fromkeys(names, 1 / rate)
     cost = CostModel(
         workers=tuple(names),
         entries=entries,
         dtype="float32",
-        lengths=Lengths(piece_bytes, QUANTUM_BYTES),
+        lengths=MessageLengths(piece_bytes, MAX_FLUID_MESSAGE_BYTES),
         uplink_s_per_byte=links,
         downlink_s_per_byte=links,
         network=far,
@@ -590,7 +590,9 @@ def test_pieces_hide_of_delays_what_the_forms_say(
     predicted = AllReduce(collective=settled).predict(cost)
     assert taken_s == pytest.approx(predicted.exchange_s, rel=error)
     hides = "less the part of α that pieces hide" in predicted.formula
-    assert hides == (schedule.piece_bytes(4 * entries, piece_bytes, QUANTUM_BYTES) * schedule.chunk_count < 4 * entries)
+    assert hides == (
+        schedule.piece_bytes(4 * entries, piece_bytes, MAX_FLUID_MESSAGE_BYTES) * schedule.chunk_count < 4 * entries
+    )
     assert (predicted.exchange_s < collective.predict_seconds(ranks, 4 * entries, delay_s, 1 / rate)) == hides
 
 
@@ -616,7 +618,7 @@ def test_ranks_that_stand_anywhere_in_groups_of_any_size_sum_and_wait_as_the_sch
     """Racks are seldom equal, and a plan takes its α from the schedule, not from the formula for equal ones."""
     ranks = sum(map(len, groups))
     names = [f"rank-{rank}" for rank in range(ranks)]
-    far = Network(paths=tuple(Path(source=a, target=b, delay_s=0.5) for a, b in permutations(names, 2)))
+    far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=0.5) for a, b in permutations(names, 2)))
     vectors, schedule = whole(ranks, 8 * entries), kind(groups=groups, rendezvous=rendezvous).schedule(ranks)
 
     done = in_virtual_time(exchange(schedule, vectors, piece_bytes=256, network=far))
@@ -680,10 +682,10 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
 
     async def with_a_slow_rank() -> float:
         names = [f"rank-{rank}" for rank in range(4)]
-        uplinks, downlinks = ({name: Port(1e6) for name in names} for _ in range(2))
-        uplinks["rank-2"] = Port(2.5e5)
+        uplinks, downlinks = ({name: RateLimiter(1e6) for name in names} for _ in range(2))
+        uplinks["rank-2"] = RateLimiter(2.5e5)
         fabric = VirtualFabric(uplinks, downlinks, timeout_s=1e6)
-        vectors = normal(4, 8 * QUANTUM_BYTES // 4, "float32")
+        vectors = normal(4, 8 * MAX_FLUID_MESSAGE_BYTES // 4, "float32")
         await asyncio.gather(
             *(
                 all_reduce(fabric.transport_of(name), names, rank, Ring().schedule(4), 0, vectors[rank])
@@ -694,5 +696,5 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
 
     seconds = in_virtual_time(with_a_slow_rank())
 
-    slow = Ring().predict_seconds(4, 8 * QUANTUM_BYTES, 0.0, 1 / 2.5e5)
+    slow = Ring().predict_seconds(4, 8 * MAX_FLUID_MESSAGE_BYTES, 0.0, 1 / 2.5e5)
     assert seconds == pytest.approx(slow) or slow < seconds <= 1.15 * slow  # no idle moment, but for rounding

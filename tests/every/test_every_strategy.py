@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from strategy_contexts import context, fits
 
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.learning.optimisers import Momentum
 from services.node.simulate import simulate
 from services.parameter_server.placement import ColocatedPlacement, PromotedPlacement, SparePlacement
@@ -227,7 +227,7 @@ def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one
     done, one = Rehearsal.of(strategy, steps), Rehearsal.of(SingleWorker(), steps)
 
     plan, done_by = done.plan, {name: done.rows(name, "node_steps") for name in done.workers}
-    lockstep = plan.synchronous and (plan.after is None or plan.after.synchronous)
+    lockstep = plan.is_synchronous and (plan.second_phase is None or plan.second_phase.is_synchronous)
     budget, used = plan.epochs * plan.train_samples, done.stop["samples_count"]
     assert len(done_by) == some(strategy, MANY)
     assert done.stop["reason"] == "budget used"
@@ -235,7 +235,7 @@ def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one
     assert sum(row["samples"] for rows in done_by.values() for row in rows) == used
     assert len(done.events(COORDINATOR, "switch_committed")) == (phases.switch is not None)
     assert done.loss == pytest.approx(one.loss, rel=1e-9) or not lockstep
-    if plan.after is None:
+    if plan.second_phase is None:
         stops = [event["value"] for name in plan.bytes_per_step for event in done.events(name, "node_stop")]
         told = sum(stop["payload_bytes_sent"] for stop in stops)
         each = sum(map(len, done_by.values())) / len(done_by)  # a server answers everybody's
@@ -255,14 +255,14 @@ class Rehearsal:
         half = {"when": AtStepRule(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
         chosen = strategy.model_copy(update=half if strategy.phases().switch else {})
         (trial,) = Scenario.decode(document(chosen, steps)).trials()
-        done = cls(make_plan(trial, "many", "simulated", Nowhere()))
+        done = cls(make_plan(trial, "many", "simulated", InProcessAddresses()))
         simulate(done.plan, lambda node: done.lines[node].append)
         return done
 
     @property
     def workers(self) -> list[str]:
         """By rank."""
-        return [node.name for node in self.plan.of_role("worker")]
+        return [node.name for node in self.plan.nodes_of_role("worker")]
 
     @property
     def stop(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from services.parameter_server.synchronisers import (
 )
 from services.ps_shard.machine import ShardMachine, WorkerPush
 from services.runtime.control import EpochReport, HandOverState
-from services.scenario.target import Target
+from services.scenario.target import QualityTarget
 from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
 from services.strategies.switching.rules import NeverRule
@@ -52,7 +52,7 @@ def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> ShardM
 
 def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> RunMachine:
     names = tuple(f"worker-{rank}" for rank in range(workers))
-    target = None if at_least is None else Target(metric="accuracy", at_least=at_least)
+    target = None if at_least is None else QualityTarget(metric="accuracy", at_least=at_least)
     return RunMachine(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
 
 

@@ -9,10 +9,10 @@ import yaml
 
 from compose.scenario_files.load import load
 from compose.scenario_files.yaml_document import parse
-from services.cluster.addresses import Nowhere
-from services.cluster.device_profiles import SPEEDS
-from services.cluster.port import PROFILES
-from services.cluster.spans import SPANS
+from services.cluster.addresses import InProcessAddresses
+from services.cluster.device_profiles import RELATIVE_THROUGHPUT
+from services.cluster.port import LINK_PROFILES
+from services.cluster.spans import DISTANCE_DELAYS
 from services.collectives import AnyCollective, AutoCollective
 from services.plan import make_plan
 
@@ -39,7 +39,7 @@ def test_every_example_of_a_cluster_makes_a_plan(pytestconfig: pytest.Config, tm
         document = parse(BASE, "base").data | parse(example, "docs/cluster.md").data
         file.write_text(yaml.safe_dump(document))
         for trial in load(file, engine="simulated").trials():
-            assert make_plan(trial, "run", "simulated", Nowhere()).nodes, yaml.safe_dump(document)
+            assert make_plan(trial, "run", "simulated", InProcessAddresses()).nodes, yaml.safe_dump(document)
 
 
 def test_the_page_on_collectives_has_a_row_for_every_member(pytestconfig: pytest.Config) -> None:
@@ -58,6 +58,6 @@ def test_the_page_on_clusters_names_every_profile_with_its_value(pytestconfig: p
     """A value that changes in the code must change there."""
     page = (pytestconfig.rootpath / "docs" / "cluster.md").read_text()
 
-    assert [name for name, speed in SPEEDS.items() if f"`{name}` {speed:g}" not in page] == []
-    assert [name for name in PROFILES if f"`{name}`" not in page] == []
-    assert [name for name, delay in SPANS.items() if f"`{name}` {1e3 * delay:g} ms" not in page] == []
+    assert [name for name, speed in RELATIVE_THROUGHPUT.items() if f"`{name}` {speed:g}" not in page] == []
+    assert [name for name in LINK_PROFILES if f"`{name}`" not in page] == []
+    assert [name for name, delay in DISTANCE_DELAYS.items() if f"`{name}` {1e3 * delay:g} ms" not in page] == []

@@ -50,4 +50,4 @@ def test_a_key_that_repeats_the_kind_is_found_where_it_stands(trail: tuple[Step,
     with pytest.raises(ValidationError) as raised:
         Scenario.decode(document)
 
-    assert (*(key for key, _ in trail), kind) in [found.path for found in explain(raised.value, document)]
+    assert (*(key for key, _ in trail), kind) in [found.key_path for found in explain(raised.value, document)]

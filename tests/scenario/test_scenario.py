@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compose.scenario_files.load import load, question, shipped
-from services.scenario.scenario import Scenario, Trial
-from services.scenario.sweep import Document
+from services.scenario.scenario import Scenario, TrialSpec
+from services.scenario.sweep import ScenarioDocument
 from services.schema.errors import UserError
 
-SMALL: Document = {
+SMALL: ScenarioDocument = {
     "name": "small",
     "workload": {
         "dataset": {"kind": "digits"},
@@ -60,7 +60,7 @@ def test_a_trial_survives_its_own_json(workers: list[int], rates: list[str]) -> 
 
     trial = scenario.trials()[-1]
 
-    assert Trial.model_validate_json(trial.model_dump_json()) == trial
+    assert TrialSpec.model_validate_json(trial.model_dump_json()) == trial
     assert Scenario.decode(scenario.encode()) == scenario
 
 
@@ -115,7 +115,7 @@ def test_a_setting_reaches_into_lists(tmp_path: Path) -> None:
 
     scenario = load(file, {"cluster.groups.0.ranks": "[2]", "cluster.groups.0.throughput": "7/s"})
 
-    assert [scenario.worker(rank).throughput for rank in range(4)] == [None, None, 7.0, None]
+    assert [scenario.worker_spec(rank).throughput for rank in range(4)] == [None, None, 7.0, None]
 
 
 @pytest.mark.parametrize("path", ["cluster.groups.1.ranks", "cluster.groups.x.ranks", "seed.more"])
@@ -139,7 +139,7 @@ def test_an_axis_with_paths_sets_them_together() -> None:
         ("1mbit", 1e6),
         ("2mbit", 2e6),
     ]
-    assert all(t.scenario.worker(0).uplink == t.scenario.cluster.server.uplink for t in trials)
+    assert all(t.scenario.worker_spec(0).uplink == t.scenario.cluster.server.uplink for t in trials)
 
 
 def test_a_case_sets_several_keys_and_takes_others_away() -> None:
@@ -163,8 +163,8 @@ def test_groups_shrink_with_the_cluster() -> None:
 
     assert by_workers[1].cluster.groups == ()
     assert by_workers[2].cluster.groups[0].ranks == (1,)
-    assert by_workers[4].worker(3).throughput == 10
-    assert by_workers[4].worker(2).throughput is None
+    assert by_workers[4].worker_spec(3).throughput == 10
+    assert by_workers[4].worker_spec(2).throughput is None
 
 
 def test_weak_scaling_grows_the_batch_with_the_workers() -> None:
@@ -186,7 +186,7 @@ def test_a_key_can_be_set_without_another_file(tmp_path: Path) -> None:
     scenario = load(path, {"workers": "4", "cluster.worker.uplink": "1mbit"})
 
     assert (scenario.cluster.workers, scenario.cluster.worker.uplink, scenario.sweep) == (4, 1e6, {})
-    with pytest.raises(UserError, match=r"^--set cluster.worker.uplink=1: cluster.worker.uplink: 1 is a bare number"):
+    with pytest.raises(UserError, match=r"^--set cluster.worker.uplink=1: cluster.worker.uplink: 1 has no unit"):
         load(path, {"cluster.worker.uplink": "1"})
 
 

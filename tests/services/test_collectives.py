@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.addresses import Nowhere
-from services.cluster.fluid_link import Port
+from services.cluster.addresses import InProcessAddresses
+from services.cluster.fluid_link import RateLimiter
 from services.collectives import (
     AutoCollective,
     Collective,
@@ -30,7 +30,7 @@ from services.collectives.folding import power_of_two_ranks
 from services.plan import Plan, make_plan
 from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveCallback, SentTraffic, Transport
 from services.scenario.scenario import Scenario
-from services.schema.errors import DeadlineExceeded, ProtocolError, Unreachable
+from services.schema.errors import DeadlineExceeded, PeerUnreachable, ProtocolError
 from services.schema.units import Bytes
 from services.transport.virtual import VirtualFabric
 
@@ -58,7 +58,7 @@ def plan(
         "baseline": False,
     }
     (trial,) = Scenario.decode(document).trials()
-    return make_plan(trial, "run", "simulated", Nowhere())
+    return make_plan(trial, "run", "simulated", InProcessAddresses())
 
 
 def test_a_ring_in_the_order_of_racks_leaves_each_of_them_once() -> None:
@@ -140,7 +140,9 @@ def test_in_a_pipeline_a_chunk_is_two_pieces_unless_they_would_be_too_fine(
 async def summed(collective: Collective, vectors: list[Any], rate: float) -> float:
     """Sums the vectors in place; seconds that it took on equal links."""
     names = [f"rank-{rank}" for rank in range(len(vectors))]
-    fabric = VirtualFabric({name: Port(rate) for name in names}, {name: Port(rate) for name in names}, timeout_s=1e6)
+    fabric = VirtualFabric(
+        {name: RateLimiter(rate) for name in names}, {name: RateLimiter(rate) for name in names}, timeout_s=1e6
+    )
     schedule = collective.schedule(len(vectors))
     parts = (all_reduce(fabric.transport_of(name), names, k, schedule, 0, vectors[k]) for k, name in enumerate(names))
     await asyncio.gather(*parts)
@@ -152,19 +154,19 @@ def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_tim
     """Its vector is used otherwise then: nobody may write to it, and whoever summed hears why."""
     errors = {
         "too late": DeadlineExceeded,
-        "gone": Unreachable,
+        "gone": PeerUnreachable,
         "given up": asyncio.CancelledError,
         "too short": ValueError,
     }
 
     async def alone() -> bool:
-        ports = [{name: Port(1e6) for name in "abc"} for _ in range(2)]
+        ports = [{name: RateLimiter(1e6) for name in "abc"} for _ in range(2)]
         fabric = VirtualFabric(*ports, timeout_s=1.0)
         schedule, mailbox = Ring().schedule(3), fabric.mailboxes["a"]
         summing = asyncio.create_task(all_reduce(fabric.transport_of("a"), "abc", 0, schedule, 0, np.ones(900)))
         await asyncio.sleep(0.01)
         if ending == "gone":
-            mailbox.fail_source("c", Unreachable("c broke off its stream"))
+            mailbox.fail_source("c", PeerUnreachable("c broke off its stream"))
         if ending == "given up":
             summing.cancel()
         if ending == "too short":
@@ -207,7 +209,7 @@ class Congested(Transport):
         callback(Message(tag, bytes(8)))
 
 
-@pytest.mark.parametrize("error", [None, Unreachable("b has ended the stream")], ids=["sent", "refused"])
+@pytest.mark.parametrize("error", [None, PeerUnreachable("b has ended the stream")], ids=["sent", "refused"])
 def test_pieces_that_wait_for_their_turn_follow_each_other(
     error: Exception | None, in_virtual_time: InVirtualTime
 ) -> None:
@@ -221,7 +223,7 @@ def test_pieces_that_wait_for_their_turn_follow_each_other(
         async with asyncio.timeout(1.5):
             await all_reduce(transport, "ab", 0, schedule, 0, np.ones(5000))
 
-    with pytest.raises(Unreachable, match="b has ended") if error else nullcontext():
+    with pytest.raises(PeerUnreachable, match="b has ended") if error else nullcontext():
         in_virtual_time(alone())
 
 
@@ -297,12 +299,12 @@ def test_auto_takes_the_shortest_and_says_what_the_others_would_take(
     decided = plan({"kind": "auto"}, workers, features, worker={"delay": delay})
 
     chosen = decided.strategy.model_dump()["collective"]["kind"]
-    assert chosen == kind == min(decided.choices, key=decided.choices.__getitem__)
-    assert decided.predicted.exchange_s == decided.choices[kind]
-    for other, seconds in decided.choices.items():
+    assert chosen == kind == min(decided.exchange_s_by_choice, key=decided.exchange_s_by_choice.__getitem__)
+    assert decided.predicted.exchange_s == decided.exchange_s_by_choice[kind]
+    for other, seconds in decided.exchange_s_by_choice.items():
         if other != "ring":  # auto's follows the racks
             assert plan({"kind": other}, workers, features, worker={"delay": delay}).predicted.exchange_s == seconds
-    assert plan({"kind": "ring"}).choices == {}
+    assert plan({"kind": "ring"}).exchange_s_by_choice == {}
 
 
 def test_auto_goes_by_two_levels_where_racks_have_slow_uplinks_and_long_ways() -> None:
@@ -311,5 +313,5 @@ def test_auto_goes_by_two_levels_where_racks_have_slow_uplinks_and_long_ways() -
 
     decided = plan({"kind": "auto"}, 16, 256, network=network)
 
-    assert min(decided.choices, key=decided.choices.__getitem__) == "hierarchical"
+    assert min(decided.exchange_s_by_choice, key=decided.exchange_s_by_choice.__getitem__) == "hierarchical"
     assert Plan.model_validate_json(decided.model_dump_json()) == decided

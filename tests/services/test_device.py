@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from services.runtime.device import CpuDevice, CudaDevice, Device, select_device
-from services.schema.arrays import namespace
+from services.schema.arrays import array_namespace
 from services.schema.errors import HostError
 
 
@@ -83,8 +83,8 @@ def test_cpu_is_the_cpu_even_beside_a_gpu() -> None:
 @pytest.mark.usefixtures("without_cupy")
 def test_numpy_arrays_never_touch_cupy() -> None:
     """Hosts without CuPy run the same mathematics."""
-    assert namespace(np.zeros(3)) is np
-    assert namespace(np.float32(1)) is np
+    assert array_namespace(np.zeros(3)) is np
+    assert array_namespace(np.float32(1)) is np
 
 
 def test_arrays_survive_the_way_to_the_device_and_back(device: Device) -> None:
@@ -94,6 +94,6 @@ def test_arrays_survive_the_way_to_the_device_and_back(device: Device) -> None:
     there = device.to_device(x)
     device.synchronize()
 
-    assert namespace(there).__name__ == {"cpu": "numpy", "cuda": "cupy"}[device.name]
+    assert array_namespace(there).__name__ == {"cpu": "numpy", "cuda": "cupy"}[device.name]
     assert device.to_host(there).tobytes() == x.tobytes()
     assert device.to_host(there).dtype == x.dtype

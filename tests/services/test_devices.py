@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.cluster import Group, Worker
-from services.cluster.device_profiles import SPEEDS, Lognormal, OnOff, Variation
+from services.cluster.cluster import WorkerGroup, WorkerSpec
+from services.cluster.device_profiles import RELATIVE_THROUGHPUT, LognormalVariation, OnOffVariation, SpeedVariation
 from services.schema.units import Duration, Rate, Throughput
 
 
 @given(seed=st.integers(0, 9), rank=st.integers(0, 31), step=st.integers(0, 10**6))
 def test_a_step_takes_as_long_whenever_it_is_asked_for(seed: int, rank: int, step: int) -> None:
     """No state: a worker that joins late, and a report that is written later, get the same factor."""
-    for law in (Lognormal(sigma=0.3), OnOff(slowdown=2.0)):
-        assert law.factor(seed, rank, step) == law.factor(seed, rank, step) > 0
+    for law in (LognormalVariation(sigma=0.3), OnOffVariation(slowdown=2.0)):
+        assert law.duration_factor(seed, rank, step) == law.duration_factor(seed, rank, step) > 0
 
 
 def test_lognormal_steps_have_the_declared_mean_and_spread() -> None:
     """The mean of the factors is 1, so that variation alone makes no device slower."""
-    factors = [Lognormal(sigma=0.2).factor(1, 0, step) for step in range(20_000)]
+    factors = [LognormalVariation(sigma=0.2).duration_factor(1, 0, step) for step in range(20_000)]
 
     assert fmean(factors) == pytest.approx(1.0, abs=0.005)
     assert stdev(map(log, factors)) == pytest.approx(0.2, rel=0.02)
@@ -29,54 +29,63 @@ def test_lognormal_steps_have_the_declared_mean_and_spread() -> None:
 
 def test_a_straggler_is_slow_for_one_stretch_in_every_period() -> None:
     """Ten slow steps in a row among a hundred, wherever the seed puts them."""
-    factors = [OnOff(slowdown=3.0, slow_steps=10, fast_steps=90).factor(1, 4, step) for step in range(1000)]
+    factors = [
+        OnOffVariation(slowdown=3.0, slow_steps=10, fast_steps=90).duration_factor(1, 4, step) for step in range(1000)
+    ]
 
     for period in range(10):
         slow = [step for step in range(100) if factors[100 * period + step] == 3.0]
         assert slow == list(range(slow[0], slow[0] + 10))
 
 
-@pytest.mark.parametrize("variation", [Lognormal(sigma=0.3), OnOff(slowdown=5, slow_steps=8, fast_steps=72)], ids=repr)
-def test_the_mean_of_a_law_is_that_of_its_factors(variation: Variation) -> None:
+@pytest.mark.parametrize(
+    "variation", [LognormalVariation(sigma=0.3), OnOffVariation(slowdown=5, slow_steps=8, fast_steps=72)], ids=repr
+)
+def test_the_mean_of_a_law_is_that_of_its_factors(variation: SpeedVariation) -> None:
     """Closed forms of workers that wait for nobody take it for their step."""
-    factors = [variation.factor(3, rank, step) for rank in range(10) for step in range(8000)]
+    factors = [variation.duration_factor(3, rank, step) for rank in range(10) for step in range(8000)]
 
-    assert fmean(factors) == pytest.approx(variation.mean, rel=0.01)
+    assert fmean(factors) == pytest.approx(variation.mean_factor, rel=0.01)
 
 
 def test_workers_straggle_at_different_times() -> None:
     """Two workers that are slow together would hide each other."""
-    law = OnOff(slowdown=2.0)
+    law = OnOffVariation(slowdown=2.0)
 
-    patterns = {tuple(law.factor(1, rank, step) for step in range(300)) for rank in range(8)}
+    patterns = {tuple(law.duration_factor(1, rank, step) for step in range(300)) for rank in range(8)}
 
     assert len(patterns) == 8
 
 
 def test_a_profile_multiplies_the_throughput_of_the_reference() -> None:
     """The throughput beside a profile is that of an A100; a speed comes on top."""
-    worker = Worker(throughput=Throughput("1000/s"), profile="v100", speed=0.5)
+    worker = WorkerSpec(throughput=Throughput("1000/s"), profile="v100", speed=0.5)
 
-    assert worker.samples_per_s == pytest.approx(1000 * SPEEDS["v100"] * 0.5)
-    assert SPEEDS["a100"] == 1.0
-    assert sorted(SPEEDS, key=SPEEDS.__getitem__)[-3:] == ["h100", "h200", "b200"]
+    assert worker.samples_per_s == pytest.approx(1000 * RELATIVE_THROUGHPUT["v100"] * 0.5)
+    assert RELATIVE_THROUGHPUT["a100"] == 1.0
+    assert sorted(RELATIVE_THROUGHPUT, key=RELATIVE_THROUGHPUT.__getitem__)[-3:] == ["h100", "h200", "b200"]
 
 
 def test_a_group_inherits_what_it_does_not_say() -> None:
     """Also what says how a speed varies, how a link delays, and how fast it is."""
-    worker = Worker(
-        throughput=Throughput("100/s"), variation=Lognormal(sigma=0.1), uplink=Rate("1gbit"), delay=Duration("1ms")
+    worker = WorkerSpec(
+        throughput=Throughput("100/s"),
+        variation=LognormalVariation(sigma=0.1),
+        uplink=Rate("1gbit"),
+        delay=Duration("1ms"),
     )
 
-    slow = Group(name="slow", ranks=(1,), speed=0.5, delay=Duration("9ms")).of(worker)
+    slow = WorkerGroup(name="slow", ranks=(1,), speed=0.5, delay=Duration("9ms")).apply_to(worker)
 
     assert slow == worker.model_copy(update={"speed": 0.5, "delay": Duration("9ms")})
 
 
 def test_a_named_link_of_a_group_replaces_the_whole_link_of_the_worker() -> None:
     """A phone among wired machines has the phone's rate, whatever the others' is."""
-    worker = Worker(uplink=Rate("1gbit"), delay=Duration("1ms"), buffer=None)
+    worker = WorkerSpec(uplink=Rate("1gbit"), delay=Duration("1ms"), buffer=None)
 
-    phone = Group(name="phone", ranks=(1,), link="4g", downlink=Rate("20mbit")).of(worker).resolved
+    phone = (
+        WorkerGroup(name="phone", ranks=(1,), link="4g", downlink=Rate("20mbit")).apply_to(worker).with_resolved_link
+    )
 
     assert (phone.uplink, phone.downlink, phone.delay) == (9e6, 2e7, 0.085)

@@ -7,7 +7,7 @@ import pytest
 from compose.runs.certificates import issue
 from services.runtime import identity as module
 from services.runtime.identity import PROOF_LIFETIME_S, NodeIdentity
-from services.schema.errors import Refused
+from services.schema.errors import AuthenticationError
 from services.wire.data_pb2 import IdentityProof
 
 
@@ -29,26 +29,26 @@ def test_a_node_of_the_run_is_known_by_its_name(nodes: dict[str, NodeIdentity]) 
 
 
 def test_a_stream_without_identity_is_refused(nodes: dict[str, NodeIdentity]) -> None:
-    with pytest.raises(Refused, match="carries no identity"):
+    with pytest.raises(AuthenticationError, match="carries no identity"):
         nodes["a"].verify_proof(None)
 
 
 @pytest.mark.parametrize("metadata", [b"", b"garbage", b"\x0a\xff\xff\xff\xff", bytes(300)])
 def test_garbage_is_refused_and_not_a_crash(nodes: dict[str, NodeIdentity], metadata: bytes) -> None:
     """Whatever a stranger sends, the answer is the same."""
-    with pytest.raises(Refused):
+    with pytest.raises(AuthenticationError):
         nodes["a"].verify_proof(metadata)
 
 
 def test_a_node_of_another_run_is_refused(nodes: dict[str, NodeIdentity]) -> None:
     """The same name under another authority is somebody else."""
-    with pytest.raises(Refused, match="not of this run"):
+    with pytest.raises(AuthenticationError, match="not of this run"):
         nodes["a"].verify_proof(nodes["stranger"].make_proof("a"))
 
 
 def test_a_proof_for_another_receiver_is_refused(nodes: dict[str, NodeIdentity]) -> None:
     """Who receives a proof must not be able to use it elsewhere."""
-    with pytest.raises(Refused, match="not of this run"):
+    with pytest.raises(AuthenticationError, match="not of this run"):
         nodes["a"].verify_proof(nodes["b"].make_proof("b"))
 
 
@@ -61,7 +61,7 @@ def test_an_old_proof_and_one_from_the_future_are_refused(
         patch.setattr(module, "time", lambda: __import__("time").time() + shift_s)
         proof = nodes["b"].make_proof("a")
 
-    with pytest.raises(Refused, match="too old"):
+    with pytest.raises(AuthenticationError, match="too old"):
         nodes["a"].verify_proof(proof)
 
 
@@ -70,7 +70,7 @@ def test_a_proof_whose_time_was_changed_is_refused(nodes: dict[str, NodeIdentity
     proof = IdentityProof.FromString(nodes["b"].make_proof("a"))
     proof.issued_at += 1
 
-    with pytest.raises(Refused, match="not of this run"):
+    with pytest.raises(AuthenticationError, match="not of this run"):
         nodes["a"].verify_proof(proof.SerializeToString())
 
 
@@ -79,5 +79,5 @@ def test_a_certificate_alone_proves_nothing(nodes: dict[str, NodeIdentity]) -> N
     proof = IdentityProof.FromString(nodes["b"].make_proof("a"))
     proof.signature = b""
 
-    with pytest.raises(Refused, match="not of this run"):
+    with pytest.raises(AuthenticationError, match="not of this run"):
         nodes["a"].verify_proof(proof.SerializeToString())

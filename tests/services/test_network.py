@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster.impairments import (
-    AnyLoss,
+    AnyPacketLoss,
     GilbertElliottLoss,
     IndependentLoss,
     Jitter,
     LognormalJitter,
     NormalJitter,
 )
-from services.cluster.network import Network, PairLink, Path, Port, Switch, resolve
-from services.cluster.topologies import Between, Racks, Region, Regions, Topology
+from services.cluster.network import AccessLink, Network, NetworkPath, PairLink, StarTopology, build_network
+from services.cluster.topologies import RackTopology, Region, RegionLink, RegionTopology, Topology
 from services.schema.units import Duration, Rate
 
 MS = 1e-3
@@ -43,10 +43,10 @@ def members(workers: int, servers: int = 0) -> list[Node]:
 
 
 def network(
-    topology: Topology, workers: int, servers: int = 0, links: tuple[PairLink, ...] = (), port: Port | None = None
+    topology: Topology, workers: int, servers: int = 0, links: tuple[PairLink, ...] = (), port: AccessLink | None = None
 ) -> Network:
     nodes = members(workers, servers)
-    return resolve(topology, links, nodes, {node.name: port or Port() for node in nodes})
+    return build_network(topology, links, nodes, {node.name: port or AccessLink() for node in nodes})
 
 
 def law(sample: Iterator[float], count: int = 20_000) -> tuple[float, float]:
@@ -57,56 +57,56 @@ def law(sample: Iterator[float], count: int = 20_000) -> tuple[float, float]:
 
 def test_a_switch_adds_nothing() -> None:
     """Only the nodes' own links count."""
-    assert network(Switch(), 4, 1) == Network()
+    assert network(StarTopology(), 4, 1) == Network()
 
 
 def test_ports_and_links_add_up_along_a_path() -> None:
     """A message passes both ends and what lies between them."""
     link = PairLink(nodes=("worker-0", "worker-1"), delay=Duration("20ms"))
 
-    found = network(Switch(), 3, links=(link,), port=Port(delay=Duration("1ms")))
+    found = network(StarTopology(), 3, links=(link,), port=AccessLink(delay=Duration("1ms")))
 
-    assert found.path("worker-0", "worker-1").delay_s == pytest.approx(22 * MS)
-    assert found.path("worker-1", "worker-0").delay_s == pytest.approx(22 * MS)
-    assert found.path("worker-1", "worker-2").delay_s == pytest.approx(2 * MS)
+    assert found.path_between("worker-0", "worker-1").delay_s == pytest.approx(22 * MS)
+    assert found.path_between("worker-1", "worker-0").delay_s == pytest.approx(22 * MS)
+    assert found.path_between("worker-1", "worker-2").delay_s == pytest.approx(2 * MS)
 
 
 def test_a_link_of_one_direction_leaves_the_other_alone() -> None:
     """Satellites are slow one way."""
     link = PairLink(nodes=("worker-0", "worker-1"), rate=Rate("1mbit"), delay=Duration("5ms"), both_ways=False)
 
-    found = network(Switch(), 2, links=(link,))
+    found = network(StarTopology(), 2, links=(link,))
 
-    assert [pipe.rate_bps for pipe in found.through("worker-0", "worker-1")] == [1e6]
-    assert found.through("worker-1", "worker-0") == ()
-    assert found.path("worker-1", "worker-0").delay_s == 0
+    assert [pipe.rate_bps for pipe in found.shared_links_between("worker-0", "worker-1")] == [1e6]
+    assert found.shared_links_between("worker-1", "worker-0") == ()
+    assert found.path_between("worker-1", "worker-0").delay_s == 0
 
 
 def test_links_of_absent_nodes_are_left_out() -> None:
     """A sweep over workers has one list of links."""
     link = PairLink(nodes=("worker-0", "worker-7"), rate=Rate("1mbit"))
 
-    assert network(Switch(), 4, links=(link,)) == Network()
+    assert network(StarTopology(), 4, links=(link,)) == Network()
 
 
 def test_a_named_distance_gives_its_delay_and_the_rate_is_what_somebody_rents() -> None:
     """Other keys may change it."""
-    regions = Regions(
+    regions = RegionTopology(
         regions={"eu": Region(), "us": Region(workers=(1,))},
-        between=(Between(regions=("eu", "us"), link="wan-eu-us", rate=Rate("100mbit")),),
+        between=(RegionLink(regions=("eu", "us"), link="wan-eu-us", rate=Rate("100mbit")),),
     )
 
     found = network(regions, 2)
 
-    assert found.path("worker-0", "worker-1").delay_s == pytest.approx(45 * MS)
-    assert [pipe.rate_bps for pipe in found.through("worker-1", "worker-0")] == [1e8]
-    assert PairLink(nodes=("a", "b"), link="metro", delay=Duration("2ms")).resolved.delay == 2 * MS
+    assert found.path_between("worker-0", "worker-1").delay_s == pytest.approx(45 * MS)
+    assert [pipe.rate_bps for pipe in found.shared_links_between("worker-1", "worker-0")] == [1e8]
+    assert PairLink(nodes=("a", "b"), link="metro", delay=Duration("2ms")).with_resolved_link.delay == 2 * MS
 
 
 @given(workers=st.integers(1, 40), servers=st.integers(0, 9), size=st.integers(1, 12))
 def test_every_node_stands_in_one_rack_and_racks_are_full(workers: int, servers: int, size: int) -> None:
     """Workers by rank; only the last rack may have room."""
-    racks = Racks(size=size, uplink=Rate("1gbit")).places(members(workers, servers))
+    racks = RackTopology(size=size, uplink=Rate("1gbit")).node_groups(members(workers, servers))
 
     names = [name for rack in racks for name in rack]
     in_rack = [[name for name in rack if name.startswith("worker")] for rack in racks]
@@ -118,24 +118,24 @@ def test_every_node_stands_in_one_rack_and_racks_are_full(workers: int, servers:
 @given(workers=st.integers(1, 12), servers=st.integers(0, 3), size=st.integers(1, 12))
 def test_traffic_passes_two_rack_pipes_exactly_when_it_leaves_its_rack(workers: int, servers: int, size: int) -> None:
     """One up, then one down; inside a rack, none."""
-    racks = Racks(size=size, uplink=Rate("2gbit"), downlink=Rate("1gbit"), delay=Duration("1ms"))
+    racks = RackTopology(size=size, uplink=Rate("2gbit"), downlink=Rate("1gbit"), delay=Duration("1ms"))
     nodes, found = members(workers, servers), network(racks, workers, servers)
-    home = {name: number for number, rack in enumerate(racks.places(nodes)) for name in rack}
+    home = {name: number for number, rack in enumerate(racks.node_groups(nodes)) for name in rack}
 
     for a, b in permutations((node.name for node in nodes), 2):
         expected = [(f"rack-{home[a]} up", 2e9), (f"rack-{home[b]} down", 1e9)] if home[a] != home[b] else []
-        assert [(pipe.name, pipe.rate_bps) for pipe in found.through(a, b)] == expected
-        assert found.path(a, b).delay_s == (MS if expected else 0)
+        assert [(pipe.name, pipe.rate_bps) for pipe in found.shared_links_between(a, b)] == expected
+        assert found.path_between(a, b).delay_s == (MS if expected else 0)
 
 
 def test_who_stands_nowhere_stands_in_the_first_region() -> None:
     """Most nodes are at home."""
-    regions = Regions(
+    regions = RegionTopology(
         regions={"eu": Region(), "us": Region(workers=(2, 3), servers=(1,))},
-        between=(Between(regions=("eu", "us"), delay=Duration("40ms")),),
+        between=(RegionLink(regions=("eu", "us"), delay=Duration("40ms")),),
     )
 
-    assert regions.places(members(4, 2)) == (
+    assert regions.node_groups(members(4, 2)) == (
         ("server-0", "worker-0", "worker-1"),
         ("server-1", "worker-2", "worker-3"),
     )
@@ -149,9 +149,9 @@ def test_delays_have_the_declared_mean_and_deviation(
     """Up to a deviation of a third of the mean, where a normal delay begins to be cut at zero."""
     mean_s = mean_ms * MS
     given_jitter = jitter.model_validate({"deviation": Duration(relative * mean_s)})
-    path = Path(source="a", target="b", delay_s=mean_s, jitters=(given_jitter,))
+    path = NetworkPath(source="a", target="b", delay_s=mean_s, jitters=(given_jitter,))
 
-    mean, deviation = law(path.delays(Random(seed)), 4000)
+    mean, deviation = law(path.sample_delays_s(Random(seed)), 4000)
 
     assert mean == pytest.approx(mean_s, rel=5 * relative / 4000**0.5)
     assert deviation == pytest.approx(relative * mean_s, rel=0.1)
@@ -162,7 +162,9 @@ def test_jitters_along_a_path_are_independent() -> None:
     jitter = NormalJitter(deviation=Duration("3ms"))
     other = NormalJitter(deviation=Duration("4ms"))
 
-    mean, deviation = law(Path(source="a", target="b", delay_s=0.05, jitters=(jitter, other)).delays(Random(1)))
+    mean, deviation = law(
+        NetworkPath(source="a", target="b", delay_s=0.05, jitters=(jitter, other)).sample_delays_s(Random(1))
+    )
 
     assert (mean, deviation) == (pytest.approx(0.05, rel=0.01), pytest.approx(5 * MS, rel=0.03))
 
@@ -176,17 +178,17 @@ def test_jitters_along_a_path_are_independent() -> None:
     ],
     ids=["independent", "bursts", "both states lose"],
 )
-def test_losses_have_the_declared_share(loss: AnyLoss, mean: float) -> None:
+def test_losses_have_the_declared_share(loss: AnyPacketLoss, mean: float) -> None:
     """In the long run; a burst of three counts like three alone."""
-    lost = fmean(islice(loss.losses(Random(1)), 300_000))
+    lost = fmean(islice(loss.sample_losses(Random(1)), 300_000))
 
-    assert loss.mean == pytest.approx(mean)
+    assert loss.mean_loss_share == pytest.approx(mean)
     assert lost == pytest.approx(mean, rel=0.05)
 
 
 def test_losses_of_gilbert_and_elliott_come_in_bursts() -> None:
     """Their mean length is one over the chance to recover."""
-    drawn = list(islice(GilbertElliottLoss(to_bad=0.01, to_good=0.25).losses(Random(1)), 200_000))
+    drawn = list(islice(GilbertElliottLoss(to_bad=0.01, to_good=0.25).sample_losses(Random(1)), 200_000))
 
     begins = sum(now and not before for before, now in pairwise(drawn))
     assert sum(drawn) / begins == pytest.approx(4.0, rel=0.05)
@@ -194,6 +196,6 @@ def test_losses_of_gilbert_and_elliott_come_in_bursts() -> None:
 
 def test_a_packet_survives_a_path_when_it_survives_every_part() -> None:
     """Losses at both ends: 1 - 0.9 * 0.8."""
-    path = Path(source="a", target="b", losses=(IndependentLoss(share=0.1), IndependentLoss(share=0.2)))
+    path = NetworkPath(source="a", target="b", losses=(IndependentLoss(share=0.1), IndependentLoss(share=0.2)))
 
-    assert path.loss == pytest.approx(0.28)
+    assert path.loss_share == pytest.approx(0.28)

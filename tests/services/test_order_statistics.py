@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cluster.device_profiles import Factors, Lognormal
+from services.cluster.device_profiles import FactorArray, LognormalVariation
 from services.parameter_server.order_statistics import expected_kth_s, expected_round_s
 
 
-def lognormal(mean_s: float, sigma: float) -> Callable[[Factors], Factors]:
-    law = Lognormal(sigma=sigma)
+def lognormal(mean_s: float, sigma: float) -> Callable[[FactorArray], FactorArray]:
+    law = LognormalVariation(sigma=sigma)
     return lambda x: law.cdf(x / mean_s)
 
 

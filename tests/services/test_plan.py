@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.collectives import Ring
 from services.parameter_server.synchronisers import Asp, Bsp
 from services.plan import Plan, make_plan
@@ -39,7 +39,7 @@ def plan(strategy: dict[str, Any], workers: int = 4, seed: int = 1, **cluster: A
         "seed": seed,
     }
     (trial,) = Scenario.decode(document).trials()
-    return make_plan(trial, "run", "simulated", Nowhere())
+    return make_plan(trial, "run", "simulated", InProcessAddresses())
 
 
 @every_strategy
@@ -82,13 +82,13 @@ def test_a_switch_is_planned_as_the_two_strategies_that_it_is_made_of(
 
     switch, first, second = (plan(each, server={"uplink": "10mbit"}, **LINKED) for each in (given, before, after))
 
-    assert switch.after is not None
-    for part, whole in ((switch, first), (switch.after, second)):
+    assert switch.second_phase is not None
+    for part, whole in ((switch, first), (switch.second_phase, second)):
         assert (part.schedule, part.predicted) == (whole.schedule, whole.predicted)
-        assert part.answered_per_step == whole.answered_per_step
+        assert part.reply_bytes_per_step == whole.reply_bytes_per_step
         assert {node: count for node, count in part.bytes_per_step.items() if count} == whole.bytes_per_step
-    assert switch.holders == (first.holders or second.holders)
-    assert switch.choices == second.choices
+    assert switch.shard_owners == (first.shard_owners or second.shard_owners)
+    assert switch.exchange_s_by_choice == second.exchange_s_by_choice
     assert switch.predicted_s == pytest.approx(first.predicted_s / 4 + 3 * second.predicted_s / 4, rel=1e-3)
 
 
@@ -108,7 +108,7 @@ def test_every_node_has_an_address_of_its_own(strategy: dict[str, Any]) -> None:
     """And a name, which its certificate bears."""
     nodes = plan(strategy).nodes
 
-    assert len({str(node.place.data) for node in nodes}) == len({node.name for node in nodes}) == len(nodes)
+    assert len({str(node.addresses.data) for node in nodes}) == len({node.name for node in nodes}) == len(nodes)
     assert nodes[0].role == "coordinator"
 
 
@@ -299,7 +299,7 @@ def test_a_rack_that_holds_everybody_limits_nobody() -> None:
     """There is nothing to leave for."""
     one_rack = {"kind": "racks", "size": 8, "uplink": "1mbit"}
 
-    assert plan({"kind": "all_reduce"}, 8, network=one_rack).network.pipes == ()
+    assert plan({"kind": "all_reduce"}, 8, network=one_rack).network.shared_links == ()
 
 
 def test_a_small_trial_of_a_sweep_leaves_out_what_concerns_nodes_that_it_lacks() -> None:
@@ -328,11 +328,13 @@ def test_a_small_trial_of_a_sweep_leaves_out_what_concerns_nodes_that_it_lacks()
         "sweep": {"workers": [2, 4]},
     }
 
-    alone, two, four = (make_plan(trial, "run", "simulated", Nowhere()) for trial in Scenario.decode(document).trials())
+    alone, two, four = (
+        make_plan(trial, "run", "simulated", InProcessAddresses()) for trial in Scenario.decode(document).trials()
+    )
 
     assert (alone.events, alone.network.paths) == ((), ())
-    assert [event.what.nodes for event in two.events] == [("worker-1",)]
+    assert [event.change.node_names for event in two.events] == [("worker-1",)]
     assert two.network.paths == ()
-    assert [event.what.nodes for event in four.events] == [("worker-3", "worker-1")]
-    assert four.network.path("worker-0", "worker-3").delay_s == pytest.approx(0.0455)
-    assert [node.throughput for node in four.of_role("worker")] == [50, 100, 100, 50]
+    assert [event.change.node_names for event in four.events] == [("worker-3", "worker-1")]
+    assert four.network.path_between("worker-0", "worker-3").delay_s == pytest.approx(0.0455)
+    assert [node.throughput for node in four.nodes_of_role("worker")] == [50, 100, 100, 50]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from replay import Arrivals, Course
 
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.coordinator.runtime import CoordinatorRuntime
 from services.node.simulate import simulate
 from services.plan import COORDINATOR, Plan, make_plan
@@ -38,8 +38,8 @@ class Rehearsal:
     @property
     def params(self) -> HostArray:
         """The result: what asynchronous servers hold, else what worker 0 held last."""
-        if self.plan.holders and not self.plan.synchronous:
-            held = [self.finals[name] for name in self.plan.holders]
+        if self.plan.shard_owners and not self.plan.is_synchronous:
+            held = [self.finals[name] for name in self.plan.shard_owners]
             return np.frombuffer(b"".join(held), self.plan.dtype)
         return self.carried[-1]
 
@@ -66,7 +66,7 @@ class Rehearsal:
     def arrivals(self) -> list[Arrivals]:
         """What every shard has logged."""
         keys = ("shard_updates", "shard_drops")
-        return [Arrivals(*(self.rows(holder, key) for key in keys)) for holder in self.plan.holders]
+        return [Arrivals(*(self.rows(holder, key) for key in keys)) for holder in self.plan.shard_owners]
 
     @property
     def course(self) -> Course:
@@ -82,7 +82,7 @@ Rehearse: TypeAlias = Callable[..., Rehearsal]
 def plan_of(document: Document, *, hash_every_step: bool = False) -> Plan:
     """The plan of a document's only trial."""
     (trial,) = Scenario.decode(document).trials()
-    plan = make_plan(trial, "rehearsal", "simulated", Nowhere())
+    plan = make_plan(trial, "rehearsal", "simulated", InProcessAddresses())
     return plan.model_copy(update={"hash_every_step": hash_every_step})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.cluster.fluid_link import FINE_QUANTUM_BYTES, goodput
+from services.cluster.fluid_link import MIN_FLUID_MESSAGE_BYTES, goodput_bytes_per_s
 from services.runtime.transport import Message
 from services.transport.mailbox import Mailbox
 
@@ -62,7 +62,7 @@ def test_every_node_sends_the_bytes_that_the_plan_promised(
     steps = {f"worker-{rank}": len(done.steps(rank)) for rank in range(workers)}
     for node, per_step in done.plan.bytes_per_step.items():
         others = [count for name, count in steps.items() if name != node]
-        answers = done.plan.answered_per_step.get(node, 0) if node in steps else per_step
+        answers = done.plan.reply_bytes_per_step.get(node, 0) if node in steps else per_step
         sent = done.value(node, "node_stop")["payload_bytes_sent"] - (per_step - answers) * steps.get(node, 0)
         assert sent * len(others) == answers * sum(others)
     assert done.plan.bytes_per_step.keys() == {node.name for node in done.plan.nodes} - {"coordinator"}
@@ -78,9 +78,9 @@ def test_steps_add_up_to_what_a_worker_says_at_its_end(
     for rank in range(workers):
         stop, steps = done.value(f"worker-{rank}", "node_stop"), done.steps(rank)
         assert len(steps) == stop["steps"]
-        me, holders = f"worker-{rank}", done.plan.holders
+        me, holders = f"worker-{rank}", done.plan.shard_owners
         answered = sum(len(done.steps(other)) for other in range(workers) if other != rank) * (me in holders)
-        per_answer = done.plan.answered_per_step.get(me, 0) // max(1, workers - 1)
+        per_answer = done.plan.reply_bytes_per_step.get(me, 0) // max(1, workers - 1)
         leaving = len(set(holders) - {me})  # a word of goodbye to every server, outside of any step
         assert sum(row["bytes_sent"] for row in steps) == stop["payload_bytes_sent"] - answered * per_answer
         assert sum(row["messages_sent"] for row in steps) == stop["messages_sent"] - leaving - answered
@@ -97,15 +97,15 @@ def test_samples_processed_equal_the_budget(
 
     (stop,) = done.events("coordinator", "run_stop")
     budget = done.plan.epochs * done.plan.train_samples
-    over = 0 if done.plan.synchronous else batch  # who computes when the rest is given out finishes its step
+    over = 0 if done.plan.is_synchronous else batch  # who computes when the rest is given out finishes its step
     assert budget <= stop["metadata"]["samples_count"] <= budget + over
     computed = sum(row["samples"] for rank in range(workers) for row in done.steps(rank))
-    dropped = sum(row["samples"] for holder in done.plan.holders[:1] for row in done.rows(holder, "shard_drops"))
+    dropped = sum(row["samples"] for holder in done.plan.shard_owners[:1] for row in done.rows(holder, "shard_drops"))
     assert computed - dropped == stop["metadata"]["samples_count"]
     losses = done.events("coordinator", "train_loss")
     passes = [event["metadata"]["epoch_num"] for event in losses]
     assert passes == [1, 2, 3][: len(passes)]
-    assert len(passes) >= (3 if done.plan.synchronous else 2)  # out of lockstep the last one may be cut short
+    assert len(passes) >= (3 if done.plan.is_synchronous else 2)  # out of lockstep the last one may be cut short
 
 
 @every_strategy
@@ -144,10 +144,10 @@ def test_a_server_in_lockstep_takes_the_formulas_seconds_less_one_message_per_ot
     """A port passes whole messages, so the worker that is answered first computes while the last one still receives.
 
     The formula lets all answers end together, as flows that share a link fairly would. The difference is at most one
-    message (`FINE_QUANTUM_BYTES`, or the vector if that is smaller) per other worker.
+    message (`MIN_FLUID_MESSAGE_BYTES`, or the vector if that is smaller) per other worker.
     """
     done = rehearse({"kind": "parameter_server"}, workers, cluster=EQUAL, **DIGITS)
-    message_s = min(FINE_QUANTUM_BYTES, done.plan.vector_bytes) / goodput(1e6)
+    message_s = min(MIN_FLUID_MESSAGE_BYTES, done.plan.vector_bytes) / goodput_bytes_per_s(1e6)
 
     _, *settled = done.steps(0)[:-1]
 
@@ -199,15 +199,15 @@ def test_messages_that_come_twice_or_out_of_order_change_nothing(
 
     done = rehearse(strategy, workers, cluster=LINKS)
 
-    for holder in done.plan.holders:
+    for holder in done.plan.shard_owners:
         used = [(row["worker"], row["push_step"]) for row in done.rows(holder, "shard_updates")]
         dropped = [(row["worker"], row["push_step"]) for row in done.rows(holder, "shard_drops")]
         assert len({*used, *dropped}) == len(used) + len(dropped), "a push was applied twice"
         if done.plan.strategy.kind == "parameter_server":
             assert len(used) + len(dropped) == sum(len(done.steps(rank)) for rank in range(workers))
-    if late_s == 0.0 or done.plan.synchronous:  # who comes first decides an asynchronous result
+    if late_s == 0.0 or done.plan.is_synchronous:  # who comes first decides an asynchronous result
         versions = [
-            [row["version"] for holder in done.plan.holders for row in each.rows(holder, "shard_updates")]
+            [row["version"] for holder in done.plan.shard_owners for row in each.rows(holder, "shard_updates")]
             for each in (done, calm)
         ]
         assert versions[0] == versions[1]

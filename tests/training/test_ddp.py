@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from services.learning.data_order import DataOrder
-from services.plan.cost import DTYPES
+from services.plan.cost import DTYPE_BY_PRECISION
 from services.scenario.workload import Workload
 from services.schema.arrays import HostArray
 
@@ -60,7 +60,7 @@ def test_lockstep_has_the_loss_curve_of_pytorch(
     done = rehearse(strategy, settings["workers"], seed=SEED, **workload(case).model_dump())
 
     assert recorded["settings"] == settings
-    assert done.plan.synchronous
+    assert done.plan.is_synchronous
     assert len(recorded["losses"]) == done.plan.steps == STEPS
     np.testing.assert_allclose(curve(done), recorded["losses"], rtol=0, atol=TOLERANCE[settings["precision"]])
 
@@ -110,7 +110,7 @@ def settings_of(case: str) -> dict[str, Any]:
 def exported(case: str) -> dict[str, HostArray]:
     """What both sides begin with: samples, parameters, and every rank's share of every step, one after the other."""
     work, settings = workload(case), settings_of(case)
-    ranks, dtype = settings["workers"], DTYPES[work.precision]
+    ranks, dtype = settings["workers"], DTYPE_BY_PRECISION[work.precision]
     data = work.dataset.load(dtype)
     order = DataOrder(samples=len(data.train_x), batch=work.global_batch(ranks), seed=SEED)
     shares = [order.rank_indices(step, rank, (1,) * ranks) for step, rank in product(range(STEPS), range(ranks))]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.fluid_link import goodput
+from services.cluster.fluid_link import goodput_bytes_per_s
 from services.runtime.slowdowns import WorkerSlowdowns
 
 Rehearse = Callable[..., Any]
@@ -75,7 +75,7 @@ def test_a_worker_paused_between_two_messages_sends_the_second_afterwards(rehear
 
     calm, done = (rehearse(RING, 2, cluster=slow, events=events) for events in ([], [pause]))
 
-    assert steps(done, 0)[0] == pytest.approx(3.15 + 18 * 4 / goodput(10e3), abs=1e-6)
+    assert steps(done, 0)[0] == pytest.approx(3.15 + 18 * 4 / goodput_bytes_per_s(10e3), abs=1e-6)
     assert steps(done, 0)[2:5] == pytest.approx(steps(calm, 0)[2:5], abs=1e-6)
 
 
@@ -86,7 +86,7 @@ def test_a_link_gets_another_rate_and_its_old_one_back(rehearse: Rehearse) -> No
 
     calm, done = (rehearse(SERVER, 2, cluster=links, events=events) for events in ([], [slower]))
 
-    push_s = 2 * done.plan.vector_bytes / goodput(1e6)
+    push_s = 2 * done.plan.vector_bytes / goodput_bytes_per_s(1e6)
     assert steps(done, 0)[2] == pytest.approx(steps(calm, 0)[2] + push_s, abs=1e-6)
     assert steps(done, 0)[3:6] == pytest.approx(steps(calm, 0)[3:6], abs=1e-6)
     (due,) = done.events("coordinator", "event_due")
@@ -124,8 +124,8 @@ def test_a_varying_device_takes_other_times_and_repeats_them(rehearse: Rehearse)
 
     done, again = (rehearse(RING, 2, cluster=varying) for _ in range(2))
 
-    variation = done.plan.of_role("worker")[1].variation
-    expected = [0.1 * variation.factor(done.plan.seed, 1, step) for step in range(6)]
+    variation = done.plan.nodes_of_role("worker")[1].variation
+    expected = [0.1 * variation.duration_factor(done.plan.seed, 1, step) for step in range(6)]
     assert [row["compute_s"] for row in done.steps(1)[:6]] == pytest.approx(expected, abs=1e-6)
     assert steps(done, 0) == steps(again, 0)
 

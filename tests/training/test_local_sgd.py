@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.cluster.fluid_link import goodput
+from services.cluster.fluid_link import goodput_bytes_per_s
 
 Rehearse = Callable[..., Any]
 
@@ -52,7 +52,7 @@ def test_an_epoch_apart_ends_with_the_mean_by_samples(rehearse: Rehearse, collec
     ends, counts = [], []
     for rank in range(3):
         params, state = begin, plan.optimiser.init(begin)
-        shares = [plan.order.share(step, rank, (1,) * 3) for step in range(EPOCH)]
+        shares = [plan.data_order.share(step, rank, (1,) * 3) for step in range(EPOCH)]
         for share in shares:
             _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
             params, state = plan.optimiser.step(params, gradient, state)
@@ -106,6 +106,6 @@ def test_a_mean_step_takes_the_closed_forms_seconds(rehearse: Rehearse) -> None:
 
     mean_s = np.mean([row["step_s"] for rank in range(4) for row in done.steps(rank)])
 
-    exchange_s = 2 * 3 / 4 * done.plan.vector_bytes / goodput(1e6)
+    exchange_s = 2 * 3 / 4 * done.plan.vector_bytes / goodput_bytes_per_s(1e6)
     assert done.plan.predicted.exchange_s == pytest.approx(exchange_s / 2, rel=1e-6)
     assert mean_s == pytest.approx(done.plan.predicted.step_s, rel=0.02)

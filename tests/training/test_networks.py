@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from services.cluster.fluid_link import FINE_QUANTUM_BYTES, goodput
+from services.cluster.fluid_link import MIN_FLUID_MESSAGE_BYTES, goodput_bytes_per_s
 
 Rehearse = Callable[..., Any]
 
 # 1,228,810 parameters in fp32: 4.9 MB, so that one message counts little; 240 samples: 60 ms on each of four workers.
 WORK = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [16384]}, "batch": 240, "epochs": 1}
 COMPUTE_S = 0.06
-MBIT = goodput(1e6)  # payload bytes per second
+MBIT = goodput_bytes_per_s(1e6)  # payload bytes per second
 RING, SERVER = {"kind": "all_reduce"}, {"kind": "parameter_server"}
 
 
@@ -58,7 +58,7 @@ def test_incast_takes_as_many_times_as_long_as_there_are_workers(rehearse: Rehea
 
     whole_s = COMPUTE_S + 2 * workers * done.plan.vector_bytes / (100 * MBIT)
     assert done.plan.predicted.step_s == pytest.approx(whole_s)
-    assert whole_s - (workers - 1) * FINE_QUANTUM_BYTES / (100 * MBIT) - 1e-5 <= step_s(done) <= whole_s + 1e-5
+    assert whole_s - (workers - 1) * MIN_FLUID_MESSAGE_BYTES / (100 * MBIT) - 1e-5 <= step_s(done) <= whole_s + 1e-5
 
 
 def test_racks_hold_back_a_server_and_its_workers(rehearse: Rehearse) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from replay import Arrivals, replay
 
-from services.cluster.fluid_link import goodput
+from services.cluster.fluid_link import goodput_bytes_per_s
 from services.parameter_server.update_rules import Contribution
 from services.schema.errors import UserError
 
@@ -59,7 +59,7 @@ def test_the_end_of_a_range_trains_as_the_simpler_rule_to_the_last_bit(
     done, expected = rehearse(one, 4, cluster=cluster), rehearse(other, 4, cluster=cluster)
 
     assert done.params.tobytes() == expected.params.tobytes()
-    for holder in done.plan.holders:
+    for holder in done.plan.shard_owners:
         assert done.rows(holder, "shard_updates") == expected.rows(holder, "shard_updates")
 
 
@@ -260,7 +260,7 @@ def test_updates_per_second_grow_with_workers_until_the_servers_links_are_full(
         times = versions(done.rows("server-0", "shard_updates"))
         begin, end = len(times) // 4, -len(times) // 4
         settled = times[begin:end]
-        return (len(settled) - 1) / (settled[-1] - settled[0]), done.plan.saturates_at
+        return (len(settled) - 1) / (settled[-1] - settled[0]), done.plan.saturation_workers
 
     alone, limit = rate(1)
     most, told = rate(round(2 * limit))
@@ -293,7 +293,7 @@ def test_workers_that_serve_answer_behind_their_own_pushes(rehearse: Rehearse, w
 
     done = rehearse(strategy, workers, cluster=cluster, batch=16 * workers, **work)
 
-    moved_s = 2 * (workers - 1) / workers * done.plan.vector_bytes / goodput(100e6)
+    moved_s = 2 * (workers - 1) / workers * done.plan.vector_bytes / goodput_bytes_per_s(100e6)
     assert done.plan.predicted.step_s == pytest.approx(16 / 800 + moved_s, rel=1e-4)
     settled = [row["step_s"] for rank in range(workers) for row in done.steps(rank)[1:-1]]
     assert median(settled) == pytest.approx(done.plan.predicted.step_s, rel=0.07)
@@ -370,7 +370,7 @@ def test_updates_of_fewer_gradients_than_planned_use_as_much_less_of_the_rate(
     """At the end of a run workers leave: one gradient alone must not move as far as those of a whole update."""
     done = rehearse(strategy, 12, cluster=JITTER, optimiser={"kind": "sgd", "rate": 0.05}, batch=24)
     planned = done.plan.strategy.server_algorithm().gradients_per_update(12)
-    made = Counter(row["version"] for row in done.rows(done.plan.holders[0], "shard_updates"))
+    made = Counter(row["version"] for row in done.rows(done.plan.shard_owners[0], "shard_updates"))
     assert max(made.values()) == planned > min(made.values())
 
     moved = []

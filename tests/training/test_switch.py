@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from replay import replay
 
-from services.cluster.fluid_link import goodput
+from services.cluster.fluid_link import goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
 from services.runtime.control import HandOverState
 from services.schema.errors import ProtocolError
@@ -204,7 +204,7 @@ def test_all_nodes_hold_the_same_bits_at_the_hand_over(
     for rank in range(3):
         assert list(last[f"worker-{rank}", False]) == truth
     if done.plan.strategy.phases().switch.second.kind == "parameter_server":
-        assert [last[name, True][0] for name in done.plan.holders] == truth
+        assert [last[name, True][0] for name in done.plan.shard_owners] == truth
 
 
 @every_pair
@@ -248,19 +248,19 @@ def test_bytes_of_both_phases_and_of_the_hand_over_are_those_of_the_plan(
 
     ends_ms = committed["time_ms"] - 2e-3
     early = {f"worker-{rank}": sum(row["start_s"] * 1e3 < ends_ms for row in done.steps(rank)) for rank in range(3)}
-    computing = [node for node, share in zip(early, plan.after.shares, strict=True) if share]
+    computing = [node for node, share in zip(early, plan.second_phase.worker_weights, strict=True) if share]
     late = {node: len(done.steps(rank)) - early[node] for rank, node in enumerate(early) if node in computing}
     for node in early:
-        moved = plan.after.hand_over_bytes[node] if commit["loaded"] else 0
-        expected = sent(plan, node, early) + sent(plan.after, node, late) + moved
+        moved = plan.second_phase.hand_over_bytes[node] if commit["loaded"] else 0
+        expected = sent(plan, node, early) + sent(plan.second_phase, node, late) + moved
         assert done.value(node, "node_stop")["payload_bytes_sent"] == pytest.approx(expected, abs=0.01)
-        if node not in plan.holders:
+        if node not in plan.shard_owners:
             assert done.value(node, "node_switch")["bytes_sent"] == moved
 
 
 def sent(part: Any, node: str, steps: dict[str, int]) -> float:
     """Payload bytes of a worker under one strategy: for its own steps, and for others' where it serves them."""
-    answered = part.answered_per_step.get(node, 0)
+    answered = part.reply_bytes_per_step.get(node, 0)
     others = [count for name, count in steps.items() if name != node]
     return (part.bytes_per_step[node] - answered) * steps.get(node, 0) + answered * sum(others) / max(1, len(others))
 
@@ -274,7 +274,7 @@ def test_every_sample_is_in_an_update_or_said_to_be_dropped(
 
     (stop,) = done.events("coordinator", "run_stop")
     budget, told = done.plan.epochs * done.plan.train_samples, stop["metadata"]["samples_count"]
-    holder = done.plan.holders[0] if done.plan.holders else "worker-0"
+    holder = done.plan.shard_owners[0] if done.plan.shard_owners else "worker-0"
     dropped = sum(row["samples"] for row in done.rows(holder, "shard_drops"))
     assert budget <= told <= budget + done.plan.batch
     assert sum(row["samples"] for rank in range(3) for row in done.steps(rank)) == told + dropped
@@ -293,7 +293,7 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
     for step in range(plan.steps):
         if step == 5:
             state = plan.strategy.phases().switch.optimiser_state(plan.optimiser, params, state)
-        share = plan.order.indices(step)
+        share = plan.data_order.indices(step)
         _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
         params, state = plan.optimiser.step(params, gradient, state)
 
@@ -322,7 +322,7 @@ def test_the_learning_rate_follows_its_policy(
     """
     plan = rehearse(switch(before, after, at(fraction=0.5), rate=policy), 4, batch=16).plan
 
-    assert plan.after.optimiser.rate == pytest.approx(factor * plan.optimiser.rate)
+    assert plan.second_phase.optimiser.rate == pytest.approx(factor * plan.optimiser.rate)
 
 
 def test_a_plateau_is_decided_once_and_its_value_is_logged_to_the_end(rehearse: Callable[..., Any]) -> None:
@@ -495,7 +495,7 @@ def test_a_switch_costs_what_its_bytes_cost_and_less_than_three_steps(rehearse: 
 
     took = done.value("coordinator", "switch_committed")["seconds"]
 
-    assert took == pytest.approx(2 * done.plan.vector_bytes / goodput(1e6), rel=0.05)
+    assert took == pytest.approx(2 * done.plan.vector_bytes / goodput_bytes_per_s(1e6), rel=0.05)
     assert took <= 3 * done.plan.predicted.step_s
 
 
@@ -559,12 +559,16 @@ def test_every_sample_of_an_epoch_is_seen_once_though_workers_become_servers(
     """Those who are left share the batches of those who serve from then on, in the middle of an epoch or at its end."""
     done = rehearse(switch("ring", after, at(step=step)), 4, batch=batch)  # equal speeds: everybody does as many steps
 
-    last = 3 if done.plan.after.synchronous else 2  # of the last epoch, who is faster at its end takes from the next
+    last = (
+        3 if done.plan.second_phase.is_synchronous else 2
+    )  # of the last epoch, who is faster at its end takes from the next
     seen = Counter(
         (step // done.plan.steps_per_epoch, int(sample))
         for rank in range(4)
         for step in (row["step"] for row in done.steps(rank))
-        for sample in done.plan.order.share(step, rank, (1,) * 4 if step < switched(done) else done.plan.after.shares)
+        for sample in done.plan.data_order.share(
+            step, rank, (1,) * 4 if step < switched(done) else done.plan.second_phase.worker_weights
+        )
     )
     whole = {each: count for each, count in seen.items() if each[0] < last}
     assert whole == dict.fromkeys(product(range(last), range(done.plan.train_samples)), 1)
@@ -576,9 +580,9 @@ def test_promoted_workers_compute_to_the_switch_and_serve_from_there_on(
 ) -> None:
     """The last ranks hold all of the model between them; nobody pushes to himself, nobody is left out."""
     done = rehearse(switch("ring", after, at(step=8)), 4, cluster=LINKS)
-    promoted = [node for node, share in zip(names(4), done.plan.after.shares, strict=True) if not share]
+    promoted = [node for node, share in zip(names(4), done.plan.second_phase.worker_weights, strict=True) if not share]
 
-    assert list(done.plan.holders) == promoted == names(4)[-len(promoted) :]
+    assert list(done.plan.shard_owners) == promoted == names(4)[-len(promoted) :]
     for rank, name in enumerate(names(4)):
         assert (max(row["step"] for row in done.steps(rank)) < 8) == (name in promoted)
     for holder in promoted:
@@ -592,7 +596,7 @@ def test_promoted_servers_begin_with_their_own_replica_and_nothing_travels(rehea
     """What every replica holds need not be sent; momentum neither."""
     done = rehearse(switch("ring", "two promoted", at(step=8)), 4, cluster=LINKS)
 
-    assert set(done.plan.after.hand_over_bytes.values()) == {0}
+    assert set(done.plan.second_phase.hand_over_bytes.values()) == {0}
     for rank in range(4):
         assert done.value(f"worker-{rank}", "node_switch")["bytes_sent"] == 0
     assert done.value("coordinator", "switch_committed")["loaded"]
@@ -615,7 +619,7 @@ def test_the_rate_after_a_promotion_is_that_of_a_larger_share(rehearse: Callable
     """Of four workers one serves: a gradient holds a third of a batch, and its update uses a third of the rate."""
     plan = rehearse(switch("ring", "asp promoted", at(step=8)), 4).plan
 
-    assert plan.after.optimiser.rate == pytest.approx(plan.optimiser.rate / 3)
+    assert plan.second_phase.optimiser.rate == pytest.approx(plan.optimiser.rate / 3)
 
 
 @pytest.mark.parametrize("after", ["promoted", "asp promoted"])
@@ -626,8 +630,8 @@ def test_a_step_after_a_promotion_takes_what_the_closed_form_says(rehearse: Call
 
     settled = [row["step_s"] for rank in range(3) for row in done.steps(rank) if 5 <= row["step"] < 14]
 
-    predicted_s = done.plan.after.predicted.step_s
-    early_s = 2 * done.plan.vector_bytes / goodput(1e6) if after == "promoted" else 0.0
+    predicted_s = done.plan.second_phase.predicted.step_s
+    early_s = 2 * done.plan.vector_bytes / goodput_bytes_per_s(1e6) if after == "promoted" else 0.0
     assert predicted_s - early_s - 1e-5 <= np.mean(settled) <= 1.05 * predicted_s
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from compose.scenario_files.load import find, load
-from services.cluster.addresses import Nowhere
+from services.cluster.addresses import InProcessAddresses
 from services.node.simulate import simulate
 from services.plan import Plan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
@@ -17,7 +17,9 @@ def test_the_ring_gains_on_sixteen_workers_what_its_closed_form_says() -> None:
     (theirs,) = (point for point in scenario.published[0].points if point.workers == 16)
     trials = scenario.trials()
     by_kind = {(trial.label, trial.scenario.cluster.workers): trial for trial in trials}
-    alone, ring = (make_plan(by_kind[key], "r", "simulated", Nowhere()) for key in (("none", 1), ("ring", 16)))
+    alone, ring = (
+        make_plan(by_kind[key], "r", "simulated", InProcessAddresses()) for key in (("none", 1), ("ring", 16))
+    )
 
     told, measured = alone.predicted_s / ring.predicted_s, seconds(alone) / seconds(ring)
 

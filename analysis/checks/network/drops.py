@@ -44,5 +44,5 @@ def _has_link_rate(node: PlannedNode) -> bool:
 def _may_drop_packets(trial: TrialTable, node: PlannedNode) -> bool:
     plan = trial.plan
     has_loss = any(path.losses and node.name in (path.source, path.target) for path in plan.network.paths)
-    has_event = any(event.is_of_links and node.name in event.what.nodes for event in plan.events)
+    has_event = any(event.is_link_event and node.name in event.change.node_names for event in plan.events)
     return has_loss or has_event or node.buffer_bytes is not None

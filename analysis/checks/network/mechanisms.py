@@ -61,9 +61,9 @@ def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]
     """Yield the properties that a plan declares for a node's link, by the names that engines record."""
     if node.uplink_bps or node.downlink_bps:
         yield "rate"
-    if any(node.name in (*pipe.sources, *pipe.targets) for pipe in plan.network.pipes):
+    if any(node.name in (*pipe.sources, *pipe.targets) for pipe in plan.network.shared_links):
         yield "pipes"
-    paths_to_node = plan.network.into(node.name)
+    paths_to_node = plan.network.paths_to(node.name)
     if any(path.delay_s for path in paths_to_node):
         yield "delay"
     if any(path.losses for path in paths_to_node):

@@ -29,7 +29,7 @@ def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
 
     Invalid if a rate is off by more than the threshold, degraded if it was neither probed nor read back.
     """
-    if not has_kernel_shaping(trial) or not trial.plan.network.pipes:
+    if not has_kernel_shaping(trial) or not trial.plan.network.shared_links:
         return valid_verdict("no link is shared, or Ensayo's own code enforces its rate")
     links = list(shared_link_rates(trial))
     errors = {link.name: link.relative_error for link in links if link.relative_error is not None}
@@ -58,7 +58,7 @@ def shared_link_rates(trial: TrialTable) -> Iterator[SharedLinkRate]:
         for link_shaping in shaping
         for name, rate in (link_shaping.get("pipes_bps") or {}).items()
     }
-    for pipe in trial.plan.network.pipes:
+    for pipe in trial.plan.network.shared_links:
         achieved_bps = probed_bps.get(pipe.name, read_back_bps.get(pipe.name))
         if pipe.name in probed_bps:
             measured_how = "probed with flows"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
-from services.cluster.events import Event
+from services.cluster.events import PlannedEvent
 
 LATENESS_QUANTILE = 0.99
 
@@ -42,15 +42,15 @@ def overdue_events(trial: TrialTable) -> Iterator[str]:
     end_s = (trial.seconds or 0.0) - float(plan.fidelity.event_lateness) / plan.dilation
     for event in plan.events:
         changes = applied[applied["number"] == event.number]
-        begins, lasts_s = changes[changes["phase"] == "begin"], event.what.lasts
+        begins, lasts_s = changes[changes["phase"] == "begin"], event.change.lasts
         if begins.empty and _was_event_due(trial, event, end_s):
-            yield f"{event.what.kind} {event.number} begin"
+            yield f"{event.change.kind} {event.number} begin"
         all_ended = (changes["phase"] == "end").sum() == len(begins)
         if lasts_s is not None and not all_ended and float(begins["applied_s"].max()) + lasts_s < end_s:
-            yield f"{event.what.kind} {event.number} end"
+            yield f"{event.change.kind} {event.number} end"
 
 
-def _was_event_due(trial: TrialTable, event: Event, end_s: float) -> bool:
+def _was_event_due(trial: TrialTable, event: PlannedEvent, end_s: float) -> bool:
     """Return whether the event should have begun before the end of the trial.
 
     An event at a step begins when a worker that it concerns reaches the step. An event of links begins for all nodes
@@ -58,5 +58,5 @@ def _was_event_due(trial: TrialTable, event: Event, end_s: float) -> bool:
     """
     if event.time_s is not None:
         return event.time_s < end_s
-    steps = trial.steps if event.is_of_links else trial.steps[trial.steps["node"].isin(event.what.nodes)]
+    steps = trial.steps if event.is_link_event else trial.steps[trial.steps["node"].isin(event.change.node_names)]
     return event.step is not None and bool((steps["step"] > event.step).any())

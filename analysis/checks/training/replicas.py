@@ -27,7 +27,7 @@ def check_replicas_agree(trial: TrialTable) -> CheckVerdict:
 
 def _count_replicas(trial: TrialTable, step: int) -> int:
     """Return the number of workers with own parameters after a step: a switch may promote workers to servers."""
-    after, switch_record = trial.plan.after_switch, trial.switch_record
+    after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:
         return trial.plan.workers
     if step <= int(switch_record.committed["step"]):

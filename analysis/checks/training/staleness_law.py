@@ -18,10 +18,10 @@ def check_staleness(trial: TrialTable) -> CheckVerdict:
     left does not count.
     """
     found = staleness(trial)
-    if found is None or (trial.plan.synchrony == "synchronous" and trial.plan.after_switch is None):
+    if found is None or (trial.plan.synchrony == "synchronous" and trial.plan.second_phase is None):
         return valid_verdict("no gradient is stale")
     mean = f"mean staleness {found['mean']:.2f}"
-    if trial.plan.after_switch:
+    if trial.plan.second_phase:
         return valid_verdict(f"{mean} over all updates of both strategies")
     synchrony, updates = trial.plan.strategy.get("synchrony") or {}, trial.updates.dropna()
     if synchrony.get("kind") == "asp" and not _drops_gradients(trial):

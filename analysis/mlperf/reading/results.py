@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field, ValidationError
 
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 
 SHIPPED = Path(__file__).resolve().parents[1] / "data" / "training_v4.1.csv"
@@ -25,7 +25,7 @@ Natural: TypeAlias = Annotated[int, Field(ge=0, description="a whole number at l
 Positive: TypeAlias = Annotated[float, Field(gt=0, description="a finite number above 0")]
 
 
-class Result(Record):
+class Result(FrozenRecord):
     """What one system took to train one workload to its target; fields are the columns of the CSV."""
 
     benchmark: Text  # the name of the workload's folder in a round

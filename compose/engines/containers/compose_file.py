@@ -60,8 +60,8 @@ def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
         "services": {node.name: _node_service(plan, node, host) for node in plan.nodes}
         | _network_switch_service(plan, host),
         "networks": {
-            "data": _network_definition(plan, plan.nodes[0].place.data.host),
-            "control": _network_definition(plan, plan.nodes[0].place.control.host),
+            "data": _network_definition(plan, plan.nodes[0].addresses.data.host),
+            "control": _network_definition(plan, plan.nodes[0].addresses.control.host),
         },
         "configs": {"plan": {"file": "./plan.json"}},
         "secrets": {
@@ -168,8 +168,8 @@ def _health_check(node: NodePlan, host: ComposeHost) -> dict[str, Any]:
 
 def _node_networks(node: NodePlan) -> dict[str, Any]:
     """Return a node's networks, control and data; the coordinator sends no gradients and joins only the former."""
-    control = {"control": {"ipv4_address": node.place.control.host}}
-    return control if node.role == "coordinator" else control | {"data": {"ipv4_address": node.place.data.host}}
+    control = {"control": {"ipv4_address": node.addresses.control.host}}
+    return control if node.role == "coordinator" else control | {"data": {"ipv4_address": node.addresses.data.host}}
 
 
 def _network_definition(plan: Plan, first_address: str) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from compose.runs.interrupt import held_back
 from compose.runs.labels import labels, secrets_prefix
 from compose.runs.supervisor import Supervisor, Tail
 from compose.shaping.mechanisms import TRIALS, Capability, Rungs, choose, needs_kernel
-from services.cluster.addresses import Address, Addressing, Place
+from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.plan import COORDINATOR, Plan
 from services.scenario.scenario import EngineName
-from services.schema.component import Record
+from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
 
 IMAGE_TAGS = {"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"}
@@ -35,17 +35,17 @@ UNPRIVILEGED_USER = "10001:10001"  # uid:gid of the nodes when the runner is roo
 START_INTERVAL_API_VERSION = (1, 44)  # first version of Docker's API with the health check option start_interval
 
 
-class RunSubnets(Record):
+class RunSubnets(FrozenRecord):
     """The two IPv4 subnets of a run, /24 each; a field holds the first three bytes, such as `10.64.0`."""
 
     data: str
     control: str
 
-    def place(self, number: int) -> Place:
+    def node_addresses(self, node_number: int) -> NodeAddresses:
         """Return the data and control address of the node with this number, counted from 0."""
-        return Place(
-            data=Address(host=f"{self.data}.{10 + number}", port=DATA_PORT),
-            control=Address(host=f"{self.control}.{10 + number}", port=CONTROL_PORT),
+        return NodeAddresses(
+            data=Address(host=f"{self.data}.{10 + node_number}", port=DATA_PORT),
+            control=Address(host=f"{self.control}.{10 + node_number}", port=CONTROL_PORT),
         )
 
 
@@ -88,7 +88,7 @@ class DockerEngine(Engine):
                 },
             }
 
-    def choose_addresses(self, run_name: str, node_count: int) -> Addressing:  # noqa: ARG002 - a subnet is larger than any run
+    def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - a subnet is larger than any run
         """Return two /24 subnets that no Docker network of this host uses.
 
         The search starts at an address derived from the run's name, so that parallel runs rarely meet.
@@ -106,7 +106,7 @@ class DockerEngine(Engine):
             self.images["cuda"] = _build_image("cuda")  # immediate once the image exists
         mechanisms = self.choose_mechanisms(plan)
         if "transport" in (mechanisms.delay, mechanisms.loss):
-            plan = plan.model_copy(update={"delay_rung": "transport"})
+            plan = plan.model_copy(update={"delay_mechanism": "transport"})
             (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads the plan
         with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from compose.engines.containers.link_enforcement import LinkEnforcer
 from compose.shaping.link_state import LinkState, members, state_of
-from services.cluster.events import AnyHappening, Event
+from services.cluster.events import AnyDeclaredEvent, PlannedEvent
 from services.plan import Plan
 
 SCHEDULE_AHEAD_S = 0.3  # wall seconds by which helpers receive a change before it is due
@@ -40,7 +40,7 @@ class _ScheduledChange:
     number: int
     planned_at_s: float  # according to the plan
     due_at_s: float  # the planned moment, or the moment of scheduling where that is later
-    event: Event
+    event: PlannedEvent
     boundary: str  # BEGIN or END
     transitions: dict[str, tuple[LinkState, LinkState]] = field(default_factory=dict)  # node -> state before and after
     replies: dict[str, HelperReply] = field(default_factory=dict)  # node -> reply to the newest request
@@ -63,14 +63,16 @@ class LinkEventScheduler:
             record_path: receives one line of JSON per change; not created when there is no change.
         """
         self._plan, self._links, self._record_path = plan, links, record_path
-        self._events = {event.number: event for event in plan.events if event.is_of_links}
+        self._events = {event.number: event for event in plan.events if event.is_link_event}
         self._initial_states = {node.name: state_of(plan, node) for node in members(plan)}
         # Active events and link states before the changes in `_scheduled`.
-        self._active_events: dict[int, tuple[float, AnyHappening]] = {}  # event -> moment of its begin, and its changes
+        self._active_events: dict[
+            int, tuple[float, AnyDeclaredEvent]
+        ] = {}  # event -> moment of its begin, and its changes
         self._current_states = {node.name: state_of(plan, node) for node in members(plan)}
         self._scheduled: list[_ScheduledChange] = []  # sent to helpers and not yet due, in the order of their moments
         self._states_after: dict[str, dict[int, LinkState]] = {}  # node -> change -> state of the link after the change
-        self._due: list[tuple[float, int, Event, str]] = []  # heap of changes that are not yet sent to helpers
+        self._due: list[tuple[float, int, PlannedEvent, str]] = []  # heap of changes that are not yet sent to helpers
         self._change_numbers = count()
         self._clock_offset_s = time.time() - time.monotonic()  # from the monotonic clock to the clock of log lines
         self._training_start_s: float | None = None  # moment of the monotonic clock at which training began
@@ -115,7 +117,7 @@ class LinkEventScheduler:
             for name, initial_state in self._initial_states.items()
         }
 
-    def _schedule(self, planned_at_s: float, event: Event, boundary: str) -> None:
+    def _schedule(self, planned_at_s: float, event: PlannedEvent, boundary: str) -> None:
         with self._changed:
             heapq.heappush(self._due, (planned_at_s, next(self._change_numbers), event, boundary))
             self._changed.notify()
@@ -130,8 +132,8 @@ class LinkEventScheduler:
                 if self._is_closed:
                     return
                 planned_at_s, number, event, boundary = heapq.heappop(self._due)
-                if boundary == BEGIN and event.what.lasts is not None:
-                    self._schedule(planned_at_s + event.what.lasts * self._plan.dilation, event, END)
+                if boundary == BEGIN and event.change.lasts is not None:
+                    self._schedule(planned_at_s + event.change.lasts * self._plan.dilation, event, END)
                 due_at_s = max(planned_at_s, time.monotonic())
                 change = _ScheduledChange(number, planned_at_s, due_at_s, event, boundary)
                 self._insert_change(change)
@@ -201,7 +203,7 @@ class LinkEventScheduler:
             return
         record = {
             "number": event.number,
-            "kind": event.what.kind,
+            "kind": event.change.kind,
             "planned_s": self._virtual_s(planned_at_s),
             "applied_s": None if failure else self._virtual_s(last_applied_s),
             "lateness_s": None if failure else round((last_applied_s - planned_at_s) / self._plan.dilation, 6),
@@ -212,9 +214,9 @@ class LinkEventScheduler:
         with self._write_lock, self._record_path.open("a") as file:
             file.write(json.dumps(record | ({"failed": failure} if failure else {})) + "\n")
 
-    def _mechanisms_of(self, event: Event) -> str:
+    def _mechanisms_of(self, event: PlannedEvent) -> str:
         """Return the names of the mechanisms that apply an event, separated by commas."""
-        mechanisms, happening = self._links.mechanisms, event.what
+        mechanisms, happening = self._links.mechanisms, event.change
         is_changed = {
             "rate": any(getattr(happening, key, None) for key in ("uplink", "downlink")),
             "delay": getattr(happening, "delay", None),
@@ -229,10 +231,10 @@ class LinkEventScheduler:
 
 
 def _apply_change(
-    active_events: Mapping[int, tuple[float, AnyHappening]], change: _ScheduledChange
-) -> dict[int, tuple[float, AnyHappening]]:
+    active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _ScheduledChange
+) -> dict[int, tuple[float, AnyDeclaredEvent]]:
     """Return the events in force after a change: event number -> moment of its begin, and its changes."""
-    number, happening = change.event.number, change.event.what
+    number, happening = change.event.number, change.event.change
     other_events = {other: active for other, active in active_events.items() if other != number}
     if change.boundary == BEGIN:
         return other_events | {number: (change.planned_at_s, happening)}

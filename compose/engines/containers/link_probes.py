@@ -15,7 +15,7 @@ from compose.engines.containers.repeated_measurement import is_conclusive, measu
 from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import members
 from compose.shaping.probes import Flood, message_of, plan_floods, round_trips, rounds
-from services.cluster.round_trips import ECHOES, RoundTrip
+from services.cluster.round_trips import ECHOES_PER_TRY, ExpectedRoundTrip
 
 ECHO_GAP_S = 0.02
 REPLY_TIMEOUT_S = 60.0
@@ -38,7 +38,7 @@ def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, 
     Raises:
         TrialFailed: after several tries, a value is further off than the plan's thresholds (`fidelity`) allow.
     """
-    node_addresses = {node.name: node.place.data.host for node in members(links.plan)}
+    node_addresses = {node.name: node.addresses.data.host for node in members(links.plan)}
     if len(node_addresses) < 2 or not _has_probed_properties(links):  # noqa: PLR2004 - a single node has no peer
         return {}
     _await_replies(
@@ -70,11 +70,11 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
         return
     declared, tries = round_trips(links.plan), _measure_round_trips(links, node_addresses)
     measured_s = {
-        (name, peer): median(declared[name][peer].found(echoes) for echoes in echoes_of_tries)
+        (name, peer): median(declared[name][peer].estimate_s(echoes) for echoes in echoes_of_tries)
         for (name, peer), echoes_of_tries in tries.items()
     }
     failures = [
-        declared[name][peer].complaint(name, peer, round_trip_s)
+        declared[name][peer].mismatch_message(name, peer, round_trip_s)
         for (name, peer), round_trip_s in measured_s.items()
         if not _is_round_trip_accepted(links, declared[name][peer], round_trip_s)
     ]
@@ -94,7 +94,7 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
         links.update_record(name, round_trip_s=record)
 
 
-def _is_round_trip_accepted(links: LinkEnforcer, declared: RoundTrip, measured_s: float) -> bool:
+def _is_round_trip_accepted(links: LinkEnforcer, declared: ExpectedRoundTrip, measured_s: float) -> bool:
     tolerance_s = declared.tolerance_s(links.plan.fidelity.round_trip, links.plan.dilation)
     return abs(measured_s - declared.mean_s) <= tolerance_s
 
@@ -111,7 +111,7 @@ def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) ->
     def needs_more_tries(pair: PeerPair) -> bool:
         round_trip = declared[pair[0]][pair[1]]
         return not is_conclusive(
-            [round_trip.found(echoes) for echoes in tries[pair]],
+            [round_trip.estimate_s(echoes) for echoes in tries[pair]],
             lambda measured_s: _is_round_trip_accepted(links, round_trip, measured_s),
         )
 
@@ -135,7 +135,7 @@ def _send_echoes(
     round_trips_s = {}
     for name in sorted({name for name, _ in pairs}):
         peer_addresses = {peer: node_addresses[peer] for source, peer in sorted(pairs) if source == name}
-        reply = links.helpers[name].request("echoes", peers=peer_addresses, count=ECHOES, gap_s=ECHO_GAP_S)
+        reply = links.helpers[name].request("echoes", peers=peer_addresses, count=ECHOES_PER_TRY, gap_s=ECHO_GAP_S)
         for peer, wall_seconds in reply["round_trips_s"].items():
             round_trips_s[name, peer] = [seconds / links.plan.dilation for seconds in wall_seconds]
     return round_trips_s

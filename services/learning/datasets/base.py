@@ -11,10 +11,10 @@ from pydantic import Field
 
 from services.learning.layout import Shape
 from services.schema.arrays import HostArray
-from services.schema.component import Component, Record
+from services.schema.component import Component, FrozenRecord
 
 
-class LearningTask(Record):
+class LearningTask(FrozenRecord):
     """Task that a model must fit: shape of a sample, number of outputs, and the loss between outputs and targets."""
 
     inputs: Shape  # of one sample; images are (channels, height, width)

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from services.learning.layout import Shape
-from services.schema.arrays import Array, HostArray, namespace
+from services.schema.arrays import Array, HostArray, array_namespace
 
 VarianceRule: TypeAlias = Callable[[int, int], float]  # (fan in, fan out) -> variance of the initial weights
 
@@ -175,7 +175,7 @@ class Tanh(UnweightedLayer):
     variance: VarianceRule = glorot_variance
 
     def apply(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        y = namespace(x).tanh(x)
+        y = array_namespace(x).tanh(x)
         return y, lambda dy: dy * (1 - y * y)
 
 
@@ -201,7 +201,7 @@ ACTIVATIONS: dict[str, Relu | Tanh] = {"relu": Relu(), "tanh": Tanh()}
 
 def extract_patches(images: Array, kernel_side: int) -> Array:
     """Return every KxK patch of images (C, H, H, B) as a column, shape (C·K·K, P·P·B): im2col."""
-    sliding_window_view = namespace(images).lib.stride_tricks.sliding_window_view
+    sliding_window_view = array_namespace(images).lib.stride_tricks.sliding_window_view
     windows = sliding_window_view(images, (kernel_side, kernel_side), axis=(1, 2))
     channels, *positions, _, _ = windows.shape
     return windows.transpose(0, 4, 5, 1, 2, 3).reshape(channels * kernel_side**2, prod(positions))
@@ -215,7 +215,7 @@ def sum_patches(columns: Array, image_shape: Shape, kernel_side: int) -> Array:
     channels, side, _, batch = image_shape
     positions = side - kernel_side + 1
     columns = columns.reshape(channels, kernel_side, kernel_side, positions, positions, batch)
-    images = namespace(columns).zeros(image_shape, columns.dtype)
+    images = array_namespace(columns).zeros(image_shape, columns.dtype)
     for i, j in product(range(kernel_side), repeat=2):
         images[:, i : i + positions, j : j + positions] += columns[:, i, j]
     return images

@@ -13,7 +13,7 @@ from pydantic import Field
 from services.learning.datasets.base import LearningTask
 from services.learning.models.layers import ACTIVATIONS, AveragePool, Conv2d, Dense, Flatten, Layer, upsample
 from services.learning.models.sequential import SequentialModel
-from services.schema.arrays import Array, namespace
+from services.schema.arrays import Array, array_namespace
 
 KERNEL_SIDE = 5
 IMAGE_AXES = 3  # channels, rows, columns
@@ -59,4 +59,4 @@ class LeNet5(SequentialModel):
     def prepare_input(self, x: Array) -> Array:
         images = upsample(x.transpose(1, 2, 3, 0), self.input_side // x.shape[-1])
         padding, extra = divmod(self.input_side - images.shape[1], 2)
-        return namespace(x).pad(images, ((0, 0), *[(padding, padding + extra)] * 2, (0, 0)))
+        return array_namespace(x).pad(images, ((0, 0), *[(padding, padding + extra)] * 2, (0, 0)))

@@ -5,7 +5,7 @@ Shapes: B samples, at least one; O outputs.
 
 from collections.abc import Callable
 
-from services.schema.arrays import Array, namespace
+from services.schema.arrays import Array, array_namespace
 
 
 def cross_entropy(scores: Array, labels: Array) -> tuple[Array, Array]:
@@ -13,7 +13,7 @@ def cross_entropy(scores: Array, labels: Array) -> tuple[Array, Array]:
 
     The largest score of each row is subtracted first: the softmax stays the same, and exp cannot overflow.
     """
-    xp, samples = namespace(scores), len(labels)
+    xp, samples = array_namespace(scores), len(labels)
     label_entries = xp.arange(samples), labels
     shifted = scores - scores.max(axis=1, keepdims=True)
     log_softmax = shifted - xp.log(xp.exp(shifted).sum(axis=1, keepdims=True))

@@ -11,7 +11,7 @@ from services.learning.layout import ParameterLayout, flatten_arrays
 from services.learning.models.base import Model
 from services.learning.models.layers import Layer, LayerBackward
 from services.learning.models.losses import LOSSES
-from services.schema.arrays import Array, HostArray, Vector, namespace
+from services.schema.arrays import Array, HostArray, Vector, array_namespace
 
 
 class SequentialModel(Model):
@@ -44,7 +44,7 @@ class SequentialModel(Model):
 
     def loss_and_grad(self, task: LearningTask, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
         if len(x) == 0:
-            return 0.0, namespace(params).zeros_like(params)
+            return 0.0, array_namespace(params).zeros_like(params)
         outputs, layer_backwards = self._forward_pass(task, params, x)
         loss, output_grad = LOSSES[task.loss](outputs, y)
         return float(loss), flatten_arrays(backpropagate(layer_backwards, output_grad))

@@ -10,10 +10,10 @@ from statistics import fmean, pstdev
 
 from pydantic import Field, PositiveInt
 
-from services.schema.component import Component, Record
+from services.schema.component import Component, FrozenRecord
 
 
-class StragglerCriterion(Record):
+class StragglerCriterion(FrozenRecord):
     """Criterion by which a worker is a straggler: low throughput compared with all workers.
 
     The throughput counts compute time only, over a sliding window of steps. It is low if it is below the mean less one

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.parameter_server.synchronisers.base import Synchroniser
-from services.schema.conflicts import Conflict, refuse
+from services.schema.conflicts import Conflict, raise_conflicts
 
 
 class Dssp(Synchroniser):
@@ -26,7 +26,7 @@ class Dssp(Synchroniser):
     def _check_high_exceeds_low(self) -> Self:
         if self.high <= self.low:
             reason = f"high ({self.high}) must be larger than low ({self.low}); if both are equal, use kind ssp"
-            refuse([Conflict(("high",), reason)])
+            raise_conflicts([Conflict(("high",), reason)])
         return self
 
     def may_start(self, step: int, slowest_steps: int) -> bool:

@@ -15,7 +15,7 @@ from pydantic import Field, PositiveFloat
 
 from services.collectives import CollectiveSite
 from services.parameter_server.synchronisers import Asp
-from services.schema.conflicts import Conflict, nested
+from services.schema.conflicts import Conflict, nest_conflicts
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import Phases, Strategy, StrategyContext
 from services.strategies.cost_model import CostModel
@@ -120,7 +120,10 @@ def switch_conflicts(
     elif rate_conflict_reason:
         yield Conflict((), rate_conflict_reason)
     conflicts_after = after.conflicts_after_switch if isinstance(after, ParameterServer) else after.conflicts
-    conflicts = [*nested("before", before.conflicts(context)), *nested("after", conflicts_after(context))]
+    conflicts = [
+        *nest_conflicts("before", before.conflicts(context)),
+        *nest_conflicts("after", conflicts_after(context)),
+    ]
     yield from conflicts
     shard_reason = _shard_conflict_reason(before, after, context.workers)
     reason = shard_reason or _hand_over_conflict_reason(before, context.workers)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from services.learning.optimisers import AnyOptimiser, OptimiserState
-from services.schema.arrays import Vector, namespace
+from services.schema.arrays import Vector, array_namespace
 from services.strategies.base import BytesPerStep, PhaseStrategy
 from services.strategies.switching.rules import AnySwitchRule
 
@@ -58,7 +58,9 @@ class Switch:
         initial = optimiser.init(params)
         if self.state_policy == "reset":
             return initial
-        return OptimiserState(state.update_count, tuple(namespace(params).zeros_like(slot) for slot in initial.slots))
+        return OptimiserState(
+            state.update_count, tuple(array_namespace(params).zeros_like(slot) for slot in initial.slots)
+        )
 
     @property
     def hand_over_transfer(self) -> HandOverTransfer:

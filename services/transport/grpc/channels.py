@@ -7,7 +7,7 @@ import grpc
 
 from services.cluster.addresses import Address
 from services.runtime.identity import NodeIdentity
-from services.schema.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
+from services.schema.errors import AuthenticationError, DeadlineExceeded, NetworkError, PeerUnreachable
 
 MIB = 1 << 20
 # Measured on loopback: the size limits must be lifted; large frames and write buffers give some 15 % more throughput.
@@ -23,10 +23,10 @@ GRPC_OPTIONS = (
 )
 _ERROR_TYPES: dict[grpc.StatusCode, type[NetworkError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.UNAVAILABLE: Unreachable,
-    grpc.StatusCode.CANCELLED: Unreachable,
-    grpc.StatusCode.UNAUTHENTICATED: Refused,
-    grpc.StatusCode.PERMISSION_DENIED: Refused,
+    grpc.StatusCode.UNAVAILABLE: PeerUnreachable,
+    grpc.StatusCode.CANCELLED: PeerUnreachable,
+    grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
+    grpc.StatusCode.PERMISSION_DENIED: AuthenticationError,
 }
 
 
@@ -53,7 +53,7 @@ def listen_on(server: grpc.aio.Server, address: Address, identity: NodeIdentity 
             credentials = grpc.ssl_server_credentials([key_pair], identity.ca_certificate, require_client_auth=True)
             server.add_secure_port(str(address), credentials)
     except RuntimeError as error:
-        raise Unreachable(f"can't listen on {address}: {error}") from error
+        raise PeerUnreachable(f"can't listen on {address}: {error}") from error
 
 
 @asynccontextmanager

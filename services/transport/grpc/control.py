@@ -24,7 +24,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
     def __init__(self, plan: Plan, identity: NodeIdentity) -> None:
         self._plan = plan
         self._node_name = identity.name
-        self._channel = open_channel(plan.node(COORDINATOR).place.control, COORDINATOR, identity)
+        self._channel = open_channel(plan.node(COORDINATOR).addresses.control, COORDINATOR, identity)
         self._stub = ControlStub(self._channel)
 
     async def join(self) -> float:

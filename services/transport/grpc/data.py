@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import grpc
 
 from services.cluster.addresses import Address
-from services.cluster.message_lengths import GRPC, Lengths
+from services.cluster.message_lengths import GRPC_MESSAGE_LENGTHS, MessageLengths
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
-from services.schema.errors import DeadlineExceeded, Refused, Unreachable
+from services.schema.errors import AuthenticationError, DeadlineExceeded, PeerUnreachable
 from services.transport.codec import decode_message, encode_message
 from services.transport.deadlines import DeadlineTimer
 from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, network_error, open_channel, translate_grpc_errors
@@ -46,7 +46,7 @@ class _GrpcSendStream:
 class GrpcTransport(SocketTransport):
     """One node's end of the data plane over gRPC."""
 
-    message_lengths: ClassVar[Lengths] = GRPC
+    message_lengths: ClassVar[MessageLengths] = GRPC_MESSAGE_LENGTHS
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class GrpcTransport(SocketTransport):
                 f"{peer_name} did not confirm the end of the stream within {self._timeout_s:g} s"
             ) from None
         if receipt.messages < stream.sent_messages:
-            raise Unreachable(f"{peer_name} received {receipt.messages} of {stream.sent_messages} sent messages")
+            raise PeerUnreachable(f"{peer_name} received {receipt.messages} of {stream.sent_messages} sent messages")
         await stream.channel.close()
 
     async def _write(self, target: str, message: Message) -> None:
@@ -135,12 +135,12 @@ class GrpcTransport(SocketTransport):
         if not stream.call.done() or (stream.writing_task is not None and stream.writing_task.cancelling()):
             return
         if stream.call.cancelled():
-            raise Unreachable(f"the stream to {target} has ended: an earlier message was broken off")
+            raise PeerUnreachable(f"the stream to {target} has ended: an earlier message was broken off")
         try:
             await stream.call
         except grpc.aio.AioRpcError as error:
             raise network_error(target, error) from error
-        raise Unreachable(f"{target} has ended the stream")
+        raise PeerUnreachable(f"{target} has ended the stream")
 
     def _open_stream(self, target: str) -> _GrpcSendStream:
         channel = open_channel(self._addresses[target], target, self._tls)
@@ -154,7 +154,7 @@ class GrpcTransport(SocketTransport):
         """Receive one neighbour's messages until its stream ends, and return the number of messages."""
         try:
             source = self._identity.verify_proof(dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY))
-        except Refused as error:
+        except AuthenticationError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         message_count, has_ended = 0, False
         try:
@@ -166,5 +166,5 @@ class GrpcTransport(SocketTransport):
                     message_count += 1
         finally:
             if not has_ended:  # gRPC ends the iteration without an error when the sender is gone
-                self._mailbox.fail_source(source, Unreachable(f"{source} broke off its stream"))
+                self._mailbox.fail_source(source, PeerUnreachable(f"{source} broke off its stream"))
         return StreamReceipt(messages=message_count)

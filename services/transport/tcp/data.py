@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from services.cluster.message_lengths import TCP, Lengths
+from services.cluster.message_lengths import TCP_MESSAGE_LENGTHS, MessageLengths
 from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
-from services.schema.errors import DeadlineExceeded, Unreachable
+from services.schema.errors import DeadlineExceeded, PeerUnreachable
 from services.transport.codec import PREFIX_BYTES, encode_prefix
 from services.transport.tcp import tls
 from services.transport.tcp.receiver import StreamReceiver
@@ -53,7 +53,7 @@ class _TcpSendStream:
 class TcpTransport(SocketTransport):
     """One node's end of the data plane over bare TCP."""
 
-    message_lengths: ClassVar[Lengths] = TCP
+    message_lengths: ClassVar[MessageLengths] = TCP_MESSAGE_LENGTHS
 
     async def start(self) -> None:
         self._streams: dict[str, _TcpSendStream] = {}
@@ -64,7 +64,7 @@ class TcpTransport(SocketTransport):
         try:
             self._server = await loop.create_server(self._make_receiver, address.host, address.port, ssl=context)
         except OSError as error:
-            raise Unreachable(f"can't listen on {address}: {error}") from error
+            raise PeerUnreachable(f"can't listen on {address}: {error}") from error
 
     async def connect(self, node_names: Iterable[str]) -> None:
         """Open the streams to these nodes: handshakes in the first step would delay all paced nodes of this host."""
@@ -73,7 +73,9 @@ class TcpTransport(SocketTransport):
                 async with asyncio.timeout(self._stream_lifetime_wall_s):
                     await self._open_stream(name).sender_task
             except (TimeoutError, OSError) as error:
-                raise Unreachable(f"can't open a stream to {name}: {error or 'it was not accepted in time'}") from error
+                raise PeerUnreachable(
+                    f"can't open a stream to {name}: {error or 'it was not accepted in time'}"
+                ) from error
 
     async def stop(self) -> None:
         for peer_name, stream in self._streams.items():
@@ -103,9 +105,9 @@ class TcpTransport(SocketTransport):
                 f"{peer_name} did not confirm the end of the stream within {self._timeout_s:g} s"
             ) from None
         except OSError as error:
-            raise Unreachable(f"the stream to {peer_name} broke off: {error}") from error
+            raise PeerUnreachable(f"the stream to {peer_name} broke off: {error}") from error
         if received_messages < stream.sent_messages:
-            raise Unreachable(f"{peer_name} received {received_messages} of {stream.sent_messages} sent messages")
+            raise PeerUnreachable(f"{peer_name} received {received_messages} of {stream.sent_messages} sent messages")
         sender.close()
 
     async def _write(self, target: str, message: Message) -> None:
@@ -113,7 +115,7 @@ class TcpTransport(SocketTransport):
         await stream.write_lock.acquire(message.size_bytes)
         try:
             if stream.is_broken:
-                raise Unreachable(f"the stream to {target} has ended: an earlier message was broken off")
+                raise PeerUnreachable(f"the stream to {target} has ended: an earlier message was broken off")
             await self._write_buffers(stream, encode_prefix(message), message.data)
             stream.sent_messages += 1
         except TimeoutError:
@@ -121,7 +123,7 @@ class TcpTransport(SocketTransport):
             raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
         except OSError as error:
             stream.break_off()
-            raise Unreachable(f"the stream to {target} broke off: {error}") from error
+            raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
         except asyncio.CancelledError:
             stream.break_off()  # the neighbour can't read another message behind an incomplete one
             raise
@@ -138,7 +140,7 @@ class TcpTransport(SocketTransport):
             unsent = stream.sender_task.result().write_without_waiting(encode_prefix(message), message.data)
         except OSError as error:
             stream.finish_write(is_broken_off=True)
-            raise Unreachable(f"the stream to {target} broke off: {error}") from error
+            raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
         if not unsent:
             stream.finish_write(is_broken_off=False)
             return None
@@ -156,7 +158,7 @@ class TcpTransport(SocketTransport):
         except TimeoutError:
             raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
         except OSError as error:
-            raise Unreachable(f"the stream to {target} broke off: {error}") from error
+            raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
 
     async def _write_buffers(self, stream: _TcpSendStream, *buffers: Buffer) -> None:
         """Write a message to a stream, with a timeout only for the part that the kernel does not take at once.

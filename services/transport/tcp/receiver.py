@@ -10,7 +10,7 @@ import numpy as np
 
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind
-from services.schema.errors import ProtocolError, Refused, Unreachable
+from services.schema.errors import AuthenticationError, PeerUnreachable, ProtocolError
 from services.transport.codec import PREFIX_BYTES, build_message, decode_prefix, message_tag, payload_size
 from services.transport.mailbox import Mailbox
 from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
@@ -136,7 +136,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._unfilled = next(self._stream_parser)
         except StopIteration:  # bytes after the end of the stream are ignored
             self._unfilled = memoryview(bytearray(READ_AHEAD_BYTES))
-        except Refused as error:
+        except AuthenticationError as error:
             self._reply_to_proof(str(error))
             self._transport.close()
         except ProtocolError:
@@ -203,7 +203,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
     def _finish_stream(self) -> None:
         """Mark the stream as closed; fail its source if the end-of-stream message has not been received."""
         if self._source and not self._has_ended:
-            self._mailbox.fail_source(self._source, Unreachable(f"{self._source} broke off its stream"))
+            self._mailbox.fail_source(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
         self._open_receivers.discard(self)
         if not self.closed.done():
             self.closed.set_result(None)
@@ -216,7 +216,9 @@ def _check_proof_length(proof_bytes: int) -> int:
         Refused: the length exceeds the limit.
     """
     if proof_bytes > MAX_PROOF_BYTES:
-        raise Refused(f"the stream's identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed")
+        raise AuthenticationError(
+            f"the stream's identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed"
+        )
     return proof_bytes
 
 

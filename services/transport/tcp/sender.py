@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from services.cluster.addresses import Address
 from services.runtime.transport import Buffer
-from services.schema.errors import Refused
+from services.schema.errors import AuthenticationError
 
 LENGTH_FORMAT = struct.Struct("<I")  # length of a proof, and of the reply to it; an empty reply accepts the proof
 COUNT_FORMAT = struct.Struct("<Q")  # number of messages that the receiver got, sent after the last one
@@ -138,7 +138,7 @@ async def open_stream(
         raise
     if rejection:
         sender.close()
-        raise Refused(f"{peer_name} rejected this node: {rejection.decode(errors='replace')}")
+        raise AuthenticationError(f"{peer_name} rejected this node: {rejection.decode(errors='replace')}")
     return sender
 
 
@@ -172,7 +172,7 @@ async def _make_sender(
             sock=connected_socket, ssl=tls_context, server_hostname=peer_name
         )
     except ssl.SSLError as error:
-        raise Refused(f"TLS handshake with {peer_name} failed: {error.reason or error}") from error
+        raise AuthenticationError(f"TLS handshake with {peer_name} failed: {error.reason or error}") from error
     return TlsStreamSender(reader, writer)
 
 

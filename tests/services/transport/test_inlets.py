@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from compose.runs.certificates import issue
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
-from services.schema.errors import Unreachable
+from services.schema.errors import PeerUnreachable
 from services.transport.codec import encode_prefix
 from services.transport.mailbox import Mailbox
 from services.transport.tcp.receiver import PAYLOAD_ALIGNMENT_BYTES, READ_AHEAD_BYTES, StreamReceiver
@@ -141,7 +141,7 @@ def test_a_stream_without_its_last_word_has_broken_off(
         inlet.connection_made(Wire())
         pour(inlet, opening(identities) + encode_prefix(Message(tag)) + END[:left], [])
         inlet.connection_lost(None)
-        with pytest.raises(Unreachable, match="a broke off its stream"):
+        with pytest.raises(PeerUnreachable, match="a broke off its stream"):
             await mailbox.receive("a", MessageTag(1, MessageKind.PUSH))
         return await mailbox.receive("a", tag)
 
@@ -194,7 +194,7 @@ def test_a_neighbour_that_talks_nonsense_has_broken_off(
         pour(inlet, opening(identities) + b"?" * 96, [])
         assert wire.closed
         inlet.connection_lost(None)
-        with pytest.raises(Unreachable):
+        with pytest.raises(PeerUnreachable):
             await mailbox.receive("a", MessageTag(0, MessageKind.PUSH))
 
     in_virtual_time(talk())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.runtime.transport import Message, MessageKind, MessageTag
-from services.schema.errors import DeadlineExceeded, Unreachable
+from services.schema.errors import DeadlineExceeded, PeerUnreachable
 from services.transport.mailbox import Mailbox
 
 Run = Callable[[Any], Any]
@@ -159,7 +159,7 @@ def test_the_end_of_a_sender_wakes_whoever_waits_for_it(in_virtual_time: Run) ->
         mailbox = Mailbox(timeout_s=100.0)
         mailbox.deliver("a", Message(LEAVE))
         loop = asyncio.get_running_loop()
-        loop.call_later(1.0, mailbox.fail_source, "a", Unreachable("a is gone"))
+        loop.call_later(1.0, mailbox.fail_source, "a", PeerUnreachable("a is gone"))
         loop.call_later(2.0, mailbox.deliver, "b", Message(PUSH))
         waiting = [
             mailbox.receive("a", PUSH),
@@ -168,12 +168,12 @@ def test_the_end_of_a_sender_wakes_whoever_waits_for_it(in_virtual_time: Run) ->
         ]
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         kept = await mailbox.receive("a", LEAVE)
-        with pytest.raises(Unreachable):
+        with pytest.raises(PeerUnreachable):
             await mailbox.receive("a", PUSH)
         return [*ended, kept], loop.time()
 
     (first, second, other, kept), seconds = in_virtual_time(wait())
 
-    assert isinstance(first, Unreachable)
-    assert isinstance(second, Unreachable)
+    assert isinstance(first, PeerUnreachable)
+    assert isinstance(second, PeerUnreachable)
     assert (other.tag, kept.tag, seconds) == (PUSH, LEAVE, 2.0)

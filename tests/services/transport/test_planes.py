@@ -10,13 +10,13 @@ import pytest
 
 from compose.runs.certificates import issue
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import Port, goodput
-from services.cluster.network import Network, Path
+from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.network import Network, NetworkPath
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
-from services.schema.errors import DeadlineExceeded, NetworkError, Refused, Unreachable
+from services.schema.errors import AuthenticationError, DeadlineExceeded, NetworkError, PeerUnreachable
 from services.strategies.switching.hand_over import HandOverTimeout, send_vectors
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.transport.grpc.data import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
@@ -60,7 +60,13 @@ def addresses() -> dict[str, Address]:
 
 def link(name: str, rate_bps: float, clock: WallClock) -> FluidLinkShaping:
     """As fast in both directions."""
-    return FluidLinkShaping(name, NodeLinks(Port(goodput(rate_bps)), Port(goodput(rate_bps))), Network(), 0, clock)
+    return FluidLinkShaping(
+        name,
+        NodeLinks(RateLimiter(goodput_bytes_per_s(rate_bps)), RateLimiter(goodput_bytes_per_s(rate_bps))),
+        Network(),
+        0,
+        clock,
+    )
 
 
 @pytest.fixture(params=DATA_PLANES.values(), ids=DATA_PLANES)
@@ -238,7 +244,7 @@ def test_who_is_no_task_is_told_of_errors(meet: Meet) -> None:
         nodes["b"].start_receive("a", MessageTag(4, MessageKind.PUSH), told.append)
         return [type(each) for each in told]
 
-    assert meet(talk, timeout_s=0.3) == [DeadlineExceeded, Unreachable, Unreachable]
+    assert meet(talk, timeout_s=0.3) == [DeadlineExceeded, PeerUnreachable, PeerUnreachable]
 
 
 def test_memory_of_another_length_is_not_written_to(meet: Meet) -> None:
@@ -286,7 +292,7 @@ def test_a_stream_without_a_valid_identity_is_refused(
     }
 
     async def talk(nodes: Transports) -> None:
-        with pytest.raises(Refused, match=r"\bb\b.*: the stream"):
+        with pytest.raises(AuthenticationError, match=r"\bb\b.*: the stream"):
             await knock(plane, addresses["b"], proofs[proof])
 
     meet(talk)
@@ -299,7 +305,7 @@ def test_an_old_proof_is_refused(identities: dict[str, NodeIdentity], monkeypatc
 
     monkeypatch.setattr("services.runtime.identity.time", lambda: 4e9)
 
-    with pytest.raises(Refused, match="too old"):
+    with pytest.raises(AuthenticationError, match="too old"):
         identities["b"].verify_proof(proof)
 
 
@@ -312,7 +318,7 @@ def test_under_tls_nobody_gets_in_without_a_certificate_of_the_run(
         proof = identities["a"].make_proof("b")
         await knock(plane, addresses["b"], proof, identities["a"]) if plane is TcpTransport else None
         for stranger in (None, identities["intruder"]):
-            with pytest.raises((Refused, Unreachable, OSError)):
+            with pytest.raises((AuthenticationError, PeerUnreachable, OSError)):
                 await knock(plane, addresses["b"], proof, stranger)
 
     meet(talk, encrypt=True)
@@ -323,7 +329,7 @@ def test_a_node_that_is_not_there_is_an_error_in_time(meet: Meet) -> None:
 
     async def talk(nodes: Transports) -> float:
         started = asyncio.get_running_loop().time()
-        with pytest.raises((Unreachable, DeadlineExceeded)):
+        with pytest.raises((PeerUnreachable, DeadlineExceeded)):
             await nodes["a"].send("c", Message(TAG))
         nodes["a"]._streams.clear()
         return asyncio.get_running_loop().time() - started
@@ -350,7 +356,7 @@ def test_a_stream_that_breaks_off_wakes_whoever_waits(meet: Meet) -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(0.1, break_off, nodes["a"])
         started = loop.time()
-        with pytest.raises(Unreachable, match="a broke off its"):
+        with pytest.raises(PeerUnreachable, match="a broke off its"):
             await nodes["b"].receive("a", MessageTag(1, MessageKind.PUSH))
         nodes["a"]._streams.clear()
         return loop.time() - started
@@ -459,7 +465,9 @@ def test_a_shaped_link_takes_as_long_as_its_rate_says(meet: Meet) -> None:
 @pytest.mark.wall_clock
 def test_delays_are_added_where_the_kernel_has_none(meet: Meet) -> None:
     """The last rung of the ladder: each direction as late as its own path, messages in their order, nothing slower."""
-    far = Network(paths=(Path(source="a", target="b", delay_s=0.1), Path(source="b", target="a", delay_s=0.2)))
+    far = Network(
+        paths=(NetworkPath(source="a", target="b", delay_s=0.1), NetworkPath(source="b", target="a", delay_s=0.2))
+    )
 
     async def talk(nodes: Transports) -> list[float]:
         clock, times = WallClock(), []

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cluster.fluid_link import QUANTUM_BYTES, Port
+from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter
 from services.cluster.impairments import LognormalJitter
-from services.cluster.network import Network, Path, Pipe
+from services.cluster.network import Network, NetworkPath, SharedLink
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.transport.virtual import VirtualFabric
 
@@ -20,10 +20,10 @@ RATE_BPS = 8e6 * 1514 / 1448  # a megabyte of payload per second
 MB_S = 1e6
 
 
-def fabric(uplinks: dict[str, float], downlinks: dict[str, float], *pipes: Pipe, **network: Any) -> VirtualFabric:
+def fabric(uplinks: dict[str, float], downlinks: dict[str, float], *pipes: SharedLink, **network: Any) -> VirtualFabric:
     """Nodes with links of so many bytes per second."""
-    ports = [{name: Port(rate) for name, rate in rates.items()} for rates in (uplinks, downlinks)]
-    return VirtualFabric(*ports, timeout_s=1e6, network=Network(pipes=pipes, **network))
+    ports = [{name: RateLimiter(rate) for name, rate in rates.items()} for rates in (uplinks, downlinks)]
+    return VirtualFabric(*ports, timeout_s=1e6, network=Network(shared_links=pipes, **network))
 
 
 async def send_all(net: VirtualFabric, flows: dict[tuple[str, str], int]) -> dict[tuple[str, str], float]:
@@ -32,7 +32,7 @@ async def send_all(net: VirtualFabric, flows: dict[tuple[str, str], int]) -> dic
     async def send(source: str, target: str, count: int) -> None:
         for number in range(count):
             await net.transport_of(source).send(
-                target, Message(MessageTag(0, MessageKind.PUSH, 0, number), bytes(QUANTUM_BYTES))
+                target, Message(MessageTag(0, MessageKind.PUSH, 0, number), bytes(MAX_FLUID_MESSAGE_BYTES))
             )
 
     async def receive(source: str, target: str, count: int) -> tuple[tuple[str, str], float]:
@@ -55,12 +55,12 @@ def test_flows_share_a_pipe_and_fill_it(counts: list[int], in_virtual_time: Run)
     """All bytes over the rate, no more and no less; a flow that is shorter is done earlier."""
     sources, targets = [[f"{end}{k}" for k in range(len(counts))] for end in "st"]
     fast = dict.fromkeys([*sources, *targets], 20 * MB_S)
-    pipe = Pipe(name="pipe", rate_bps=RATE_BPS, sources=tuple(sources), targets=tuple(targets))
+    pipe = SharedLink(name="pipe", rate_bps=RATE_BPS, sources=tuple(sources), targets=tuple(targets))
     flows = dict(zip(zip(sources, targets, strict=True), counts, strict=True))
 
     arrived = in_virtual_time(send_all(fabric(fast, fast, pipe), flows))
 
-    message_s = QUANTUM_BYTES / MB_S
+    message_s = MAX_FLUID_MESSAGE_BYTES / MB_S
     assert max(arrived.values()) == pytest.approx(sum(counts) * message_s, rel=1e-9)
     for pair, count in flows.items():
         fair = sum(min(count, other) for other in counts) * message_s
@@ -70,27 +70,27 @@ def test_flows_share_a_pipe_and_fill_it(counts: list[int], in_virtual_time: Run)
 def test_a_flow_with_a_slow_link_of_its_own_leaves_the_rest_of_a_pipe_to_others(in_virtual_time: Run) -> None:
     """Shares are fair as TCP's are: who can't use its half doesn't get it, and the other gets what is left."""
     up, down = {"slow": 0.1 * MB_S, "fast": 10 * MB_S}, {"here": 10 * MB_S, "there": 10 * MB_S}
-    pipe = Pipe(name="pipe", rate_bps=RATE_BPS, sources=("slow", "fast"), targets=("here", "there"))
+    pipe = SharedLink(name="pipe", rate_bps=RATE_BPS, sources=("slow", "fast"), targets=("here", "there"))
 
     net = fabric(up | down, up | down, pipe)
     arrived = in_virtual_time(send_all(net, {("slow", "here"): 5, ("fast", "there"): 45}))
 
-    seconds = 50 * QUANTUM_BYTES / MB_S
-    assert arrived["slow", "here"] == pytest.approx(5 * QUANTUM_BYTES / (0.1 * MB_S), rel=0.03)
+    seconds = 50 * MAX_FLUID_MESSAGE_BYTES / MB_S
+    assert arrived["slow", "here"] == pytest.approx(5 * MAX_FLUID_MESSAGE_BYTES / (0.1 * MB_S), rel=0.03)
     assert arrived["fast", "there"] == pytest.approx(seconds, rel=0.03)
 
 
 def test_a_full_pipe_does_not_hold_up_a_neighbour_that_does_not_pass_it(in_virtual_time: Run) -> None:
     """Sender and receiver are shared with a flow that waits elsewhere: their links are free meanwhile."""
     nodes = dict.fromkeys(["a", "b", "c"], MB_S)
-    pipe = Pipe(name="thin", rate_bps=RATE_BPS / 10, sources=("a",), targets=("b",))
+    pipe = SharedLink(name="thin", rate_bps=RATE_BPS / 10, sources=("a",), targets=("b",))
 
     arrived = in_virtual_time(send_all(fabric(nodes, nodes, pipe), {("a", "b"): 9, ("a", "c"): 30, ("c", "b"): 30}))
 
-    assert arrived["a", "b"] == pytest.approx(9 * QUANTUM_BYTES / (0.1 * MB_S), rel=0.02)
+    assert arrived["a", "b"] == pytest.approx(9 * MAX_FLUID_MESSAGE_BYTES / (0.1 * MB_S), rel=0.02)
     # Of the thin flow, four messages pass meanwhile and a fifth waits: it has left the uplink for the pipe.
-    assert arrived["a", "c"] == pytest.approx(35 * QUANTUM_BYTES / MB_S, rel=0.01)
-    assert arrived["c", "b"] == pytest.approx(34 * QUANTUM_BYTES / MB_S, rel=0.02)
+    assert arrived["a", "c"] == pytest.approx(35 * MAX_FLUID_MESSAGE_BYTES / MB_S, rel=0.01)
+    assert arrived["c", "b"] == pytest.approx(34 * MAX_FLUID_MESSAGE_BYTES / MB_S, rel=0.02)
 
 
 def test_a_delay_is_added_once_and_keeps_the_order(in_virtual_time: Run) -> None:
@@ -101,10 +101,10 @@ def test_a_delay_is_added_once_and_keeps_the_order(in_virtual_time: Run) -> None
     times = [
         in_virtual_time(send_all(fabric(nodes, nodes, paths=(path,)), {("a", "b"): 50}))["a", "b"]
         for path in (
-            Path(source="a", target="b", delay_s=0.5),
-            Path(source="a", target="b", delay_s=0.5, jitters=(jitter,)),
+            NetworkPath(source="a", target="b", delay_s=0.5),
+            NetworkPath(source="a", target="b", delay_s=0.5, jitters=(jitter,)),
         )
     ]
 
-    assert times[0] == pytest.approx(50 * QUANTUM_BYTES / MB_S + 0.5, rel=1e-9)
-    assert times[1] > 50 * QUANTUM_BYTES / MB_S
+    assert times[0] == pytest.approx(50 * MAX_FLUID_MESSAGE_BYTES / MB_S + 0.5, rel=1e-9)
+    assert times[1] > 50 * MAX_FLUID_MESSAGE_BYTES / MB_S

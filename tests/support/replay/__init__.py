@@ -39,7 +39,7 @@ def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArra
     first = Model(params, plan.optimiser.init(params))
     if isinstance(strategy, Easgd):
         return elastic.replay(plan, strategy, data, arrivals, course.ends, params)
-    if switch is None or plan.after is None:
+    if switch is None or plan.second_phase is None:
         return _part(
             plan, phases.first, plan.optimiser, plan.schedule, data, arrivals, (0, max(course.ends)), first
         ).params
@@ -48,7 +48,7 @@ def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArra
     reached = _part(plan, switch.first, plan.optimiser, plan.schedule, data, told, (0, end), first)
     if course.switched is None:
         return reached.params
-    after, told = plan.after, [each.between(end, inf) for each in arrivals]
+    after, told = plan.second_phase, [each.between(end, inf) for each in arrivals]
     begins = reached._replace(state=switch.optimiser_state(after.optimiser, reached.params, reached.state))
     steps = (end, max(course.ends))
     return _part(plan, switch.second, after.optimiser, after.schedule, data, told, steps, begins).params

@@ -4,7 +4,7 @@ import asyncio
 from math import inf
 
 from replay.base import Model, gradient
-from services.cluster.fluid_link import Port
+from services.cluster.fluid_link import RateLimiter
 from services.collectives import Schedule
 from services.collectives.execution.executor import all_reduce
 from services.learning.datasets import TrainTestData
@@ -51,15 +51,15 @@ async def _steps(
 
 def _fabric(plan: Plan) -> VirtualFabric:
     """Links that take no time: bits do not depend on them."""
-    names = [node.name for node in plan.of_role("worker")]
-    uplinks, downlinks = ({name: Port(inf) for name in names} for _ in range(2))
+    names = [node.name for node in plan.nodes_of_role("worker")]
+    uplinks, downlinks = ({name: RateLimiter(inf) for name in names} for _ in range(2))
     return VirtualFabric(uplinks, downlinks, plan.timeouts.step)
 
 
 def _summand(plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int) -> HostArray:
     """A worker's part of the mean over the batch."""
     mean, samples = gradient(plan, data, params, rank, step)
-    summand: HostArray = mean * mean.dtype.type(samples / len(plan.order.batch_indices(step)))
+    summand: HostArray = mean * mean.dtype.type(samples / len(plan.data_order.batch_indices(step)))
     return summand
 
 

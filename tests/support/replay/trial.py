@@ -25,12 +25,12 @@ def replay_trial(folder: TrialFolder) -> HostArray:
         ProtocolError: the logs contradict themselves, or a line is cut off or lacks what a replay needs.
     """
     plan = Plan.model_validate_json(folder.plan_path.read_bytes())
-    arrivals = [_arrivals(folder.log_path(holder)) for holder in plan.holders]
+    arrivals = [_arrivals(folder.log_path(holder)) for holder in plan.shard_owners]
     return replay(plan, arrivals, _course(plan, folder))
 
 
 def _course(plan: Plan, folder: TrialFolder) -> Course:
-    steps = (_steps(folder.log_path(node.name)) for node in plan.of_role("worker"))
+    steps = (_steps(folder.log_path(node.name)) for node in plan.nodes_of_role("worker"))
     committed = [
         event.value for event in mllog.read_log(folder.log_path(COORDINATOR)).events_with_key("switch_committed")
     ]
