@@ -19,8 +19,8 @@ from typing import Any
 
 from compose.engines import EngineChoice, create_engine
 from compose.engines.local import NODE_ENVIRONMENT
-from compose.runs.run import Source, run
-from compose.runs.supervisor import Tail
+from compose.runs.run import ScenarioSource, run_scenario
+from compose.runs.supervisor import LogTail
 from services.plan import Plan
 from services.runtime.transport import Message, MessageTag
 from services.scenario.scenario import Scenario
@@ -131,7 +131,9 @@ def _run_tables(rounds: int) -> Iterator[str]:
             sys.stderr.write(f"round {number}/{rounds}, engine {engine}\n")
             with tempfile.TemporaryDirectory(prefix="ensayo-bench-") as runs:
                 watch = Stopwatch()
-                done = run(Source(scenario, "", ""), EngineChoice(create_engine(engine), "bench"), Path(runs), watch)
+                done = run_scenario(
+                    ScenarioSource(scenario, "", ""), EngineChoice(create_engine(engine), "bench"), Path(runs), watch
+                )
                 for plan, step_s in _measured(done.folder):
                     key = engine, plan.label, str(plan.workers)
                     steps[key].append(1e3 * step_s)
@@ -149,7 +151,9 @@ def _measured(folder: Path) -> Iterator[tuple[Plan, float]]:
     for home in sorted((folder / "trials").iterdir()):
         plan = Plan.model_validate_json((home / "plan.json").read_bytes())
         values = [
-            event["value"] for event in Tail(home / "logs" / "worker-0.log").events() if event["key"] == "node_steps"
+            event["value"]
+            for event in LogTail(home / "logs" / "worker-0.log").read_new_events()
+            if event["key"] == "node_steps"
         ]
         rows = [dict(zip(value["columns"], row, strict=True)) for value in values for row in value["rows"]]
         yield plan, median(row["step_s"] for row in rows if row["step"])

@@ -1,7 +1,9 @@
-"""From a scenario file to nodes that run.
+"""From a scenario file to running nodes.
 
-load, document, explain, override, problem, schema    a file becomes a Scenario, or says what is wrong with it
-run, supervise, authority                             a Scenario becomes a run folder, trial after trial
-engines                                               what nodes are: containers, processes, coroutines
-render, shaping                                       what containers and their links need, as pure functions
+scenario_files    reads a scenario file into a Scenario, or reports every mistake with its line
+host              facts about this host, and admission: whether it can carry a scenario
+calibration       measures what messages cost on this host and which link rates it carries
+runs              runs the trials of a scenario one after the other and fills a run folder
+engines           start nodes as containers, as processes or as coroutines
+shaping           scripts that shape the links of containers, as pure functions
 """

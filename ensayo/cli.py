@@ -39,13 +39,15 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="show nothing but the verdict")] = False,
 ) -> None:
     """Run every trial of a scenario and report on them."""
-    from compose.scenario_files.load import find
+    from compose.scenario_files.load import find_scenario
     from ensayo.progress_display import display
     from ensayo.rehearsal import rehearse
 
     watch = display(quiet=quiet)
     try:
-        done = rehearse(find(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]]))
+        done = rehearse(
+            find_scenario(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]])
+        )
     finally:
         watch.finish()
     from analysis.checks.fidelity import collect_remedies  # only now: pandas takes a second, which the nodes could use
@@ -64,16 +66,16 @@ def run(
 def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
     """Show what would run, what each step should cost and how long it would take; starts nothing."""
     from compose.engines import choose_engine
-    from compose.runs.run import admitted
-    from compose.scenario_files.load import find, load
+    from compose.runs.run import decide_admission
+    from compose.scenario_files.load import find_scenario, load_scenario
     from ensayo.tables import console, plan_table
     from ensayo.terminal_text import admission, choices
     from services.cluster.addresses import InProcessAddresses
     from services.plan import make_plan
 
-    loaded = load(find(scenario), settings(sets), engine)
+    loaded = load_scenario(find_scenario(scenario), settings(sets), engine)
     chosen, _ = choose_engine(engine or loaded.engine)
-    allowed = admitted(loaded, chosen)
+    allowed = decide_admission(loaded, chosen)
     plans = [
         make_plan(trial, "plan", chosen.name, InProcessAddresses(), dilation=allowed.dilation, alpha_s=allowed.alpha_s)
         for trial in loaded.trials()
@@ -90,12 +92,12 @@ def validate(
     ] = None,
 ) -> None:
     """Check scenarios and say everything that is wrong with any of them at once."""
-    from compose.scenario_files.load import find, load, shipped
+    from compose.scenario_files.load import find_scenario, load_scenario, shipped_scenario_paths
 
     wrong = []
-    for path in [find(name) for name in scenarios or ()] or shipped():
+    for path in [find_scenario(name) for name in scenarios or ()] or shipped_scenario_paths():
         try:
-            loaded = load(path)
+            loaded = load_scenario(path)
         except UserError as error:
             wrong.append(str(error))
         else:
@@ -107,10 +109,10 @@ def validate(
 @app.command("list")
 def list_scenarios() -> None:
     """Show the shipped scenarios and the question that each of them answers."""
-    from compose.scenario_files.load import shipped
+    from compose.scenario_files.load import shipped_scenario_paths
     from ensayo.tables import console, scenario_table
 
-    console().print(scenario_table(shipped()))
+    console().print(scenario_table(shipped_scenario_paths()))
 
 
 @app.command("search-switch")
@@ -124,12 +126,12 @@ def search_switch(
     tries: Annotated[int, typer.Option(min=1, help="how often the interval of fractions is halved")] = 4,
 ) -> None:
     """Find how early a strategy may stop working in lockstep without losing quality (Sync-Switch's timing policy)."""
-    from compose.scenario_files.load import find, load
+    from compose.scenario_files.load import find_scenario, load_scenario
     from ensayo.fraction_search import Trying
     from ensayo.switch_search import answer, search, searched
 
-    path = find(scenario)
-    loaded = load(path, settings(sets), engine)
+    path = find_scenario(scenario)
+    loaded = load_scenario(path, settings(sets), engine)
     label, key = searched(loaded)
     trying = Trying(path, engine, runs, settings(sets), loaded, label, key, repeats)
     found = []
@@ -218,12 +220,12 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="for programs: a list of objects")] = False,
 ) -> None:
     """Show what this host has for each engine, and what it lacks."""
-    from compose.host.doctor import as_json, findings
+    from compose.host.doctor import check_host, findings_as_json
 
     if json:
-        typer.echo(as_json())
+        typer.echo(findings_as_json())
         return
-    for finding in findings():
+    for finding in check_host():
         typer.echo(finding)
 
 
@@ -251,7 +253,7 @@ def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     import json
 
-    from compose.scenario_files.json_schema import schema as scenario_schema
+    from compose.scenario_files.json_schema import scenario_schema
 
     typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
 
@@ -259,7 +261,7 @@ def schema() -> None:
 @app.command()
 def clean() -> None:
     """Remove containers, networks and processes of all runs, those that still go on included; run folders stay."""
-    from compose.runs.clean import clean as remove_leftovers
+    from compose.runs.clean import remove_leftovers
 
     for removed in remove_leftovers():
         typer.echo(f"removed {removed}")

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from compose.engines import choose_engine
-from compose.runs.run import Observer, Run, Source, run
-from compose.scenario_files.load import load, question
+from compose.runs.run import RunObserver, ScenarioRun, ScenarioSource, run_scenario
+from compose.scenario_files.load import load_scenario, read_question
 from ensayo.exit_codes import Exit
 from ensayo.progress_display import Silent
 
@@ -29,7 +29,7 @@ def rehearse(
     engine: str | None = None,
     runs: Path = Path("runs"),
     settings: Mapping[str, str] | None = None,
-    observer: Observer | None = None,
+    observer: RunObserver | None = None,
     command: str = "",
 ) -> Rehearsal:
     """Run all trials of the scenario at `path` and write the report.
@@ -46,13 +46,13 @@ def rehearse(
         UserError: the scenario or the engine is not possible; nothing was started.
         HostError: this host lacks what the engine needs.
     """
-    scenario = load(path, settings, engine)
+    scenario = load_scenario(path, settings, engine)
     choice = choose_engine(engine or scenario.engine)
-    source = Source(scenario, path.read_text(encoding="utf-8"), question(path), command)
-    return judged(run(source, choice, runs, observer or Silent(Console())))
+    source = ScenarioSource(scenario, path.read_text(encoding="utf-8"), read_question(path), command)
+    return judged(run_scenario(source, choice, runs, observer or Silent(Console())))
 
 
-def judged(done: Run) -> Rehearsal:
+def judged(done: ScenarioRun) -> Rehearsal:
     """Write the report of a run, whether it came to its end or not."""
     from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 
@@ -63,7 +63,7 @@ def judged(done: Run) -> Rehearsal:
     return Rehearsal(done.folder, summary["verdict"], (*failures, *doubts), _exit(done, summary["verdict"]))
 
 
-def _exit(done: Run, verdict: str) -> Exit:
+def _exit(done: ScenarioRun, verdict: str) -> Exit:
     """The worst that happened."""
     if done.interrupted:
         return Exit.INTERRUPTED

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from compose.scenario_files.load import load, question
+from compose.scenario_files.load import load_scenario, read_question
 from ensayo.terminal_text import duration, size, title
 from services.plan import Plan, SecondPhase
 
@@ -65,7 +65,7 @@ def scenario_table(paths: Iterable[Path]) -> Table:
     """Every scenario with the question that it answers."""
     table = Table("scenario", "question", "trials", "strategies", box=None, pad_edge=False)
     for path in paths:
-        scenario = load(path)
+        scenario = load_scenario(path)
         trials = str(sum(1 for _ in scenario.trial_choices()))
-        table.add_row(path.stem, question(path), trials, ", ".join(scenario.strategies))
+        table.add_row(path.stem, read_question(path), trials, ", ".join(scenario.strategies))
     return table

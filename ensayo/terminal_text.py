@@ -43,12 +43,12 @@ def _short(path: str, others: Sequence[str]) -> str:
 
 def admission(allowed: Admission, plans: Sequence[Plan]) -> Iterator[str]:
     """What was found about this host and a scenario: a line or two, nothing where time is virtual."""
-    if allowed.capacity is None or allowed.binding is None:
+    if allowed.capacity is None or allowed.bottleneck is None:
         return
-    needed = allowed.binding
+    needed = allowed.bottleneck
     used = ", ".join(f"{each:g}" for each in sorted({plan.dilation for plan in plans}))
-    yield f"dilation {used}; this host ({allowed.capacity.provenance}) needs {needed.dilation:g}"
-    yield f"most is wanted by {needed.trial}: {needed.binding}"
+    yield f"dilation {used}; this host ({allowed.capacity.provenance}) needs {needed.required_dilation:g}"
+    yield f"most is wanted by {needed.trial}: {needed.bottleneck}"
 
 
 def choices(plans: Sequence[Plan]) -> Iterator[str]:

@@ -14,9 +14,9 @@ from hypothesis import settings
 from compose.engines import create_engine
 from compose.engines.base import TrialOutcome
 from compose.engines.containers.engine import DockerEngine
-from compose.runs.interrupt import stoppable
-from compose.runs.supervisor import Tail, TrialFailed
-from compose.scenario_files.load import load
+from compose.runs.interrupt import raise_on_first_stop_signal
+from compose.runs.supervisor import LogTail, TrialFailed
+from compose.scenario_files.load import load_scenario
 from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.clock import VirtualTimeLoop
 from services.runtime.device import Device, DeviceSelection, select_device
@@ -41,7 +41,7 @@ def device(request: pytest.FixtureRequest) -> Device:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop() -> Generator[None, object, object]:
     """Tests that are told to stop, as by `timeout`, remove the containers and processes that they have started."""
-    with stoppable():
+    with raise_on_first_stop_signal():
         return (yield)
 
 
@@ -107,7 +107,9 @@ class Trial:
 
     def events(self, node: str, key: str) -> list[dict[str, Any]]:
         """A node's events of one key."""
-        return [event for event in Tail(self.folder / "logs" / f"{node}.log").events() if event["key"] == key]
+        return [
+            event for event in LogTail(self.folder / "logs" / f"{node}.log").read_new_events() if event["key"] == key
+        ]
 
     def value(self, node: str, key: str) -> Any:
         """What a node has logged exactly once."""
@@ -144,7 +146,7 @@ def run_trial(tmp_path: Path) -> RunTrial:
     """`run_trial(engine, path, strategy, **settings)`: runs the trial of a scenario that has this strategy."""
 
     def run(engine: str, scenario: Path, strategy: str, *, hash_every_step: bool = False, **settings: str) -> Trial:
-        trials = load(scenario, {key.replace("__", "."): value for key, value in settings.items()}).trials()
+        trials = load_scenario(scenario, {key.replace("__", "."): value for key, value in settings.items()}).trials()
         trial = next(trial for trial in trials if f"-{strategy}-" in trial.id)
         chosen, name = create_engine(engine), f"test-{time.time_ns():x}"
         nodes = 1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers

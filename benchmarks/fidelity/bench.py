@@ -21,7 +21,7 @@ from benchmarks.fidelity.row import Line, Outcome
 from benchmarks.fidelity.training import Doubts
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.containers.engine import DockerEngine
-from compose.runs.interrupt import stoppable
+from compose.runs.interrupt import raise_on_first_stop_signal
 
 ROUNDS, FEWEST_ROUNDS = 5, 5
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "fidelity.md"
@@ -52,7 +52,7 @@ def main(doubts: Doubts) -> int:
         sys.stderr.write(f"there is no row {unknown[0]}; rows are {', '.join(rows)}\n")
         return 2
     engine = DockerEngine()
-    with stoppable():
+    with raise_on_first_stop_signal():
         engine.prepare(Telling())
         here = origin(engine)
         outcomes = {row: each for row, each in _read(asked.state).items() if each.origin.host == here.host}

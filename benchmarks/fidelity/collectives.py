@@ -13,9 +13,9 @@ from benchmarks.fidelity.row import Gate, Line
 from benchmarks.fidelity.scenarios import FORM
 from benchmarks.fidelity.training import Doubts, pace_s, trained
 from compose.engines.containers.engine import DockerEngine
-from compose.host.admission import Demand
-from compose.runs.run import admitted
-from compose.shaping.htb_tree import PORT_BUFFER_BYTES
+from compose.host.admission import TrialDemand
+from compose.runs.run import decide_admission
+from compose.shaping.htb_tree import DEFAULT_BUFFER_BYTES
 from services.scenario.scenario import AUTO
 from services.schema.errors import HostError
 from services.schema.units import Rate
@@ -25,7 +25,7 @@ KINDS = ("ring", "reduce_to_one", "tree", "double_tree", "recursive_doubling", "
 TWO_LEVELS = ("hierarchical", "hierarchical_copy")  # in pairs, from four ranks on
 STEPS, OUTPUTS, APART = 4, 250, 1.10
 # What ports hold anyway. Declared, so that what TCP loses in them degrades no trial; what it costs is in the ratio.
-PORT = f"{PORT_BUFFER_BYTES}B"
+PORT = f"{DEFAULT_BUFFER_BYTES}B"
 AGAIN = 2  # more trials of what is out of its gate
 TRIES, REST_S = 3, 20.0  # of a trial that is not valid: who else uses a host may do so for a while
 
@@ -158,7 +158,7 @@ def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size,
         strategies={kind: {"kind": "all_reduce", "collective": collective}},
         dilation=AUTO,
     )
-    admission = admitted(trial.scenario, engine)
+    admission = decide_admission(trial.scenario, engine)
     (demand,) = admission.demands  # of the one strategy
     plan = plan_of(trial, engine, _dilation(demand, size.closer, rate), admission.alpha_s)
     with trained(engine, plan) as folder:
@@ -166,11 +166,11 @@ def _stepped(engine: DockerEngine, kind: str, ranks: int, rate: str, size: Size,
         return Stepped(kind, ranks, plan.predicted.step_s, (ratio,), doubts(folder))
 
 
-def _dilation(demand: Demand, closer: float, rate: str) -> float:
+def _dilation(demand: TrialDemand, closer: float, rate: str) -> float:
     """What it asks for as always; for messages and updates more, as long as links are neither too slow nor too fast."""
     wishes = {what: closer * wish for what, wish in demand.wishes.items()}
-    closest = demand.model_copy(update={"wishes": wishes}).dilation
-    return max(demand.dilation, min(max(closest, Rate(rate) / FASTEST_BPS), Rate(rate) / SLOWEST_BPS))
+    closest = demand.model_copy(update={"wishes": wishes}).required_dilation
+    return max(demand.required_dilation, min(max(closest, Rate(rate) / FASTEST_BPS), Rate(rate) / SLOWEST_BPS))
 
 
 def _workload(ranks: int, thousands: int) -> Mapping[str, Any]:

@@ -18,9 +18,9 @@ from benchmarks.fidelity import node_program
 from compose.engines.base import Engine
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.engine import DockerEngine, read_compose_host, set_secrets_owner
-from compose.runs.certificates import issue
-from compose.runs.labels import NODE_LABEL, RUN_LABEL, secrets_prefix
-from compose.runs.supervisor import Tail
+from compose.runs.certificates import issue_certificates
+from compose.runs.labels import NODE_LABEL, RUN_LABEL, secrets_folder_prefix
+from compose.runs.supervisor import LogTail
 from services.plan import COORDINATOR, Plan, make_plan
 from services.scenario.scenario import Scenario, TrialSpec
 from services.schema.errors import HostError
@@ -84,28 +84,28 @@ class Lab:
     def _start(self) -> None:
         client = self._stack.enter_context(closing(docker.from_env(max_pool_size=len(self.plan.nodes) + 4)))
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-fidelity-")))
-        secrets = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=secrets_prefix(self.plan))))
+        secrets = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(self.plan))))
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(self.plan.model_dump_json())
         host = read_compose_host(client, self.engine.images, secrets)
-        issue(self.plan.run, (node.name for node in self.plan.nodes), secrets)
+        issue_certificates(self.plan.run, (node.name for node in self.plan.nodes), secrets)
         set_secrets_owner(secrets, host.user)
         nodes = NodeContainers(self.plan, folder, host, self.engine.choose_mechanisms(self.plan))
         self._stack.callback(nodes.stop)
         nodes.start()
-        nodes.shape()
-        self._await_joined(Tail(folder / "logs" / f"{COORDINATOR}.log"))
+        nodes.shape_links()
+        self._await_joined(LogTail(folder / "logs" / f"{COORDINATOR}.log"))
         if self.proves:
-            nodes.prove()
+            nodes.probe_links()
         found = client.containers.list(filters={"label": f"{RUN_LABEL}={self.plan.run}"})
         self._containers = {container.labels[NODE_LABEL]: container for container in found}
 
-    def _await_joined(self, tail: Tail) -> None:
+    def _await_joined(self, tail: LogTail) -> None:
         """Nodes that still start would take the cores that are to be measured."""
         missing = {node.name for node in self.plan.nodes} - {COORDINATOR}
         deadline = time.monotonic() + JOIN_S
         while missing:
-            missing -= {event["value"]["node"] for event in tail.events() if event["key"] == "membership"}
+            missing -= {event["value"]["node"] for event in tail.read_new_events() if event["key"] == "membership"}
             if time.monotonic() > deadline:
                 raise HostError(f"{', '.join(sorted(missing))} did not join within {JOIN_S:g} s")
             time.sleep(POLL_S)

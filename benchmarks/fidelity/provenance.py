@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostFingerprint, host_fingerprint
 from compose.engines.base import Engine
-from compose.runs.run import commit
+from compose.runs.run import checkout_commit
 from services.schema.component import FrozenRecord
 
 SHORT = 7  # digits of a commit
@@ -29,6 +29,6 @@ class Origin(FrozenRecord):
 
 def origin(engine: Engine) -> Origin:
     """Of what is measured from now on."""
-    found = commit()
+    found = checkout_commit()
     short = found["id"][:SHORT] + (DIRTY if found["dirty"] else "") if found else "no checkout"
     return Origin(commit=short, date=datetime.now(UTC).isoformat(timespec="minutes"), host=host_fingerprint(engine))

@@ -10,7 +10,7 @@ from benchmarks.fidelity.idle_trial import Lab, plan_of, trial_of
 from benchmarks.fidelity.row import Gate, Line
 from benchmarks.fidelity.training import Nobody, applied, step_s, steps, trained
 from compose.engines.containers.engine import DockerEngine
-from compose.runs.run import admitted
+from compose.runs.run import decide_admission
 from services.schema.errors import HostError
 
 NODES, READY_S = 16, 30.0
@@ -48,7 +48,7 @@ def _start(what: str, cluster: Mapping[str, Any], known: DockerEngine, rounds: i
     for _ in range(rounds):
         began, engine = time.monotonic(), type(known)()  # a new one has yet to look for its image and try the kernel
         trial = trial_of(cluster)
-        admission = admitted(trial.scenario, engine)
+        admission = decide_admission(trial.scenario, engine)
         engine.prepare(Nobody())
         with Lab(plan_of(trial, engine, admission.dilation, admission.alpha_s), engine, proves=True):
             found.append(time.monotonic() - began)

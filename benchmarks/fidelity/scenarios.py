@@ -11,8 +11,8 @@ from compose.engines.base import Engine
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.local import LocalEngine
 from compose.host.admission import Admission
-from compose.runs.run import admitted
-from compose.scenario_files.load import find, load
+from compose.runs.run import decide_admission
+from compose.scenario_files.load import find_scenario, load_scenario
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.errors import UserError
 
@@ -55,7 +55,7 @@ def engines_wan(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG00
 def fast_ring(engine: DockerEngine, rounds: int) -> list[Line]:
     """Eight workers in a ring whose links no laptop carries, as slow as admission decides."""
     trial = trial_of(FAST_CLUSTER, workload=FAST_WORKLOAD, dilation=AUTO)
-    admission = admitted(trial.scenario, engine)
+    admission = decide_admission(trial.scenario, engine)
     found = []
     for _ in range(rounds):
         plan = plan_of(trial, engine, admission.dilation, admission.alpha_s)
@@ -70,7 +70,7 @@ def _compared(name: str, engine: DockerEngine) -> Iterator[Line]:
 
     Every trial runs once: a sample is the ratio of two medians over many steps.
     """
-    scenario = load(find(name))
+    scenario = load_scenario(find_scenario(name))
     stepped = {each.name: _steps(scenario, each) for each in (engine, LocalEngine())}
     samples: defaultdict[str, list[float]] = defaultdict(list)
     for on_docker, on_local in zip(stepped["docker"], stepped["local"], strict=True):
@@ -96,7 +96,7 @@ def _steps(scenario: Scenario, engine: Engine) -> list[Stepped]:
 def _admitted(scenario: Scenario, engine: Engine) -> tuple[Admission, Scenario]:
     """Under its own dilation where this host carries that, else under the least that it does carry."""
     try:
-        return admitted(scenario, engine), scenario
+        return decide_admission(scenario, engine), scenario
     except UserError:
         slower = scenario.model_copy(update={"dilation": AUTO})
-        return admitted(slower, engine), slower
+        return decide_admission(slower, engine), slower

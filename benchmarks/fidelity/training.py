@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from compose.engines.base import Engine
-from compose.runs.supervisor import Tail
+from compose.runs.supervisor import LogTail
 from services.plan import Plan
 from services.schema.errors import HostError
 
@@ -79,13 +79,13 @@ def steps(folder: Path, plan: Plan) -> list[dict[str, Any]]:
 def applied(folder: Path) -> Iterator[dict[str, Any]]:
     """Changes, as the engine tells of links, in a file of its own, and as nodes tell of themselves."""
     for path in folder.glob("logs/*.log"):
-        yield from (event["value"] for event in Tail(path).events() if event["key"] == "event_applied")
+        yield from (event["value"] for event in LogTail(path).read_new_events() if event["key"] == "event_applied")
     told = folder / "events.jsonl"
     yield from map(json.loads, told.read_text().splitlines() if told.exists() else ())
 
 
 def _rows(folder: Path, node: str) -> Iterator[dict[str, Any]]:
-    for event in Tail(folder / "logs" / f"{node}.log").events():
+    for event in LogTail(folder / "logs" / f"{node}.log").read_new_events():
         if event["key"] == "node_steps":
             batch = event["value"]
             yield from (dict(zip(batch["columns"], row, strict=True)) for row in batch["rows"])

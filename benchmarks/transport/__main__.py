@@ -32,8 +32,8 @@ from benchmarks.transport.jobs import Job
 from benchmarks.transport.rank_processes import Group, Took, group, with_torch
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.local import LocalEngine
-from compose.runs.certificates import issue
-from compose.runs.interrupt import stoppable
+from compose.runs.certificates import issue_certificates
+from compose.runs.interrupt import raise_on_first_stop_signal
 from services.transport.planes import DATA_PLANES
 
 ROUNDS, FEWEST_ROUNDS = 7, 7
@@ -84,7 +84,7 @@ def main() -> int:
     sys.stdout.write("\n".join(_table(TOP)) + "\n")
     lines: list[str] = []
     rows, left_out = [], []
-    with stoppable():
+    with raise_on_first_stop_signal():
         for name in names:
             for case in ROWS[name]:
                 if refusal := _refusal(case):
@@ -147,7 +147,7 @@ def _groups(stack: ExitStack, case: Case, torch: str | None) -> list[Group]:
     opened = spaces.bridged(case.ranks, case.rate_bps, case.delay_s) if case.rate_bps else spaces.loopback(case.ranks)
     space = stack.enter_context(opened)
     secrets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-bench-")))
-    issue("bench", [f"rank-{rank}" for rank in range(case.ranks)], secrets)
+    issue_certificates("bench", [f"rank-{rank}" for rank in range(case.ranks)], secrets)
     groups = []
     for number, name in enumerate((*DATA_PLANES, *(each for each in case.rivals if each != GLOO or torch))):
         ports = [FIRST_PORT + number * case.ranks + rank for rank in range(case.ranks)]

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from compose.engines.base import Engine
-from compose.host.host_facts import cores, processor
+from compose.host.host_facts import available_cores, processor_model
 from services.scenario.scenario import EngineName, TransportName
 from services.schema.component import FrozenRecord
 
@@ -64,7 +64,9 @@ ASSUMED_BPS_PER_CORE = 4e9
 def host_fingerprint(engine: Engine) -> HostFingerprint:
     """Return the fingerprint of this host with an engine that it can run."""
     engine_version = engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}"
-    return HostFingerprint(cpu=processor(), cores=cores(), kernel=platform.release(), engine=str(engine_version))
+    return HostFingerprint(
+        cpu=processor_model(), cores=available_cores(), kernel=platform.release(), engine=str(engine_version)
+    )
 
 
 def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapacity:

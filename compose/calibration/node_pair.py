@@ -20,11 +20,11 @@ from compose.engines.base import Engine
 from compose.engines.containers.compose_file import NODE_SYSCTLS
 from compose.engines.containers.engine import DockerEngine, read_compose_host, set_secrets_owner
 from compose.engines.local import NODE_ENVIRONMENT
-from compose.runs.certificates import issue
-from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX, TRIAL_LABEL
+from compose.runs.certificates import issue_certificates
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX, TRIAL_LABEL
 from compose.shaping import tc_output as reading
-from compose.shaping.mechanisms import Rungs
-from compose.shaping.node_link import NodeLink
+from compose.shaping.mechanisms import LinkMechanisms
+from compose.shaping.node_link import NodeLinkShaping
 from services.cluster.addresses import Address, NodeAddresses
 from services.node.message_probe import REQUESTER, RESPONDER, MessageCost
 from services.plan import Plan, make_plan
@@ -63,9 +63,9 @@ class ProcessPair(CalibrationPair):
         run_name = _new_run_name()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
-            issue(run_name, NODE_NAMES, folder)
+            issue_certificates(run_name, NODE_NAMES, folder)
             addresses = _free_loopback_addresses()
-            environment = os.environ | NODE_ENVIRONMENT | {RUN_VARIABLE: run_name}
+            environment = os.environ | NODE_ENVIRONMENT | {RUN_ENV_VARIABLE: run_name}
             options = ["--transport", self._transport]
             options += [] if rate_bps is None else ["--rate", str(rate_bps), "--by-transport"]
             requester, _ = (
@@ -100,7 +100,7 @@ class ContainerPair(CalibrationPair):
             stack.callback(client.close)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
             host = read_compose_host(client, self._images, folder)
-            issue(run_name, NODE_NAMES, folder)
+            issue_certificates(run_name, NODE_NAMES, folder)
             set_secrets_owner(folder, host.user)
             try:
                 return self._start_and_measure(client, stack, run_name, folder, host.user, rate_bps)
@@ -187,10 +187,10 @@ def _shape_links(client: Any, image: str, run_name: str, containers: list[Contai
     addresses = PairAddresses(hosts=tuple(_container_address(container) for container in containers))
     plan = _shaping_plan(run_name, addresses, rate_bps)
     for node, container in zip(plan.nodes_of_role("worker"), containers, strict=True):
-        link = NodeLink(plan, node, Rungs(rate="tc-htb"), None)
+        link = NodeLinkShaping(plan, node, LinkMechanisms(rate="tc-htb"), None)
         setup_output = client.containers.run(
             image,
-            [link.setup()],
+            [link.setup_script()],
             entrypoint=["/bin/sh", "-c"],
             network_mode=f"container:{container.id}",
             user="0:0",
@@ -201,7 +201,7 @@ def _shape_links(client: Any, image: str, run_name: str, containers: list[Contai
             remove=True,
             labels=_container_labels(run_name, "shaper"),
         )
-        if differences := reading.differences(link.wanted(), setup_output.decode()):
+        if differences := reading.rate_differences(link.expected_rates_bps(), setup_output.decode()):
             raise HostError(
                 f"calibration failed: the kernel did not shape a link to {rate_bps / 1e9:g} Gbit/s: {differences[0]}; "
                 "`ensayo doctor` shows which shaping mechanisms work on this kernel"

@@ -12,9 +12,9 @@ from typing import IO, ClassVar
 
 from compose.engines.base import Engine, EventObserver, LinkRecord, TrialOutcome
 from compose.engines.transport_shaping import strict_conflict, transport_link_records
-from compose.runs.certificates import issue
-from compose.runs.labels import RUN_VARIABLE, secrets_prefix
-from compose.runs.supervisor import Nodes, Supervisor, Tail
+from compose.runs.certificates import issue_certificates
+from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
+from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.fluid_link import SharedNumberFile
 from services.plan import COORDINATOR, Plan
@@ -74,14 +74,16 @@ class LocalEngine(Engine):
         shaping = transport_link_records(plan, "transport")
         if reason := strict_conflict(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
-        with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
+        with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
             SharedNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
-            issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
+            issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = NodeProcesses(plan, trial_folder, Path(secrets))
-            return Supervisor(plan, nodes, Tail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer).run()
+            return TrialSupervisor(
+                plan, nodes, LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
+            ).run_trial()
 
 
-class NodeProcesses(Nodes):
+class NodeProcesses(TrialNodes):
     """Node processes of one trial."""
 
     def __init__(self, plan: Plan, trial_folder: Path, secrets_folder: Path) -> None:
@@ -96,7 +98,7 @@ class NodeProcesses(Nodes):
             with self._log_path(node.name).open("wb") as out, self._stderr_path(node.name).open("wb") as err:
                 self._processes[node.name] = self._start_node(node.name, out, err)
 
-    def shape(self) -> dict[str, LinkRecord]:
+    def shape_links(self) -> dict[str, LinkRecord]:
         """Return the shaping that the nodes' transport applies, according to the plan; the kernel shapes nothing."""
         return transport_link_records(self._plan, "transport")
 
@@ -109,9 +111,9 @@ class NodeProcesses(Nodes):
         codes = {name: process.poll() for name, process in self._processes.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
-    def complaint(self, node: str) -> str:
+    def last_error_output(self, node_name: str) -> str:
         """Return the last line of a node's standard error; empty when there is none."""
-        lines = self._stderr_path(node).read_text(errors="replace").strip().splitlines()
+        lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def stop(self) -> tuple[str, ...]:
@@ -135,7 +137,7 @@ class NodeProcesses(Nodes):
         files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
         options = [word for option, path in files.items() for word in (option, str(path))]
         command = [sys.executable, "-m", "services.node", "node", node_name, *options]
-        run_variable = {RUN_VARIABLE: self._plan.run}
+        run_variable = {RUN_ENV_VARIABLE: self._plan.run}
         # Every node gets its own session: Ctrl-C then reaches only the runner, which stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
             command,

@@ -13,8 +13,8 @@ from typing import ClassVar
 from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.engines.transport_shaping import strict_conflict, transport_link_records
-from compose.runs.labels import RUN_VARIABLE
-from compose.runs.supervisor import Tail
+from compose.runs.labels import RUN_ENV_VARIABLE
+from compose.runs.supervisor import LogTail
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.plan import COORDINATOR, Plan
 from services.scenario.scenario import EngineName
@@ -52,7 +52,7 @@ class SimulatedEngine(Engine):
         started = time.monotonic()
         if reason := strict_conflict(plan, transport_link_records(plan, MECHANISM)):
             return _trial_status(plan, reason, 0.0)
-        tail = Tail(trial_folder / "logs" / f"{COORDINATOR}.log")
+        tail = LogTail(trial_folder / "logs" / f"{COORDINATOR}.log")
         poll_reply = self._submit_trial(trial_folder)
         while not (reply := poll_reply()):
             self._forward_events(plan, tail, observer)
@@ -89,9 +89,9 @@ class SimulatedEngine(Engine):
 
         return poll_reply
 
-    def _forward_events(self, plan: Plan, tail: Tail, observer: EventObserver) -> None:
+    def _forward_events(self, plan: Plan, tail: LogTail, observer: EventObserver) -> None:
         """Pass the events that were logged since the last call to the observer."""
-        for event in tail.events():
+        for event in tail.read_new_events():
             observer.event_logged(plan, event)
 
 
@@ -101,7 +101,7 @@ def _start_simulator() -> "subprocess.Popen[str]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | NODE_ENVIRONMENT | {RUN_VARIABLE: "simulated"},
+        env=os.environ | NODE_ENVIRONMENT | {RUN_ENV_VARIABLE: "simulated"},
         start_new_session=True,
     )
 

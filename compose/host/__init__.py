@@ -1,1 +1,1 @@
-"""This host: what it can emulate, how busy it is, and admission of a scenario."""
+"""Facts about this host: what it can emulate, how busy it is, and whether it can carry a scenario."""

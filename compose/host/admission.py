@@ -1,15 +1,21 @@
-"""Can this host carry a scenario, and if not: how much slower must everything be?
+"""Admission: whether this host can carry a scenario, and the dilation that it needs otherwise.
 
-A trial fits under a dilation D when every shaped rate over D is one that this host keeps, all links together stay
-below what it moves, and the CPU time of a step is at most 40 % of what the cores have meanwhile; that of the workers'
-mathematics also of what they have while the declared devices compute. Up to there, paced workers keep their deadlines
-within 2 to 3 % (16 workers of 1 ms in steps of 20 ms on two cores); beyond, they don't.
+A dilation of D makes a trial D times slower in wall-clock time and leaves its virtual time as it is. A trial fits this
+host under a dilation D if all of these hold:
 
-Where the dilation is left to this host, it is also large enough for messages and updates to cost next to nothing: what
-the cores need for them is a tenth of the step. They seldom hide behind the time that links take: a ring of eight at
-25 Gbit/s and a dilation of 24, whose links took as long as the cores, made steps 1.9 times as long. Where workers wait
-for nobody, messages of some come while others compute: of phases of 20 ms on the wall 1.5 % ended late then, of those
-of 40 ms 0.2 to 0.7 % (eight workers on two cores), so these are the shortest.
+- every shaped rate, divided by D, is one that this host can enforce,
+- the rates of all links together, divided by D, are at most what this host can move,
+- the CPU time of a step is at most 40 % of the time of all cores during the step,
+- the CPU time of the workers' compute is at most 40 % of the time of all cores while the declared devices compute.
+
+Within these limits, paced workers keep their deadlines within 2 to 3 % (16 workers of 1 ms in steps of 20 ms on two
+cores); beyond, they do not.
+
+With `dilation: auto`, the dilation is also so large that messages and updates use at most a tenth of the cores' time,
+because they seldom overlap with the time of transfers: in a ring of eight at 25 Gbit/s and a dilation of 24, whose
+transfers took as long as the cores, steps took 1.9 times as long. Messages of asynchronous workers arrive while other
+workers compute: 1.5 % of compute phases of 20 ms (wall clock) ended late, and 0.2 to 0.7 % of those of 40 ms (eight
+workers on two cores), so 40 ms is the shortest compute phase that `auto` allows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +25,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from compose.calibration.capacity import HostCapacity
-from compose.host.compute_speed import Mathematics
+from compose.host.compute_speed import ComputeSpeed
 from services.cluster.events import LinkChange
 from services.collectives import Schedule
 from services.learning.data_order import apportion
@@ -30,275 +36,308 @@ from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 from services.strategies.cost_model import Flow
 
-LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-CPU_SHARE, HOST_SHARE = 0.4, 0.1
-APART_S = 0.04  # on the wall: the shortest phase of who waits for nobody
-OWN_SHARE = 0.8  # of a core, for one worker
-SLACK = 1e-9  # rounding
+USUAL_DILATIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+MAX_CPU_SHARE = 0.4  # share of the cores' time that a step may use
+MAX_OVERHEAD_SHARE = 0.1  # share of the cores' time for messages and updates
+MIN_ASYNC_COMPUTE_S = 0.04  # wall seconds; shortest compute phase of an asynchronous worker
+MAX_CORE_SHARE = 0.8  # share of one core that the compute of one worker may use
+ROUNDING_TOLERANCE = 1e-9
 
 
-class Demand(FrozenRecord):
-    """What a trial wants of this host, as the dilation that each want needs."""
+class TrialDemand(FrozenRecord):
+    """Demand of one trial on this host: for each need, the dilation from which on this host can meet it."""
 
     trial: str
-    declared: float | None  # dilation; None: auto
-    needs: dict[str, float]  # what is wanted, in words -> the dilation from which on this host can give it
-    wishes: dict[str, float] = Field(
-        default={}
-    )  # the same of what makes steps precise: for auto, no reason to refuse a dilation
-    mathematics_s: float  # measured CPU time of one gradient, wall
-    cpu_s: float  # of a step, all nodes together, wall
+    declared: float | None  # declared dilation; None: auto
+    needs: dict[str, float]  # need in words -> smallest dilation under which this host can meet it
+    wishes: dict[str, float] = Field(default={})  # needs for precise steps, in the same form; they count for auto only
+    mathematics_s: float  # measured CPU seconds of one gradient, wall clock
+    cpu_s: float  # CPU seconds of a step over all nodes, wall clock
     messages: int  # per step
 
     @property
-    def wants(self) -> dict[str, float]:
-        """All that decides on the dilation."""
+    def deciding_needs(self) -> dict[str, float]:
+        """Needs that decide on the dilation: need in words -> smallest dilation."""
         return self.needs | (self.wishes if self.declared is None else {})
 
     @property
-    def binding(self) -> str:
-        """The want that needs the most."""
-        return max(self.wants, key=self.wants.__getitem__, default="nothing that this host lacks")
+    def bottleneck(self) -> str:
+        """The need with the largest dilation, in words."""
+        return max(self.deciding_needs, key=self.deciding_needs.__getitem__, default="nothing that this host lacks")
 
     @property
-    def dilation(self) -> float:
-        """The least of the usual dilations that fits."""
-        least = max(self.wants.values(), default=1.0)
-        return next((float(step) for step in LADDER if step >= least - SLACK), inf)
+    def required_dilation(self) -> float:
+        """The smallest of the usual dilations under which this host can carry the trial; inf if none is enough."""
+        smallest = max(self.deciding_needs.values(), default=1.0)
+        return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
     @property
-    def refused(self) -> bool:
-        """Whether the declared dilation is too small."""
-        return self.declared is not None and self.declared < max(self.needs.values(), default=1.0) - SLACK
+    def exceeds_declared_dilation(self) -> bool:
+        """Whether the declared dilation is too small for this host."""
+        return self.declared is not None and self.declared < max(self.needs.values(), default=1.0) - ROUNDING_TOLERANCE
 
 
-class Phase(NamedTuple):
-    """The mathematics of one paced worker in one step."""
+class ComputePhase(NamedTuple):
+    """Compute of one paced worker in one step."""
 
-    cpu_s: float
-    device_s: float  # as declared, virtual
+    cpu_s: float  # CPU seconds on this host
+    device_s: float  # virtual seconds on the declared device
 
 
-class Load(NamedTuple):
-    """What one step asks of this host."""
+class StepLoad(NamedTuple):
+    """Messages and CPU time of one training step on this host."""
 
     messages: int
-    phases: tuple[Phase, ...]  # of workers on a CPU
-    beside_s: float  # CPU seconds of messages, sums and updates, all nodes together
+    compute_phases: tuple[ComputePhase, ...]  # of workers on a CPU
+    overhead_cpu_s: float  # CPU seconds of messages, sums and updates over all nodes
     step_s: float  # predicted, virtual
-    apart: bool  # workers don't wait for each other
+    is_asynchronous: bool  # workers do not wait for each other
 
     @property
     def cpu_s(self) -> float:
-        """Of all nodes."""
-        return self.beside_s + sum(each.cpu_s for each in self.phases)
+        """CPU seconds of the step over all nodes."""
+        return self.overhead_cpu_s + sum(phase.cpu_s for phase in self.compute_phases)
 
     @property
-    def step(self) -> str:
-        """In words."""
+    def step_text(self) -> str:
+        """The duration of the step in words."""
         return f"a step of {1e3 * self.step_s:.3g} ms"
 
     @property
-    def phase(self) -> str:
-        """That of the worker whose device is the fastest against this host, in words."""
-        cpu_s, device_s = max(self.phases, key=lambda phase: phase.cpu_s / phase.device_s)
-        others = f" of one of {len(self.phases)} workers" if len(self.phases) > 1 else ""
-        return f"{1e3 * cpu_s:.3g} ms of mathematics in {1e3 * device_s:.3g} ms{others}"
+    def compute_text(self) -> str:
+        """The compute of the worker whose device is the fastest relative to this host, in words."""
+        cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
+        others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
+        return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
 
-    def pressure(self, cores: int) -> float:
-        """The dilation from which on the mathematics fits into what the devices take, and what may be late in a step.
+    def min_compute_dilation(self, cores: int) -> float:
+        """Return the smallest dilation under which the compute of all workers ends in time.
 
-        Nobody computes on more than one core.
+        In time means within the durations of the declared devices, plus the lateness that a step allows. One worker
+        computes on one core.
         """
-        spare_s = MAX_LATE_STEP_SHARE * self.step_s
-        each = [phase.cpu_s / (phase.device_s + spare_s) for phase in self.phases]
-        return max(sum(each) / (CPU_SHARE * cores), max(each) / OWN_SHARE)
+        allowed_late_s = MAX_LATE_STEP_SHARE * self.step_s
+        core_shares = [phase.cpu_s / (phase.device_s + allowed_late_s) for phase in self.compute_phases]
+        return max(sum(core_shares) / (MAX_CPU_SHARE * cores), max(core_shares) / MAX_CORE_SHARE)
 
 
 class Admission(FrozenRecord):
-    """What was decided about a run before it started."""
+    """Decision about a run before it starts: the dilation, and the demands of its trials."""
 
     capacity: HostCapacity | None  # None: virtual time needs none
-    dilation: float  # of trials that leave it to this host
-    demands: tuple[Demand, ...]
+    dilation: float  # of trials with dilation: auto
+    demands: tuple[TrialDemand, ...]
 
     @property
     def alpha_s(self) -> float:
-        """Wall seconds per message for predictions; 0 when nothing was measured."""
+        """Wall seconds per message, used in predictions; 0 if this host is not calibrated."""
         return self.capacity.alpha_s if self.capacity and self.capacity.calibrated else 0.0
 
     @property
-    def binding(self) -> Demand | None:
-        """The demand that sets the dilation."""
-        return max(self.demands, key=lambda demand: max(demand.wants.values(), default=0.0), default=None)
+    def bottleneck(self) -> TrialDemand | None:
+        """The demand of the trial that needs the largest dilation; None without trials."""
+        return max(self.demands, key=lambda demand: max(demand.deciding_needs.values(), default=0.0), default=None)
 
 
-def admit(scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, mathematics: Mathematics) -> Admission:
-    """Decide on the plans of a scenario, made with a dilation of 1 where it is left to this host.
+def admit_plans(
+    scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, compute_speed: ComputeSpeed
+) -> Admission:
+    """Decide whether this host can carry a scenario, and under which dilation.
+
+    Args:
+        scenario: scenario to decide on.
+        plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
+        capacity: messages and rates that this host can carry.
+        compute_speed: CPU seconds of gradients and updates on this host.
 
     Raises:
-        UserError: a trial does not fit; names what is too much and the dilation that would do.
+        UserError: a trial does not fit; the message names the largest need and the dilation that would be enough.
     """
-    auto = [trial.scenario.dilation == AUTO for trial in scenario.trials()]
+    is_auto = [trial.scenario.dilation == AUTO for trial in scenario.trials()]
     demands = tuple(
-        demand(plan, capacity, mathematics, declared=None if free else plan.dilation)
-        for plan, free in zip(plans, auto, strict=True)
+        trial_demand(plan, capacity, compute_speed, declared_dilation=None if auto else plan.dilation)
+        for plan, auto in zip(plans, is_auto, strict=True)
     )
-    free = [each.dilation for each in demands if each.declared is None]
-    if impossible := [each for each in demands if each.dilation == inf]:
-        raise UserError(_impossible(impossible[0], capacity))
-    if refused := [each for each in demands if each.refused]:
-        raise UserError(_refusal(max(refused, key=lambda each: each.dilation), capacity))
-    return Admission(capacity=capacity, dilation=max(free, default=1.0), demands=demands)
+    if impossible := [demand for demand in demands if demand.required_dilation == inf]:
+        raise UserError(_no_dilation_message(impossible[0], capacity))
+    if too_small := [demand for demand in demands if demand.exceeds_declared_dilation]:
+        raise UserError(_small_dilation_message(max(too_small, key=lambda demand: demand.required_dilation), capacity))
+    auto_dilations = [demand.required_dilation for demand in demands if demand.declared is None]
+    return Admission(capacity=capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
 
 
-def demand(plan: Plan, capacity: HostCapacity, mathematics: Mathematics, declared: float | None) -> Demand:
-    """What one trial wants, whatever its dilation."""
-    paced = [node for node in plan.nodes_of_role("worker") if node.throughput]
-    loads = [_load(plan, part, capacity, mathematics) for part in _strategies(plan)]
-    needs = {what: rate_bps / capacity.shaped_bps for what, rate_bps in _shaped(plan)}
-    if total_bps := _total_bps(plan):
-        needs[f"all links together, {_gbit(total_bps)}"] = total_bps / capacity.total_bps
+def trial_demand(
+    plan: Plan, capacity: HostCapacity, compute_speed: ComputeSpeed, declared_dilation: float | None
+) -> TrialDemand:
+    """Return the demand of one trial on this host; the trial's own dilation does not change it."""
+    has_paced_workers = any(node.throughput for node in plan.nodes_of_role("worker"))
+    loads = [_step_load(plan, phase, capacity, compute_speed) for phase in _training_phases(plan)]
+    needs = {link: rate_bps / capacity.shaped_bps for link, rate_bps in _usable_rates_bps(plan)}
+    if total_bps := _total_payload_bps(plan):
+        needs[f"all links together, {_format_gbit(total_bps)}"] = total_bps / capacity.total_bps
     wishes: dict[str, float] = {}
     cores = capacity.fingerprint.cores
-    for load in loads if paced else ():
-        _want(wishes, f"{load.messages} messages in {load.step}", load.beside_s / cores / (HOST_SHARE * load.step_s))
-        cores_s = CPU_SHARE * cores * load.step_s
-        _want(needs, f"{load.step} with {1e3 * load.cpu_s:.3g} ms of CPU on {cores} cores", load.cpu_s / cores_s)
-        if load.phases:
-            _want(needs, load.phase, load.pressure(cores))
-        if load.phases and load.apart:
-            shortest_s = min(phase.device_s for phase in load.phases)
-            _want(wishes, f"phases of {1e3 * shortest_s:.3g} ms of who waits for nobody", APART_S / shortest_s)
-    most = max(loads, key=lambda load: load.cpu_s)
-    return Demand(
+    for load in loads if has_paced_workers else ():
+        overhead_s, overhead_limit_s = load.overhead_cpu_s / cores, MAX_OVERHEAD_SHARE * load.step_s
+        _add_need(wishes, f"{load.messages} messages in {load.step_text}", overhead_s / overhead_limit_s)
+        cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
+        cpu_need = f"{1e3 * load.cpu_s:.3g} ms of CPU time in {load.step_text} on {cores} cores"
+        _add_need(needs, cpu_need, load.cpu_s / cpu_limit_s)
+        if load.compute_phases:
+            _add_need(needs, load.compute_text, load.min_compute_dilation(cores))
+        if load.compute_phases and load.is_asynchronous:
+            shortest_s = min(phase.device_s for phase in load.compute_phases)
+            compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
+            _add_need(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+    largest_load = max(loads, key=lambda load: load.cpu_s)
+    return TrialDemand(
         trial=plan.trial,
-        declared=declared,
+        declared=declared_dilation,
         needs=needs,
         wishes=wishes,
-        mathematics_s=max((phase.cpu_s for load in loads for phase in load.phases), default=0.0),
-        cpu_s=most.cpu_s,
-        messages=most.messages,
+        mathematics_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
+        cpu_s=largest_load.cpu_s,
+        messages=largest_load.messages,
     )
 
 
-def _want(wants: dict[str, float], what: str, dilation: float) -> None:
-    """Where two strategies of a trial want the same in words, the one that needs more decides."""
-    wants[what] = max(dilation, wants.get(what, 0.0))
+def _add_need(needs: dict[str, float], description: str, dilation: float) -> None:
+    """Add a need; if both training phases have the same need in words, the larger dilation counts."""
+    needs[description] = max(dilation, needs.get(description, 0.0))
 
 
-def _shaped(plan: Plan) -> Iterator[tuple[str, float]]:
-    """Every rate that is declared, as far as the other ends of its link can use it; virtual bit/s."""
-    up, down = ({node.name: _most(plan, node, which) for node in plan.nodes} for which in ("uplink", "downlink"))
-    flows = [flow for phase in _phases(plan) for flow in phase]
-    for name in up:
-        into = {source for source, target in flows if target == name}
-        out = {target for source, target in flows if source == name}
-        for what, rate, others in (
-            ("uplink", up[name], sum(down[other] for other in out)),
-            ("downlink", down[name], sum(up[other] for other in into)),
+def _usable_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
+    """Yield every shaped link in words and the rate that the nodes at its other ends can use, in virtual bit/s."""
+    uplinks, downlinks = (
+        {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
+        for direction in ("uplink", "downlink")
+    )
+    flows = [flow for flow_set in _concurrent_flows(plan) for flow in flow_set]
+    for name in uplinks:
+        senders = {source for source, target in flows if target == name}
+        receivers = {target for source, target in flows if source == name}
+        for direction, rate_bps, peers_bps in (
+            ("uplink", uplinks[name], sum(downlinks[receiver] for receiver in receivers)),
+            ("downlink", downlinks[name], sum(uplinks[sender] for sender in senders)),
         ):
-            if rate < inf and others:
-                yield f"{name}'s {what} of {_gbit(rate)}", min(rate, others)
-    for pipe in plan.network.shared_links:
-        sources = {flow[0] for flow in flows if pipe.carries(*flow)}
-        if sources:
-            yield f"{pipe.name} of {_gbit(pipe.rate_bps)}", min(pipe.rate_bps, sum(up[name] for name in sources))
+            if rate_bps < inf and peers_bps:
+                yield f"{name}'s {direction} of {_format_gbit(rate_bps)}", min(rate_bps, peers_bps)
+    for link in plan.network.shared_links:
+        senders = {source for source, target in flows if link.carries(source, target)}
+        if senders:
+            senders_bps = sum(uplinks[sender] for sender in senders)
+            yield f"{link.name} of {_format_gbit(link.rate_bps)}", min(link.rate_bps, senders_bps)
 
 
-def _most(plan: Plan, node: NodePlan, which: str) -> float:
-    """The largest rate of a node's link in a trial, events included; infinite where it is not shaped."""
-    declared = node.uplink_bps if which == "uplink" else node.downlink_bps
+def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
+    """Return the highest rate of a node's link during a trial, events included; inf if the link is not shaped."""
+    declared_bps = node.uplink_bps if direction == "uplink" else node.downlink_bps
     changes = (event.change for event in plan.events if isinstance(event.change, LinkChange))
-    raised = (getattr(what, which) or 0.0 for what in changes if node.name in what.of)
-    return inf if declared is None else max((declared, *raised))
+    changed_bps = (getattr(change, direction) or 0.0 for change in changes if node.name in change.of)
+    return inf if declared_bps is None else max((declared_bps, *changed_bps))
 
 
-def _phases(plan: Plan) -> tuple[list[Flow], ...]:
-    """Who sends to whom at once."""
+def _concurrent_flows(plan: Plan) -> tuple[list[Flow], ...]:
+    """Return the sets of flows that run at the same time: those of each collective, pushes, and replies to pushes."""
     workers = plan.cost_model.workers
-    up = list(plan.push_flows)
-    rounds = [
+    pushes = list(plan.push_flows)
+    replies = [(server, worker) for worker, server in pushes]
+    collectives = [
         [(workers[source], workers[target]) for source, target in sorted(schedule.edges)]
-        for schedule in dict.fromkeys(part.schedule for part in _strategies(plan))
+        for schedule in dict.fromkeys(phase.schedule for phase in _training_phases(plan))
     ]
-    return tuple(phase for phase in (*rounds, up, [(server, worker) for worker, server in up]) if phase)
+    return tuple(flow_set for flow_set in (*collectives, pushes, replies) if flow_set)
 
 
-def _strategies(plan: Plan) -> tuple[Plan | SecondPhase, ...]:
-    """What holds under each strategy of a trial: two where one gives way to another."""
+def _training_phases(plan: Plan) -> tuple[Plan | SecondPhase, ...]:
+    """Return the training phases of a trial: two if the strategy switches, else one."""
     return (plan, plan.second_phase) if plan.second_phase else (plan,)
 
 
-def _total_bps(plan: Plan) -> float:
-    """Virtual bit/s of all links together while the network is the bottleneck; 0 when nothing is shaped."""
-    seconds = ((phase, plan.cost_model.concurrent_transfer_s(phase, 1.0)) for phase in _phases(plan))
-    return max((8 * len(phase) / taken for phase, taken in seconds if taken), default=0.0)
+def _total_payload_bps(plan: Plan) -> float:
+    """Return the total payload rate of all links while the network is the bottleneck, in virtual bit/s.
+
+    It is 0 when nothing is shaped.
+    """
+    transfers = ((flows, plan.cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _concurrent_flows(plan))
+    return max((8 * len(flows) / transfer_s for flows, transfer_s in transfers if transfer_s), default=0.0)
 
 
-def _load(plan: Plan, part: Plan | SecondPhase, capacity: HostCapacity, mathematics: Mathematics) -> Load:
-    """A step under one strategy."""
-    phases = tuple(_computed(plan, part, mathematics))
-    size_bytes = sum(part.bytes_per_step.values())
-    messages = _messages(plan, part.schedule, size_bytes)
+def _step_load(
+    plan: Plan, training_phase: Plan | SecondPhase, capacity: HostCapacity, compute_speed: ComputeSpeed
+) -> StepLoad:
+    """Return the load of one step in a training phase."""
+    compute_phases = tuple(_compute_phases(plan, training_phase, compute_speed))
+    size_bytes = sum(training_phase.bytes_per_step.values())
+    messages = _messages_per_step(plan, training_phase.schedule, size_bytes)
     messages_s = messages * capacity.message_cpu_s + size_bytes * (capacity.byte_cpu_s + capacity.sum_s)
-    updates = _updates(plan, part, len(phases))
-    update_s = mathematics.update_s(plan.dataset, plan.model, plan.dtype, part.optimiser) if updates else 0.0
-    predicted = part.predicted
-    return Load(messages, phases, messages_s + updates * update_s, predicted.step_s, apart=bool(predicted.steps_s))
+    updates = _updates_per_step(plan, training_phase, len(compute_phases))
+    update_s = 0.0
+    if updates:
+        update_s = compute_speed.update_s(plan.dataset, plan.model, plan.dtype, training_phase.optimiser)
+    return StepLoad(
+        messages=messages,
+        compute_phases=compute_phases,
+        overhead_cpu_s=messages_s + updates * update_s,
+        step_s=training_phase.predicted.step_s,
+        is_asynchronous=bool(training_phase.predicted.steps_s),
+    )
 
 
-def _updates(plan: Plan, part: Plan | SecondPhase, replicas: int) -> float:
-    """How often a step of all workers updates the parameters on a CPU: every replica, or the servers together."""
+def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhase, replicas: int) -> float:
+    """Return how many parameter updates one step of all workers makes on CPUs: by every replica, or by the servers."""
     first, *second = plan.strategy.phases()
-    phase = second[0] if isinstance(part, SecondPhase) else first
-    algorithm = phase.server_algorithm()
-    if algorithm is None or phase.phase_traits().workers_run_optimiser:
+    strategy = second[0] if isinstance(training_phase, SecondPhase) else first
+    algorithm = strategy.server_algorithm()
+    if algorithm is None or strategy.phase_traits().workers_run_optimiser:
         return replicas
     if algorithm.synchroniser.runs_in_rounds:
         return 1
     return algorithm.computing_workers(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
-def _computed(plan: Plan, part: Plan | SecondPhase, mathematics: Mathematics) -> Iterator[Phase]:
-    """What paced workers compute in a step, without those that have a GPU or no share of the batch."""
-    shares = part.worker_weights if isinstance(part, SecondPhase) else (1,) * plan.workers
-    for node, share in zip(plan.nodes_of_role("worker"), apportion(plan.batch, shares), strict=True):
-        if node.throughput and share and node.device != "cuda":
-            cpu_s = mathematics.gradient_s(plan.dataset, plan.model, plan.dtype, share)
-            yield Phase(cpu_s, share / node.throughput)
+def _compute_phases(
+    plan: Plan, training_phase: Plan | SecondPhase, compute_speed: ComputeSpeed
+) -> Iterator[ComputePhase]:
+    """Yield the compute of each paced worker in one step, except workers with a GPU or without a share of the batch."""
+    shares = training_phase.worker_weights if isinstance(training_phase, SecondPhase) else (1,) * plan.workers
+    for node, samples in zip(plan.nodes_of_role("worker"), apportion(plan.batch, shares), strict=True):
+        if node.throughput and samples and node.device != "cuda":
+            cpu_s = compute_speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
+            yield ComputePhase(cpu_s, samples / node.throughput)
 
 
-def _messages(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
-    """Messages of one step, pieces of long ones counted; where the transport shapes links it cuts finer.
+def _messages_per_step(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
+    """Return the messages of one step; each piece of a long message counts.
 
-    Those of an exchange are spread over the steps up to the next one.
+    Where the transport shapes links, its pieces are smaller. Messages of an exchange are spread over the steps up to
+    the next exchange.
     """
     piece_bytes = schedule.piece_bytes(plan.vector_bytes, *plan.message_lengths)
-    whole = sum(schedule.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(plan.push_flows)
-    pieces = ceil(size_bytes * plan.exchange_period / whole / piece_bytes) if whole else 0
-    return ceil(whole * pieces / plan.exchange_period)
+    messages = sum(schedule.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(plan.push_flows)
+    pieces = ceil(size_bytes * plan.exchange_period / messages / piece_bytes) if messages else 0
+    return ceil(messages * pieces / plan.exchange_period)
 
 
-def _refusal(demanded: Demand, capacity: HostCapacity) -> str:
+def _small_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
     return (
-        f"dilation {demanded.declared:g} is too small for this host: {demanded.trial} wants {demanded.binding}, "
-        f"which it can give from {demanded.needs[demanded.binding]:.2g} on ({capacity.provenance}); "
-        f"write dilation: {demanded.dilation:g}, or auto, or take --engine simulated"
+        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs {demand.bottleneck}, "
+        f"which this host provides from dilation {demand.needs[demand.bottleneck]:.2g} on ({capacity.provenance}). "
+        f"Write dilation: {demand.required_dilation:g} or dilation: auto, or use --engine simulated"
     )
 
 
-def _impossible(demanded: Demand, capacity: HostCapacity) -> str:
+def _no_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
     return (
-        f"no dilation up to {LADDER[-1]} is enough for this host: {demanded.trial} wants {demanded.binding} "
-        f"({capacity.provenance}); take --engine simulated"
+        f"dilation: no dilation up to {USUAL_DILATIONS[-1]} is enough for this host. Trial {demand.trial} needs "
+        f"{demand.bottleneck} ({capacity.provenance}). Declare slower links or workers, or use --engine simulated"
     )
 
 
-def _gbit(rate_bps: float) -> str:
+def _format_gbit(rate_bps: float) -> str:
     return f"{rate_bps / 1e9:.3g} Gbit/s"
 
 
-def unbounded() -> Admission:
-    """Virtual time carries everything."""
+def unlimited_admission() -> Admission:
+    """Return the admission of runs in virtual time, which need nothing of this host."""
     return Admission(capacity=None, dilation=1.0, demands=())

@@ -1,4 +1,7 @@
-"""What does this host need for the mathematics of a node? Measured once per process, on one thread as in nodes."""
+"""CPU seconds that gradients and updates take on this host, for admission.
+
+Each combination is measured once per process, on one thread as in nodes.
+"""
 
 import time
 from collections.abc import Callable
@@ -15,38 +18,40 @@ from services.learning.optimisers import AnyOptimiser
 REPEATS, WARM_UPS = 5, 2
 
 
-class Mathematics(NamedTuple):
-    """What a host needs for it, in CPU seconds."""
+class ComputeSpeed(NamedTuple):
+    """Functions that return the CPU seconds of a gradient and of an update on a host."""
 
-    gradient_s: Callable[[AnyDataset, AnyModel, str, int], float]  # of so many samples
-    update_s: Callable[[AnyDataset, AnyModel, str, AnyOptimiser], float]
+    gradient_s: Callable[[AnyDataset, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
+    update_s: Callable[[AnyDataset, AnyModel, str, AnyOptimiser], float]  # dataset, model, dtype, optimiser
 
 
 @cache
-def gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, samples: int) -> float:
-    """CPU seconds of one gradient of so many samples."""
+def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_count: int) -> float:
+    """Measure the CPU seconds of one gradient over `sample_count` samples."""
     data = dataset.load(dtype)
     params = model.init(data.task, 1, dtype)
-    return _cpu_s(lambda: model.loss_and_grad(data.task, params, data.train_x[:samples], data.train_y[:samples]))
+    return _median_cpu_s(
+        lambda: model.loss_and_grad(data.task, params, data.train_x[:sample_count], data.train_y[:sample_count])
+    )
 
 
 @cache
-def update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
-    """CPU seconds of one update of all parameters."""
+def measure_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
+    """Measure the CPU seconds of one optimiser update of all parameters."""
     params = model.init(dataset.load(dtype).task, 1, dtype)
     state = optimiser.init(params)
-    return _cpu_s(lambda: optimiser.step(params, params, state))
+    return _median_cpu_s(lambda: optimiser.step(params, params, state))
 
 
-def _cpu_s(work: Callable[[], object]) -> float:
-    """The median over some repeats."""
-    taken = []
+def _median_cpu_s(work: Callable[[], object]) -> float:
+    """Return the median CPU seconds of `work` over `REPEATS` calls, after some warm-up calls."""
+    durations_s = []
     with threadpool_limits(1):
         for _ in range(WARM_UPS + REPEATS):
             started = time.thread_time()
             work()
-            taken.append(time.thread_time() - started)
-    return median(taken[WARM_UPS:])
+            durations_s.append(time.thread_time() - started)
+    return median(durations_s[WARM_UPS:])
 
 
-MEASURED = Mathematics(gradient_s, update_s)
+MEASURED_COMPUTE_SPEED = ComputeSpeed(measure_gradient_s, measure_update_s)

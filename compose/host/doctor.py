@@ -1,6 +1,6 @@
-"""What can this host emulate? One probe per question; what is missing is tried out, not looked up.
+"""Checks behind `ensayo doctor`: what this host can emulate, what it lacks and how to get it.
 
-A kernel module may be built in, may be loaded on first use or may be forbidden: only doing it tells.
+Kernel features are tested by using them, because a kernel module may be built in, loaded on first use or forbidden.
 """
 
 import json
@@ -17,191 +17,205 @@ from docker.errors import DockerException
 
 from compose.calibration.capacity import load_capacity as known_capacity
 from compose.engines.containers.engine import DockerEngine
-from compose.host.host_facts import cores
-from compose.host.host_metrics import Canary
-from compose.host.kernel_features import FEATURES, Feature, said
+from compose.host.host_facts import available_cores
+from compose.host.host_metrics import LatenessCanary
+from compose.host.kernel_features import KERNEL_FEATURES, KernelFeature, command_output
 from compose.runs.labels import RUN_LABEL
 from compose.runs.supervisor import TrialFailed
 from services.schema.errors import HostError
 
-OLDEST_PYTHON = (3, 11)
-OLDEST_COMPOSE = (2, 0)
-FEWEST_CORES = 2
-TIMER_S, LATEST_MS = 0.5, 1.0
-LIMITS = {"CpuCfsQuota": "CPU quotas", "MemoryLimit": "memory limits", "SwapLimit": "swap limits"}  # of `docker info`
-LIMIT_COSTS = {
-    "CPU quotas": "devices that are slow by a share of a core are as fast as the host",
-    "memory limits": "a node may take the memory of others",
-    "swap limits": "a node swaps where it should end",
+MIN_PYTHON_VERSION = (3, 11)
+MIN_COMPOSE_VERSION = (2, 0)
+MIN_CORES = 2
+TIMER_TEST_S, MAX_LATENESS_MS = 0.5, 1.0
+DOCKER_INFO_LIMITS = {  # key of `docker info` -> limit
+    "CpuCfsQuota": "CPU quotas",
+    "MemoryLimit": "memory limits",
+    "SwapLimit": "swap limits",
+}
+MISSING_LIMIT_COSTS = {  # limit -> what happens without it
+    "CPU quotas": "workers with less than one core run as fast as the host",
+    "memory limits": "a node may use the memory of other nodes",
+    "swap limits": "a node that exceeds its memory swaps instead of ending",
 }
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The answer to one question."""
+class HostFinding:
+    """Result of one check of this host."""
 
     topic: str
     found: str
     ok: bool = True
-    costs: str = ""  # what can't be done without it
+    costs: str = ""  # what is lost without it
     remedy: str = ""  # how to get it
 
     def __str__(self) -> str:
-        mark = "ok     " if self.ok else "missing"
+        status = "ok     " if self.ok else "missing"
         advice = "".join(f"\n{'':18}{line}" for line in (self.costs, self.remedy) if line)
-        return f"{mark} {self.topic:<9} {self.found}{advice}"
+        return f"{status} {self.topic:<9} {self.found}{advice}"
 
 
-def findings() -> Iterator[Finding]:
-    """One answer after the other, since some take a second."""
-    for probe in PROBES:
-        yield probe()
-    yield from rungs()
+def check_host() -> Iterator[HostFinding]:
+    """Yield the finding of each check as soon as it is known, since some checks take a second."""
+    for check in HOST_CHECKS:
+        yield check()
+    yield from check_kernel_features()
 
 
-def as_json() -> str:
-    """All findings for programs: a list of objects."""
-    return json.dumps([asdict(finding) for finding in findings()], indent=2)
+def findings_as_json() -> str:
+    """Return all findings as a JSON list of objects, for programs."""
+    return json.dumps([asdict(finding) for finding in check_host()], indent=2)
 
 
-def python() -> Finding:
-    """Is the interpreter new enough?"""
+def check_python() -> HostFinding:
+    """Check that the Python interpreter is new enough."""
     version = platform.python_version()
-    if sys.version_info >= OLDEST_PYTHON:
-        return Finding("python", version)
-    return Finding("python", version, ok=False, costs="Ensayo does not start", remedy="make PYTHON=python3.11 ...")
+    if sys.version_info >= MIN_PYTHON_VERSION:
+        return HostFinding("python", version)
+    return HostFinding(
+        "python",
+        version,
+        ok=False,
+        costs="Ensayo does not start",
+        remedy="use Python 3.11 or newer, as in make PYTHON=python3.11 ...",
+    )
 
 
-def host_cores() -> Finding:
-    """Do the nodes have room?"""
-    count = cores()
-    if count >= FEWEST_CORES:
-        return Finding("cores", f"{count}")
-    costs = "nodes wait for each other's mathematics: paced workers miss their deadlines"
-    return Finding("cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers, or raise dilation")
+def check_cores() -> HostFinding:
+    """Check that there are enough cores for several nodes."""
+    count = available_cores()
+    if count >= MIN_CORES:
+        return HostFinding("cores", f"{count}")
+    costs = "nodes wait while other nodes compute, so paced workers miss their deadlines"
+    return HostFinding(
+        "cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers, or a larger dilation"
+    )
 
 
-def engine() -> Finding:
-    """Does a Docker engine answer?"""
+def check_docker_engine() -> HostFinding:
+    """Check that a Docker engine answers."""
     try:
         with closing(docker.from_env(timeout=5)) as client:
-            return Finding("docker", f"engine {client.version()['Version']}")
+            return HostFinding("docker", f"engine {client.version()['Version']}")
     except DockerException as error:
-        why = str(error).splitlines()[0][:120]
-        costs = "no containers: nodes run as local processes, links are shaped in the transport"
-        return Finding(
-            "docker", f"no engine answers ({why})", ok=False, costs=costs, remedy="install and start Docker Engine"
+        reason = str(error).splitlines()[0][:120]
+        costs = "there are no containers: nodes run as local processes, and the transport shapes the links"
+        return HostFinding(
+            "docker",
+            f"no Docker engine answers ({reason})",
+            ok=False,
+            costs=costs,
+            remedy="install and start Docker Engine",
         )
 
 
-def compose() -> Finding:
-    """Is Compose there, as the plug-in?"""
-    version = said("docker", "compose", "version", "--short") or ""
+def check_compose() -> HostFinding:
+    """Check that Docker Compose is installed as a plug-in and new enough."""
+    version = command_output("docker", "compose", "version", "--short") or ""
     parts = tuple(int(part) for part in version.lstrip("v").split("-")[0].split(".") if part.isdigit())
-    if parts >= OLDEST_COMPOSE:
-        return Finding("compose", version)
+    if parts >= MIN_COMPOSE_VERSION:
+        return HostFinding("compose", version)
     remedy = "install the docker-compose-plugin package"
-    return Finding(
-        "compose", version or "no `docker compose`", ok=False, costs="engine docker can't run", remedy=remedy
+    return HostFinding(
+        "compose", version or "no `docker compose`", ok=False, costs="--engine docker is not available", remedy=remedy
     )
 
 
-def cgroup() -> Finding:
-    """Which version limits the nodes' CPU and memory?"""
+def check_cgroup() -> HostFinding:
+    """Check which version of cgroups can limit the CPU and memory of nodes."""
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
-        return Finding("cgroup", "v2")
+        return HostFinding("cgroup", "v2")
     if Path("/sys/fs/cgroup/cpu").exists():
-        return Finding("cgroup", "v1")
+        return HostFinding("cgroup", "v1")
     costs = "CPU shares and memory limits of nodes have no effect"
-    return Finding("cgroup", "none", ok=False, costs=costs, remedy="a Linux host with cgroups mounted")
+    return HostFinding("cgroup", "none", ok=False, costs=costs, remedy="use a Linux host with cgroups mounted")
 
 
-def gpu() -> Finding:
-    """Is there a GPU, and can containers get it?"""
-    name = said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+def check_gpu() -> HostFinding:
+    """Check whether there is a GPU, and whether containers can use it."""
+    name = command_output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     if not name:
-        costs = "device cuda can't be asked for; paced workers on the CPU emulate any accelerator's speed"
-        return Finding(
-            "gpu", "none", ok=False, costs=costs, remedy="an NVIDIA driver and, for containers, its container toolkit"
-        )
-    if _engine_hands_out_gpus():
-        return Finding("gpu", f"{name.splitlines()[0]}, for processes and containers")
-    costs = "containers don't get it; engine local does"
-    return Finding(
-        "gpu",
-        f"{name.splitlines()[0]}, for processes",
-        ok=False,
-        costs=costs,
-        remedy="install the NVIDIA container toolkit",
-    )
+        costs = "device: cuda is not available; paced workers on the CPU emulate the speed of any accelerator"
+        remedy = "install an NVIDIA driver and, for containers, the NVIDIA container toolkit"
+        return HostFinding("gpu", "none", ok=False, costs=costs, remedy=remedy)
+    if _containers_can_use_gpus():
+        return HostFinding("gpu", f"{name.splitlines()[0]}, for processes and containers")
+    costs, remedy = "containers can't use it; --engine local can", "install the NVIDIA container toolkit"
+    return HostFinding("gpu", f"{name.splitlines()[0]}, for processes", ok=False, costs=costs, remedy=remedy)
 
 
-def limits() -> Finding:
-    """Does the engine hold containers to their share of a core, and to their memory without swap?"""
-    told = json.loads(said("docker", "info", "--format", "{{json .}}") or "{}")
-    if not told:
-        costs = "nodes that are slow by a CPU quota are as fast as the host"
-        return Finding("limits", "no engine to ask", ok=False, costs=costs, remedy="install and start Docker Engine")
-    lacking = [what for key, what in LIMITS.items() if not told.get(key)]
-    if not lacking:
-        return Finding("limits", "CPU quotas, memory and swap")
-    costs = "nodes get more than declared: " + "; ".join(LIMIT_COSTS[what] for what in lacking)
-    remedy = "a kernel with CONFIG_CFS_BANDWIDTH and CONFIG_MEMCG, and swapaccount=1 on its command line"
-    return Finding("limits", f"without {' and '.join(lacking)}", ok=False, costs=costs, remedy=remedy)
+def check_container_limits() -> HostFinding:
+    """Check that the Docker engine can limit the CPU, memory and swap of containers."""
+    docker_info = json.loads(command_output("docker", "info", "--format", "{{json .}}") or "{}")
+    if not docker_info:
+        costs, remedy = MISSING_LIMIT_COSTS["CPU quotas"], "install and start Docker Engine"
+        return HostFinding("limits", "no Docker engine answers", ok=False, costs=costs, remedy=remedy)
+    missing = [limit for key, limit in DOCKER_INFO_LIMITS.items() if not docker_info.get(key)]
+    if not missing:
+        return HostFinding("limits", "CPU quotas, memory and swap")
+    costs = "nodes get more than declared: " + "; ".join(MISSING_LIMIT_COSTS[limit] for limit in missing)
+    remedy = "use a kernel with CONFIG_CFS_BANDWIDTH and CONFIG_MEMCG, and swapaccount=1 on its command line"
+    return HostFinding("limits", f"no {' and no '.join(missing)}", ok=False, costs=costs, remedy=remedy)
 
 
-def timers() -> Finding:
-    """How late does a thread wake that sleeps for a millisecond?"""
-    canary = Canary()
+def check_timers() -> HostFinding:
+    """Check how late a thread wakes up from a sleep of one millisecond."""
+    canary = LatenessCanary()
     canary.start()
-    time.sleep(TIMER_S)
-    late = canary.stop()
-    found = f"a sleep ends {late['p50']:.2g} ms late at the median, {late['p99']:.2g} ms at the 99th percentile"
-    if late["p99"] <= LATEST_MS:
-        return Finding("timers", found)
-    costs = "paced workers miss deadlines and delays are too long by as much"
-    remedy = "leave the host to itself, raise dilation, or take a kernel with high-resolution timers"
-    return Finding("timers", found, ok=False, costs=costs, remedy=remedy)
+    time.sleep(TIMER_TEST_S)
+    late_ms = canary.stop()
+    found = f"a sleep ends {late_ms['p50']:.2g} ms late at the median, {late_ms['p99']:.2g} ms at the 99th percentile"
+    if late_ms["p99"] <= MAX_LATENESS_MS:
+        return HostFinding("timers", found)
+    costs = "paced workers miss their deadlines, and delays take this much longer"
+    remedy = "end other programs, declare a larger dilation, or use a kernel with high-resolution timers"
+    return HostFinding("timers", found, ok=False, costs=costs, remedy=remedy)
 
 
-def capacity() -> Finding:
-    """How much do the veth pairs of this host's containers carry? As calibrated, since measuring takes a while."""
-    costs, remedy = "what fits on this host is assumed, and assumed low", "run `ensayo calibrate`, which measures it"
+def check_capacity() -> HostFinding:
+    """Report the rates that veth links of containers can carry.
+
+    They are taken from the last calibration, since a measurement takes a while.
+    """
+    costs = "admission assumes a low capacity, so it may ask for a larger dilation than this host needs"
+    remedy = "run `ensayo calibrate`, which measures the capacity"
     try:
-        found = known_capacity(DockerEngine())
+        known = known_capacity(DockerEngine())
     except (DockerException, HostError):
-        return Finding("capacity", "no engine to carry anything", ok=False, costs=costs, remedy=remedy)
-    carried = f"veth links up to {found.shaped_bps / 1e9:g} Gbit/s, {found.total_bps / 1e9:.3g} Gbit/s in all"
-    if found.calibrated:
-        return Finding("capacity", f"{carried}; `ensayo calibrate` measured it on {found.calibrated}")
-    told = f"none was measured ({found.note}); assumed: {carried}"
-    return Finding("capacity", told, ok=False, costs=costs, remedy=remedy)
+        return HostFinding("capacity", "no Docker engine answers", ok=False, costs=costs, remedy=remedy)
+    rates = f"veth links up to {known.shaped_bps / 1e9:g} Gbit/s, {known.total_bps / 1e9:.3g} Gbit/s in total"
+    if known.calibrated:
+        return HostFinding("capacity", f"{rates}, measured by `ensayo calibrate` on {known.calibrated}")
+    found = f"not measured ({known.note}); assumed: {rates}"
+    return HostFinding("capacity", found, ok=False, costs=costs, remedy=remedy)
 
 
-def rungs() -> Iterator[Finding]:
-    """What the kernel can do to packets: the trials of a run, where nobody else sees them."""
+def check_kernel_features() -> Iterator[HostFinding]:
+    """Yield a finding for each kernel feature that shapes packets, tested in a temporary container as before a run."""
     try:
-        works = DockerEngine().kernel_capabilities({RUN_LABEL: "doctor"})
+        working_features = DockerEngine().kernel_capabilities({RUN_LABEL: "doctor"})
     except (DockerException, TrialFailed):
-        costs = "which links the kernel can shape in containers is unknown"
-        yield Finding("links", "not tried", ok=False, costs=costs, remedy="an engine that answers, and `make images`")
+        costs = "it is unknown which links the kernel can shape in containers"
+        remedy = "start Docker Engine, and run `make images`"
+        yield HostFinding("links", "not tested", ok=False, costs=costs, remedy=remedy)
         return
-    yield from (_of(feature, works=feature.name in works) for feature in FEATURES)
+    yield from (_feature_finding(feature, works=feature.name in working_features) for feature in KERNEL_FEATURES)
 
 
-def _of(feature: Feature, *, works: bool) -> Finding:
+def _feature_finding(feature: KernelFeature, *, works: bool) -> HostFinding:
     if works:
-        return Finding(feature.name, f"{feature.what}: yes")
-    remedy = f"{feature.remedy} (modules may be in a package of extra modules)"
-    return Finding(feature.name, f"{feature.what}: no", ok=False, costs=feature.costs, remedy=remedy)
+        return HostFinding(feature.name, f"{feature.purpose}: yes")
+    remedy = f"use {feature.remedy} (modules may be in a package of extra modules)"
+    return HostFinding(feature.name, f"{feature.purpose}: no", ok=False, costs=feature.costs, remedy=remedy)
 
 
-PROBES: tuple[Callable[[], Finding], ...] = (
-    *(python, host_cores, timers),
-    *(engine, compose, cgroup, limits),
-    *(gpu, capacity),
+HOST_CHECKS: tuple[Callable[[], HostFinding], ...] = (
+    *(check_python, check_cores, check_timers),
+    *(check_docker_engine, check_compose, check_cgroup, check_container_limits),
+    *(check_gpu, check_capacity),
 )
 
 
-def _engine_hands_out_gpus() -> bool:
-    return "nvidia" in (said("docker", "info", "--format", "{{json .Runtimes}}") or "")
+def _containers_can_use_gpus() -> bool:
+    return "nvidia" in (command_output("docker", "info", "--format", "{{json .Runtimes}}") or "")

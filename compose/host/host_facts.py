@@ -1,73 +1,76 @@
-"""What is this host, and how busy is it?"""
+"""Facts about this host: cores, processor and memory, and how busy its cores are."""
 
 import os
 import platform
 from pathlib import Path
 from typing import NamedTuple
 
-_STAT, _PRESSURE = Path("/proc/stat"), Path("/proc/pressure")
-_IDLE, _STEAL = (3, 4), 7  # idle and iowait; what a hypervisor gave to others
+_CPU_STAT_FILE, _PRESSURE_FOLDER = Path("/proc/stat"), Path("/proc/pressure")
+_IDLE_COLUMNS, _STEAL_COLUMN = (3, 4), 7  # idle and iowait; time that the hypervisor gave to other guests
 
 
 class CpuTimes(NamedTuple):
-    """Ticks of all cores together since boot."""
+    """CPU time of all cores together since boot, in ticks."""
 
     idle: int
     total: int
     steal: int = 0
 
 
-def cpu_times() -> CpuTimes | None:
-    """What the kernel has counted so far; None where it does not say (not Linux)."""
-    if not _STAT.exists():
+def read_cpu_times() -> CpuTimes | None:
+    """Read the CPU times from the kernel; None on systems other than Linux."""
+    if not _CPU_STAT_FILE.exists():
         return None
-    ticks = [int(field) for field in _STAT.read_text().splitlines()[0].split()[1:9]]
-    return CpuTimes(sum(ticks[index] for index in _IDLE), sum(ticks), ticks[_STEAL])
+    ticks = [int(field) for field in _CPU_STAT_FILE.read_text().splitlines()[0].split()[1:9]]
+    return CpuTimes(sum(ticks[index] for index in _IDLE_COLUMNS), sum(ticks), ticks[_STEAL_COLUMN])
 
 
-def busy_share(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
-    """Share of the host's cores that was busy in between, everybody's work included."""
+def cpu_busy_share(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
+    """Return the share of the host's CPU time that was busy between two readings, by any process."""
     if before is None or after is None or after.total == before.total:
         return None
     return round(1 - (after.idle - before.idle) / (after.total - before.total), 4)
 
 
-def stolen_share(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
-    """Share of the host's cores that its hypervisor gave to somebody else in between."""
+def cpu_stolen_share(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
+    """Return the share of the host's CPU time that the hypervisor gave to other guests between two readings."""
     if before is None or after is None or after.total == before.total:
         return None
     return round((after.steal - before.steal) / (after.total - before.total), 4)
 
 
-def stalled_s() -> dict[str, float]:
-    """Seconds since boot in which some task waited for cpu, memory or io; empty where the kernel does not count."""
-    if not _PRESSURE.exists():
+def read_stall_seconds() -> dict[str, float]:
+    """Read the seconds since boot in which a task waited: resource (cpu, memory, io) -> seconds.
+
+    Empty if the kernel does not record pressure.
+    """
+    if not _PRESSURE_FOLDER.exists():
         return {}
-    return {path.name: _stalled_s(path) for path in sorted(_PRESSURE.iterdir())}
+    return {path.name: _read_stall_s(path) for path in sorted(_PRESSURE_FOLDER.iterdir())}
 
 
-def _stalled_s(path: Path) -> float:
-    """From a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds."""
+def _read_stall_s(path: Path) -> float:
+    """Read the total of a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds."""
     try:
         lines = path.read_text().splitlines()
-    except OSError:  # the kernel was told not to count
+    except OSError:  # recording of pressure is turned off in the kernel
         return 0.0
     return next((int(line.rpartition("=")[2]) / 1e6 for line in lines if line.startswith("some")), 0.0)
 
 
-def cores() -> int:
-    """Cores that this process may use."""
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def processor() -> str:
-    """The model of the processor."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
+def processor_model() -> str:
+    """Return the model name of the processor."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
 
 
-def memory_bytes() -> int:
-    """Of the whole host."""
+def host_memory_bytes() -> int:
+    """Return the memory of the whole host in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

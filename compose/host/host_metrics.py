@@ -1,7 +1,8 @@
-"""What happened on the host while a trial ran? Evidence for or against its numbers; `analysis` judges it.
+"""Metrics of the host while a trial runs; `analysis` judges by them whether the host has disturbed the trial.
 
-A canary sleeps for a millisecond again and again: what makes it late makes nodes late. Counters of the kernel are read
-before and after, those of containers meanwhile too, since they are gone with the container.
+A canary thread sleeps for one millisecond again and again. Load that wakes it late also delays nodes. Counters of the
+kernel are read before and after the trial. Those of containers are also read during it, since they vanish with the
+container.
 """
 
 import threading
@@ -12,100 +13,110 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compose.engines.base import CpuThrottling
-from compose.host.host_facts import CpuTimes, busy_share, cpu_times, stalled_s, stolen_share
+from compose.host.host_facts import CpuTimes, cpu_busy_share, cpu_stolen_share, read_cpu_times, read_stall_seconds
 from services.runtime.scheduling import reduce_wakeup_latency
 
-NAP_S = 0.001
-LOOK_S = 0.2  # between two looks at the counters of containers; what was counted after the last is lost
-LOOK_SHARE = 0.02  # of a core, for hosts where a look takes longer
-SHARES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+CANARY_SLEEP_S = 0.001
+POLL_INTERVAL_S = 0.2  # between two readings of container counters; growth after the last reading is lost
+MAX_POLL_CORE_SHARE = 0.02  # share of one core for readings; slow readings are made less often
+LATENESS_QUANTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 
-Counters = Mapping[str, CpuThrottling]  # node -> since it was started
+ThrottlingCounters = Mapping[str, CpuThrottling]  # node -> counters since its start
 
 
-class Canary:
-    """A thread that only sleeps, and how late it woke."""
+class LatenessCanary:
+    """Thread that only sleeps, and records how late it wakes up."""
 
     def __init__(self) -> None:
         self._late_s = array("f")
-        self._over = threading.Event()
+        self._stop_requested = threading.Event()
         self._thread = threading.Thread(target=self._sleep, daemon=True)
 
     def start(self) -> None:
-        """Begin to sleep."""
+        """Start the canary thread."""
         self._thread.start()
 
     def stop(self) -> dict[str, float]:
-        """Lateness in wall milliseconds: p50, p99 and max; empty when it never slept."""
-        self._over.set()
+        """Stop the canary thread and return its lateness in wall ms: p50, p99 and max; empty if it never slept."""
+        self._stop_requested.set()
         self._thread.join()
         late_s = sorted(self._late_s)
         last = len(late_s) - 1
-        return {name: round(1e3 * late_s[int(share * last)], 3) for name, share in SHARES.items()} if late_s else {}
+        if not late_s:
+            return {}
+        return {name: round(1e3 * late_s[int(share * last)], 3) for name, share in LATENESS_QUANTILES.items()}
 
     def _sleep(self) -> None:
         reduce_wakeup_latency()
-        while not self._over.is_set():
-            wanted = time.monotonic() + NAP_S
-            time.sleep(NAP_S)
-            self._late_s.append(time.monotonic() - wanted)
+        while not self._stop_requested.is_set():
+            wake_time = time.monotonic() + CANARY_SLEEP_S
+            time.sleep(CANARY_SLEEP_S)
+            self._late_s.append(time.monotonic() - wake_time)
 
 
 @dataclass
-class Evidence:
-    """Looks at the host from `start` to `stop`."""
+class HostMetricsRecorder:
+    """Recorder of the host's metrics from `start` to `stop`."""
 
-    counters: Callable[[], Counters]  # of containers that still run
-    canary: Canary = field(default_factory=Canary)
-    _times: CpuTimes | None = None
-    _stalled_s: dict[str, float] = field(default_factory=dict)
-    _started: float = 0.0
-    _first: dict[str, CpuThrottling] = field(default_factory=dict)
-    _last: dict[str, CpuThrottling] = field(default_factory=dict)
-    _over: threading.Event = field(default_factory=threading.Event)
-    _looking: threading.Thread | None = None
+    read_throttling: Callable[[], ThrottlingCounters]  # counters of the containers that still run
+    canary: LatenessCanary = field(default_factory=LatenessCanary)
+    _first_cpu_times: CpuTimes | None = None
+    _first_stall_s: dict[str, float] = field(default_factory=dict)
+    _start_time: float = 0.0
+    _first_throttling: dict[str, CpuThrottling] = field(default_factory=dict)
+    _last_throttling: dict[str, CpuThrottling] = field(default_factory=dict)
+    _stop_requested: threading.Event = field(default_factory=threading.Event)
+    _poll_thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look."""
-        self._first = self._last = dict(self.counters())
-        self._times, self._stalled_s, self._started = cpu_times(), stalled_s(), time.monotonic()
-        self._looking = threading.Thread(target=self._look, daemon=True)
-        self._looking.start()
+        """Start recording the metrics of the host."""
+        self._first_throttling = self._last_throttling = dict(self.read_throttling())
+        self._first_cpu_times, self._first_stall_s = read_cpu_times(), read_stall_seconds()
+        self._start_time = time.monotonic()
+        self._poll_thread = threading.Thread(target=self._poll_throttling, daemon=True)
+        self._poll_thread.start()
         self.canary.start()
 
     def stop(self) -> dict[str, Any]:
-        """What was seen of the host: busy and stolen share of its cores, pressure, the canary's lateness."""
-        self._over.set()
-        if self._looking is None:  # never started
+        """Stop recording, and return the metrics of the host.
+
+        Returns:
+            Busy and stolen share of the cores, share of time under pressure by resource, lateness of the canary in ms.
+        """
+        self._stop_requested.set()
+        if self._poll_thread is None:  # never started
             return {}
-        self._looking.join()
-        elapsed_s, after = time.monotonic() - self._started, cpu_times()
+        self._poll_thread.join()
+        elapsed_s, after = time.monotonic() - self._start_time, read_cpu_times()
         return {
-            "cpu_busy": busy_share(self._times, after),
-            "cpu_steal": stolen_share(self._times, after),
+            "cpu_busy": cpu_busy_share(self._first_cpu_times, after),
+            "cpu_steal": cpu_stolen_share(self._first_cpu_times, after),
             "pressure": {
-                name: round((total - self._stalled_s.get(name, total)) / elapsed_s, 4)
-                for name, total in stalled_s().items()
+                name: round((total - self._first_stall_s.get(name, total)) / elapsed_s, 4)
+                for name, total in read_stall_seconds().items()
             },
             "canary_late_ms": self.canary.stop(),
         }
 
     @property
     def throttling(self) -> dict[str, CpuThrottling]:
-        """By how much each container's counters have grown; call it after `stop`."""
-        return {node: _grown(first, self._last[node]) for node, first in self._first.items()}
+        """Growth of each container's throttling counters; call it after `stop`."""
+        return {
+            node: _throttling_between(first, self._last_throttling[node])
+            for node, first in self._first_throttling.items()
+        }
 
-    def _look(self) -> None:
-        """Keep the last that was seen of every container."""
+    def _poll_throttling(self) -> None:
+        """Read the throttling counters until `stop`, and keep the last reading of every container."""
         while True:
-            started = time.monotonic()
-            self._last = self._last | dict(self.counters())
-            took_s = time.monotonic() - started
-            if self._over.wait(max(LOOK_S, took_s / LOOK_SHARE)):
+            start_time = time.monotonic()
+            self._last_throttling = self._last_throttling | dict(self.read_throttling())
+            took_s = time.monotonic() - start_time
+            if self._stop_requested.wait(max(POLL_INTERVAL_S, took_s / MAX_POLL_CORE_SHARE)):
                 return
 
 
-def _grown(before: CpuThrottling, after: CpuThrottling) -> CpuThrottling:
+def _throttling_between(before: CpuThrottling, after: CpuThrottling) -> CpuThrottling:
     return CpuThrottling(
         periods=after.periods - before.periods,
         throttled_periods=after.throttled_periods - before.throttled_periods,

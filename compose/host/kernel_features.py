@@ -1,50 +1,58 @@
-"""What does a kernel serve that can do this to packets, and what does it cost when it can't?
+"""Kernel features that shape packets: what each is for, what is lost without it and how to get it.
 
-Runs try it out before they begin, and so does the doctor: `compose.shaping.mechanisms.TRIALS`, in the image of nodes.
+Runs and `ensayo doctor` test them with `compose.shaping.mechanisms.FEATURE_TEST_COMMANDS`, in a container of the node
+image.
 """
 
 import subprocess
 from dataclasses import dataclass
 
-from compose.shaping.mechanisms import Capability
+from compose.shaping.mechanisms import KernelFeatureName
 
-PROBE_S = 20.0
+COMMAND_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
-class Feature:
-    """One capability of a kernel, in words."""
+class KernelFeature:
+    """A feature of the kernel, described for the user."""
 
-    name: Capability
-    what: str  # that it serves
-    costs: str  # to do without
-    remedy: str
+    name: KernelFeatureName
+    purpose: str  # what it is used for
+    costs: str  # what is lost without it
+    remedy: str  # how to get it
 
 
-NO_RATES = "links can't be shaped in containers: use --engine local"
-FEATURES = (
-    Feature("htb", "rates of links, of pairs and of what nodes share", NO_RATES, "a kernel with sch_htb and cls_u32"),
-    Feature("ifb", "rates of downlinks, and so incast", NO_RATES, "a kernel with ifb, act_mirred and cls_u32"),
-    Feature(
+COST_WITHOUT_RATES = "links can't be shaped in containers: use --engine local"
+KERNEL_FEATURES = (
+    KernelFeature(
+        "htb",
+        "rates of links, of pairs of nodes and of shared links",
+        COST_WITHOUT_RATES,
+        "a kernel with sch_htb and cls_u32",
+    ),
+    KernelFeature(
+        "ifb", "rates of downlinks, as incast needs", COST_WITHOUT_RATES, "a kernel with ifb, act_mirred and cls_u32"
+    ),
+    KernelFeature(
         "netem",
         "delay and loss by the kernel alone",
-        "delay and loss by a delay line on NFQUEUE: exact to 0.5 ms, a quarter of a core per Gbit/s",
+        "a delay line on NFQUEUE delays and loses packets: exact to 0.5 ms, for a quarter of a core per Gbit/s",
         "a kernel with sch_netem",
     ),
-    Feature("iptables", "partitions", "partitions are refused", "a kernel with nf_tables"),
-    Feature(
+    KernelFeature("iptables", "partitions", "scenarios with partitions are rejected", "a kernel with nf_tables"),
+    KernelFeature(
         "nfqueue",
-        "delays that events change, and delay and loss where there is no netem",
-        "such events are refused; without netem, the transport delays messages and loses nothing",
+        "delays and losses that events change, and all delays and losses without netem",
+        "scenarios with such events are rejected; without netem, the transport delays messages and loses nothing",
         "a kernel with nfnetlink_queue, xt_NFQUEUE and nf_tables",
     ),
 )
 
 
-def said(*command: str) -> str | None:
-    """What a command prints; None when it can't be run, fails or takes too long."""
+def command_output(*command: str) -> str | None:
+    """Return what a command prints; None if it can't be started, fails or takes longer than `COMMAND_TIMEOUT_S`."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PROBE_S)  # noqa: S603 - our own
+        completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - our own
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return completed.stdout.strip()

@@ -1,4 +1,4 @@
-"""The certificate authority of one run: made for it, used once, forgotten."""
+"""Certificates of the nodes of one run, issued by a temporary certificate authority whose key is never stored."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -12,41 +12,43 @@ from cryptography.x509.oid import NameOID
 
 from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
-VALID = timedelta(days=7)  # longer than any run
-SKEW = timedelta(minutes=5)  # a clock that is a little behind still accepts a new certificate
+VALIDITY = timedelta(days=7)  # longer than any run
+CLOCK_SKEW = timedelta(minutes=5)  # a node whose clock is slightly behind still accepts a new certificate
 
 
-def issue(run: str, nodes: Iterable[str], folder: Path) -> None:
-    """Make an authority and a certificate per node; lay them into `<folder>/<node>/`, readable by their owner alone.
+def issue_certificates(run_name: str, node_names: Iterable[str], folder: Path) -> None:
+    """Create a certificate authority and one certificate per node, and write them to `<folder>/<node>/`.
 
-    The authority's key is never written: nobody can add a node to the run afterwards.
+    Only the owner can read the files. The authority's key is never written, so no node can be added to the run later.
     """
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(f"ensayo {run}")
-    authority = _certificate(subject, subject, key, key, authority=True)
-    for node in nodes:
-        own = ec.generate_private_key(ec.SECP256R1())
-        certificate = _certificate(_name(node), subject, own, key, authority=False)
-        home = folder / node
-        home.mkdir(parents=True, mode=0o700)
-        _write(home / CA_FILE, authority.public_bytes(Encoding.PEM))
-        _write(home / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
-        _write(home / KEY_FILE, own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    issuer = _x509_name(f"ensayo {run_name}")
+    authority = _sign_certificate(issuer, issuer, authority_key, authority_key, is_authority=True)
+    for node_name in node_names:
+        node_key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _sign_certificate(_x509_name(node_name), issuer, node_key, authority_key, is_authority=False)
+        node_folder = folder / node_name
+        node_folder.mkdir(parents=True, mode=0o700)
+        _write_private(node_folder / CA_FILE, authority.public_bytes(Encoding.PEM))
+        _write_private(node_folder / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
+        _write_private(
+            node_folder / KEY_FILE, node_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
 
 
-def _name(common_name: str) -> x509.Name:
+def _x509_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _certificate(
+def _sign_certificate(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
-    signer: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
     *,
-    authority: bool,
+    is_authority: bool,
 ) -> x509.Certificate:
-    """Names of nodes are also their DNS names, which is what TLS compares."""
+    """Return a signed certificate; the DNS name of a node is the node name, since TLS compares DNS names."""
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
@@ -54,16 +56,17 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(now + VALID)
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + VALIDITY)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
-    if not authority:
+    if not is_authority:
         common_name = str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(common_name)]), critical=False)
-    return builder.sign(signer, SHA256())
+    return builder.sign(issuer_key, SHA256())
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read."""
     path.touch(mode=0o600)
     path.write_bytes(content)

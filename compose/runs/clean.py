@@ -1,4 +1,7 @@
-"""What did broken runs leave behind? Found by the marks that everything of a run carries, and removed."""
+"""Removal of processes, containers, networks and key folders that interrupted runs have left behind.
+
+They are found by the labels and the environment variable of `compose.runs.labels`.
+"""
 
 import os
 import shutil
@@ -14,136 +17,156 @@ import docker
 from docker.errors import DockerException, NotFound
 from docker.models.networks import Network
 
-from compose.runs.labels import NODE_LABEL, RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX
+from compose.runs.labels import NODE_LABEL, RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX
 from services.schema.errors import HostError
 
-GRACE_S = 2.0
-_PROC = Path("/proc")
+TERMINATE_GRACE_S = 2.0
+_PROC_FOLDER = Path("/proc")
 
 
-def clean(run: str | None = None) -> list[str]:
-    """Remove leftovers of one run, or of all, those that are still going included; a line per thing removed.
+def remove_leftovers(run_name: str | None = None) -> list[str]:
+    """Remove the processes, containers, networks and keys of one run, or of all runs, running ones included.
 
-    Works without Docker; run folders stay.
+    Works without Docker. Run folders stay.
+
+    Args:
+        run_name: run to remove; None for all runs.
+
+    Returns:
+        One line for each process or resource that was removed.
 
     Raises:
-        HostError: the engine refuses to remove something; everything else is gone.
+        HostError: the Docker engine did not remove some resources; everything else is removed.
     """
-    refused: list[str] = []
-    removed = [*_processes(run), *_docker(run, refused), *_secrets(run)]
-    if refused:
-        raise HostError("the engine keeps what only its restart frees:\n" + "\n".join(refused))
+    failures: list[str] = []
+    removed = [*_end_processes(run_name), *_remove_docker_resources(run_name, failures), *_remove_secrets(run_name)]
+    if failures:
+        raise HostError(
+            "the Docker engine could not remove these resources; restart the engine, then run `ensayo clean` again:\n"
+            + "\n".join(failures)
+        )
     return removed
 
 
-def _docker(run: str | None, refused: list[str]) -> Iterator[str]:
-    """Nothing where no engine answers."""
+def _remove_docker_resources(run_name: str | None, failures: list[str]) -> Iterator[str]:
+    """Remove labelled containers, networks and volumes; do nothing if no Docker engine answers."""
     try:
         client = docker.from_env()
     except DockerException:
         return
     with closing(client):
-        yield from _labelled(client, {"label": RUN_LABEL if run is None else f"{RUN_LABEL}={run}"}, refused)
+        label = RUN_LABEL if run_name is None else f"{RUN_LABEL}={run_name}"
+        yield from _remove_labelled(client, {"label": label}, failures)
 
 
-def _labelled(client: docker.DockerClient, wanted: dict[str, str], refused: list[str]) -> Iterator[str]:
-    """Containers before networks: a network in use can't be removed."""
-    for container in client.containers.list(all=True, filters=wanted, ignore_removed=True):
-        yield from _remove(
-            f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, refused, v=True
+def _remove_labelled(client: docker.DockerClient, label_filter: dict[str, str], failures: list[str]) -> Iterator[str]:
+    """Remove labelled containers, networks and volumes; yield one line for each.
+
+    Containers come first, since a network in use can't be removed.
+    """
+    for container in client.containers.list(all=True, filters=label_filter, ignore_removed=True):
+        yield from _remove_resource(
+            f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, failures, v=True
         )
-    for network in client.networks.list(filters=wanted):
-        _detach(network)
-        yield from _remove(f"network {network.name}", network, refused)
-    for volume in client.volumes.list(filters=wanted):
-        yield from _remove(f"volume {volume.name}", volume, refused)
+    for network in client.networks.list(filters=label_filter):
+        _disconnect_endpoints(network)
+        yield from _remove_resource(f"network {network.name}", network, failures)
+    for volume in client.volumes.list(filters=label_filter):
+        yield from _remove_resource(f"volume {volume.name}", volume, failures)
 
 
-def _detach(network: Network) -> None:
-    """A busy engine may keep an endpoint whose container is gone, and then refuses to remove the network."""
-    with suppress(NotFound):  # somebody else was faster
+def _disconnect_endpoints(network: Network) -> None:
+    """Disconnect all endpoints of a network.
+
+    A busy engine may keep the endpoint of a removed container, and then refuses to remove the network.
+    """
+    with suppress(NotFound):  # another process has removed it
         network.reload()
     for endpoint in (network.attrs.get("Containers") or {}).values():
         with suppress(DockerException):
             network.disconnect(endpoint["Name"], force=True)
 
 
-def _remove(name: str, thing: Any, refused: list[str], **options: bool) -> Iterator[str]:
-    """Containers and volumes have to be forced; a network knows no force. Somebody else may be faster."""
-    force = {} if isinstance(thing, Network) else {"force": True}
+def _remove_resource(description: str, resource: Any, failures: list[str], **options: bool) -> Iterator[str]:
+    """Remove a container, network or volume, and yield its description; add an error to `failures`.
+
+    Containers and volumes need `force`, which networks do not accept. Another process may have removed the resource.
+    """
+    force = {} if isinstance(resource, Network) else {"force": True}
     try:
-        thing.remove(**force, **options)
+        resource.remove(**force, **options)
     except NotFound:
         return
     except DockerException as error:
-        refused.append(f"{name}: {error}")
+        failures.append(f"{description}: {error}")
         return
-    yield name
+    yield description
 
 
-def _processes(run: str | None) -> Iterator[str]:
-    """Terminate all, then kill who is still there."""
-    found = dict(_marked(run))
-    for pid in found:
-        _signal(pid, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_S
-    while any(_alive(pid) for pid in found) and time.monotonic() < deadline:
+def _end_processes(run_name: str | None) -> Iterator[str]:
+    """Terminate the processes of runs, then kill those that still run; yield one line for each process."""
+    processes = dict(_processes_of_runs(run_name))
+    for pid in processes:
+        _send_signal(pid, signal.SIGTERM)
+    deadline = time.monotonic() + TERMINATE_GRACE_S
+    while any(_is_alive(pid) for pid in processes) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for pid, command in found.items():
-        if _alive(pid):
-            _signal(pid, signal.SIGKILL)
+    for pid, command in processes.items():
+        if _is_alive(pid):
+            _send_signal(pid, signal.SIGKILL)
         yield f"process {pid} ({command})"
 
 
-def _marked(run: str | None) -> Iterator[tuple[int, str]]:
-    """Processes of runs, by the environment that they were started with; never this one or one that it stands on."""
-    mine = set(_ancestors(os.getpid()))
-    for folder in _PROC.glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or belongs to somebody else
-            if int(folder.name) not in mine and _is_of(run, folder):
+def _processes_of_runs(run_name: str | None) -> Iterator[tuple[int, str]]:
+    """Yield pid and command of each process of a run, found by its environment; never this process or an ancestor."""
+    own_pids = set(_ancestor_pids(os.getpid()))
+    for folder in _PROC_FOLDER.glob("[0-9]*"):
+        with suppress(OSError):  # the process has ended, or belongs to another user
+            if int(folder.name) not in own_pids and _belongs_to_run(run_name, folder):
                 yield int(folder.name), (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
 
 
-def _is_of(run: str | None, process: Path) -> bool:
-    """Whether a process belongs to this run, or to any."""
-    found = _run_of(process)
-    return found is not None and run in (None, found)
+def _belongs_to_run(run_name: str | None, process_folder: Path) -> bool:
+    """Return whether a process belongs to the run of this name; to any run if `run_name` is None."""
+    process_run_name = _read_run_name(process_folder)
+    return process_run_name is not None and run_name in (None, process_run_name)
 
 
-def _run_of(process: Path) -> str | None:
-    """The run that a process belongs to."""
-    mark = f"{RUN_VARIABLE}=".encode()
-    variables = (process / "environ").read_bytes().split(b"\0")
-    return next((variable.removeprefix(mark).decode() for variable in variables if variable.startswith(mark)), None)
+def _read_run_name(process_folder: Path) -> str | None:
+    """Return the name of the run that a process belongs to; None if it belongs to none."""
+    prefix = f"{RUN_ENV_VARIABLE}=".encode()
+    variables = (process_folder / "environ").read_bytes().split(b"\0")
+    return next((variable.removeprefix(prefix).decode() for variable in variables if variable.startswith(prefix)), None)
 
 
-def _ancestors(pid: int) -> Iterator[int]:
-    while pid > 0 and (_PROC / str(pid)).exists():
+def _ancestor_pids(pid: int) -> Iterator[int]:
+    """Yield a pid and the pids of all its ancestors."""
+    while pid > 0 and (_PROC_FOLDER / str(pid)).exists():
         yield pid
-        pid = _parent(pid)
+        pid = _parent_pid(pid)
 
 
-def _parent(pid: int) -> int:
-    """The name of a process may hold spaces and brackets: fields are counted from behind it."""
-    return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+def _parent_pid(pid: int) -> int:
+    """Return the pid of the parent; fields are counted from the last bracket, since process names may have spaces."""
+    return int((_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _alive(pid: int) -> bool:
-    """A process that has ended and waits for its parent to notice (Z) is gone as far as we are concerned."""
+def _is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie (state Z), whose parent has not read its exit code yet, does not."""
     try:
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _send_signal(pid: int, signal_number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+        os.kill(pid, signal_number)
 
 
-def _secrets(run: str | None) -> Iterator[str]:
-    """Certificates and keys of runs that nobody ended."""
-    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run or '*'}-*")):
-        with suppress(OSError):  # somebody else's
+def _remove_secrets(run_name: str | None) -> Iterator[str]:
+    """Remove the folders with certificates and keys of runs; yield one line for each folder."""
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run_name or '*'}-*")):
+        with suppress(OSError):  # the folder belongs to another user
             shutil.rmtree(folder)
             yield f"secrets {folder.name}"

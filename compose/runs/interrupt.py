@@ -1,4 +1,7 @@
-"""How does Ctrl-C end a run without leaving anything behind? Once, and never in the middle of starting or removing."""
+"""Handling of Ctrl-C and other stop signals, so that an interrupted run leaves nothing behind.
+
+A stop signal takes effect once, and never while containers or processes are being started or removed.
+"""
 
 import signal
 import threading
@@ -7,61 +10,65 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-# The terminal's Ctrl-C, what `kill` and service managers send, and the end of a terminal session.
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Ctrl-C in a terminal; `kill` and service managers; the end of a terminal session.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Inside, the first signal that asks to stop raises KeyboardInterrupt; later ones change nothing.
+def raise_on_first_stop_signal() -> Iterator[None]:
+    """Raise KeyboardInterrupt on the first stop signal inside the `with` block, and ignore later stop signals.
 
-    Somebody who presses Ctrl-C twice must not interrupt the removal that the first one began.
+    A second Ctrl-C must not interrupt the clean-up that the first Ctrl-C has started.
     """
-    asked = False
+    is_stopping = False
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if not asked:
-            asked = True
+        nonlocal is_stopping
+        if not is_stopping:
+            is_stopping = True
             raise KeyboardInterrupt
 
-    with _handled_by(stop):
+    with _install_handler(stop):
         yield
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Inside, a signal that asks to stop waits; when the body is done, it does what it would have done.
+def defer_stop_signals() -> Iterator[None]:
+    """Defer stop signals until the end of the `with` block, then deliver the first of them.
 
-    For bodies of bounded length, after which it is known what exists.
+    The body must take a bounded time. After it, the caller knows which containers and processes exist.
     """
-    waiting: list[tuple[int, FrameType | None]] = []
-    before = {number: signal.getsignal(number) for number in STOPPING}
+    deferred: list[tuple[int, FrameType | None]] = []
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
-        with _handled_by(lambda number, frame: waiting.append((number, frame))):
+        with _install_handler(lambda number, frame: deferred.append((number, frame))):
             yield
     finally:
-        if waiting:
-            _deliver(before, *waiting[0])
+        if deferred:
+            _deliver_signal(before, *deferred[0])
 
 
 @contextmanager
-def _handled_by(handler: Any) -> Iterator[None]:
-    """Only the main thread gets signals; elsewhere there is nothing to handle."""
+def _install_handler(handler: Any) -> Iterator[None]:
+    """Handle stop signals with `handler` inside the `with` block.
+
+    Outside the main thread this does nothing, since only the main thread receives signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in STOPPING}
+    before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
     try:
         yield
     finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
+        for number, previous_handler in before.items():
+            signal.signal(number, previous_handler)
 
 
-def _deliver(handlers: dict[signal.Signals, Any], number: int, frame: FrameType | None) -> None:
-    handler = handlers[signal.Signals(number)]
+def _deliver_signal(handlers: dict[signal.Signals, Any], signal_number: int, frame: FrameType | None) -> None:
+    """Call the handler of a signal, or raise the signal again if it had the default handler."""
+    handler = handlers[signal.Signals(signal_number)]
     if callable(handler):
-        handler(number, frame)
+        handler(signal_number, frame)
     elif handler == signal.SIG_DFL:
-        signal.raise_signal(number)
+        signal.raise_signal(signal_number)

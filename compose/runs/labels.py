@@ -1,17 +1,17 @@
-"""What everything of a run carries, so that leftovers can be found: labels, an environment variable, a name."""
+"""Labels of the containers, processes and folders of a run, by which `ensayo clean` finds leftovers."""
 
 from services.plan import Plan
 
 RUN_LABEL, ROLE_LABEL, NODE_LABEL, TRIAL_LABEL = "ensayo.run", "ensayo.role", "ensayo.node", "ensayo.trial"
-RUN_VARIABLE = "ENSAYO_RUN"  # of processes
-SECRETS_PREFIX = "ensayo-secrets-"  # of temporary folders
+RUN_ENV_VARIABLE = "ENSAYO_RUN"  # environment variable of node processes, with the name of the run
+SECRETS_PREFIX = "ensayo-secrets-"  # of temporary folders with keys
 
 
-def labels(plan: Plan, role: str, node: str) -> dict[str, str]:
-    """The labels of a container."""
-    return {RUN_LABEL: plan.run, TRIAL_LABEL: plan.trial, ROLE_LABEL: role, NODE_LABEL: node}
+def container_labels(plan: Plan, role: str, node_name: str) -> dict[str, str]:
+    """Return the labels of a container: run, trial, role and node."""
+    return {RUN_LABEL: plan.run, TRIAL_LABEL: plan.trial, ROLE_LABEL: role, NODE_LABEL: node_name}
 
 
-def secrets_prefix(plan: Plan) -> str:
-    """How the name of the folder with the keys of a trial begins."""
+def secrets_folder_prefix(plan: Plan) -> str:
+    """Return the beginning of the name of the temporary folder that holds the keys of a trial."""
     return f"{SECRETS_PREFIX}{plan.run}-"

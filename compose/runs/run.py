@@ -1,4 +1,4 @@
-"""A whole run: a folder, the trials one after the other, and a record of where they ran."""
+"""A run of a scenario: its folder, its trials one after the other, and a manifest of where and how they ran."""
 
 import json
 import platform
@@ -18,152 +18,173 @@ import yaml
 from compose.calibration.capacity import load_capacity
 from compose.engines import EngineChoice
 from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
-from compose.host.admission import Admission, admit, unbounded
-from compose.host.compute_speed import MEASURED
-from compose.host.host_facts import cores, memory_bytes, processor
-from compose.runs.interrupt import stoppable
-from compose.runs.supervisor import why
+from compose.host.admission import Admission, admit_plans, unlimited_admission
+from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
+from compose.host.host_facts import available_cores, host_memory_bytes, processor_model
+from compose.runs.interrupt import raise_on_first_stop_signal
+from compose.runs.supervisor import failure_reason
 from services.cluster.addresses import InProcessAddresses
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
-LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
+RECORDED_LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
 
 
-class Observer(EventObserver, PreparationObserver, Protocol):
-    """Whoever looks on while a run goes on."""
+class RunObserver(EventObserver, PreparationObserver, Protocol):
+    """Observer of the progress of a run, such as a display in the terminal."""
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
-        """The trials are decided, the folder is there."""
+        """Handle the start of a run: its trials are planned, and its folder exists."""
 
     def trial_started(self, plan: Plan, number: int, count: int) -> None:
-        """Trial `number`, from 1, of `count` begins."""
+        """Handle the start of trial `number` of `count`, counted from 1."""
 
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
-        """It is over after so many wall seconds, and its folder is complete."""
+        """Handle the end of a trial, whose folder is complete; `seconds` is its duration in wall-clock time."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """A scenario and where it comes from."""
+class ScenarioSource:
+    """A scenario with the file text and the command that it comes from."""
 
     scenario: Scenario
-    text: str  # of the file, as given
-    question: str  # its first comment
-    command: str = ""  # that somebody typed
+    text: str  # text of the scenario file
+    question: str  # first comment of the file
+    command: str = ""  # command line, for the manifest
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run that is over."""
+class ScenarioRun:
+    """A run that has ended: its folder and the status of each trial that has run."""
 
     folder: Path
     statuses: tuple[TrialOutcome, ...]
-    interrupted: bool
+    interrupted: bool  # whether a stop signal has ended it before its last trial was complete
 
 
-def run(source: Source, choice: EngineChoice, runs: Path, observer: Observer) -> Run:
-    """Run all trials of a scenario; whatever ends early, finished trials are complete on disk.
+def run_scenario(
+    source: ScenarioSource, engine_choice: EngineChoice, runs_folder: Path, observer: RunObserver
+) -> ScenarioRun:
+    """Run all trials of a scenario and write them to a new run folder.
+
+    If the run ends early, the folders of finished trials are complete.
 
     Args:
-        source: the scenario.
-        choice: the engine that runs the nodes, and why it was taken.
-        runs: folder of all runs.
-        observer: is told how it goes.
+        source: scenario to run.
+        engine_choice: engine that runs the nodes, and the reason for its choice.
+        runs_folder: folder of all runs.
+        observer: is called as the run proceeds.
 
     Raises:
-        UserError: this host can't carry it; nothing was started.
+        UserError: this host can't carry the scenario; nothing was started.
         HostError: the engine can't be prepared on this host.
     """
-    engine = choice.engine
-    with stoppable(), closing(engine):
-        admission = admitted(source.scenario, engine)
+    engine = engine_choice.engine
+    with raise_on_first_stop_signal(), closing(engine):
+        admission = decide_admission(source.scenario, engine)
         engine.prepare(observer)
-        return _run(source, choice, admission, runs, observer)
+        return _run_trials(source, engine_choice, admission, runs_folder, observer)
 
 
-def admitted(scenario: Scenario, engine: Engine) -> Admission:
-    """Whether this host can carry a scenario, and how slowly when the scenario leaves that to it.
+def decide_admission(scenario: Scenario, engine: Engine) -> Admission:
+    """Decide whether this host can carry a scenario with an engine, and the dilation of `dilation: auto`.
 
     Raises:
-        UserError: it can't.
+        UserError: this host can't carry the scenario.
     """
     if engine.name == "simulated":
-        return unbounded()
+        return unlimited_admission()
     plans = [make_plan(trial, "admission", engine.name, InProcessAddresses()) for trial in scenario.trials()]
-    return admit(scenario, plans, load_capacity(engine, scenario.transport), MEASURED)
+    return admit_plans(scenario, plans, load_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 
 
-def _run(source: Source, choice: EngineChoice, admission: Admission, runs: Path, observer: Observer) -> Run:
-    engine = choice.engine
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    plans = plan_all(source, engine, admission, name)
-    folder = _folder(source, choice, admission, runs, plans)
-    observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
+def _run_trials(
+    source: ScenarioSource, engine_choice: EngineChoice, admission: Admission, runs_folder: Path, observer: RunObserver
+) -> ScenarioRun:
+    engine = engine_choice.engine
+    run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+    plans = make_plans(source, engine, admission, run_name)
+    folder = _create_run_folder(source, engine_choice, admission, runs_folder, plans)
+    observer.run_started(source.scenario, engine.name, engine_choice.reason, plans, folder)
     statuses: list[TrialOutcome] = []
     try:
         for k in range(len(plans)):
-            plan, started = plans[k], time.monotonic()
+            plan, start_time = plans[k], time.monotonic()
             observer.trial_started(plan, k + 1, len(plans))
-            statuses.append(_trial(plan, engine, folder, observer))
-            observer.trial_ended(plan, statuses[-1].status, time.monotonic() - started)
-            if kept := statuses[-1].kept:  # and their addresses with them
+            statuses.append(_run_trial(plan, engine, folder, observer))
+            observer.trial_ended(plan, statuses[-1].status, time.monotonic() - start_time)
+            if kept_networks := statuses[-1].kept:  # their addresses are not free
                 observer.preparation_started(
-                    f"until it is restarted, the engine keeps {', '.join(kept)}: other addresses now"
+                    f"new addresses, since the engine could not remove {', '.join(kept_networks)}; restart the engine "
+                    "to free them"
                 )
-                plans = plan_all(source, engine, admission, name)
+                plans = make_plans(source, engine, admission, run_name)
     except KeyboardInterrupt:
-        return Run(folder, tuple(statuses), interrupted=True)
-    return Run(folder, tuple(statuses), interrupted=False)
+        return ScenarioRun(folder, tuple(statuses), interrupted=True)
+    return ScenarioRun(folder, tuple(statuses), interrupted=False)
 
 
-def plan_all(source: Source, engine: Engine, admission: Admission, name: str) -> tuple[Plan, ...]:
-    """The plans of all trials; one set of addresses serves them all, since they run one after the other."""
+def make_plans(source: ScenarioSource, engine: Engine, admission: Admission, run_name: str) -> tuple[Plan, ...]:
+    """Make the plans of all trials of a run.
+
+    All trials use the same addresses, since they run one after the other.
+    """
     trials = source.scenario.trials()
-    largest = max(1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers for trial in trials)
-    addressing = engine.choose_addresses(name, largest)
+    node_count = max(1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers for trial in trials)
+    addressing = engine.choose_addresses(run_name, node_count)
     dilation, alpha_s = admission.dilation, admission.alpha_s
     return tuple(
-        make_plan(trial, name, engine.name, addressing, source.question, dilation=dilation, alpha_s=alpha_s)
+        make_plan(trial, run_name, engine.name, addressing, source.question, dilation=dilation, alpha_s=alpha_s)
         for trial in trials
     )
 
 
-def _trial(plan: Plan, engine: Engine, folder: Path, observer: Observer) -> TrialOutcome:
-    """One trial in its own folder; its status is on disk even when it is interrupted.
+def _run_trial(plan: Plan, engine: Engine, run_folder: Path, observer: RunObserver) -> TrialOutcome:
+    """Run one trial in its own folder and write its status, even if it is interrupted.
 
-    An engine that fails one trial may well run the next: a sweep of hours must not end for it.
+    Any error fails only this trial: the engine may be able to run the next one, and a sweep of hours must not end
+    early.
     """
-    home = folder / "trials" / plan.trial
-    (home / "logs").mkdir(parents=True)
-    (home / "plan.json").write_text(plan.model_dump_json(indent=1))
+    trial_folder = run_folder / "trials" / plan.trial
+    (trial_folder / "logs").mkdir(parents=True)
+    (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))
     status = TrialOutcome(trial=plan.trial, engine=engine.name, status="aborted", reason="interrupted")
     try:
-        status = engine.run_trial(plan, home, observer)
-    except Exception as error:  # noqa: BLE001 - see above; the reason names its type
-        status = TrialOutcome(trial=plan.trial, engine=engine.name, status="failed", reason=why(error))
+        status = engine.run_trial(plan, trial_folder, observer)
+    except Exception as error:  # noqa: BLE001 - see the docstring; the reason names the type of the error
+        status = TrialOutcome(trial=plan.trial, engine=engine.name, status="failed", reason=failure_reason(error))
     finally:
-        (home / "status.json").write_text(status.model_dump_json(indent=1))
+        (trial_folder / "status.json").write_text(status.model_dump_json(indent=1))
     return status
 
 
-def _folder(source: Source, choice: EngineChoice, admission: Admission, runs: Path, plans: tuple[Plan, ...]) -> Path:
-    """The folder of a new run, with everything that is known before it starts; `latest` points to it."""
-    name = plans[0].run
-    folder = runs / source.scenario.name / name
+def _create_run_folder(
+    source: ScenarioSource,
+    engine_choice: EngineChoice,
+    admission: Admission,
+    runs_folder: Path,
+    plans: tuple[Plan, ...],
+) -> Path:
+    """Create the folder of a run, write what is known before its first trial, and make `latest` point to it."""
+    run_name = plans[0].run
+    folder = runs_folder / source.scenario.name / run_name
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text(source.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
-    (folder / "manifest.json").write_text(json.dumps(_manifest(source, choice, admission, plans), indent=1))
-    latest = runs / "latest"
-    fresh = runs / f".latest-{name}"
-    fresh.symlink_to(folder.relative_to(runs))
-    fresh.replace(latest)  # at once: whoever reads it meanwhile finds the run before or this one
+    (folder / "manifest.json").write_text(
+        json.dumps(_build_manifest(source, engine_choice, admission, plans), indent=1)
+    )
+    latest = runs_folder / "latest"
+    new_link = runs_folder / f".latest-{run_name}"
+    new_link.symlink_to(folder.relative_to(runs_folder))
+    new_link.replace(latest)  # atomic: a concurrent reader finds either the previous run or this one
     return folder
 
 
-def _manifest(source: Source, choice: EngineChoice, admission: Admission, plans: tuple[Plan, ...]) -> dict[str, Any]:
-    """What somebody needs to know to run it again, or to doubt it."""
+def _build_manifest(
+    source: ScenarioSource, engine_choice: EngineChoice, admission: Admission, plans: tuple[Plan, ...]
+) -> dict[str, Any]:
+    """Return the manifest of a run: scenario, engine, host, commit and versions, as needed to repeat or to check it."""
     return {
         "schema": 1,
         "run": plans[0].run,
@@ -171,26 +192,30 @@ def _manifest(source: Source, choice: EngineChoice, admission: Admission, plans:
         "question": source.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": source.command,
-        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.manifest_facts()},
+        "engine": {
+            "name": engine_choice.engine.name,
+            "reason": engine_choice.reason,
+            **engine_choice.engine.manifest_facts(),
+        },
         "admission": admission.model_dump(mode="json"),
         "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
         "trials": [plan.trial for plan in plans],
-        "commit": commit(),
+        "commit": checkout_commit(),
         "host": {
             "system": platform.platform(),
             "kernel": platform.release(),
             "machine": platform.machine(),
-            "processor": processor(),
-            "cores": cores(),
-            "memory_bytes": memory_bytes(),
+            "processor": processor_model(),
+            "cores": available_cores(),
+            "memory_bytes": host_memory_bytes(),
             "python": platform.python_version(),
         },
-        "versions": {library: version(library) for library in LIBRARIES},
+        "versions": {library: version(library) for library in RECORDED_LIBRARIES},
     }
 
 
-def commit() -> dict[str, Any]:
-    """The commit of the checkout that this runs from, and whether it was changed; nothing outside a checkout."""
+def checkout_commit() -> dict[str, Any]:
+    """Return the git commit of this checkout and whether it has uncommitted changes; empty outside a checkout."""
     git, here = shutil.which("git"), Path(__file__).parent
     if git is None:
         return {}

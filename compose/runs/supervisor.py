@@ -1,4 +1,7 @@
-"""One trial from start to end, whatever the nodes are: start, join, shape, open the gate, wait, collect, remove."""
+"""Supervision of one trial on any engine: start the nodes, shape and probe links, open the gate, wait, clean up.
+
+The gate holds back training until all nodes have joined and the links are shaped.
+"""
 
 import json
 import time
@@ -10,78 +13,78 @@ from pathlib import Path
 from typing import Any
 
 from compose.engines.base import CpuThrottling, EventObserver, LinkRecord, TrialOutcome
-from compose.host.host_metrics import Evidence
-from compose.runs.interrupt import held_back
+from compose.host.host_metrics import HostMetricsRecorder
+from compose.runs.interrupt import defer_stop_signals
 from services.plan import COORDINATOR, Plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.schema.errors import EnsayoError
 
-POLL_S = 0.02
-REPORTED = 4  # exit code of a node that says itself what went wrong, perhaps with another node
-LEAVE_S = 10.0  # wall seconds for nodes to exit once the coordinator has said that the run is over
+POLL_INTERVAL_S = 0.02
+REPORTED_FAILURE_EXIT_CODE = 4  # of a node that reports an error, which another node may have caused
+EXIT_TIMEOUT_S = 10.0  # wall seconds in which nodes must exit after the coordinator has logged the end of the run
 
 
 class TrialFailed(EnsayoError):
-    """A node ended with an error or did not come up or go on in time, or its engine did not do what was asked."""
+    """A trial failed: a node ended with an error or made no progress in time, or the engine failed."""
 
 
-class Nodes(ABC):
-    """The nodes of one trial on this host."""
+class TrialNodes(ABC):
+    """Nodes of one trial on this host; each engine implements this interface."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes; they wait for each other and for the gate."""
+        """Start all nodes; each node waits for the others and for the gate."""
 
     @abstractmethod
-    def shape(self) -> dict[str, LinkRecord]:
-        """Make the links what the plan says, and read back what they are."""
+    def shape_links(self) -> dict[str, LinkRecord]:
+        """Shape the links as the plan declares, and return the record of each link with the rates read back."""
 
-    def prove(self) -> dict[str, LinkRecord]:
-        """Measure the links while all nodes wait for the gate; the entries of `shape` with what was found.
+    def probe_links(self) -> dict[str, LinkRecord]:
+        """Measure the links while all nodes wait for the gate, and return their records with the results.
 
         Raises:
-            TrialFailed: a link is not what the plan says.
+            TrialFailed: a link differs from the plan.
         """
         return {}
 
-    def account(self) -> dict[str, LinkRecord]:
-        """What links have counted during the run, while they are still there; the entries with it."""
+    def read_link_counters(self) -> dict[str, LinkRecord]:
+        """Read the counters of the links after the run, and return the records of the links with them."""
         return {}
 
     @abstractmethod
     def open_gate(self) -> None:
-        """Tell the coordinator that the network is as the plan wants it."""
+        """Tell the coordinator that the links are shaped, so that training may begin."""
 
     @abstractmethod
     def exit_codes(self) -> dict[str, int]:
-        """Exit codes of the nodes that have ended."""
+        """Return the exit codes of the nodes that have ended."""
 
     @abstractmethod
-    def complaint(self, node: str) -> str:
-        """The last words of a node on its standard error."""
+    def last_error_output(self, node_name: str) -> str:
+        """Return the last line that a node has written to its standard error; empty if there is none."""
 
-    def throttling(self) -> dict[str, CpuThrottling]:
-        """How often the kernel has held each node back since it was started; nodes without a quota are absent."""
+    def read_throttling(self) -> dict[str, CpuThrottling]:
+        """Return how often the kernel has throttled each node since its start; nodes without a CPU quota are absent."""
         return {}
 
     @abstractmethod
     def stop(self) -> tuple[str, ...]:
-        """Remove whatever is left; all logs are in the trial folder afterwards.
+        """Stop and remove all nodes and networks; all logs are in the trial folder afterwards.
 
         Returns:
-            What an engine does not let go of although nothing runs in it: no fault of the trial.
+            Networks that the engine could not remove although no node uses them; the trial does not fail for it.
         """
 
 
 @dataclass
-class Tail:
-    """The events of a log that is still being written."""
+class LogTail:
+    """Reader of the events in a log file that is still being written."""
 
     path: Path
     _position: int = 0
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """What has been written since the last call; a line that is not finished waits for the next."""
+    def read_new_events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events written since the last call; an incomplete line is left for the next call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -96,36 +99,37 @@ class Tail:
 
 
 @dataclass
-class Supervisor:
-    """Leads one trial through its stages and remembers how long each took."""
+class TrialSupervisor:
+    """Supervisor of one trial: runs its stages in order and measures their durations."""
 
     plan: Plan
-    nodes: Nodes
-    tail: Tail
-    watch: EventObserver
+    nodes: TrialNodes
+    coordinator_log: LogTail
+    watcher: EventObserver
     timings_s: dict[str, float] = field(default_factory=dict)
     shaping: dict[str, LinkRecord] = field(default_factory=dict)
-    host: dict[str, Any] = field(default_factory=dict)
+    host_metrics: dict[str, Any] = field(default_factory=dict)
     throttling: dict[str, CpuThrottling] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)
-    _over: bool = False
+    _is_over: bool = False
 
-    def run(self) -> TrialOutcome:
-        """The whole trial; nodes are gone when this returns or raises, or the reason says which are not.
+    def run_trial(self) -> TrialOutcome:
+        """Run the whole trial and return its status.
 
-        Whatever goes wrong fails this trial and no other; only a request to stop is passed on.
+        Afterwards, all nodes are removed, or the reason in the status names those that are not. An error fails only
+        this trial; KeyboardInterrupt is raised again.
         """
         reasons: list[str] = []
         exit_codes: dict[str, int] = {}
         kept: tuple[str, ...] = ()
         try:
-            with _noted(reasons):
-                self._lead()
+            with _append_failure_reason(reasons):
+                self._run_stages()
         finally:
-            with _noted(reasons):
+            with _append_failure_reason(reasons):
                 exit_codes = self.nodes.exit_codes()
-            with self._stage("down"), held_back(), _noted(reasons):
+            with self._timed_stage("down"), defer_stop_signals(), _append_failure_reason(reasons):
                 kept = self.nodes.stop()
         return TrialOutcome(
             trial=self.plan.trial,
@@ -137,93 +141,106 @@ class Supervisor:
             shaping=self.shaping,
             throttling=self.throttling,
             kept=kept,
-            host=self.host,
+            host=self.host_metrics,
         )
 
-    def _lead(self) -> None:
-        with self._stage("up"), held_back():
+    def _run_stages(self) -> None:
+        """Run the stages of a trial without interruption of those that create or shape something."""
+        with self._timed_stage("up"), defer_stop_signals():
             self.nodes.start()
-        with self._stage("gate"):
-            with held_back():
-                self.shaping = self.nodes.shape()
-            self._await(self._everybody_joined, self.plan.timeouts.start, "not all nodes joined")
-            with held_back():
-                self.shaping |= self.nodes.prove()
+        with self._timed_stage("gate"):
+            with defer_stop_signals():
+                self.shaping = self.nodes.shape_links()
+            self._wait_until(self._have_all_joined, self.plan.timeouts.start, "not all nodes joined")
+            with defer_stop_signals():
+                self.shaping |= self.nodes.probe_links()
             self.nodes.open_gate()
-        with self._stage("run"), self._witnessed():
-            self._await(lambda: self._over, self.plan.timeouts.run, "the run did not end")
-        self.shaping |= self.nodes.account()
-        self._await(self._everybody_left, LEAVE_S / self.plan.dilation, "not all nodes left")
+        with self._timed_stage("run"), self._recorded_host_metrics():
+            self._wait_until(lambda: self._is_over, self.plan.timeouts.run, "the run did not end")
+        self.shaping |= self.nodes.read_link_counters()
+        self._wait_until(self._have_all_exited, EXIT_TIMEOUT_S / self.plan.dilation, "not all nodes exited")
 
     @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
+    def _timed_stage(self, stage_name: str) -> Iterator[None]:
+        """Record the wall seconds of the `with` block as a stage of the trial."""
+        start_time = time.monotonic()
         try:
             yield
         finally:
-            self.timings_s[name] = round(time.monotonic() - started, 3)
+            self.timings_s[stage_name] = round(time.monotonic() - start_time, 3)
 
     @contextmanager
-    def _witnessed(self) -> Iterator[None]:
-        """Keep what happens on the host meanwhile, however it ends."""
-        evidence = Evidence(self.nodes.throttling)
-        evidence.start()
+    def _recorded_host_metrics(self) -> Iterator[None]:
+        """Record metrics of the host during the `with` block, even if it raises."""
+        recorder = HostMetricsRecorder(self.nodes.read_throttling)
+        recorder.start()
         try:
             yield
         finally:
-            self.host |= evidence.stop()
-            self.throttling = evidence.throttling
+            self.host_metrics |= recorder.stop()
+            self.throttling = recorder.throttling
 
-    def _everybody_joined(self) -> bool:
+    def _have_all_joined(self) -> bool:
         return self._joined >= {node.name for node in self.plan.nodes} - {COORDINATOR}
 
-    def _everybody_left(self) -> bool:
+    def _have_all_exited(self) -> bool:
         return len(self.nodes.exit_codes()) == len(self.plan.nodes)
 
-    def _await(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Poll until `done`, passing on what the coordinator logs; `timeout_s` is virtual.
+    def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, problem: str) -> None:
+        """Poll until `is_done`, and pass the events of the coordinator's log to the watcher.
+
+        Args:
+            is_done: condition to wait for.
+            timeout_s: timeout in virtual seconds.
+            problem: description of the condition that is not met, for the error message.
 
         Raises:
-            TrialFailed: a node ended with an error, or the time is over.
+            TrialFailed: a node ended with an error, or the timeout has passed.
         """
         deadline = time.monotonic() + timeout_s * self.plan.dilation
         while True:
-            ended = self.nodes.exit_codes()  # first, so that the log tells why they were free to end
-            for event in self.tail.events():
-                self._note(event)
-            self._check(ended)
-            if done():
+            exit_codes = (
+                self.nodes.exit_codes()
+            )  # before the log, which then shows whether the nodes were allowed to end
+            for event in self.coordinator_log.read_new_events():
+                self._process_event(event)
+            self._check_exits(exit_codes)
+            if is_done():
                 return
             if time.monotonic() > deadline:
-                raise TrialFailed(f"{what} within {timeout_s:g} s")
-            time.sleep(POLL_S)
+                raise TrialFailed(f"{problem} within {timeout_s:g} virtual seconds")
+            time.sleep(POLL_INTERVAL_S)
 
-    def _note(self, event: dict[str, Any]) -> None:
-        """Remember what the next stage waits for, and show the event to whoever looks on."""
+    def _process_event(self, event: dict[str, Any]) -> None:
+        """Record joined nodes, left nodes and the end of the run from an event, and pass the event to the watcher."""
         if event["key"] == "membership":
-            known = self._joined if event["value"]["event"] == "joined" else self._left
-            known.add(event["value"]["node"])
-        self._over |= event["key"] == "run_stop"
-        self.watch.event_logged(self.plan, event)
+            node_names = self._joined if event["value"]["event"] == "joined" else self._left
+            node_names.add(event["value"]["node"])
+        self._is_over |= event["key"] == "run_stop"
+        self.watcher.event_logged(self.plan, event)
 
-    def _check(self, ended: dict[str, int]) -> None:
-        """Nodes that were killed come first: others that end with an error may have missed them."""
-        for node, code in sorted(ended.items(), key=lambda item: item[1] == REPORTED):
-            if code:
-                raise TrialFailed(f"{node} ended with exit code {code}: {self.nodes.complaint(node) or 'no message'}")
-            if not self._over and node not in self._left:
-                raise TrialFailed(f"{node} left before the run was over")
+    def _check_exits(self, exit_codes: dict[str, int]) -> None:
+        """Raise TrialFailed if a node has ended with an error or too early.
+
+        Killed nodes are checked first: nodes that report an error may only have lost their connection to a killed node.
+        """
+        for node_name, exit_code in sorted(exit_codes.items(), key=lambda item: item[1] == REPORTED_FAILURE_EXIT_CODE):
+            if exit_code:
+                last_line = self.nodes.last_error_output(node_name) or "no message"
+                raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}")
+            if not self._is_over and node_name not in self._left:
+                raise TrialFailed(f"{node_name} exited before the end of the run")
 
 
 @contextmanager
-def _noted(reasons: list[str]) -> Iterator[None]:
-    """An error of the body is one more reason why the trial failed."""
+def _append_failure_reason(reasons: list[str]) -> Iterator[None]:
+    """Catch an error of the `with` block and add it to the reasons why the trial failed."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - whatever happens to a trial must not take the others with it
-        reasons.append(why(error))
+    except Exception as error:  # noqa: BLE001 - an error in one trial must not end the other trials
+        reasons.append(failure_reason(error))
 
 
-def why(error: Exception) -> str:
-    """An error as a trial's reason; the name of its type says whose it is, unless it was raised as a reason."""
+def failure_reason(error: Exception) -> str:
+    """Return an error as the reason of a failed trial, with the name of its type unless it is a TrialFailed."""
     return str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"

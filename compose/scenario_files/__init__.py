@@ -1,1 +1,1 @@
-"""Scenario files: find, parse, validate, and report problems with file, line and key."""
+"""Scenario files: find, parse and validate them, and report every problem with its file, line and key."""

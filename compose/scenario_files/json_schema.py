@@ -1,4 +1,7 @@
-"""What may stand in a scenario, as JSON Schema: editors check with it, error messages look up in it what is allowed."""
+"""JSON Schema of scenario files.
+
+Editors validate files with it, and error messages take allowed keys, kinds and numbers from it.
+"""
 
 from functools import cache, reduce
 from operator import getitem
@@ -7,11 +10,11 @@ from typing import Any
 from services.scenario.scenario import Scenario
 from services.schema.conflicts import KeyPath
 
-Schema = dict[str, Any]
+JsonSchema = dict[str, Any]
 
-NUMBERS = {"number": "a number", "integer": "a whole number"}
-BOUNDS = {
-    "minimum": "at least {:g}",
+NUMBER_TYPES = {"number": "a number", "integer": "a whole number"}
+BOUND_TEXTS = {
+    "minimum": "of at least {:g}",
     "exclusiveMinimum": "above {:g}",
     "maximum": "at most {:g}",
     "exclusiveMaximum": "below {:g}",
@@ -19,62 +22,66 @@ BOUNDS = {
 
 
 @cache
-def schema() -> Schema:
-    """JSON Schema of a scenario file."""
+def scenario_schema() -> JsonSchema:
+    """Return the JSON Schema of a scenario file."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Ensayo scenario"}
     return dialect | {key: value for key, value in Scenario.model_json_schema().items() if key != "title"}
 
 
-def keys(data: Any, path: KeyPath) -> list[str]:
-    """The keys that may stand in the section at `path` of the document `data`."""
-    return list(_resolved(_at(schema(), data, path), reduce(getitem, path, data)).get("properties", {}))
+def allowed_keys(data: Any, path: KeyPath) -> list[str]:
+    """Return the keys allowed in the section at `path` of the document `data`."""
+    section_schema = _resolve_references(_schema_at(scenario_schema(), data, path), reduce(getitem, path, data))
+    return list(section_schema.get("properties", {}))
 
 
-def kinds(data: Any, path: KeyPath) -> list[str]:
-    """The kinds of component that may stand at `path` of the document `data`; none where no component stands."""
-    part = _at(schema(), data, path)
-    union = part["anyOf"][0] if "anyOf" in part else part  # one that may be absent
+def allowed_kinds(data: Any, path: KeyPath) -> list[str]:
+    """Return the kinds of component allowed at `path` of the document `data`; empty if no component belongs there."""
+    schema = _schema_at(scenario_schema(), data, path)
+    union = schema["anyOf"][0] if "anyOf" in schema else schema  # anyOf: a component or null
     return list(union.get("discriminator", {}).get("mapping", {}))
 
 
-def description(data: Any, path: KeyPath) -> str:
-    """What the schema says about the meaning of `path`; empty where it says nothing."""
-    return str(_at(schema(), data, path).get("description", ""))
+def key_description(data: Any, path: KeyPath) -> str:
+    """Return the description of the key at `path` of the document `data`; empty if it has none."""
+    return str(_schema_at(scenario_schema(), data, path).get("description", ""))
 
 
-def number(data: Any, path: KeyPath) -> str:
-    """Which numbers may stand at `path` of the document `data`, in words; empty where no number stands."""
-    part = _at(schema(), data, path)
-    part = part["anyOf"][0] if "anyOf" in part else part
-    if part.get("type") not in NUMBERS:
+def describe_allowed_number(data: Any, path: KeyPath) -> str:
+    """Return which numbers are allowed at `path` of the document `data`, in words; empty if no number belongs there."""
+    schema = _schema_at(scenario_schema(), data, path)
+    schema = schema["anyOf"][0] if "anyOf" in schema else schema
+    if schema.get("type") not in NUMBER_TYPES:
         return ""
-    bounds = " and ".join(word.format(part[key]) for key, word in BOUNDS.items() if key in part)
-    share = "maximum" in part or "exclusiveMaximum" in part
-    bounds = bounds.replace("at least 0 and at most", "from 0 to")
-    return " ".join(filter(None, (NUMBERS[part["type"]], bounds))) + (", for example 0.01" if share else "")
+    bounds = " and ".join(text.format(schema[key]) for key, text in BOUND_TEXTS.items() if key in schema)
+    bounds = bounds.replace("of at least 0 and at most", "from 0 to")
+    is_share = "maximum" in schema or "exclusiveMaximum" in schema
+    return " ".join(filter(None, (NUMBER_TYPES[schema["type"]], bounds))) + (", for example 0.01" if is_share else "")
 
 
-def _at(part: Schema, data: Any, path: KeyPath) -> Schema:
-    """What the schema `part` of `data` says about `path` below it."""
+def _schema_at(schema: JsonSchema, data: Any, path: KeyPath) -> JsonSchema:
+    """Return the schema of the value at `path` of `data`, where `schema` is the schema of `data` itself."""
     if not path:
-        return part
+        return schema
     key, *rest = path
-    below = _below(_resolved(part, data), key)
-    return _at(below, data[key], tuple(rest)) if rest else below
+    value_schema = _schema_of_child(_resolve_references(schema, data), key)
+    return _schema_at(value_schema, data[key], tuple(rest)) if rest else value_schema
 
 
-def _below(part: Schema, key: str | int) -> Schema:
-    """What a section's schema says about one of its keys or items."""
-    named = part.get("properties", {}).get(key)
-    labelled = next(iter(part.get("patternProperties", {}).values()), None)
-    inner = named or labelled or part.get("additionalProperties") or part.get("items")
-    return inner if isinstance(inner, dict) else {}
+def _schema_of_child(schema: JsonSchema, key: str | int) -> JsonSchema:
+    """Return the schema of one key of a section or one item of a list; empty if it has none."""
+    of_known_key = schema.get("properties", {}).get(key)
+    of_any_label = next(iter(schema.get("patternProperties", {}).values()), None)
+    value_schema = of_known_key or of_any_label or schema.get("additionalProperties") or schema.get("items")
+    return value_schema if isinstance(value_schema, dict) else {}
 
 
-def _resolved(part: Schema, data: Any) -> Schema:
-    """The schema without references and unions: of a union the member of the kind that `data` names, or the first."""
-    if "$ref" in part:
-        return _resolved(schema()["$defs"][part["$ref"].removeprefix("#/$defs/")], data)
-    if "discriminator" in part:
-        return _resolved({"$ref": part["discriminator"]["mapping"][data["kind"]]}, data)
-    return _resolved(part["anyOf"][0], data) if "anyOf" in part else part
+def _resolve_references(schema: JsonSchema, data: Any) -> JsonSchema:
+    """Return a schema without references and unions.
+
+    A union becomes its member for the kind in `data`, or its first member.
+    """
+    if "$ref" in schema:
+        return _resolve_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], data)
+    if "discriminator" in schema:
+        return _resolve_references({"$ref": schema["discriminator"]["mapping"][data["kind"]]}, data)
+    return _resolve_references(schema["anyOf"][0], data) if "anyOf" in schema else schema

@@ -1,4 +1,4 @@
-"""Which scenario is meant, what does it say, and if it cannot run: why not?"""
+"""Loading of scenarios: find the file, decode it, and check that every trial is possible."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from compose.scenario_files.problems import BadScenario, Problem
-from compose.scenario_files.settings import override
-from compose.scenario_files.validation_messages import explain
-from compose.scenario_files.yaml_document import Document, parse
+from compose.scenario_files.problems import ScenarioError, ScenarioProblem
+from compose.scenario_files.settings import apply_settings
+from compose.scenario_files.validation_messages import explain_validation_error
+from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
 from services.cluster.cluster import data_node_names
 from services.cluster.events import frequency_conflicts
 from services.plan import event_horizon_s
@@ -20,126 +20,161 @@ from services.schema.conflicts import Conflict
 from services.schema.conflicts import KeyPath as Key
 from services.schema.errors import UserError
 
-SHIPPED = Path(__file__).parents[2] / "scenarios"
+SHIPPED_FOLDER = Path(__file__).parents[2] / "scenarios"
 
 
-def load(path: Path, settings: Mapping[str, str] | None = None, engine: str | None = None) -> Scenario:
-    """The scenario in the file at `path`, with some keys set to other values (dotted path -> YAML).
+def load_scenario(path: Path, settings: Mapping[str, str] | None = None, engine: str | None = None) -> Scenario:
+    """Load a scenario and check that each of its trials is possible.
 
-    Raises BadScenario with everything that is wrong; when it returns, every trial of the scenario makes sense, also
-    under the engine that is asked for, here or in the scenario.
+    Args:
+        path: scenario file.
+        settings: values that replace those of the file: dotted path -> YAML.
+        engine: engine that will run the trials; by default the engine in the scenario.
+
+    Raises:
+        ScenarioError: the scenario is invalid; the message lists every problem.
+        UserError: the file can't be read, or a setting has a wrong path.
     """
-    document = override(parse(_text(path), _shown(path)), settings or {})
-    scenario = _decode(document)
-    if problems := _swept_problems(scenario, document, engine or scenario.engine) or _crowds(scenario, document):
-        raise BadScenario(problems)
+    document = apply_settings(parse_yaml(_read_text(path), _display_path(path)), settings or {})
+    scenario = _decode_scenario(document)
+    problems = _combination_problems(scenario, document, engine or scenario.engine)
+    if problems := problems or _frequent_event_problems(scenario, document):
+        raise ScenarioError(problems)
     return scenario
 
 
-def find(name: str) -> Path:
-    """The file of a scenario: a path, or the bare name of a shipped one. Raises UserError with the names there are."""
+def find_scenario(name: str) -> Path:
+    """Return the path of a scenario file, given its path or the name of a shipped scenario.
+
+    Args:
+        name: path of a file that ends in .yaml or .yml, or name of a shipped scenario.
+
+    Raises:
+        UserError: there is no such file or shipped scenario; the message lists the shipped scenarios.
+    """
     is_path = name.endswith((".yaml", ".yml"))
-    path = Path(name) if is_path else SHIPPED / f"{name}.yaml"
+    path = Path(name) if is_path else SHIPPED_FOLDER / f"{name}.yaml"
     if path.is_file():
         return path
     if is_path:
-        raise UserError(f"{name}: there is no such file")
-    names = [file.stem for file in shipped()]
-    close = "".join(f"; did you mean {each}?" for each in get_close_matches(name, names, n=1))
-    raise UserError(f"there is no scenario {name}; shipped are {', '.join(names)}{close}")
+        raise UserError(f"{name}: file not found")
+    shipped_names = [file.stem for file in shipped_scenario_paths()]
+    suggestion = "".join(f"; did you mean {match}?" for match in get_close_matches(name, shipped_names, n=1))
+    raise UserError(
+        f"there is no shipped scenario {name}; write the path of a .yaml file, or one of {', '.join(shipped_names)}"
+        f"{suggestion}"
+    )
 
 
-def shipped() -> list[Path]:
-    """The files of all scenarios that come with Ensayo."""
-    return sorted(SHIPPED.glob("*.yaml"))
+def shipped_scenario_paths() -> list[Path]:
+    """Return the files of all scenarios that are shipped with Ensayo."""
+    return sorted(SHIPPED_FOLDER.glob("*.yaml"))
 
 
-def question(path: Path) -> str:
-    """The question that a scenario answers: the first comment that is not for the editor."""
-    comments = (line.lstrip("# ").strip() for line in _text(path).splitlines() if line.startswith("#"))
+def read_question(path: Path) -> str:
+    """Return the question that a scenario answers: the first comment of its file that is not meant for editors."""
+    comments = (line.lstrip("# ").strip() for line in _read_text(path).splitlines() if line.startswith("#"))
     return next((text for text in comments if not text.startswith("yaml-language-server")), "")
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        raise UserError(f"{path}: the file can't be read: {error}") from error
 
 
-def _shown(path: Path) -> str:
-    """A path as messages show it: seen from here, when it is below."""
-    full, here = path.resolve(), Path.cwd()
-    return str(full.relative_to(here)) if full.is_relative_to(here) else str(path)
+def _display_path(path: Path) -> str:
+    """Return a path as messages show it: relative to the current folder if it is below."""
+    absolute_path, current_folder = path.resolve(), Path.cwd()
+    if absolute_path.is_relative_to(current_folder):
+        return str(absolute_path.relative_to(current_folder))
+    return str(path)
 
 
-def _decode(document: Document) -> Scenario:
+def _decode_scenario(document: YamlDocument) -> Scenario:
+    """Decode a document; raise ScenarioError with every problem if it is not a valid scenario."""
     try:
         return Scenario.decode(document.data)
     except ValidationError as error:
-        raise BadScenario([_problem(found, document) for found in explain(error, document.data)]) from None
+        conflicts = explain_validation_error(error, document.data)
+        raise ScenarioError(_to_problem(conflict, document) for conflict in conflicts) from None
 
 
-def _problem(found: Conflict, document: Document) -> Problem:
-    return Problem(document.place(found.key_path), ".".join(map(str, found.key_path)), found.message)
+def _to_problem(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
+    """Return a conflict as a problem with its position in the document."""
+    return ScenarioProblem(
+        document.position_of(conflict.key_path), ".".join(map(str, conflict.key_path)), conflict.message
+    )
 
 
-def _swept_problems(scenario: Scenario, document: Document, engine: str | None) -> list[Problem]:
-    """What is wrong with combinations of swept values; a problem of some of them names the first that has it."""
+def _combination_problems(scenario: Scenario, document: YamlDocument, engine_name: str | None) -> list[ScenarioProblem]:
+    """Return the problems of all combinations of swept values.
+
+    If only some combinations have a problem, its message names the first of them.
+    """
     choices = [choice for choice in scenario.trial_choices() if choice.repeat == 0]
-    found: dict[Conflict, list[TrialChoice]] = defaultdict(list)
+    choices_by_conflict: dict[Conflict, list[TrialChoice]] = defaultdict(list)
     for choice in choices:
-        for conflict in _conflicts(scenario, choice, engine):
-            found[conflict].append(choice)
+        for conflict in _combination_conflicts(scenario, choice, engine_name):
+            choices_by_conflict[conflict].append(choice)
     return [
-        _swept_problem(conflict, scenario, document, {} if len(having) == len(choices) else having[0].sweep_point)
-        for conflict, having in found.items()
+        _combination_problem(
+            conflict, scenario, document, {} if len(affected) == len(choices) else affected[0].sweep_point
+        )
+        for conflict, affected in choices_by_conflict.items()
     ]
 
 
-def _conflicts(scenario: Scenario, choice: TrialChoice, engine: str | None) -> list[Conflict]:
+def _combination_conflicts(scenario: Scenario, choice: TrialChoice, engine_name: str | None) -> list[Conflict]:
+    """Return the conflicts of one combination of swept values."""
     try:
         trial = scenario.trial(choice)
     except ValidationError as error:
-        return list(explain(error, scenario.swept_document(choice)))
-    return list(_timeless(trial)) if engine == "simulated" else []
+        return list(explain_validation_error(error, scenario.swept_document(choice)))
+    return list(_virtual_time_conflicts(trial)) if engine_name == "simulated" else []
 
 
-def _timeless(trial: TrialSpec) -> Iterator[Conflict]:
-    """Why virtual time does not pass while workers compute."""
-    if free := trial.scenario.unpaced_workers:
-        why = (
-            f"engine simulated needs it: {free[0]} is not paced, and in virtual time mathematics takes none then; "
-            "write throughput: 1000/s (a profile such as a100 needs it too), or take engine docker or local"
+def _virtual_time_conflicts(trial: TrialSpec) -> Iterator[Conflict]:
+    """Yield a conflict if a worker has no throughput, because its compute would take no virtual time."""
+    if unpaced_workers := trial.scenario.unpaced_workers:
+        message = (
+            f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "
+            "would take no virtual time; write for example throughput: 1000/s (beside a profile such as a100, too), "
+            "or use engine docker or local"
         )
-        yield Conflict(("cluster", "worker", "throughput"), why)
+        yield Conflict(("cluster", "worker", "throughput"), message)
 
 
-def _crowds(scenario: Scenario, document: Document) -> list[Problem]:
-    """Random events of which there would be too many, each with what its longest trial needs."""
-    paths = [path for name, axis in scenario.sweep.items() for path in axis.target_paths(name)]
-    if not any(what.at.random for what in scenario.events) and not any(path.startswith("events") for path in paths):
+def _frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list[ScenarioProblem]:
+    """Return a problem for each random event that would occur too often, with the limit for its longest trial."""
+    swept_paths = [path for name, axis in scenario.sweep.items() for path in axis.target_paths(name)]
+    has_random_events = any(event.at.random for event in scenario.events)
+    if not has_random_events and not any(path.startswith("events") for path in swept_paths):
         return []
-    found: dict[Key, tuple[float, Conflict]] = {}
+    longest: dict[Key, tuple[float, Conflict]] = {}  # key -> duration of the longest trial, its conflict
     for choice in (choice for choice in scenario.trial_choices() if choice.repeat == 0):
         events, trial = Scenario.decode(scenario.swept_document(choice)).events, scenario.trial(choice)
-        if not any(what.at.random for what in events):
+        if not any(event.at.random for event in events):
             continue
-        drawn_s, nodes = (
-            event_horizon_s(trial),
-            data_node_names(trial.scenario.cluster.workers, trial.strategy.phases().server_count),
-        )
-        for conflict in frequency_conflicts(events, drawn_s, nodes):
-            found[conflict.key_path] = max(found.get(conflict.key_path, (0.0, conflict)), (drawn_s, conflict))
-    conflicts = (Conflict(("events", *path), why) for _, (path, why) in found.values())
-    return [_swept_problem(conflict, scenario, document, {}) for conflict in conflicts]
+        duration_s = event_horizon_s(trial)
+        node_names = data_node_names(trial.scenario.cluster.workers, trial.strategy.phases().server_count)
+        for conflict in frequency_conflicts(events, duration_s, node_names):
+            longest[conflict.key_path] = max(longest.get(conflict.key_path, (0.0, conflict)), (duration_s, conflict))
+    conflicts = (Conflict(("events", *path), message) for _, (path, message) in longest.values())
+    return [_combination_problem(conflict, scenario, document, {}) for conflict in conflicts]
 
 
-def _swept_problem(conflict: Conflict, scenario: Scenario, document: Document, setting: SweepPoint) -> Problem:
-    """A problem of the combinations with `setting`; it stands where its key is swept, when it is."""
+def _combination_problem(
+    conflict: Conflict, scenario: Scenario, document: YamlDocument, setting: SweepPoint
+) -> ScenarioProblem:
+    """Return a conflict as a problem that names `setting`, the swept values that lead to it.
+
+    Its position is that of the sweep if the key is swept, else that of the key.
+    """
     key = ".".join(map(str, conflict.key_path))
-    sweep = {name: axis.target_paths(name) for name, axis in scenario.sweep.items()}
-    axes = [name for name, paths in sweep.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
+    paths_by_axis = {name: axis.target_paths(name) for name, axis in scenario.sweep.items()}
+    axes = [name for name, paths in paths_by_axis.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
     values = " and ".join(f"{name} = {value}" for name, value in setting.items())
-    place = document.place(("sweep", axes[0]) if axes else conflict.key_path)
-    return Problem(place, key, f"{conflict.message} (with {values})" if values else conflict.message)
+    position = document.position_of(("sweep", axes[0]) if axes else conflict.key_path)
+    return ScenarioProblem(position, key, f"{conflict.message} (with {values})" if values else conflict.message)

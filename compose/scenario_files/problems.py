@@ -1,4 +1,4 @@
-"""What is wrong with a scenario file, and where?"""
+"""Problems of a scenario file, with their position, and the error that reports all of them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -6,30 +6,30 @@ from typing import NamedTuple
 from services.schema.errors import UserError
 
 
-class Place(NamedTuple):
-    """Where something was written."""
+class SourcePosition(NamedTuple):
+    """Position of a key: a line of a file, or an argument of the command line."""
 
-    file: str
-    line: int = 0  # 0: the file as a whole, or an argument
+    file: str  # path, or text of the argument
+    line: int = 0  # 0: the whole file, or an argument
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-class Problem(NamedTuple):
-    """One thing for the user to change."""
+class ScenarioProblem(NamedTuple):
+    """One mistake in a scenario, which the user has to correct."""
 
-    place: Place
-    key: str  # dotted path; empty when the file as a whole is meant
-    message: str
+    position: SourcePosition
+    key: str  # dotted path; empty for the whole file
+    message: str  # what is wrong, and what is allowed
 
     def __str__(self) -> str:
         return ": ".join(str(part) for part in self if part)
 
 
-class BadScenario(UserError):
-    """Everything that is wrong with one scenario, at once, in the order of the file."""
+class ScenarioError(UserError):
+    """A scenario is invalid; the message has one line for each problem, in the order of the file."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[ScenarioProblem]) -> None:
         self.problems = tuple(sorted(set(problems)))
         super().__init__("\n".join(map(str, self.problems)))

@@ -1,49 +1,63 @@
-"""How does one key of a scenario get another value without another file?"""
+"""Settings from the command line (`--set KEY=VALUE`) that replace values of a scenario file."""
 
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from compose.scenario_files.problems import Place
-from compose.scenario_files.yaml_document import Document, parse
+from compose.scenario_files.problems import SourcePosition
+from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
 from services.scenario.sweep import PATH_ALIASES
 from services.schema.conflicts import KeyPath
 from services.schema.errors import UserError
 
 
-def override(document: Document, settings: Mapping[str, str]) -> Document:
-    """The document with each dotted path set to the value that its YAML says; what is set is not swept any more."""
-    data, places = deepcopy(document.data), dict(document.places)
+def apply_settings(document: YamlDocument, settings: Mapping[str, str]) -> YamlDocument:
+    """Return a copy of a document in which each setting replaces a value; keys that are set are no longer swept.
+
+    Args:
+        document: scenario file.
+        settings: dotted path, or short name such as `workers` -> value as YAML.
+
+    Raises:
+        UserError: a path does not exist in the document, or a value is not valid YAML.
+    """
+    data, positions = deepcopy(document.data), dict(document.positions)
     for name, text in settings.items():
         path, argument = PATH_ALIASES.get(name, name), f"--set {name}={text}"
-        places[_set(data, path, parse(text, argument).data, argument)] = Place(argument)
-        _unsweep(data, path)
-    return Document(data, places)
+        value = parse_yaml(text, argument).data
+        positions[_set_value(data, path, value, argument)] = SourcePosition(argument)
+        _remove_from_sweep(data, path)
+    return YamlDocument(data, positions)
 
 
-def _set(data: Any, path: str, value: Any, argument: str) -> KeyPath:
-    """Set one key or list item below `data`; the path under which it stands there."""
+def _set_value(data: Any, path: str, value: Any, argument: str) -> KeyPath:
+    """Set one key or list item of `data` and return its path, with list items as numbers."""
     *parents, last = path.split(".")
-    trace: list[str | int] = []
+    keys: list[str | int] = []
     for name in parents:
-        trace.append(key := _key(data, name, argument))
+        keys.append(key := _key_or_index(data, name, argument))
         data = data.setdefault(key, {}) if isinstance(data, dict) else data[key]
-    trace.append(key := _key(data, last, argument))
+    keys.append(key := _key_or_index(data, last, argument))
     data[key] = value
-    return tuple(trace)
+    return tuple(keys)
 
 
-def _key(section: Any, name: str, argument: str) -> str | int:
-    """What `name` is in a section: a key, or the place of an item that is there."""
+def _key_or_index(section: Any, name: str, argument: str) -> str | int:
+    """Return the key of a section, or the index of an existing list item, for one name of a dotted path."""
     if isinstance(section, dict):
         return name
-    if isinstance(section, list) and name.isdecimal() and int(name) < len(section):
+    if not isinstance(section, list):
+        raise UserError(
+            f"{argument}: {name!r} can't be set, because the value above it is neither a section nor a list"
+        )
+    if name.isdecimal() and int(name) < len(section):
         return int(name)
-    there = f"; there are items 0 to {len(section) - 1}" if isinstance(section, list) and section else ""
-    raise UserError(f"{argument}: leads nowhere at {name}{there}")
+    allowed = f"items are 0 to {len(section) - 1}" if section else "the list is empty"
+    raise UserError(f"{argument}: {name!r} is not an item of the list; {allowed}")
 
 
-def _unsweep(data: Any, path: str) -> None:
+def _remove_from_sweep(data: Any, path: str) -> None:
+    """Remove the axis of a path from the sweep, if there is one."""
     sweep = data.get("sweep")
     for name in [name for name in sweep or () if PATH_ALIASES.get(name, name) == path]:
         del sweep[name]

@@ -1,4 +1,4 @@
-"""How does pydantic's finding read to the person who wrote the file?"""
+"""Messages for users that explain the validation errors of pydantic: what is wrong, what is allowed, how to fix it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,137 +8,162 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from compose.scenario_files.json_schema import description, keys, kinds, number
+from compose.scenario_files.json_schema import allowed_keys, allowed_kinds, describe_allowed_number, key_description
 from services.schema.conflicts import Conflict, ConflictError, KeyPath
 
-KINDS = "needs a kind; supported kinds are {it.kinds}"
+MISSING_KIND_TEMPLATE = (
+    "needs a kind, for example {{kind: {it.example_kind}}}; supported kinds are {it.supported_kinds}"
+)
 
-TEMPLATES: Mapping[str, str] = {  # type of a finding -> its wording; what is not here, pydantic words well
-    "extra_forbidden": "unknown key; allowed here are {it.siblings}{it.guess}",
-    "item_missing": "needs more items{it.meaning}",
-    "missing": "is missing, and has no default",
-    "model_type": "should be a section{it.instead}; its keys are {it.keys}",
-    "dict_type": "should be a section{it.instead}{it.meaning}",
-    "list_type": "should be a list{it.instead}{it.meaning}",
-    "tuple_type": "should be a list{it.instead}{it.meaning}",
-    "bool_type": "should be true or false{it.instead}",
-    "too_long": "should have fewer items{it.meaning}",
-    "too_short": "should not be empty",
-    "string_pattern_mismatch": "{it.given!r} should be made of small letters, digits, - and _",
-    "union_tag_not_found": KINDS,
-    "model_attributes_type": KINDS,
-    "union_tag_invalid": "{it.tag!r} is not supported; supported kinds are {it.kinds}{it.guess}",
-    "literal_error": "{it.given!r} is not supported; choose {it.expected}",
-    "value_error": "{it.cause}",
+# Type of a pydantic error -> message. For all other types, the message of pydantic is clear.
+MESSAGE_TEMPLATES: Mapping[str, str] = {
+    "extra_forbidden": "unknown key; allowed keys are {it.sibling_keys}{it.suggestion_text}",
+    "item_missing": "has too few items{it.description_text}",
+    "missing": "required key is missing; add it",
+    "model_type": "must be a section{it.wrong_value_text}; allowed keys are {it.allowed_keys}",
+    "dict_type": "must be a section{it.wrong_value_text}{it.description_text}",
+    "list_type": "must be a list{it.wrong_value_text}{it.list_suggestion_text}{it.description_text}",
+    "tuple_type": "must be a list{it.wrong_value_text}{it.list_suggestion_text}{it.description_text}",
+    "bool_type": "must be true or false{it.wrong_value_text}",
+    "too_long": "has too many items{it.description_text}",
+    "too_short": "must not be empty",
+    "string_pattern_mismatch": "{it.given_value!r} is not allowed; use only lower-case letters, digits, - and _",
+    "union_tag_not_found": MISSING_KIND_TEMPLATE,
+    "model_attributes_type": MISSING_KIND_TEMPLATE,
+    "union_tag_invalid": (
+        "{it.given_kind!r} is not supported; supported kinds are {it.supported_kinds}{it.suggestion_text}"
+    ),
+    "literal_error": "{it.given_value!r} is not supported; choose {it.expected_words}",
+    "value_error": "{it.validator_error}",
 }
 
 
-def explain(error: ValidationError, data: Any) -> Iterator[Conflict]:
-    """Every finding of `error` about the document `data`: the key to change, what is wrong, what is allowed."""
+def explain_validation_error(error: ValidationError, data: Any) -> Iterator[Conflict]:
+    """Yield a conflict for each mistake in the document `data`: the key to change, what is wrong, what is allowed."""
     for details in error.errors(include_url=False):
-        finding = Finding(details, data, written(details["loc"], data))
+        finding = ValidationFinding(details, data, document_path(details["loc"], data))
         yield from finding.conflicts()
 
 
-def written(loc: tuple[Any, ...], data: Any) -> KeyPath:
-    """The path in the file of pydantic's `loc`, which also names the kind of each component and marks wrong labels.
+def document_path(loc: tuple[Any, ...], data: Any) -> KeyPath:
+    """Return the path in the document for `loc`, the location of an error as given by pydantic.
 
-    A kind stands in it right after the place of a component. It is told by that: a key may have the same name.
+    `loc` also has the kind of each component and a `[key]` after a wrong label; both are left out. A kind is recognised
+    by its position right after the key of a component, since a key may have the same name as a kind.
     """
     path: list[Any] = []
-    here, rest = data, iter(loc)
-    for key in rest:
-        if not isinstance(here, list if isinstance(key, int) else dict) or (key == "[key]" and key not in here):
+    value, remaining = data, iter(loc)
+    for key in remaining:
+        if not isinstance(value, list if isinstance(key, int) else dict) or (key == "[key]" and key not in value):
             break
-        if isinstance(key, int) and key >= len(here):
+        if isinstance(key, int) and key >= len(value):
             break
         path.append(key)
-        here = here[key] if isinstance(here, list) else here.get(key)
-        if kinds(data, tuple(path)):
-            next(rest, None)
+        value = value[key] if isinstance(value, list) else value.get(key)
+        if allowed_kinds(data, tuple(path)):
+            next(remaining, None)  # the kind of the component
     return tuple(path)
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What pydantic found at one path of a document, in the words that templates use."""
+class ValidationFinding:
+    """One validation error of pydantic, with the properties that message templates use."""
 
     details: ErrorDetails
-    data: Any
-    path: KeyPath
+    data: Any  # the whole document
+    path: KeyPath  # of the wrong value in the document
 
     def conflicts(self) -> Iterator[Conflict]:
-        """The finding, or those that it stands for."""
-        if self.type == "too_short" and self.given:
-            return  # pydantic counts items that are good; what is wrong with the others is found too
-        if isinstance(self.cause, ConflictError):
-            yield from (Conflict((*self.path, *inner.key_path), inner.message) for inner in self.cause.conflicts)
+        """Yield the conflict that the error describes, or all conflicts raised by a validator."""
+        if self.error_type == "too_short" and self.given_value:
+            return  # pydantic does not count invalid items; each of these has an error of its own
+        if isinstance(self.validator_error, ConflictError):
+            yield from (
+                Conflict((*self.path, *inner.key_path), inner.message) for inner in self.validator_error.conflicts
+            )
         else:
             yield Conflict(self.path, self.message)
 
     @property
     def message(self) -> str:
-        """What is wrong, and what is allowed."""
-        template = KINDS if self.kinds and self.type == "dict_type" else TEMPLATES.get(self.type)
-        allowed = number(self.data, self.path)
-        pydantics = f"should be {allowed}" if allowed else self.details["msg"].replace("Input ", "")
-        return template.format(it=self) if template else pydantics + self.instead
+        """What is wrong with the value, and what is allowed."""
+        template = MESSAGE_TEMPLATES.get(self.error_type)
+        if self.supported_kinds and self.error_type == "dict_type":
+            template = MISSING_KIND_TEMPLATE
+        if template:
+            return template.format(it=self)
+        if allowed_number := describe_allowed_number(self.data, self.path):
+            return f"must be {allowed_number}{self.wrong_value_text}"
+        subject, should, rest = self.details["msg"].partition(" should ")  # such as "Input should be a valid string"
+        return (f"must {rest}" if should else subject) + self.wrong_value_text
 
     @property
-    def type(self) -> str:
-        """Pydantic's word for what is wrong, or ours for an item that a list lacks."""
-        lacks = self.details["type"] == "missing" and isinstance(self.details["loc"][-1], int)
-        return "item_missing" if lacks else self.details["type"]
+    def error_type(self) -> str:
+        """Type of the error as named by pydantic, or `item_missing` if a list has too few items."""
+        is_item_missing = self.details["type"] == "missing" and isinstance(self.details["loc"][-1], int)
+        return "item_missing" if is_item_missing else self.details["type"]
 
     @property
-    def given(self) -> Any:
-        """The value that stands there."""
+    def given_value(self) -> Any:
+        """The wrong value in the document."""
         return self.details["input"]
 
     @property
-    def instead(self) -> str:
-        """A half sentence on the value that stands there."""
-        return f", not {self.given!r}" if isinstance(self.given, str | int | float) else ""
+    def wrong_value_text(self) -> str:
+        """End of a sentence that names the wrong value; empty if the value is a list or a section."""
+        return f", not {self.given_value!r}" if isinstance(self.given_value, str | int | float) else ""
 
     @property
-    def meaning(self) -> str:
-        """A half sentence on what stands there."""
-        meaning = description(self.data, self.path)
-        return f" ({meaning})" if meaning else ""
+    def description_text(self) -> str:
+        """Description of the key in brackets; empty if it has none."""
+        description = key_description(self.data, self.path)
+        return f" ({description})" if description else ""
 
     @property
-    def cause(self) -> object:
-        """The exception of one of our own validators."""
+    def list_suggestion_text(self) -> str:
+        """End of a sentence that shows the wrong value as a list; empty if the value is a section."""
+        return f"; write [{self.given_value}]" if isinstance(self.given_value, str | int | float) else ""
+
+    @property
+    def validator_error(self) -> object:
+        """Exception raised by a validator of Ensayo; None if pydantic has found the error."""
         return self.details.get("ctx", {}).get("error")
 
     @property
-    def expected(self) -> str:
-        """The words that may stand there."""
+    def expected_words(self) -> str:
+        """Words allowed at the path, as pydantic lists them."""
         return str(self.details["ctx"]["expected"])
 
     @property
-    def tag(self) -> str:
-        """The kind that stands there."""
+    def given_kind(self) -> str:
+        """Kind that the document names and that is not supported."""
         return str(self.details["ctx"]["tag"])
 
     @property
-    def keys(self) -> str:
-        """The keys that may stand below."""
-        return ", ".join(keys(self.data, self.path))
+    def allowed_keys(self) -> str:
+        """Keys allowed in the section at the path."""
+        return ", ".join(allowed_keys(self.data, self.path))
 
     @property
-    def siblings(self) -> str:
-        """The keys that may stand beside it."""
-        return ", ".join(keys(self.data, self.path[:-1]))
+    def sibling_keys(self) -> str:
+        """Keys allowed in the section around the path."""
+        return ", ".join(allowed_keys(self.data, self.path[:-1]))
 
     @property
-    def kinds(self) -> str:
-        """The kinds of component that may stand there; empty where no component stands."""
-        return ", ".join(kinds(self.data, self.path))
+    def supported_kinds(self) -> str:
+        """Kinds of component allowed at the path; empty if no component belongs there."""
+        return ", ".join(allowed_kinds(self.data, self.path))
 
     @property
-    def guess(self) -> str:
-        """A half sentence on the word that was probably meant."""
-        word, known = (self.tag, self.kinds) if self.kinds else (str(self.path[-1]), self.siblings)
-        close = get_close_matches(word, known.split(", "), n=1)
-        return f"; did you mean {close[0]}?" if close else ""
+    def example_kind(self) -> str:
+        """First of the supported kinds."""
+        return self.supported_kinds.partition(",")[0]
+
+    @property
+    def suggestion_text(self) -> str:
+        """End of a sentence that suggests the most similar kind or key; empty if none is similar."""
+        word, known_words = str(self.path[-1]), self.sibling_keys
+        if self.supported_kinds:
+            word, known_words = self.given_kind, self.supported_kinds
+        matches = get_close_matches(word, known_words.split(", "), n=1)
+        return f"; did you mean {matches[0]}?" if matches else ""

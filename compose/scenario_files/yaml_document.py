@@ -1,6 +1,6 @@
-"""What stands in a YAML file, and where?
+"""Parser of YAML files that keeps the line of every key and list item.
 
-Its types are those of JSON, as in YAML 1.2: `1e-3` is a number, `on` and `12:30` are strings, there are no dates.
+Values have the types of JSON, as in YAML 1.2: `1e-3` is a number, `on` and `12:30` are strings, and there are no dates.
 """
 
 import re
@@ -11,11 +11,12 @@ from typing import Any
 
 import yaml
 
-from compose.scenario_files.problems import BadScenario, Place, Problem
+from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
 from services.schema.conflicts import KeyPath
 
-TAG = "tag:yaml.org,2002:"
-SCALARS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # tag -> form, meaning; the first form that fits counts
+TAG_PREFIX = "tag:yaml.org,2002:"
+# Tag -> regular expression of its written form, decoder. The first expression that matches decides.
+SCALAR_TYPES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "null": (r"~|null|Null|NULL|", lambda _: None),
     "bool": (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
     "int": (r"[-+]?[0-9]+", int),
@@ -24,90 +25,101 @@ SCALARS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # tag -> form, mean
 }
 
 
-class CoreLoader(yaml.SafeLoader):
-    """PyYAML's parser with YAML 1.2's idea of what is a number."""
+class Yaml12Loader(yaml.SafeLoader):
+    """PyYAML loader that recognises numbers, booleans and null by the rules of YAML 1.2."""
 
-    yaml_implicit_resolvers: dict[str | None, Any] = {}  # noqa: RUF012 - PyYAML looks for it on the class
+    yaml_implicit_resolvers: dict[str | None, Any] = {}  # noqa: RUF012 - PyYAML expects a class attribute
 
 
-for name, (form, _) in SCALARS.items():
-    CoreLoader.add_implicit_resolver(TAG + name, re.compile(f"^(?:{form})$"), None)
+for name, (form, _) in SCALAR_TYPES.items():
+    Yaml12Loader.add_implicit_resolver(TAG_PREFIX + name, re.compile(f"^(?:{form})$"), None)
 
 
 @dataclass(frozen=True)
-class Document:
-    """A file's content in JSON's types, and the place of every key and list item."""
+class YamlDocument:
+    """Content of a YAML file in types of JSON, and the position of every key and list item."""
 
     data: Any
-    places: Mapping[KeyPath, Place]
+    positions: Mapping[KeyPath, SourcePosition]
 
-    def place(self, path: KeyPath) -> Place:
-        """Where `path` stands, or the innermost section around it that stands anywhere."""
-        return next(self.places[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.places)
+    def position_of(self, path: KeyPath) -> SourcePosition:
+        """Return the position of `path`, or that of the innermost section around it that is in the file."""
+        return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
 
 
-def parse(text: str, file: str) -> Document:
-    """The document in `text`; raises BadScenario with every problem of its syntax."""
-    reader = _Reader(file)
+def parse_yaml(text: str, file_name: str) -> YamlDocument:
+    """Parse YAML text into a document with the position of every key.
+
+    Args:
+        text: YAML text.
+        file_name: name of the file in messages.
+
+    Raises:
+        ScenarioError: the text is not valid YAML, or has features that scenarios do not support.
+    """
+    reader = _NodeReader(file_name)
     try:
-        node = yaml.compose(text, CoreLoader)
+        node = yaml.compose(text, Yaml12Loader)
         data = reader.read(node, ()) if node else None
     except yaml.YAMLError as error:
-        raise BadScenario([_syntax(error, file)]) from None
+        raise ScenarioError([_syntax_problem(error, file_name)]) from None
     except RecursionError:
-        raise BadScenario([Problem(Place(file), "", "an alias contains itself")]) from None
+        message = "a YAML alias contains itself; replace the alias with its content"
+        raise ScenarioError([ScenarioProblem(SourcePosition(file_name), "", message)]) from None
     if reader.problems:
-        raise BadScenario(reader.problems)
-    return Document(data, {(): Place(file, 1)} | reader.places)
+        raise ScenarioError(reader.problems)
+    return YamlDocument(data, {(): SourcePosition(file_name, 1)} | reader.positions)
 
 
-def _syntax(error: yaml.YAMLError, file: str) -> Problem:
-    if not isinstance(error, yaml.MarkedYAMLError):  # a character that no YAML may hold
-        return Problem(Place(file), "", f"not YAML: {' '.join(str(error).split())}")
+def _syntax_problem(error: yaml.YAMLError, file_name: str) -> ScenarioProblem:
+    """Return a syntax error of PyYAML as a problem of the file."""
+    if not isinstance(error, yaml.MarkedYAMLError):  # a character that YAML does not allow
+        return ScenarioProblem(SourcePosition(file_name), "", f"not valid YAML: {' '.join(str(error).split())}")
     mark = error.problem_mark or error.context_mark
-    return Problem(Place(file, mark.line + 1 if mark else 0), "", f"not YAML: {error.problem or error.context}")
+    position = SourcePosition(file_name, mark.line + 1 if mark else 0)
+    return ScenarioProblem(position, "", f"not valid YAML: {error.problem or error.context}")
 
 
 @dataclass
-class _Reader:
-    """Turns nodes into data and remembers where each stood."""
+class _NodeReader:
+    """Converter from PyYAML nodes to data that records the position of each node."""
 
-    file: str
-    places: dict[KeyPath, Place] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    file_name: str
+    positions: dict[KeyPath, SourcePosition] = field(default_factory=dict)
+    problems: list[ScenarioProblem] = field(default_factory=list)
 
     @singledispatchmethod
-    def read(self, node: Any, path: KeyPath) -> Any:  # noqa: ARG002 - the signature of all readers
-        """The data under `node`, which stands at `path`."""
+    def read(self, node: Any, path: KeyPath) -> Any:  # noqa: ARG002 - the same signature as the methods below
+        """Return the data of a node; `path` is its path in the document."""
         raise AssertionError(node)
 
     @read.register
-    def _(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
-        _, decode = SCALARS.get(node.tag.removeprefix(TAG), (None, None))
+    def _read_scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
+        _, decode = SCALAR_TYPES.get(node.tag.removeprefix(TAG_PREFIX), (None, None))
         if decode:
             return decode(node.value)
-        return self._complain(node, path, f"the tag {node.tag} is not supported")
+        return self._add_problem(node, path, f"the YAML tag {node.tag} is not supported; remove it")
 
     @read.register
-    def _(self, node: yaml.SequenceNode, path: KeyPath) -> Any:
-        return [self._child(item, item, (*path, k)) for k, item in enumerate(node.value)]
+    def _read_sequence(self, node: yaml.SequenceNode, path: KeyPath) -> Any:
+        return [self._read_child(item, item, (*path, k)) for k, item in enumerate(node.value)]
 
     @read.register
-    def _(self, node: yaml.MappingNode, path: KeyPath) -> Any:
+    def _read_mapping(self, node: yaml.MappingNode, path: KeyPath) -> Any:
         scalars = [(key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
         if len(scalars) < len(node.value):
-            return self._complain(node, path, "keys are words, not lists or sections")
-        return {key.value: self._child(key, value, (*path, key.value)) for key, value in scalars}
+            return self._add_problem(node, path, "a key must be a word, not a list or a section")
+        return {key.value: self._read_child(key, value, (*path, key.value)) for key, value in scalars}
 
-    def _child(self, mark: yaml.Node, node: yaml.Node, path: KeyPath) -> Any:
-        """The data under `node`, whose place in the file is that of `mark`."""
-        if first := self.places.get(path):
-            return self._complain(mark, path, f"stands twice; first at {first}")
-        self.places[path] = self._place(mark)
+    def _read_child(self, position_node: yaml.Node, node: yaml.Node, path: KeyPath) -> Any:
+        """Return the data of `node`, and record the position of `position_node`, its key or list item."""
+        if first_position := self.positions.get(path):
+            return self._add_problem(position_node, path, f"duplicate key, first at {first_position}; remove one")
+        self.positions[path] = self._position_of(position_node)
         return self.read(node, path)
 
-    def _complain(self, node: yaml.Node, path: KeyPath, message: str) -> None:
-        self.problems.append(Problem(self._place(node), ".".join(map(str, path)), message))
+    def _add_problem(self, node: yaml.Node, path: KeyPath, message: str) -> None:
+        self.problems.append(ScenarioProblem(self._position_of(node), ".".join(map(str, path)), message))
 
-    def _place(self, node: yaml.Node) -> Place:
-        return Place(self.file, node.start_mark.line + 1)
+    def _position_of(self, node: yaml.Node) -> SourcePosition:
+        return SourcePosition(self.file_name, node.start_mark.line + 1)

@@ -1,10 +1,15 @@
-"""Commands that make links what a plan says, and the reading of what the kernel made of them; pure functions.
+"""Commands that shape links in the kernel as the plan declares, and parsers of the kernel's output; pure functions.
 
-`state` says what a node's link is at a moment, events included; `node` and `switch` turn it into scripts, which helpers
-run inside a network namespace; `tree`, `filters` and `firewall` are the parts of a script; `credit` chooses bursts;
-`rungs` decides which mechanism of this kernel serves which property; `reading` understands what `tc` prints.
+- `link_state`: properties of a node's link at a moment, events included
+- `node_link`, `shared_link`: scripts for the link of a node and for links that many nodes share
+- `htb_tree`, `filters`, `delays`: parts of these scripts
+- `bursts`: burst and packet sizes
+- `mechanisms`: choice of the kernel mechanism that enforces each property
+- `tc_output`: parser of the output of `tc`
+- `probes`: packets that test the shaped links before a run
 
-Egress is shaped at a node's interface. Ingress is redirected to an ifb device and shaped there, so that many senders to
-one receiver share its downlink, as they would share the port of a switch. What several nodes share is shaped in the
-network namespace of a container of its own, the switch, which forwards what passes it.
+Helper containers run the scripts inside the network namespace of a node. Egress is shaped at the node's interface.
+Ingress is redirected to an ifb device and shaped there, so that many senders to one receiver share its downlink, as
+they would share the port of a network switch. Links that several nodes share are shaped in the network namespace of a
+separate container, the network switch, which forwards their traffic.
 """

@@ -1,69 +1,86 @@
-"""How are delays, losses and partitions told to a kernel? Rules of its packet filter, queues of ours, or netem."""
+"""Kernel rules that delay, lose or drop packets: chains of the packet filter, queues of the delay line, or netem."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from compose.shaping.bursts import MTU_BYTES
-from compose.shaping.htb_tree import PORT_BUFFER_BYTES
+from compose.shaping.htb_tree import DEFAULT_BUFFER_BYTES
 from compose.shaping.link_state import LinkState
 from services.cluster.impairments import GilbertElliottLoss, IndependentLoss
 from services.cluster.network import NetworkPath
 
-APART, DELAY = "ensayo-apart", "ensayo-delay"  # chains of a node's packet filter
-NETEM_PACKETS = 100_000  # under way where no rate says how many that can be; netem's own 1000 are 12 ms at 1 Gbit/s
+PARTITION_CHAIN, DELAY_CHAIN = "ensayo-apart", "ensayo-delay"  # chains of a node's packet filter
+# Length of a netem queue when no rate limits how many packets are under way. The default of netem, 1000 packets, is
+# full after 12 ms at 1 Gbit/s.
+NETEM_QUEUE_PACKETS = 100_000
 
 
-def firewall(device: str, state: LinkState, addresses: Mapping[str, str], *, first: bool) -> str:
-    """Input for `iptables-restore --noflush`; both chains are replaced at once, whatever stood in them.
+def packet_filter_rules(
+    device: str, link_state: LinkState, addresses: Mapping[str, str], *, include_jumps: bool
+) -> str:
+    """Return the input for `iptables-restore --noflush` that replaces the rules of a node's partition and delay chains.
+
+    Both chains are replaced in one step, whatever rules they had.
 
     Args:
-        device: the node's, on the data network.
-        state: of its link.
-        addresses: node -> data address; the order gives queues their numbers.
-        first: whether the chains have to be entered, too.
+        device: interface of the node on the data network.
+        link_state: state of the node's link.
+        addresses: node -> data address; the position of a node is the number of its queue.
+        include_jumps: whether to add the rules that jump from INPUT to both chains; needed once per node.
     """
-    numbers = {name: number for number, name in enumerate(addresses)}
-    lines = ["*filter", f":{APART} - [0:0]", f":{DELAY} - [0:0]"]
-    lines += [f"-A INPUT -i {device} -j {chain}" for chain in (APART, DELAY) if first]
-    lines += [f"-A {APART} -s {addresses[name]}/32 -j DROP" for name in state.apart]
+    queue_numbers = {name: number for number, name in enumerate(addresses)}
+    lines = ["*filter", f":{PARTITION_CHAIN} - [0:0]", f":{DELAY_CHAIN} - [0:0]"]
+    lines += [f"-A INPUT -i {device} -j {chain}" for chain in (PARTITION_CHAIN, DELAY_CHAIN) if include_jumps]
+    lines += [f"-A {PARTITION_CHAIN} -s {addresses[name]}/32 -j DROP" for name in link_state.partitioned_nodes]
     lines += [
-        f"-A {DELAY} -s {addresses[path.source]}/32 -j NFQUEUE --queue-num {numbers[path.source]}"
-        for path in state.paths
+        f"-A {DELAY_CHAIN} -s {addresses[path.source]}/32 -j NFQUEUE --queue-num {queue_numbers[path.source]}"
+        for path in link_state.paths
     ]
     return "\n".join([*lines, "COMMIT"])
 
 
-def queues(state: LinkState, addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
-    """What the delay line has to know (`services.shaper.delay_line`): queue -> path and seed."""
-    numbers = {name: number for number, name in enumerate(addresses)}
+def delay_line_queues(link_state: LinkState, addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
+    """Return the configuration of the delay line (`services.shaper.delay_line`): queue number -> path and seed."""
+    queue_numbers = {name: number for number, name in enumerate(addresses)}
     return {
-        str(numbers[path.source]): {"seed": f"{seed} {path.source} {path.target}", "path": path.model_dump(mode="json")}
-        for path in state.paths
+        str(queue_numbers[path.source]): {
+            "seed": f"{seed} {path.source} {path.target}",
+            "path": path.model_dump(mode="json"),
+        }
+        for path in link_state.paths
     }
 
 
-def netem_can(path: NetworkPath) -> bool:
-    """Whether netem follows this path's laws: it reorders packets under jitter, and loses by one law only."""
-    alike = all(isinstance(law, IndependentLoss) for law in path.losses)
-    return not path.jitters and (alike or len(path.losses) == 1)
+def is_supported_by_netem(path: NetworkPath) -> bool:
+    """Return whether netem can emulate the jitter and the losses of a path.
+
+    netem reorders packets under jitter, so paths with jitter are not supported. It applies one loss model at a time.
+    """
+    only_independent_losses = all(isinstance(loss, IndependentLoss) for loss in path.losses)
+    return not path.jitters and (only_independent_losses or len(path.losses) == 1)
 
 
-def netem(path: NetworkPath, rate_bps: float | None, buffer_bytes: int | None) -> str:
-    """The queue of one source, as `tc` writes it; a port's buffer is counted in full frames on top of the delay's."""
-    packets = _packets(path, rate_bps, buffer_bytes or PORT_BUFFER_BYTES) if rate_bps else NETEM_PACKETS
-    delay = [f"delay {round(path.delay_s * 1e6)}us"] if path.delay_s else []
-    return " ".join(["netem", f"limit {packets}", *delay, *_netem_loss(path)])
+def netem_qdisc(path: NetworkPath, rate_bps: float | None, buffer_bytes: int | None) -> str:
+    """Return the netem queue for packets of one source, in the syntax of `tc`.
+
+    Its limit is the buffer in full frames, plus the frames that the delay keeps under way at `rate_bps`.
+    """
+    packets = NETEM_QUEUE_PACKETS
+    if rate_bps:
+        packets = _netem_queue_packets(path, rate_bps, buffer_bytes or DEFAULT_BUFFER_BYTES)
+    delay_options = [f"delay {round(path.delay_s * 1e6)}us"] if path.delay_s else []
+    return " ".join(["netem", f"limit {packets}", *delay_options, *_netem_loss_options(path)])
 
 
-def _packets(path: NetworkPath, rate_bps: float, buffer_bytes: int) -> int:
+def _netem_queue_packets(path: NetworkPath, rate_bps: float, buffer_bytes: int) -> int:
     return int((buffer_bytes + rate_bps * path.delay_s / 8) / MTU_BYTES) + 1
 
 
-def _netem_loss(path: NetworkPath) -> list[str]:
-    """Independent losses one after the other are one."""
+def _netem_loss_options(path: NetworkPath) -> list[str]:
+    """Return the loss options of netem for a path; several independent losses in a row are written as one."""
     if not path.losses:
         return []
-    law = path.losses[0]
-    if isinstance(law, GilbertElliottLoss):
-        return [f"loss gemodel {law.to_bad:.6%} {law.to_good:.6%} {law.share_bad:.6%} {law.share_good:.6%}"]
+    loss = path.losses[0]
+    if isinstance(loss, GilbertElliottLoss):
+        return [f"loss gemodel {loss.to_bad:.6%} {loss.to_good:.6%} {loss.share_bad:.6%} {loss.share_good:.6%}"]
     return [f"loss random {path.loss_share:.6%}"]

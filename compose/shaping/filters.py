@@ -1,61 +1,77 @@
-"""Which class takes a packet? Hash tables of u32 over the last byte of an address: one look, however many nodes."""
+"""Filters that sort packets into HTB classes by address.
+
+They are hash tables of tc's u32 classifier over the last byte of an address: one look-up, however many nodes there are.
+"""
 
 from collections.abc import Mapping
 
-SOURCE_AT, TARGET_AT = 12, 16  # bytes into an IPv4 header
-_NAMES = {SOURCE_AT: "src", TARGET_AT: "dst"}
-FIRST_TABLE = 0x10
+SOURCE_OFFSET, TARGET_OFFSET = 12, 16  # bytes into an IPv4 header
+_MATCH_KEYWORDS = {SOURCE_OFFSET: "src", TARGET_OFFSET: "dst"}
+FIRST_TABLE_NUMBER = 0x10
 
 
-def octet(address: str) -> int:
-    """The last byte of an address, which is unique in a subnet of 256."""
+def last_octet(address: str) -> int:
+    """Return the last byte of an IPv4 address, which is unique in a subnet of 256 addresses."""
     return int(address.rsplit(".", 1)[1])
 
 
-def by_address(device: str, at: int, classes: Mapping[str, str]) -> list[str]:
-    """Lines for `tc -batch` that send packets to classes by one of their addresses.
+def filters_by_address(device: str, address_offset: int, class_ids: Mapping[str, str]) -> list[str]:
+    """Return lines for `tc -batch` that sort packets into classes by their source or by their target address.
 
     Args:
-        device: which has an HTB with handle 1:.
-        at: which of a packet's addresses counts, `SOURCE_AT` or `TARGET_AT`.
-        classes: address -> class.
+        device: interface with an HTB whose handle is 1:.
+        address_offset: address of the packet that decides, `SOURCE_OFFSET` or `TARGET_OFFSET`.
+        class_ids: address -> class.
     """
-    start = f"filter add dev {device} parent 1: protocol ip prio 1"
+    filter_add, table, keyword = _filter_add_prefix(device), FIRST_TABLE_NUMBER, _MATCH_KEYWORDS[address_offset]
     return [
-        *_table(device, FIRST_TABLE),
-        f"{start} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {at} link {FIRST_TABLE:x}:",
+        *_new_table(device, table),
+        f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {address_offset} link {table:x}:",
         *(
-            f"{start} u32 ht {FIRST_TABLE:x}:{octet(address):x}: match ip {_NAMES[at]} {address}/32 flowid {classid}"
-            for address, classid in classes.items()
+            f"{filter_add} u32 ht {table:x}:{last_octet(address):x}: match ip {keyword} {address}/32 flowid {class_id}"
+            for address, class_id in class_ids.items()
         ),
     ]
 
 
-def by_both(device: str, classes: Mapping[tuple[str, str], str]) -> list[str]:
-    """The same by (source, target): a table of sources leads to tables of targets, which like sources share."""
-    rows: dict[str, dict[str, str]] = {}
-    for (source, target), classid in classes.items():
-        rows.setdefault(source, {})[target] = classid
-    tables: dict[tuple[tuple[str, str], ...], int] = {}
-    start = f"filter add dev {device} parent 1: protocol ip prio 1"
-    lines = _table(device, FIRST_TABLE)
-    lines += [f"{start} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {SOURCE_AT} link {FIRST_TABLE:x}:"]
-    for source, row in rows.items():
-        key = tuple(sorted(row.items()))
-        if key not in tables:
-            tables[key] = FIRST_TABLE + 1 + len(tables)
-            lines += _table(device, tables[key]) + [
-                f"{start} u32 ht {tables[key]:x}:{octet(target):x}: match ip dst {target}/32 flowid {classid}"
-                for target, classid in row.items()
+def filters_by_address_pair(device: str, class_ids: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return lines for `tc -batch` that sort packets into classes by the pair of source and target address.
+
+    A table of sources leads to tables of targets. Sources with the same targets and classes share a table of targets.
+
+    Args:
+        device: interface with an HTB whose handle is 1:.
+        class_ids: (source address, target address) -> class.
+    """
+    target_classes: dict[str, dict[str, str]] = {}  # source -> target -> class
+    for (source, target), class_id in class_ids.items():
+        target_classes.setdefault(source, {})[target] = class_id
+    target_tables: dict[tuple[tuple[str, str], ...], int] = {}
+    filter_add, source_table = _filter_add_prefix(device), FIRST_TABLE_NUMBER
+    lines = _new_table(device, source_table)
+    lines += [
+        f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {SOURCE_OFFSET} link {source_table:x}:"
+    ]
+    for source, classes in target_classes.items():
+        key = tuple(sorted(classes.items()))
+        if key not in target_tables:
+            table = target_tables[key] = source_table + 1 + len(target_tables)
+            lines += _new_table(device, table) + [
+                f"{filter_add} u32 ht {table:x}:{last_octet(target):x}: match ip dst {target}/32 flowid {class_id}"
+                for target, class_id in classes.items()
             ]
         lines += [
             (
-                f"{start} u32 ht {FIRST_TABLE:x}:{octet(source):x}: match ip src {source}/32 "
-                f"hashkey mask 0x000000ff at {TARGET_AT} link {tables[key]:x}:"
+                f"{filter_add} u32 ht {source_table:x}:{last_octet(source):x}: match ip src {source}/32 "
+                f"hashkey mask 0x000000ff at {TARGET_OFFSET} link {target_tables[key]:x}:"
             )
         ]
     return lines
 
 
-def _table(device: str, number: int) -> list[str]:
-    return [f"filter add dev {device} parent 1: protocol ip prio 1 handle {number:x}: u32 divisor 256"]
+def _filter_add_prefix(device: str) -> str:
+    return f"filter add dev {device} parent 1: protocol ip prio 1"
+
+
+def _new_table(device: str, table_number: int) -> list[str]:
+    return [f"{_filter_add_prefix(device)} handle {table_number:x}: u32 divisor 256"]

@@ -1,117 +1,143 @@
-"""What does an HTB look like that limits a link, and pairs of nodes within it? Lines for `tc -batch`."""
+"""HTB classes and queues that limit the rate of a link, and of single peers within it, as lines for `tc -batch`."""
 
 from collections.abc import Mapping
 
-from compose.shaping.bursts import MTU_BYTES, burst_bytes, segments
-from compose.shaping.filters import octet
+from compose.shaping.bursts import MTU_BYTES, burst_bytes, max_gso_segments
+from compose.shaping.filters import last_octet
 
-# HTB's own leaf holds as many packets as the device's queue is long, 32 on an ifb: a leaf of our own instead. This many
-# packets wait for a node's own uplink, where TCP limits what each of its sockets has waiting.
-LEAF_PACKETS = 1000
-# Of a port in a network, where none is declared: about what a port of a rack's switch may hold of its memory. With
-# 16 MB the queue of eight senders at 100 Mbit/s grew past a second, and they sent again what had only waited.
-PORT_BUFFER_BYTES = 512 << 10
-LINK, REST = "1:1", "1:2"  # a link's class; what in it is bound for no limited pair
-# A class inside another gets next to nothing of its own and borrows up to its limit: what classes own, they send even
-# when the sum of it exceeds what their parent may.
-OWN_SHARE = 1e-3
-# Classes that borrow take turns. A long turn of one makes another, which may send a packet now and then, lose time
-# for which it has no credit: with turns of 64 KiB and the credit of its rate, 20 Mbit/s inside 100 were 11.
-TURN_BYTES, INNER_TURN_BYTES, INNER_CREDIT_BYTES = 64 << 10, 16 << 10, 32 << 10
-UNLIMITED_BPS = 100e9  # for a downlink without a rate whose packets are delayed
+# The queue that HTB creates itself holds as many packets as the queue of the device, 32 on an ifb, so each class gets
+# an explicit queue. This length suits a node's own uplink, where TCP limits how much each socket has waiting.
+LEAF_QUEUE_PACKETS = 1000
+# Buffer of a switch port when the scenario declares none: about the share of memory that one port of a rack's switch
+# may use. With 16 MB, the queue of eight senders at 100 Mbit/s grew past a second, and TCP retransmitted packets that
+# were only waiting.
+DEFAULT_BUFFER_BYTES = 512 << 10
+LINK_CLASS, DEFAULT_CLASS = "1:1", "1:2"  # of the whole link; of its traffic to peers without a limit
+# A class inside another has almost no guaranteed rate and borrows up to its limit. Classes send at their guaranteed
+# rates even when the sum exceeds the rate of their parent.
+GUARANTEED_SHARE = 1e-3
+# Classes that borrow take turns of one quantum. During a long turn of one class, a slower class loses sending time that
+# its cburst does not make up for: with a quantum of 64 KiB and a cburst sized by its rate, a class of 20 Mbit/s inside
+# a link of 100 Mbit/s reached 11 Mbit/s.
+QUANTUM_BYTES, INNER_QUANTUM_BYTES, INNER_CBURST_BYTES = 64 << 10, 16 << 10, 32 << 10
+UNLIMITED_BPS = 100e9  # rate of a downlink that declares a delay and no rate
 
 
-def link(device: str, rate_bps: float | None, inside: Mapping[str, float], leaf: str = "") -> list[str]:
-    """A link with limits for some peers in it; what nothing limits passes directly.
+def link_tree(
+    device: str, rate_bps: float | None, peer_rates_bps: Mapping[str, float], link_qdisc: str = ""
+) -> list[str]:
+    """Return lines that limit the rate of a link and, within it, the rates to some peers.
+
+    Packets that no limit concerns pass directly.
 
     Args:
-        device: to shape.
-        rate_bps: of the link; None when only pairs are limited.
-        inside: address of a peer -> rate in bit/s.
-        leaf: the queue of the link, as `tc` writes it; 1000 packets unless given.
+        device: interface to shape.
+        rate_bps: rate of the whole link; None when only peers are limited.
+        peer_rates_bps: address of a peer -> rate in bit/s.
+        link_qdisc: queue of the link in the syntax of `tc`; by default, a queue of 1000 packets.
     """
     if rate_bps is None:
-        return [root(device), *(line for item in inside.items() for line in pair(device, "1:", *item))]
-    if not inside:
-        return [root(device, "1"), limit(device, "1:", LINK, rate_bps), *queue(device, LINK, leaf)]
+        return [
+            root_qdisc(device),
+            *(line for item in peer_rates_bps.items() for line in peer_class_with_queue(device, "1:", *item)),
+        ]
+    if not peer_rates_bps:
+        return [
+            root_qdisc(device, "1"),
+            htb_class(device, "1:", LINK_CLASS, rate_bps),
+            *class_queue(device, LINK_CLASS, link_qdisc),
+        ]
     return [
-        root(device, "2"),
-        limit(device, "1:", LINK, rate_bps),
-        limit(device, LINK, REST, rate_bps, OWN_SHARE),
-        *queue(device, REST, leaf),
+        root_qdisc(device, "2"),
+        htb_class(device, "1:", LINK_CLASS, rate_bps),
+        htb_class(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
+        *class_queue(device, DEFAULT_CLASS, link_qdisc),
         *(
             line
-            for address, own_bps in inside.items()
-            for line in pair(device, LINK, address, min(own_bps, rate_bps), OWN_SHARE)
+            for address, peer_bps in peer_rates_bps.items()
+            for line in peer_class_with_queue(device, LINK_CLASS, address, min(peer_bps, rate_bps), GUARANTEED_SHARE)
         ),
     ]
 
 
-def redirect(device: str, ifb: str) -> list[str]:
-    """Commands after which everything that arrives goes through another device first, where it can wait."""
-    everything = f"parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {ifb}"
+def ingress_redirect_commands(device: str, ifb_device: str) -> list[str]:
+    """Return shell commands that redirect all arriving packets through an ifb device, where they can be queued."""
+    redirect = f"parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {ifb_device}"
     return [
-        f"ip link add {ifb} type ifb",
-        f"ip link set {ifb} up txqueuelen {LEAF_PACKETS}",
+        f"ip link add {ifb_device} type ifb",
+        f"ip link set {ifb_device} up txqueuelen {LEAF_QUEUE_PACKETS}",
         f"tc qdisc add dev {device} handle ffff: ingress",
-        f"tc filter add dev {device} {everything}",
+        f"tc filter add dev {device} {redirect}",
     ]
 
 
-def pair(device: str, parent: str, address: str, rate_bps: float, share: float = 1.0) -> list[str]:
-    """The class of one peer and its queue."""
-    classid = class_of(address)
+def peer_class_with_queue(
+    device: str, parent: str, address: str, rate_bps: float, guaranteed_share: float = 1.0
+) -> list[str]:
+    """Return lines that add the HTB class of the traffic to one peer, and its queue."""
+    class_id = peer_class_id(address)
     return [
-        limit(device, parent, classid, rate_bps, share),
-        *queue(device, classid, port(segments(rate_bps, rate_bps))),
+        htb_class(device, parent, class_id, rate_bps, guaranteed_share),
+        *class_queue(device, class_id, buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
     ]
 
 
-def port(most_segments: int, buffer_bytes: int | None = None) -> str:
-    """The queue of a port, as `tc` writes it: of bytes, so that large packets make it no longer than small ones.
+def buffer_qdisc(max_segments: int, buffer_bytes: int | None = None) -> str:
+    """Return the queue of a switch port in the syntax of `tc`.
+
+    Its limit is in bytes, so that a queue of large packets takes no longer to drain than one of small packets.
 
     Args:
-        most_segments: of a packet that passes; one has to fit.
-        buffer_bytes: as declared.
+        max_segments: segments of the largest packet that passes; the queue holds at least one such packet.
+        buffer_bytes: declared size; None for `DEFAULT_BUFFER_BYTES`.
     """
-    return f"bfifo limit {max(buffer_bytes or PORT_BUFFER_BYTES, MTU_BYTES * most_segments)}"
+    return f"bfifo limit {max(buffer_bytes or DEFAULT_BUFFER_BYTES, MTU_BYTES * max_segments)}"
 
 
-def class_of(address: str) -> str:
-    """The class of a peer."""
-    return f"1:1{octet(address):02x}"
+def peer_class_id(address: str) -> str:
+    """Return the id of the HTB class of the traffic to one peer."""
+    return f"1:1{last_octet(address):02x}"
 
 
-def root(device: str, default: str = "") -> str:
-    """The HTB itself; without a default, what no filter takes passes unlimited."""
-    return f"qdisc add dev {device} root handle 1: htb" + (f" default {default}" if default else "")
+def root_qdisc(device: str, default_class: str = "") -> str:
+    """Return the line that adds the root HTB; without a default class, packets that match no filter are not limited."""
+    return f"qdisc add dev {device} root handle 1: htb" + (f" default {default_class}" if default_class else "")
 
 
-def limit(device: str, parent: str, classid: str, rate_bps: float, share: float = 1.0, verb: str = "add") -> str:
-    """A class; `share` of its rate is its own, the rest is borrowed from its parent."""
-    rate, own, burst = round(rate_bps), max(1000, round(rate_bps * share)), burst_bytes(rate_bps)
-    turn, credit = (TURN_BYTES, burst) if share == 1.0 else (INNER_TURN_BYTES, max(burst, INNER_CREDIT_BYTES))
-    limits = f"rate {own}bit ceil {rate}bit burst {burst} cburst {credit} quantum {turn}"
-    return f"class {verb} dev {device} parent {parent} classid {classid} htb {limits}"
+def htb_class(
+    device: str, parent: str, class_id: str, rate_bps: float, guaranteed_share: float = 1.0, verb: str = "add"
+) -> str:
+    """Return the line that adds or changes an HTB class.
+
+    The class may always send at `guaranteed_share` of its rate and borrows the rest from its parent.
+    """
+    ceil, guaranteed, burst = round(rate_bps), max(1000, round(rate_bps * guaranteed_share)), burst_bytes(rate_bps)
+    quantum, cburst = QUANTUM_BYTES, burst
+    if guaranteed_share != 1.0:
+        quantum, cburst = INNER_QUANTUM_BYTES, max(burst, INNER_CBURST_BYTES)
+    limits = f"rate {guaranteed}bit ceil {ceil}bit burst {burst} cburst {cburst} quantum {quantum}"
+    return f"class {verb} dev {device} parent {parent} classid {class_id} htb {limits}"
 
 
-def queue(device: str, classid: str, kind: str = "") -> list[str]:
-    """What waits for a class; its handle is the class's number with a 2 before it."""
-    number = int(classid.split(":")[1], 16)
+def class_queue(device: str, class_id: str, qdisc: str = "") -> list[str]:
+    """Return the line that adds the queue of an HTB class; its handle is the number of the class plus 0x2000."""
+    handle = 0x2000 + int(class_id.split(":")[1], 16)
+    qdisc = qdisc or f"pfifo limit {LEAF_QUEUE_PACKETS}"
+    return [f"qdisc add dev {device} parent {class_id} handle {handle:x}: {qdisc}"]
+
+
+def link_classes(device: str, rate_bps: float, peer_rates_bps: Mapping[str, float], verb: str = "change") -> list[str]:
+    """Return lines that add or change the classes of a link and of peers within it, but not their queues.
+
+    A change of classes leaves the packets in all queues as they are.
+    """
+    if not peer_rates_bps:
+        return [htb_class(device, "1:", LINK_CLASS, rate_bps, verb=verb)]
     return [
-        f"qdisc add dev {device} parent {classid} handle {0x2000 + number:x}: {kind or f'pfifo limit {LEAF_PACKETS}'}"
-    ]
-
-
-def limits(device: str, rate_bps: float, inside: Mapping[str, float], verb: str = "change") -> list[str]:
-    """The classes of a link with limits in it, and nothing else; to change them leaves all queues as they are."""
-    if not inside:
-        return [limit(device, "1:", LINK, rate_bps, verb=verb)]
-    return [
-        limit(device, "1:", LINK, rate_bps, verb=verb),
-        limit(device, LINK, REST, rate_bps, OWN_SHARE, verb),
+        htb_class(device, "1:", LINK_CLASS, rate_bps, verb=verb),
+        htb_class(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE, verb),
         *(
-            limit(device, LINK, class_of(address), min(own_bps, rate_bps), OWN_SHARE, verb)
-            for address, own_bps in inside.items()
+            htb_class(device, LINK_CLASS, peer_class_id(address), min(peer_bps, rate_bps), GUARANTEED_SHARE, verb)
+            for address, peer_bps in peer_rates_bps.items()
         ),
     ]

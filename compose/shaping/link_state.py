@@ -1,4 +1,7 @@
-"""What is a node's link at a moment? The plan's network with the events that are in force, in units of the wall."""
+"""Properties of a node's link at a moment: its rates, delays, losses and partitions, with the active events applied.
+
+A plan states rates and delays in virtual time. The values here are in wall-clock time, as the kernel needs them.
+"""
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -11,102 +14,116 @@ from services.schema.component import FrozenRecord
 
 
 class LinkState(FrozenRecord):
-    """One node's link; wall units: what the kernel is told."""
+    """Properties of one node's link, in wall-clock time."""
 
     node: str
     uplink_bps: float | None = None
     downlink_bps: float | None = None
-    paths: tuple[NetworkPath, ...] = ()  # that end here and delay or lose packets
-    apart: tuple[str, ...] = ()  # nodes whose packets don't arrive
+    paths: tuple[NetworkPath, ...] = ()  # paths that end at the node and delay or lose packets
+    partitioned_nodes: tuple[str, ...] = ()  # nodes on the other side of a partition, whose packets are dropped
 
 
-class Extremes(NamedTuple):
-    """Of the rates at which packets of a node may travel; wall."""
+class RateRange(NamedTuple):
+    """Lowest and highest rate at which packets of a node may travel, in wall-clock time."""
 
-    slowest_bps: float  # that one may meet, events included
-    fastest_bps: float  # from end to end on the fastest way, before any event; infinite where one has no limit
+    slowest_bps: float  # lowest limit on any path, events included
+    fastest_bps: float  # rate of the fastest path from end to end, before any event; inf if a path has no limit
 
 
-def members(plan: Plan) -> tuple[NodePlan, ...]:
-    """Everybody on the data network."""
+def data_network_nodes(plan: Plan) -> tuple[NodePlan, ...]:
+    """Return all nodes on the data network: every node except the coordinator."""
     return tuple(node for node in plan.nodes if node.name != COORDINATOR)
 
 
-def state_of(plan: Plan, node: NodePlan, active: Sequence[AnyDeclaredEvent] = ()) -> LinkState:
-    """A node's link while some events are in force; the last one wins where two change the same rate."""
-    changes = [what for what in active if isinstance(what, LinkChange)]
-    mine = [change for change in changes if node.name in change.of]
-    others = [other.name for other in members(plan) if other != node]
-    paths = (_path(plan, source, node.name, changes) for source in others)
+def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclaredEvent] = ()) -> LinkState:
+    """Return the state of a node's link while some events are active.
+
+    If several events change the same rate, the last one wins.
+    """
+    link_events = [event for event in active_events if isinstance(event, LinkChange)]
+    own_events = [event for event in link_events if node.name in event.of]
+    peer_names = [peer.name for peer in data_network_nodes(plan) if peer != node]
+    uplink_bps = _last_value([node.uplink_bps, *(event.uplink for event in own_events)])
+    downlink_bps = _last_value([node.downlink_bps, *(event.downlink for event in own_events)])
+    paths = (_path_with_changes(plan, peer_name, node.name, link_events) for peer_name in peer_names)
     return LinkState(
         node=node.name,
-        uplink_bps=_wall(_last([node.uplink_bps, *(change.uplink for change in mine)]), plan.dilation),
-        downlink_bps=_wall(_last([node.downlink_bps, *(change.downlink for change in mine)]), plan.dilation),
+        uplink_bps=_to_wall_rate_bps(uplink_bps, plan.dilation),
+        downlink_bps=_to_wall_rate_bps(downlink_bps, plan.dilation),
         paths=tuple(path for path in paths if path.delay_s or path.losses),
-        apart=tuple(other for other in others if any(_parts(what, other, node.name) for what in active)),
+        partitioned_nodes=tuple(
+            peer_name
+            for peer_name in peer_names
+            if any(_is_partitioned(event, peer_name, node.name) for event in active_events)
+        ),
     )
 
 
-def extremes_of(plan: Plan, node: NodePlan) -> Extremes | None:
-    """How slow and how fast packets of a node may travel to its peers; None when nothing is shaped."""
-    ways = [tuple(_on_the_way(plan, node, other)) for other in members(plan) if other != node]
-    if not any(ways):
+def rate_range_of(plan: Plan, node: NodePlan) -> RateRange | None:
+    """Return the lowest and the highest rate at which a node may send to its peers; None when nothing is shaped."""
+    limits_by_peer = [tuple(_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node]
+    if not any(limits_by_peer):
         return None
-    slowest = min(min(limit) for way in ways for limit in way)
-    fastest = max(min((before for before, *_ in way), default=inf) for way in ways)
-    return Extremes(slowest / plan.dilation, fastest / plan.dilation)
+    slowest_bps = min(min(limit) for limits in limits_by_peer for limit in limits)
+    fastest_bps = max(min((declared for declared, *_ in limits), default=inf) for limits in limits_by_peer)
+    return RateRange(slowest_bps / plan.dilation, fastest_bps / plan.dilation)
 
 
-def loses(plan: Plan, node: NodePlan) -> bool:
-    """Whether packets that a node sends may be lost, now or by an event."""
+def may_lose_packets(plan: Plan, node: NodePlan) -> bool:
+    """Return whether packets sent by a node may be lost, from the start of the trial or by an event."""
     if any(path.source == node.name and path.losses for path in plan.network.paths):
         return True
-    return any(change.loss for change in changes_of(plan))
+    return any(change.loss for change in link_changes(plan))
 
 
-def changes_of(plan: Plan) -> tuple[LinkChange, ...]:
-    """All changes of links on the timeline."""
+def link_changes(plan: Plan) -> tuple[LinkChange, ...]:
+    """Return all link changes among the events of a plan."""
     return tuple(event.change for event in plan.events if isinstance(event.change, LinkChange))
 
 
-def delays_change(plan: Plan) -> bool:
-    """Whether the timeline changes delays or losses."""
-    return any(change.delay or change.loss for change in changes_of(plan))
+def has_delay_or_loss_changes(plan: Plan) -> bool:
+    """Return whether any event of a plan changes a delay or a loss."""
+    return any(change.delay or change.loss for change in link_changes(plan))
 
 
-def _on_the_way(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
-    """Each limit between two nodes, as it is before any event and as events make it; virtual."""
-    yield from ((pipe.rate_bps,) for pipe in plan.network.shared_links_between(source.name, target.name))
-    changes = changes_of(plan)
-    up = (source.uplink_bps, *(change.uplink for change in changes if source.name in change.of))
-    down = (target.downlink_bps, *(change.downlink for change in changes if target.name in change.of))
-    for each in (up, down):
-        if limits := tuple(rate for rate in each if rate):
+def _limits_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
+    """Yield every rate limit between two nodes in virtual bit/s: the declared value, then the values set by events."""
+    yield from ((link.rate_bps,) for link in plan.network.shared_links_between(source.name, target.name))
+    changes = link_changes(plan)
+    uplink = (source.uplink_bps, *(change.uplink for change in changes if source.name in change.of))
+    downlink = (target.downlink_bps, *(change.downlink for change in changes if target.name in change.of))
+    for rates_bps in (uplink, downlink):
+        if limits := tuple(rate_bps for rate_bps in rates_bps if rate_bps):
             yield limits
 
 
-def _path(plan: Plan, source: str, target: str, changes: Sequence[LinkChange]) -> NetworkPath:
-    """A path with what events add to the links of both ends; delays and jitters as they are on the wall."""
+def _path_with_changes(plan: Plan, source: str, target: str, changes: Sequence[LinkChange]) -> NetworkPath:
+    """Return a path with the delays and losses that events add to the links at both ends.
+
+    Delays and jitters are in wall-clock time.
+    """
     path = plan.network.path_between(source, target)
-    on_it = [change for change in changes for end in (source, target) if end in change.of]
-    added = sum(change.delay or 0.0 for change in on_it)
-    losses = (*path.losses, *(change.loss for change in on_it if change.loss))
+    path_changes = [change for change in changes for end in (source, target) if end in change.of]
+    added_delay_s = sum(change.delay or 0.0 for change in path_changes)
+    losses = (*path.losses, *(change.loss for change in path_changes if change.loss))
     jitters = tuple(
         jitter.model_copy(update={"deviation": type(jitter.deviation)(jitter.deviation * plan.dilation)})
         for jitter in path.jitters
     )
-    delay_s = (path.delay_s + added) * plan.dilation
+    delay_s = (path.delay_s + added_delay_s) * plan.dilation
     return path.model_copy(update={"delay_s": delay_s, "jitters": jitters, "losses": losses})
 
 
-def _parts(what: AnyDeclaredEvent, source: str, target: str) -> bool:
-    """Whether a partition lies between two nodes."""
-    return isinstance(what, NetworkPartition) and (source in what.apart) != (target in what.apart)
+def _is_partitioned(event: AnyDeclaredEvent, source: str, target: str) -> bool:
+    """Return whether an event is a partition that separates two nodes."""
+    return isinstance(event, NetworkPartition) and (source in event.apart) != (target in event.apart)
 
 
-def _last(values: Sequence[float | None]) -> float | None:
+def _last_value(values: Sequence[float | None]) -> float | None:
+    """Return the last value that is not None; None when there is none."""
     return next((value for value in reversed(values) if value is not None), None)
 
 
-def _wall(rate_bps: float | None, dilation: float) -> float | None:
+def _to_wall_rate_bps(rate_bps: float | None, dilation: float) -> float | None:
+    """Convert a rate from virtual to wall-clock time."""
     return None if rate_bps is None else rate_bps / dilation

@@ -1,20 +1,23 @@
-"""Which mechanism serves which property on this kernel? The first rung of the ladder that was tried and works."""
+"""Choice of the mechanism that enforces each link property on this kernel.
+
+Each property has a list of mechanisms in order of preference. The first one whose kernel features work is chosen.
+"""
 
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
-from compose.shaping.delays import netem_can
-from compose.shaping.link_state import changes_of, delays_change, members
+from compose.shaping.delays import is_supported_by_netem
+from compose.shaping.link_state import data_network_nodes, has_delay_or_loss_changes, link_changes
 from services.cluster.events import NetworkPartition
 from services.plan import Plan
 from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
 
-Capability: TypeAlias = Literal["htb", "ifb", "netem", "nfqueue", "iptables"]
-Rung: TypeAlias = Literal["tc-htb", "netem", "nfqueue", "iptables", "transport", "none"]
+KernelFeatureName: TypeAlias = Literal["htb", "ifb", "netem", "nfqueue", "iptables"]
+MechanismName: TypeAlias = Literal["tc-htb", "netem", "nfqueue", "iptables", "transport", "none"]
 
-# Each is tried for real in a network namespace that is thrown away: modules may be built in, loadable or forbidden.
-TRIALS: dict[Capability, str] = {
+# Each command is executed in a temporary network namespace, since a module may be built in, loadable or forbidden.
+FEATURE_TEST_COMMANDS: dict[KernelFeatureName, str] = {
     "htb": "tc qdisc add dev lo root handle 1: htb && tc qdisc del dev lo root",
     "ifb": (
         "tc qdisc add dev lo ingress && ip link add ifb9 type ifb && "
@@ -29,74 +32,102 @@ TRIALS: dict[Capability, str] = {
 }
 
 
-class Rungs(FrozenRecord):
-    """What serves each property of a trial; `none` where nothing is declared, or nothing can."""
+class LinkMechanisms(FrozenRecord):
+    """Mechanism that enforces each link property of a trial.
 
-    rate: Rung = "none"
-    delay: Rung = "none"
-    loss: Rung = "none"
-    partition: Rung = "none"
+    A property is `none` if the scenario does not declare it or if no mechanism can enforce it.
+    """
 
-
-def needs_kernel(plan: Plan) -> bool:
-    """Whether anything is declared that a kernel would have to enforce."""
-    return bool(_rates(plan) or plan.network.paths or any(event.is_link_event for event in plan.events))
+    rate: MechanismName = "none"
+    delay: MechanismName = "none"
+    loss: MechanismName = "none"
+    partition: MechanismName = "none"
 
 
-def choose(plan: Plan, host: Collection[Capability]) -> Rungs:
-    """The rungs of a trial on this kernel.
+def needs_kernel_shaping(plan: Plan) -> bool:
+    """Return whether the plan declares a rate, delay, loss or link event that the kernel has to enforce."""
+    return bool(_declared_rates_bps(plan) or plan.network.paths or any(event.is_link_event for event in plan.events))
+
+
+def choose_mechanisms(plan: Plan, working_features: Collection[KernelFeatureName]) -> LinkMechanisms:
+    """Choose the mechanism for each link property of a trial on this kernel.
+
+    Args:
+        plan: plan of the trial.
+        working_features: kernel features that have been tested and work.
 
     Raises:
-        HostError: nothing here can enforce what is declared, or `strict` refuses what could.
+        HostError: no mechanism can enforce a declared property, or only one that `strict` forbids.
     """
-    delay, loss = _delay_and_loss(plan, host)
-    rungs = Rungs(rate=_rate(plan, host), delay=delay, loss=loss, partition=_partition(plan, host))
-    if plan.strict and "transport" in (rungs.delay, rungs.loss):
+    delay, loss = _delay_and_loss_mechanisms(plan, working_features)
+    mechanisms = LinkMechanisms(
+        rate=_rate_mechanism(plan, working_features),
+        delay=delay,
+        loss=loss,
+        partition=_partition_mechanism(plan, working_features),
+    )
+    if plan.strict and "transport" in (mechanisms.delay, mechanisms.loss):
         raise HostError(
-            "strict: this kernel can't delay or lose packets (neither netem nor NFQUEUE works here), "
-            "and the transport would have to pretend it; `ensayo doctor` tells what is missing"
+            "strict: this kernel can't delay or lose packets, since neither netem nor NFQUEUE works. Only the "
+            "transport could emulate delays, which strict forbids. Write strict: false, or install the kernel modules "
+            "that `ensayo doctor` lists as missing"
         )
-    return rungs
+    return mechanisms
 
 
-def _rate(plan: Plan, host: Collection[Capability]) -> Rung:
-    if not _rates(plan):
+def _rate_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
+    if not _declared_rates_bps(plan):
         return "none"
-    if missing := {"htb", "ifb"} - set(host):
-        raise HostError(f"this kernel can't shape rates in containers ({', '.join(sorted(missing))} does not work)")
+    if missing := {"htb", "ifb"} - set(working_features):
+        raise HostError(
+            f"this kernel can't shape link rates in containers: {', '.join(sorted(missing))} does not work. Use "
+            "--engine local, or install the kernel modules that `ensayo doctor` lists as missing"
+        )
     return "tc-htb"
 
 
-def _rates(plan: Plan) -> list[float]:
-    """All rates that the plan limits something to."""
-    declared = [rate for node in members(plan) for rate in (node.uplink_bps, node.downlink_bps)]
-    changed = [rate for change in changes_of(plan) for rate in (change.uplink, change.downlink)]
-    return [rate for rate in (*declared, *changed) if rate] + [pipe.rate_bps for pipe in plan.network.shared_links]
+def _declared_rates_bps(plan: Plan) -> list[float]:
+    """Return the rates of all limits in a plan, including those set by events, in virtual bit/s."""
+    declared = [rate for node in data_network_nodes(plan) for rate in (node.uplink_bps, node.downlink_bps)]
+    changed = [rate for change in link_changes(plan) for rate in (change.uplink, change.downlink)]
+    return [rate for rate in (*declared, *changed) if rate] + [link.rate_bps for link in plan.network.shared_links]
 
 
-def _delay_and_loss(plan: Plan, host: Collection[Capability]) -> tuple[Rung, Rung]:
-    """Both at once: whatever holds packets back may as well lose them. The transport loses nothing, and says so."""
-    delayed = any(path.delay_s for path in plan.network.paths) or any(change.delay for change in changes_of(plan))
-    lossy = any(path.losses for path in plan.network.paths) or any(change.loss for change in changes_of(plan))
+def _delay_and_loss_mechanisms(
+    plan: Plan, working_features: Collection[KernelFeatureName]
+) -> tuple[MechanismName, MechanismName]:
+    """Return the mechanisms for delay and for loss.
+
+    The same mechanism serves both. The transport delays messages but loses nothing, which its records state.
+    """
+    delayed = any(path.delay_s for path in plan.network.paths) or any(change.delay for change in link_changes(plan))
+    lossy = any(path.losses for path in plan.network.paths) or any(change.loss for change in link_changes(plan))
     if not delayed and not lossy:
         return "none", "none"
-    rung = _below_rates(plan, host)
-    if rung == "transport" and delays_change(plan):
-        raise HostError("events change delays or losses, which needs NFQUEUE, and that does not work on this kernel")
-    if rung == "transport":
-        return ("transport" if delayed else "none"), ("transport" if lossy else "none")
-    return (rung if delayed else "none"), (rung if lossy else "none")
+    mechanism = _packet_delay_mechanism(plan, working_features)
+    if mechanism == "transport" and has_delay_or_loss_changes(plan):
+        raise HostError(
+            "events change delays or losses. They need NFQUEUE, which does not work on this kernel. Remove these "
+            "events, or install the kernel modules that `ensayo doctor` lists as missing"
+        )
+    return (mechanism if delayed else "none"), (mechanism if lossy else "none")
 
 
-def _below_rates(plan: Plan, host: Collection[Capability]) -> Rung:
-    if {"netem", "htb", "ifb"} <= set(host) and not delays_change(plan) and all(map(netem_can, plan.network.paths)):
+def _packet_delay_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
+    """Return the first mechanism that can delay the packets of every path: netem, NFQUEUE, else the transport."""
+    has_netem = {"netem", "htb", "ifb"} <= set(working_features)
+    paths_are_supported = all(map(is_supported_by_netem, plan.network.paths))
+    if has_netem and paths_are_supported and not has_delay_or_loss_changes(plan):
         return "netem"
-    return "nfqueue" if "nfqueue" in host else "transport"
+    return "nfqueue" if "nfqueue" in working_features else "transport"
 
 
-def _partition(plan: Plan, host: Collection[Capability]) -> Rung:
+def _partition_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
     if not any(isinstance(event.change, NetworkPartition) for event in plan.events):
         return "none"
-    if "iptables" not in host:
-        raise HostError("a partition needs the kernel's packet filter, and iptables does not work here")
+    if "iptables" not in working_features:
+        raise HostError(
+            "events: a partition needs the kernel's packet filter, but iptables does not work on this host. Remove the "
+            "partition, or install the kernel modules that `ensayo doctor` lists as missing"
+        )
     return "iptables"

@@ -1,239 +1,304 @@
-"""Which scripts shape a node's link, change it, and tell what it has counted? Run inside its network namespace."""
+"""Scripts that shape the link of a node, change it and print its state and counters.
+
+They run inside the network namespace of the node.
+"""
 
 from collections.abc import Sequence
 from math import inf
 
-from compose.shaping import delays, filters
-from compose.shaping import htb_tree as tree
-from compose.shaping import tc_output as reading
-from compose.shaping.bursts import burst_bytes, segments
-from compose.shaping.link_state import LinkState, changes_of, extremes_of, loses, members, state_of
-from compose.shaping.mechanisms import Rungs
-from compose.shaping.shared_link import pipes_between
+from compose.shaping import delays, filters, htb_tree, tc_output
+from compose.shaping.bursts import burst_bytes, max_gso_segments
+from compose.shaping.link_state import (
+    LinkState,
+    data_network_nodes,
+    link_changes,
+    link_state_of,
+    may_lose_packets,
+    rate_range_of,
+)
+from compose.shaping.mechanisms import LinkMechanisms
+from compose.shaping.shared_link import shared_links_between
 from services.cluster.network import NetworkPath
 from services.plan import NodePlan, Plan
 
-IFB = "ifb0"
-RESTORE = ("iptables-nft-restore", "--noflush")
-SINGLE = 1  # packets that TCP hands over at once where single ones may be lost
+IFB_DEVICE = "ifb0"
+RESTORE_COMMAND = ("iptables-nft-restore", "--noflush")
+SINGLE_SEGMENT = 1  # segments per packet where packets may be lost, so that one loss is the loss of one segment
 
 
-class NodeLink:
-    """One node's link; everything here is decided by the plan and by the rungs of this kernel."""
+class NodeLinkShaping:
+    """Shaping of one node's link, as given by the plan and by the mechanisms that this kernel offers."""
 
-    def __init__(self, plan: Plan, node: NodePlan, rungs: Rungs, switch: str | None) -> None:
-        """`switch` is the data address of what forwards to other racks and regions; None where nothing does."""
-        self._plan, self._node, self._rungs, self._switch = plan, node, rungs, switch
-        self._addresses = {member.name: member.addresses.data.host for member in members(plan)}
-        self.state = state_of(plan, node)  # before any event
-        self.anything = state_of(plan, node, changes_of(plan))  # with all that events may do to delays and losses
-        self._inside = {
-            self._addresses[pipe.targets[0]]: self._inside_bps(pipe.targets[0]) / plan.dilation
-            for pipe in plan.network.shared_links
-            if not pipe.serves_many_pairs and pipe.sources == (node.name,)
+    def __init__(self, plan: Plan, node: NodePlan, mechanisms: LinkMechanisms, switch_address: str | None) -> None:
+        """Prepare the shaping of one node's link.
+
+        Args:
+            plan: plan of the trial.
+            node: node whose link is shaped.
+            mechanisms: mechanism chosen for each link property.
+            switch_address: data address of the network switch that forwards to other racks or regions; None if absent.
+        """
+        self._plan, self._node, self._mechanisms, self._switch_address = plan, node, mechanisms, switch_address
+        self._addresses = {member.name: member.addresses.data.host for member in data_network_nodes(plan)}
+        self.initial_state = link_state_of(plan, node)  # before any event
+        self.state_with_all_changes = link_state_of(plan, node, link_changes(plan))  # with every path that events touch
+        self._pair_rates_bps = {
+            self._addresses[limit.targets[0]]: self._pair_limit_bps(limit.targets[0]) / plan.dilation
+            for limit in plan.network.shared_links
+            if not limit.serves_many_pairs and limit.sources == (node.name,)
         }
 
     @property
-    def filters_packets(self) -> bool:
-        """Whether the packet filter is used, now or by an event."""
-        return self._uses_queues or self._rungs.partition == "iptables"
+    def uses_packet_filter(self) -> bool:
+        """Return whether the node needs the packet filter, from the start or for an event."""
+        return self._uses_delay_line or self._mechanisms.partition == "iptables"
 
     @property
-    def detours(self) -> tuple[str, ...]:
-        """Addresses of peers that are reached by the switch."""
+    def addresses_via_switch(self) -> tuple[str, ...]:
+        """Addresses of the peers that the node reaches through the network switch."""
         return tuple(
             address
             for name, address in self._addresses.items()
-            if name != self._node.name and pipes_between(self._plan, self._node.name, name)
+            if name != self._node.name and shared_links_between(self._plan, self._node.name, name)
         )
 
-    def setup(self) -> str:
-        """A script that shapes the link, and prints what the kernel then has.
+    def setup_script(self) -> str:
+        """Return a script that shapes the link and then prints the state of the kernel.
 
-        The interface is found by the node's address, since an engine may name it as it likes.
+        The script finds the interface by the node's address, since each engine names it differently.
         """
-        lines = ["set -e", self._find(), *self._packets()]
-        lines += [f"ip route add {address}/32 via {self._switch} dev $dev" for address in self.detours]
-        lines += tree.redirect("$dev", IFB) if self._has_ifb else []
-        if batch := [*self._egress_tree(), *self._ingress_tree()]:
+        lines = ["set -e", self._find_device_line(), *self._gso_lines()]
+        lines += [
+            f"ip route add {address}/32 via {self._switch_address} dev $dev" for address in self.addresses_via_switch
+        ]
+        lines += htb_tree.ingress_redirect_commands("$dev", IFB_DEVICE) if self._shapes_ingress else []
+        if batch := [*self._egress_lines(), *self._ingress_lines()]:
             lines += ["tc -batch - <<END", *batch, "END"]
-        if rules := self._rules("$dev", self.state, first=True):
-            lines += [f"{' '.join(RESTORE)} <<END", rules, "END"]
-        return "\n".join([*lines, *self._show()])
+        if rules := self._packet_filter_rules("$dev", self.initial_state, include_jumps=True):
+            lines += [f"{' '.join(RESTORE_COMMAND)} <<END", rules, "END"]
+        return "\n".join([*lines, *self._readback_lines()])
 
-    def change(self, device: str, before: Sequence[LinkState], after: LinkState) -> list[tuple[list[str], str]]:
-        """Programs and their inputs that turn any of some states into another without touching a queue.
+    def change_programs(
+        self, device: str, previous_states: Sequence[LinkState], next_state: LinkState
+    ) -> list[tuple[list[str], str]]:
+        """Return the programs, each with its input, that change the link to its next state and keep all queues.
 
-        Programs and not a script: they can be started ahead, and then wait for their input at no cost of time.
+        They are programs instead of a script so that they can be started ahead of time and then wait for their input.
+
+        Args:
+            device: interface of the node on the data network.
+            previous_states: states in which the link may be when the programs run.
+            next_state: state of the link afterwards.
         """
         batch = []
-        if after.uplink_bps and any(state.uplink_bps != after.uplink_bps for state in before):
-            batch += tree.limits(device, after.uplink_bps, self._inside)
-        if after.downlink_bps and any(state.downlink_bps != after.downlink_bps for state in before):
-            behind = {self._addresses[path.source]: after.downlink_bps for path in self._netem_paths}
-            batch += tree.limits(IFB, after.downlink_bps, behind)
+        if next_state.uplink_bps and any(state.uplink_bps != next_state.uplink_bps for state in previous_states):
+            batch += htb_tree.link_classes(device, next_state.uplink_bps, self._pair_rates_bps)
+        if next_state.downlink_bps and any(state.downlink_bps != next_state.downlink_bps for state in previous_states):
+            source_rates_bps = {self._addresses[path.source]: next_state.downlink_bps for path in self._netem_paths}
+            batch += htb_tree.link_classes(IFB_DEVICE, next_state.downlink_bps, source_rates_bps)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
-        if any(self._rules(device, state) != self._rules(device, after) for state in before):
-            programs += [([*RESTORE], self._rules(device, after))]
+        next_rules = self._packet_filter_rules(device, next_state)
+        if any(self._packet_filter_rules(device, state) != next_rules for state in previous_states):
+            programs += [([*RESTORE_COMMAND], next_rules)]
         return programs
 
-    def queues(self, state: LinkState) -> dict[str, object]:
-        """What the delay line has to know in a state."""
-        return delays.queues(state, self._addresses, self._plan.seed) if self._uses_queues else {}
+    def delay_line_queues(self, link_state: LinkState) -> dict[str, object]:
+        """Return the configuration of the delay line for a state of the link: queue number -> path and seed."""
+        return delays.delay_line_queues(link_state, self._addresses, self._plan.seed) if self._uses_delay_line else {}
 
-    def counters(self, device: str) -> str:
-        """A script that prints what the shaped devices have counted; it fails when the interface is gone."""
-        return "\n".join([*_known(device), *reading.counting(self._devices)])
+    def counters_script(self, device: str) -> str:
+        """Return a script that prints the counters of the shaped devices; it fails when the interface is gone."""
+        return "\n".join([*_check_device_lines(device), *tc_output.counter_script_lines(self._shaped_devices)])
 
-    def shown(self, device: str) -> str:
-        """A script that prints what the kernel has now; it fails when the interface is gone."""
-        return "\n".join([*_known(device), *self._show()])
+    def readback_script(self, device: str) -> str:
+        """Return a script that prints the current state of the kernel; it fails when the interface is gone."""
+        return "\n".join([*_check_device_lines(device), *self._readback_lines()])
 
-    def wanted(self, state: LinkState | None = None) -> dict[tuple[str, str], float]:
-        """(direction, class) -> bit/s that the kernel should have in a state, that before any event unless given."""
-        state = state or self.state
-        up_bps = state.uplink_bps
-        wanted = {("up", tree.LINK): up_bps} if up_bps else {}
-        wanted |= {("up", tree.class_of(address)): min(rate, up_bps or rate) for address, rate in self._inside.items()}
-        return wanted | ({("down", tree.LINK): state.downlink_bps or tree.UNLIMITED_BPS} if self._has_ifb else {})
+    def expected_rates_bps(self, link_state: LinkState | None = None) -> dict[tuple[str, str], float]:
+        """Return the rates that the kernel should enforce: (direction, class) -> bit/s in wall-clock time.
 
-    def changed(self, device: str, state: LinkState, before: str, now: str) -> list[str]:
-        """What the kernel has now that nobody has told it, from what it has printed before the run and now."""
-        found = reading.differences(self.wanted(state), now)
-        if reading.structure(before) != reading.structure(now):
-            found.append("queues or filters are not those of before the run")
-        rules = [line for line in self._rules(device, state, first=True).splitlines() if line.startswith("-A")]
-        return found + (["the packet filter is not what it should be"] if sorted(rules) != reading.rules(now) else [])
+        Args:
+            link_state: state of the link; by default the state before any event.
+        """
+        link_state = link_state or self.initial_state
+        uplink_bps = link_state.uplink_bps
+        rates_bps = {("up", htb_tree.LINK_CLASS): uplink_bps} if uplink_bps else {}
+        for address, pair_bps in self._pair_rates_bps.items():
+            rates_bps["up", htb_tree.peer_class_id(address)] = min(pair_bps, uplink_bps or pair_bps)
+        if self._shapes_ingress:
+            rates_bps["down", htb_tree.LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
+        return rates_bps
 
-    def pipes(self) -> dict[str, tuple[str, float]]:
-        """Name of a limit of one pair -> its class on the way up and the virtual rate in force."""
-        own = [
-            p for p in self._plan.network.shared_links if not p.serves_many_pairs and p.sources == (self._node.name,)
-        ]
+    def find_external_changes(
+        self, device: str, link_state: LinkState, output_before: str, output_now: str
+    ) -> list[str]:
+        """Return descriptions of settings that something outside Ensayo has changed in the kernel during the run.
+
+        Args:
+            device: interface of the node on the data network.
+            link_state: state that the link should have now.
+            output_before: output of the setup script.
+            output_now: output of the readback script.
+        """
+        differences = tc_output.rate_differences(self.expected_rates_bps(link_state), output_now)
+        if tc_output.parse_structure(output_before) != tc_output.parse_structure(output_now):
+            differences.append("queues or filters differ from those before the run")
+        rule_lines = self._packet_filter_rules(device, link_state, include_jumps=True).splitlines()
+        expected_rules = sorted(line for line in rule_lines if line.startswith("-A"))
+        if expected_rules != tc_output.parse_packet_filter_rules(output_now):
+            differences.append("the rules of the packet filter differ from those that the plan needs")
+        return differences
+
+    def pair_limits(self) -> dict[str, tuple[str, float]]:
+        """Return the limits to single peers: name of the limit -> its egress class and its rate in virtual bit/s."""
+        limits = self._plan.network.shared_links
+        own_limits = [limit for limit in limits if not limit.serves_many_pairs and limit.sources == (self._node.name,)]
         return {
-            pipe.name: (
-                tree.class_of(self._addresses[pipe.targets[0]]),
-                min(self._inside_bps(pipe.targets[0]), self._node.uplink_bps or inf),
+            limit.name: (
+                htb_tree.peer_class_id(self._addresses[limit.targets[0]]),
+                min(self._pair_limit_bps(limit.targets[0]), self._node.uplink_bps or inf),
             )
-            for pipe in own
+            for limit in own_limits
         }
 
-    def missing_routes(self, printed: str) -> list[str]:
-        """Peers that the kernel would not reach by the switch, from what `setup` printed."""
+    def missing_routes(self, setup_output: str) -> list[str]:
+        """Return a message for each peer that the kernel has no route to through the network switch."""
         return [
-            f"no route to {address} by the switch"
-            for address in self.detours
-            if not any(line.startswith(f"{address} via {self._switch} ") for line in printed.splitlines())
+            f"no route to {address} through the network switch"
+            for address in self.addresses_via_switch
+            if not any(line.startswith(f"{address} via {self._switch_address} ") for line in setup_output.splitlines())
         ]
 
-    def chosen(self) -> dict[str, int]:
-        """What else was chosen for the link, for the record."""
-        rates = {"uplink": self.state.uplink_bps, "downlink": self.state.downlink_bps}
-        bursts = {f"{name}_burst_bytes": burst_bytes(rate) for name, rate in rates.items() if rate}
-        count = self._segments
-        return bursts | ({"packet_segments": count} if count else {})
+    def chosen_parameters(self) -> dict[str, int]:
+        """Return the burst sizes in bytes and the segments per packet of the link, for the trial's status record."""
+        rates = {"uplink": self.initial_state.uplink_bps, "downlink": self.initial_state.downlink_bps}
+        bursts = {f"{direction}_burst_bytes": burst_bytes(rate) for direction, rate in rates.items() if rate}
+        segment_count = self._gso_segments
+        return bursts | ({"packet_segments": segment_count} if segment_count else {})
 
-    def _inside_bps(self, target: str) -> float:
-        """The least limit of this pair alone; virtual."""
-        between = self._plan.network.shared_links_between(self._node.name, target)
-        return min(pipe.rate_bps for pipe in between if not pipe.serves_many_pairs)
-
-    @property
-    def _uses_queues(self) -> bool:
-        return "nfqueue" in (self._rungs.delay, self._rungs.loss)
+    def _pair_limit_bps(self, target: str) -> float:
+        """Return the lowest rate limit of the pair of this node and one target, in virtual bit/s."""
+        limits = self._plan.network.shared_links_between(self._node.name, target)
+        return min(limit.rate_bps for limit in limits if not limit.serves_many_pairs)
 
     @property
-    def _down_bps(self) -> float | None:
-        """Events change rates only where there are some, so nothing else needs classes: only netem's queues do."""
-        return self.state.downlink_bps or (tree.UNLIMITED_BPS if self._netem_paths else None)
+    def _uses_delay_line(self) -> bool:
+        return "nfqueue" in (self._mechanisms.delay, self._mechanisms.loss)
 
     @property
-    def _has_ifb(self) -> bool:
-        return self._down_bps is not None
+    def _ingress_rate_bps(self) -> float | None:
+        """Rate of the ingress classes in bit/s; None when ingress needs no classes.
+
+        Events change only rates that are declared, so classes are needed for a declared downlink or for netem queues.
+        """
+        return self.initial_state.downlink_bps or (htb_tree.UNLIMITED_BPS if self._netem_paths else None)
+
+    @property
+    def _shapes_ingress(self) -> bool:
+        return self._ingress_rate_bps is not None
 
     @property
     def _netem_paths(self) -> tuple[NetworkPath, ...]:
-        return self.state.paths if "netem" in (self._rungs.delay, self._rungs.loss) else ()
+        return self.initial_state.paths if "netem" in (self._mechanisms.delay, self._mechanisms.loss) else ()
 
     @property
-    def _devices(self) -> list[str]:
-        return (["$dev"] if self.state.uplink_bps or self._inside else []) + ([IFB] if self._has_ifb else [])
+    def _shaped_devices(self) -> list[str]:
+        return (["$dev"] if self.initial_state.uplink_bps or self._pair_rates_bps else []) + (
+            [IFB_DEVICE] if self._shapes_ingress else []
+        )
 
     @property
-    def _segments(self) -> int | None:
-        return _segments(self._plan, self._node, self._rungs)
+    def _gso_segments(self) -> int | None:
+        return _max_gso_segments_of(self._plan, self._node, self._mechanisms)
 
-    def _find(self) -> str:
+    def _find_device_line(self) -> str:
         return f"dev=$(ip -o -4 addr show to {self._node.addresses.data.host} | awk '{{print $2}}')"
 
-    def _packets(self) -> list[str]:
-        return [f"ip link set dev $dev gso_max_segs {self._segments}"] if self._segments else []
+    def _gso_lines(self) -> list[str]:
+        return [f"ip link set dev $dev gso_max_segs {self._gso_segments}"] if self._gso_segments else []
 
-    def _egress_tree(self) -> list[str]:
-        if not self.state.uplink_bps and not self._inside:
+    def _egress_lines(self) -> list[str]:
+        if not self.initial_state.uplink_bps and not self._pair_rates_bps:
             return []
-        classes = {address: tree.class_of(address) for address in self._inside}
-        lines = tree.link("$dev", self.state.uplink_bps, self._inside)
-        return lines + (filters.by_address("$dev", filters.TARGET_AT, classes) if classes else [])
+        classes = {address: htb_tree.peer_class_id(address) for address in self._pair_rates_bps}
+        lines = htb_tree.link_tree("$dev", self.initial_state.uplink_bps, self._pair_rates_bps)
+        return lines + (filters.filters_by_address("$dev", filters.TARGET_OFFSET, classes) if classes else [])
 
-    def _ingress_tree(self) -> list[str]:
-        if self._down_bps is None:
+    def _ingress_lines(self) -> list[str]:
+        if self._ingress_rate_bps is None:
             return []
         if self._netem_paths:
-            return self._netem_tree(self._down_bps)
-        return tree.link(IFB, self._down_bps, {}, self._port)
+            return self._netem_lines(self._ingress_rate_bps)
+        return htb_tree.link_tree(IFB_DEVICE, self._ingress_rate_bps, {}, self._downlink_qdisc)
 
     @property
-    def _port(self) -> str:
-        """Whatever packet arrives has to fit, as its sender has made it."""
-        senders = (member for member in members(self._plan) if member != self._node)
-        arriving = (_segments(self._plan, sender, self._rungs) or SINGLE for sender in senders)
-        return tree.port(max(arriving, default=SINGLE), self._node.buffer_bytes)
+    def _downlink_qdisc(self) -> str:
+        """Queue of the downlink in the syntax of `tc`, large enough for the largest packet of any sender."""
+        senders = (member for member in data_network_nodes(self._plan) if member != self._node)
+        segments = (_max_gso_segments_of(self._plan, sender, self._mechanisms) or SINGLE_SEGMENT for sender in senders)
+        return htb_tree.buffer_qdisc(max(segments, default=SINGLE_SEGMENT), self._node.buffer_bytes)
 
-    def _netem_tree(self, rate_bps: float) -> list[str]:
-        """A class per source in the link, netem as its queue.
+    def _netem_lines(self, rate_bps: float) -> list[str]:
+        """Return ingress lines with one class per source, each with a netem queue.
 
-        Delays belong on the receiving side, where no sender's socket is charged for the packets that wait.
+        Packets are delayed on the receiving side, where waiting packets do not count against a sender's socket.
         """
         sources = {self._addresses[path.source]: path for path in self._netem_paths}
         lines = [
-            tree.root(IFB, "2"),
-            tree.limit(IFB, "1:", tree.LINK, rate_bps),
-            tree.limit(IFB, tree.LINK, tree.REST, rate_bps, tree.OWN_SHARE),
-            *tree.queue(IFB, tree.REST, self._port),
+            htb_tree.root_qdisc(IFB_DEVICE, "2"),
+            htb_tree.htb_class(IFB_DEVICE, "1:", htb_tree.LINK_CLASS, rate_bps),
+            htb_tree.htb_class(
+                IFB_DEVICE, htb_tree.LINK_CLASS, htb_tree.DEFAULT_CLASS, rate_bps, htb_tree.GUARANTEED_SHARE
+            ),
+            *htb_tree.class_queue(IFB_DEVICE, htb_tree.DEFAULT_CLASS, self._downlink_qdisc),
         ]
         for address, path in sources.items():
-            classid = tree.class_of(address)
-            lines += [tree.limit(IFB, tree.LINK, classid, rate_bps, tree.OWN_SHARE)]
-            lines += tree.queue(IFB, classid, delays.netem(path, self.state.downlink_bps, self._node.buffer_bytes))
-        classes = {address: tree.class_of(address) for address in sources}
-        return lines + filters.by_address(IFB, filters.SOURCE_AT, classes)
+            class_id = htb_tree.peer_class_id(address)
+            qdisc = delays.netem_qdisc(path, self.initial_state.downlink_bps, self._node.buffer_bytes)
+            lines += [
+                htb_tree.htb_class(IFB_DEVICE, htb_tree.LINK_CLASS, class_id, rate_bps, htb_tree.GUARANTEED_SHARE)
+            ]
+            lines += htb_tree.class_queue(IFB_DEVICE, class_id, qdisc)
+        classes = {address: htb_tree.peer_class_id(address) for address in sources}
+        return lines + filters.filters_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
 
-    def _rules(self, device: str, state: LinkState, *, first: bool = False) -> str:
-        """What the packet filter is given in a state."""
-        if not self.filters_packets:
+    def _packet_filter_rules(self, device: str, link_state: LinkState, *, include_jumps: bool = False) -> str:
+        """Return the packet filter rules for a state of the link; empty when the node needs no packet filter."""
+        if not self.uses_packet_filter:
             return ""
-        shown = state if self._uses_queues else state.model_copy(update={"paths": ()})
-        return delays.firewall(device, shown, self._addresses, first=first)
+        filtered_state = link_state if self._uses_delay_line else link_state.model_copy(update={"paths": ()})
+        return delays.packet_filter_rules(device, filtered_state, self._addresses, include_jumps=include_jumps)
 
-    def _show(self) -> list[str]:
-        """Classes under the names of their directions, since only the script knows how the interface is called."""
-        names = {"$dev": "up", IFB: "down"}
-        shown = [
-            line for device in self._devices for line in (f"echo device {names[device]}", f"tc class show dev {device}")
+    def _readback_lines(self) -> list[str]:
+        """Return lines that print the interface, classes, routes and packet filter rules.
+
+        Classes are printed under the name of their direction, since only the script knows the name of the interface.
+        """
+        directions = {"$dev": "up", IFB_DEVICE: "down"}
+        classes = [
+            line
+            for device in self._shaped_devices
+            for line in (f"echo device {directions[device]}", f"tc class show dev {device}")
         ]
-        routes = ["ip route show"] if self.detours else []
-        rules = ["iptables-nft -S"] if self.filters_packets else []
-        return ["echo interface $dev", *shown, *routes, *rules, *reading.showing_structure("$dev", *self._devices)]
+        routes = ["ip route show"] if self.addresses_via_switch else []
+        rules = ["iptables-nft -S"] if self.uses_packet_filter else []
+        return [
+            "echo interface $dev",
+            *classes,
+            *routes,
+            *rules,
+            *tc_output.structure_script_lines("$dev", *self._shaped_devices),
+        ]
 
 
-def _segments(plan: Plan, node: NodePlan, rungs: Rungs) -> int | None:
-    """Packets that TCP may hand over as one; None leaves it to the kernel."""
-    if loses(plan, node) and rungs.loss in ("netem", "nfqueue"):
-        return SINGLE
-    found = extremes_of(plan, node)
-    return None if found is None else segments(*found)
+def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: LinkMechanisms) -> int | None:
+    """Return how many segments TCP may hand to the kernel as one packet; None leaves the choice to the kernel."""
+    if may_lose_packets(plan, node) and mechanisms.loss in ("netem", "nfqueue"):
+        return SINGLE_SEGMENT
+    rate_range = rate_range_of(plan, node)
+    return None if rate_range is None else max_gso_segments(*rate_range)
 
 
-def _known(device: str) -> list[str]:
+def _check_device_lines(device: str) -> list[str]:
+    """Return lines that set `$dev` and end the script when the interface is gone."""
     return ["set -e", f"dev={device}", "ip link show dev $dev > /dev/null"]

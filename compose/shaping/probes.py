@@ -1,276 +1,338 @@
-"""Which packets would show that links are what the plan says? Floods, echoes and a message, sent by helpers."""
+"""Probes that test, before a run, whether the shaped links are as the plan declares.
+
+Helper containers send them: datagrams that fill a link (rate probes), echoes (round trips) and one message.
+Rates and times are in wall-clock time unless stated otherwise.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from math import inf
 from typing import TypeAlias
 
-from compose.shaping.link_state import members, state_of
+from compose.shaping.link_state import data_network_nodes, link_state_of
 from services.cluster.fluid_link import PAYLOAD_SHARE
 from services.cluster.network import ExpectedRoundTrip, NetworkPath, SharedLink, expected_round_trip
 from services.plan import NodePlan, Plan
 from services.schema.component import FrozenRecord
 
 FRAME_BITS = 1514 * 8
-SHORTEST_S, LONGEST_S, FEWEST_FRAMES = 0.15, 1.0, 40
-HOST_BPS = 1.5e9  # of floods at once on this host; above, its cores would be measured
-# Above, a flood of ours would measure the host. Whether a run may ask for such rates, admission decides; what it then
-# achieves, its steps tell.
-PROVABLE_BPS = 2.5e9
-MOST_PAIRS = 4  # to fill a shared limit
-FEW_PAIRS = 4  # without a declared delay, that are echoed nevertheless
-EAGER = 1.5  # how much more is sent than should arrive
-LONGEST_MESSAGE_S = 0.3
-SHORTEST_MESSAGE_BYTES = 64 << 10  # of smaller ones, credits let too much through at once
+MIN_PROBE_S, MAX_PROBE_S, MIN_PROBE_FRAMES = 0.15, 1.0, 40
+MAX_CONCURRENT_BPS = 1.5e9  # total rate of concurrent probes; beyond, they would measure the host's cores
+# Beyond this rate, a probe would measure the host. Admission decides whether a run may declare such rates; the
+# durations of its steps show whether it reaches them.
+MAX_PROBE_BPS = 2.5e9
+MAX_PAIRS_PER_PROBE = 4  # pairs of nodes that fill a shared limit together
+UNDELAYED_PAIRS = 4  # pairs without a declared delay that are measured by echoes nevertheless
+OVERSEND_FACTOR = 1.5  # rate sent over rate expected to arrive
+MAX_MESSAGE_S = 0.3
+MIN_MESSAGE_BYTES = 64 << 10  # of a smaller message, bursts would pass too large a share unshaped
 
-Test: TypeAlias = tuple[str, str]  # uplink, downlink or pipe, of whom
-Flow: TypeAlias = tuple[str, str]  # source, target
+ProbedLimit: TypeAlias = tuple[str, str]  # kind (uplink, downlink or pipe), and the name of the node or of the pipe
+ProbeFlow: TypeAlias = tuple[str, str]  # source node, target node
 
 
-class Flood(FrozenRecord):
-    """Datagrams from some nodes to others that together should arrive at a certain rate."""
+class RateProbe(FrozenRecord):
+    """Datagrams between some nodes that should arrive at a given total rate; they test one or two rate limits."""
 
     name: str
-    tests: tuple[Test, ...]
-    flows: tuple[Flow, ...]
-    rate_bps: float  # wall; what should arrive
-    delay_s: float = 0.0  # wall, the longest on its ways
-    fills: bool = True  # whether it is the rate of what is tested; else all that its senders can bring, which is less
+    limits: tuple[ProbedLimit, ...]
+    flows: tuple[ProbeFlow, ...]
+    rate_bps: float  # total rate that should arrive
+    delay_s: float = 0.0  # longest delay of its paths
+    fills_limit: bool = True  # False: the senders together are slower than the limit, and all of them send
 
     @property
-    def seconds(self) -> float:
-        """For how long arrivals are counted."""
-        return min(LONGEST_S, max(SHORTEST_S, FEWEST_FRAMES * FRAME_BITS / self.rate_bps))
+    def duration_s(self) -> float:
+        """Seconds during which arriving packets are counted."""
+        return min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_PROBE_FRAMES * FRAME_BITS / self.rate_bps))
 
     @property
-    def most_bps(self) -> float:
-        """What one source sends to one target at most."""
-        return self.rate_bps * EAGER
+    def send_rate_bps(self) -> float:
+        """Highest rate at which one source sends to one target, in bit/s."""
+        return self.rate_bps * OVERSEND_FACTOR
 
     @property
-    def why_not(self) -> str:
-        """Why it can't be sent; empty where it can."""
+    def skip_reason(self) -> str:
+        """Reason why this probe is not sent; empty when it is sent."""
         if not self.flows:
-            return "the ways that could fill it lose packets"
-        if self.rate_bps > (PROVABLE_BPS if self.fills else HOST_BPS):
-            return f"a flood of {self.rate_bps / 1e9:.3g} Gbit/s on the wall would measure this host"
+            return "the paths that could fill the link lose packets"
+        if self.rate_bps > (MAX_PROBE_BPS if self.fills_limit else MAX_CONCURRENT_BPS):
+            return (
+                f"a probe of {self.rate_bps / 1e9:.3g} Gbit/s in wall-clock time would measure this host, not the link"
+            )
         return ""
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Everybody who takes part."""
+        """Names of all nodes that send or receive in this probe."""
         return frozenset(name for flow in self.flows for name in flow)
 
-    def by_source(self) -> dict[str, tuple[str, ...]]:
-        """Source -> targets."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
+    def targets_by_source(self) -> dict[str, tuple[str, ...]]:
+        """Return the receiving nodes by their sending node."""
+        targets_by_source: defaultdict[str, list[str]] = defaultdict(list)
         for source, target in self.flows:
-            found[source].append(target)
-        return {source: tuple(targets) for source, targets in found.items()}
+            targets_by_source[source].append(target)
+        return {source: tuple(targets) for source, targets in targets_by_source.items()}
 
-    def by_target(self) -> dict[str, tuple[str, ...]]:
-        """Target -> sources."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
+    def sources_by_target(self) -> dict[str, tuple[str, ...]]:
+        """Return the sending nodes by their receiving node."""
+        sources_by_target: defaultdict[str, list[str]] = defaultdict(list)
         for source, target in self.flows:
-            found[target].append(source)
-        return {target: tuple(sources) for target, sources in found.items()}
+            sources_by_target[target].append(source)
+        return {target: tuple(sources) for target, sources in sources_by_target.items()}
 
-    def complaint(self, achieved_bps: float, dilation: float) -> str:
-        """What is wrong, in virtual units."""
-        declared, found = self.rate_bps * dilation / 1e6, achieved_bps * dilation / 1e6
-        error = found / declared - 1
-        told = "declared" if self.fills else "its peers together can bring"
-        return f"{told} {declared:.4g} Mbit/s, {found:.4g} arrived in the probe before the run ({error:+.1%})"
+    def describe_mismatch(self, achieved_bps: float, dilation: float) -> str:
+        """Return a message that compares the expected with the achieved rate, in virtual Mbit/s."""
+        expected_mbps, achieved_mbps = self.rate_bps * dilation / 1e6, achieved_bps * dilation / 1e6
+        error = achieved_mbps / expected_mbps - 1
+        expected = f"declared {expected_mbps:.4g} Mbit/s"
+        if not self.fills_limit:
+            expected = f"its peers can send {expected_mbps:.4g} Mbit/s in total"
+        return f"{expected}, but {achieved_mbps:.4g} Mbit/s arrived in the probe before the run ({error:+.1%})"
 
 
-class Message(FrozenRecord):
-    """One message and the time that it should take."""
+class MessageProbe(FrozenRecord):
+    """A message between two nodes and the time that it should take."""
 
     source: str
     target: str
-    size: int
-    seconds: float  # wall
+    size_bytes: int
+    expected_s: float
 
 
-class Planned(FrozenRecord):
-    """What can be shown, and why the rest can't."""
+class RateProbePlan(FrozenRecord):
+    """Rate probes of a trial, and the limits that are not probed with the reason."""
 
-    floods: tuple[Flood, ...]
-    unproven: tuple[tuple[str, str, str], ...] = ()  # uplink, downlink or pipe, of whom, and why there is no flood
-
-
-def round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTrip]]:
-    """Node -> peer -> what echoes between them take, for every pair with a delay, once, and for a few without one."""
-    names = [node.name for node in members(plan)]
-    found: dict[str, dict[str, ExpectedRoundTrip]] = {}
-    near = list(zip(names[::2], names[1::2], strict=False))  # where there should be no delay, some are asked, too
-    asked = set(near[:: max(1, len(near) // FEW_PAIRS)][:FEW_PAIRS])
-    for k, one in enumerate(names):
-        for other in names[k + 1 :]:
-            declared = expected_round_trip(plan.network, one, other)
-            if declared.mean_s or (one, other) in asked:
-                found.setdefault(one, {})[other] = declared
-    return found
+    probes: tuple[RateProbe, ...]
+    skipped: tuple[tuple[str, str, str], ...] = ()  # kind and name of the limit, reason
 
 
-def plan_floods(plan: Plan) -> Planned:
-    """Floods that test every uplink, downlink and limit that nodes can fill and this host carries."""
-    ways = _Ways(plan)
-    tested: set[Test] = set()
-    tried = [*_between_equals(ways, tested), *_of_links(ways, tested), *_of_pipes(ways)]
-    why = [(*test, flood.why_not) for flood in tried for test in flood.tests if flood.why_not]
-    return Planned(floods=tuple(flood for flood in tried if not flood.why_not), unproven=tuple(why))
+def expected_round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTrip]]:
+    """Return the round trips to measure by echoes: node -> peer -> expected round trip.
+
+    Every pair with a declared delay is measured once, and a few pairs without one.
+    """
+    names = [node.name for node in data_network_nodes(plan)]
+    round_trips: dict[str, dict[str, ExpectedRoundTrip]] = {}
+    disjoint_pairs = list(zip(names[::2], names[1::2], strict=False))
+    sampled_pairs = set(disjoint_pairs[:: max(1, len(disjoint_pairs) // UNDELAYED_PAIRS)][:UNDELAYED_PAIRS])
+    for k, name in enumerate(names):
+        for peer in names[k + 1 :]:
+            declared = expected_round_trip(plan.network, name, peer)
+            if declared.mean_s or (name, peer) in sampled_pairs:
+                round_trips.setdefault(name, {})[peer] = declared
+    return round_trips
 
 
-def rounds(floods: Iterable[Flood]) -> tuple[tuple[Flood, ...], ...]:
-    """Floods that may go on at once: of different nodes, and no more than the host carries."""
-    packed: list[list[Flood]] = []
-    for flood in sorted(floods, key=lambda flood: -flood.seconds):
-        for together in packed:
-            free = all(flood.nodes.isdisjoint(other.nodes) for other in together)
-            if free and sum(other.rate_bps for other in (*together, flood)) <= HOST_BPS:
-                together.append(flood)
+def plan_rate_probes(plan: Plan) -> RateProbePlan:
+    """Plan probes for every uplink, downlink and shared limit that the nodes can fill and this host can carry."""
+    rates = _WallRates(plan)
+    probed: set[ProbedLimit] = set()
+    candidates = [
+        *_probes_of_equal_links(rates, probed),
+        *_probes_of_other_links(rates, probed),
+        *_probes_of_shared_limits(rates),
+    ]
+    skipped = [(*limit, probe.skip_reason) for probe in candidates for limit in probe.limits if probe.skip_reason]
+    return RateProbePlan(probes=tuple(probe for probe in candidates if not probe.skip_reason), skipped=tuple(skipped))
+
+
+def group_concurrent_probes(probes: Iterable[RateProbe]) -> tuple[tuple[RateProbe, ...], ...]:
+    """Group probes that may run at the same time: they share no node, and this host carries their total rate."""
+    groups: list[list[RateProbe]] = []
+    for probe in sorted(probes, key=lambda probe: -probe.duration_s):
+        for group in groups:
+            is_disjoint = all(probe.nodes.isdisjoint(other.nodes) for other in group)
+            if is_disjoint and sum(other.rate_bps for other in (*group, probe)) <= MAX_CONCURRENT_BPS:
+                group.append(probe)
                 break
         else:
-            packed.append([flood])
-    return tuple(map(tuple, packed))
+            groups.append([probe])
+    return tuple(map(tuple, groups))
 
 
-def message_of(plan: Plan) -> Message | None:
-    """A message of the size that the workload sends, where a stream to send it on loses nothing; None elsewhere."""
-    ways = _Ways(plan)
-    size = plan.vector_bytes // max(1, len(plan.shard_owners) or plan.workers)
-    for source, target in ways.pairs():
-        rate = ways.rate(source.name, target.name)
-        there, back = (
+def plan_message_probe(plan: Plan) -> MessageProbe | None:
+    """Plan one message of the size that the workload sends, over a path without delay and loss.
+
+    Returns:
+        The message, shortened if it would take longer than `MAX_MESSAGE_S`. None if no path is suitable, or if the
+        message would be too short to be shaped.
+    """
+    rates = _WallRates(plan)
+    workload_bytes = plan.vector_bytes // max(1, len(plan.shard_owners) or plan.workers)
+    for source, target in rates.ordered_pairs():
+        rate_bps = rates.flow_rate_bps(source.name, target.name)
+        forth, back = (
             plan.network.path_between(source.name, target.name),
             plan.network.path_between(target.name, source.name),
         )
-        if rate == inf or there.losses or back.losses or there.delay_s or back.delay_s:
+        if rate_bps == inf or forth.losses or back.losses or forth.delay_s or back.delay_s:
             continue
-        fits = min(size, int(rate / 8 * PAYLOAD_SHARE * LONGEST_MESSAGE_S))
-        if fits < SHORTEST_MESSAGE_BYTES:
+        size_bytes = min(workload_bytes, int(rate_bps / 8 * PAYLOAD_SHARE * MAX_MESSAGE_S))
+        if size_bytes < MIN_MESSAGE_BYTES:
             return None
-        return Message(source=source.name, target=target.name, size=fits, seconds=fits * 8 / (rate * PAYLOAD_SHARE))
+        expected_s = size_bytes * 8 / (rate_bps * PAYLOAD_SHARE)
+        return MessageProbe(source=source.name, target=target.name, size_bytes=size_bytes, expected_s=expected_s)
     return None
 
 
-class _Ways:
-    """Rates between nodes on the wall."""
+class _WallRates:
+    """Rates of links and between nodes, in wall-clock bit/s."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.nodes = members(plan)
-        self._states = {node.name: state_of(plan, node) for node in self.nodes}
+        self.nodes = data_network_nodes(plan)
+        self._states = {node.name: link_state_of(plan, node) for node in self.nodes}
 
-    def pairs(self) -> Iterator[tuple[NodePlan, NodePlan]]:
-        """All ordered pairs; a node's successor comes first, so that everybody gets another partner."""
+    def ordered_pairs(self) -> Iterator[tuple[NodePlan, NodePlan]]:
+        """Yield all ordered pairs of nodes.
+
+        The pairs of each node with its successor come first, so that each node gets a different partner.
+        """
         for distance in range(1, len(self.nodes)):
             for k, node in enumerate(self.nodes):
                 yield node, self.nodes[(k + distance) % len(self.nodes)]
 
-    def uplink(self, name: str) -> float:
-        return self._states[name].uplink_bps or inf
+    def uplink_bps(self, node_name: str) -> float:
+        """Return the uplink rate of a node; inf if it is not shaped."""
+        return self._states[node_name].uplink_bps or inf
 
-    def downlink(self, name: str) -> float:
-        return self._states[name].downlink_bps or inf
+    def downlink_bps(self, node_name: str) -> float:
+        """Return the downlink rate of a node; inf if it is not shaped."""
+        return self._states[node_name].downlink_bps or inf
 
-    def pipes(self, source: str, target: str) -> tuple[SharedLink, ...]:
+    def limits_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
+        """Return the limits on the path between the links of two nodes."""
         return self.plan.network.shared_links_between(source, target)
 
-    def between(self, source: str, target: str) -> float:
-        """The least rate of what lies between two ports."""
-        return min((pipe.rate_bps / self.plan.dilation for pipe in self.pipes(source, target)), default=inf)
+    def min_limit_bps(self, source: str, target: str) -> float:
+        """Return the lowest limit between the links of two nodes; inf when there is none."""
+        return min((limit.rate_bps / self.plan.dilation for limit in self.limits_between(source, target)), default=inf)
 
-    def rate(self, source: str, target: str) -> float:
-        """What one flow gets."""
-        return min(self.uplink(source), self.between(source, target), self.downlink(target))
+    def flow_rate_bps(self, source: str, target: str) -> float:
+        """Return the rate that a single flow between two nodes reaches."""
+        return min(self.uplink_bps(source), self.min_limit_bps(source, target), self.downlink_bps(target))
 
-    def delay(self, flows: Iterable[Flow]) -> float:
-        """The longest delay of some flows."""
+    def max_delay_s(self, flows: Iterable[ProbeFlow]) -> float:
+        """Return the longest delay of some flows in seconds."""
         paths: list[NetworkPath] = [self.plan.network.path_between(*flow) for flow in flows]
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
-    def lossy(self, flows: Iterable[Flow]) -> bool:
-        """Whether a flood would lose what it is to count."""
+    def has_losses(self, flows: Iterable[ProbeFlow]) -> bool:
+        """Return whether any of the flows loses packets, so that a probe could not count them."""
         return any(self.plan.network.path_between(*flow).losses for flow in flows)
 
-    def flood(self, name: str, tests: tuple[Test, ...], flows: tuple[Flow, ...], rate: float, full: float) -> Flood:
-        """A flood of what flows bring through something of the rate `full`."""
-        return Flood(
-            name=name, tests=tests, flows=flows, rate_bps=min(rate, full), delay_s=self.delay(flows), fills=rate >= full
+    def make_probe(
+        self,
+        name: str,
+        limits: tuple[ProbedLimit, ...],
+        flows: tuple[ProbeFlow, ...],
+        sent_bps: float,
+        limit_bps: float,
+    ) -> RateProbe:
+        """Return a probe in which `flows` send `sent_bps` in total through a limit of `limit_bps`."""
+        return RateProbe(
+            name=name,
+            limits=limits,
+            flows=flows,
+            rate_bps=min(sent_bps, limit_bps),
+            delay_s=self.max_delay_s(flows),
+            fills_limit=sent_bps >= limit_bps,
         )
 
 
-def _between_equals(ways: _Ways, tested: set[Test]) -> Iterator[Flood]:
-    """An uplink and a downlink of the same rate with nothing slower between them: one flood shows both."""
-    for source, target in ways.pairs():
-        tests, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
-        rate = ways.uplink(source.name)
-        equal = rate == ways.downlink(target.name) < inf and ways.between(source.name, target.name) > rate
-        if equal and not tested & set(tests) and not ways.lossy(flows):
-            tested |= set(tests)
-            yield ways.flood(f"{source.name} to {target.name}", tests, flows, rate, rate)
+def _probes_of_equal_links(rates: _WallRates, probed: set[ProbedLimit]) -> Iterator[RateProbe]:
+    """Yield one probe for each pair of an uplink and a downlink of the same rate with no lower limit between them.
+
+    One probe tests both links. `probed` gets the limits that these probes test.
+    """
+    for source, target in rates.ordered_pairs():
+        limits, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
+        rate_bps = rates.uplink_bps(source.name)
+        has_equal_rates = rate_bps == rates.downlink_bps(target.name) < inf
+        is_unlimited_between = rates.min_limit_bps(source.name, target.name) > rate_bps
+        if has_equal_rates and is_unlimited_between and not probed & set(limits) and not rates.has_losses(flows):
+            probed |= set(limits)
+            yield rates.make_probe(f"{source.name} to {target.name}", limits, flows, rate_bps, rate_bps)
 
 
-def _of_links(ways: _Ways, tested: set[Test]) -> Iterator[Flood]:
-    """The others: as many peers as it takes to fill a link, or all of them where they can't."""
-    for node in ways.nodes:
-        for kind, rate in (("uplink", ways.uplink(node.name)), ("downlink", ways.downlink(node.name))):
-            if rate < inf and (kind, node.name) not in tested:
-                flows, brought = _filling(ways, node.name, kind, rate)
-                yield ways.flood(f"{node.name} {kind}", ((kind, node.name),), flows, brought, rate)
+def _probes_of_other_links(rates: _WallRates, probed: set[ProbedLimit]) -> Iterator[RateProbe]:
+    """Yield one probe for each link not in `probed`, with as many peers as fill it, or all peers if they can't."""
+    for node in rates.nodes:
+        for direction, limit_bps in (
+            ("uplink", rates.uplink_bps(node.name)),
+            ("downlink", rates.downlink_bps(node.name)),
+        ):
+            if limit_bps < inf and (direction, node.name) not in probed:
+                flows, sent_bps = _flows_that_fill_link(rates, node.name, direction, limit_bps)
+                limits = ((direction, node.name),)
+                yield rates.make_probe(f"{node.name} {direction}", limits, flows, sent_bps, limit_bps)
 
 
-def _filling(ways: _Ways, name: str, kind: str, rate: float) -> tuple[tuple[Flow, ...], float]:
-    """Flows that bring the most to a link, and how much; no flows where only some that lose packets bring it."""
-    others = [node.name for node in ways.nodes if node.name != name]
-    flows = [(name, other) if kind == "uplink" else (other, name) for other in others]
-    whole = [flow for flow in flows if not ways.lossy([flow])]
-    alone = [flow for flow in whole if not any(pipe.serves_many_pairs for pipe in ways.pipes(*flow))]
-    for candidates in (alone, whole):
-        chosen, brought = _chosen(ways, candidates, kind, rate)
-        if brought >= rate:
-            return chosen, brought
-    _, most = _chosen(ways, flows, kind, rate)
-    return (chosen, brought) if most == brought else ((), most)
+def _flows_that_fill_link(
+    rates: _WallRates, node_name: str, direction: str, limit_bps: float
+) -> tuple[tuple[ProbeFlow, ...], float]:
+    """Return the flows that send the most through a link, and their total rate in bit/s.
+
+    Only flows without losses are used, preferably those that pass no shared link. No flows are returned if flows with
+    losses would send more.
+    """
+    peers = [node.name for node in rates.nodes if node.name != node_name]
+    flows = [(node_name, peer) if direction == "uplink" else (peer, node_name) for peer in peers]
+    lossless = [flow for flow in flows if not rates.has_losses([flow])]
+    unshared = [flow for flow in lossless if not any(link.serves_many_pairs for link in rates.limits_between(*flow))]
+    for candidates in (unshared, lossless):
+        chosen, sent_bps = _fastest_flows(rates, candidates, direction, limit_bps)
+        if sent_bps >= limit_bps:
+            return chosen, sent_bps
+    _, most_bps = _fastest_flows(rates, flows, direction, limit_bps)
+    return (chosen, sent_bps) if most_bps == sent_bps else ((), most_bps)
 
 
-def _chosen(ways: _Ways, flows: Iterable[Flow], kind: str, rate: float) -> tuple[tuple[Flow, ...], float]:
-    """The fastest of some flows, until they bring a rate; and what they bring, limits that they share counted once."""
-    left: dict[str, float] = {}
+def _fastest_flows(
+    rates: _WallRates, flows: Iterable[ProbeFlow], direction: str, limit_bps: float
+) -> tuple[tuple[ProbeFlow, ...], float]:
+    """Return the fastest flows that together reach a rate, or all useful ones, and their total rate in bit/s.
 
-    def beside(flow: Flow) -> float:
-        return ways.downlink(flow[1]) if kind == "uplink" else ways.uplink(flow[0])
+    A limit that several flows share counts once.
+    """
+    left_bps: dict[str, float] = {}  # shared limit -> rate that the chosen flows leave
 
-    chosen: list[Flow] = []
-    brought = 0.0
-    for flow in sorted(flows, key=lambda flow: min(beside(flow), ways.between(*flow)), reverse=True):
-        through = {pipe.name: left.get(pipe.name, pipe.rate_bps / ways.plan.dilation) for pipe in ways.pipes(*flow)}
-        part = min(beside(flow), rate, *through.values())
-        if brought >= rate or not part:
+    def peer_bps(flow: ProbeFlow) -> float:
+        return rates.downlink_bps(flow[1]) if direction == "uplink" else rates.uplink_bps(flow[0])
+
+    chosen: list[ProbeFlow] = []
+    sent_bps = 0.0
+    for flow in sorted(flows, key=lambda flow: min(peer_bps(flow), rates.min_limit_bps(*flow)), reverse=True):
+        path_bps = {
+            link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation)
+            for link in rates.limits_between(*flow)
+        }
+        flow_bps = min(peer_bps(flow), limit_bps, *path_bps.values())
+        if sent_bps >= limit_bps or not flow_bps:
             continue
-        left |= {name: rest - part for name, rest in through.items()}
+        left_bps |= {name: rate_bps - flow_bps for name, rate_bps in path_bps.items()}
         chosen.append(flow)
-        brought += part
-    return tuple(chosen), brought
+        sent_bps += flow_bps
+    return tuple(chosen), sent_bps
 
 
-def _of_pipes(ways: _Ways) -> Iterator[Flood]:
-    """Limits of pairs and groups, by disjoint pairs of nodes that together could send more."""
-    for pipe in ways.plan.network.shared_links:
-        rate, free = pipe.rate_bps / ways.plan.dilation, set(pipe.sources) | set(pipe.targets)
-        chosen: list[Flow] = []
-        could = 0.0
-        for source in pipe.sources:
-            target = next((name for name in pipe.targets if name in free and name != source), None)
-            if source in free and target and could < rate and len(chosen) < MOST_PAIRS:
-                rest = [p.rate_bps / ways.plan.dilation for p in ways.pipes(source, target) if p != pipe]
-                could += min(ways.uplink(source), ways.downlink(target), *rest, inf)
+def _probes_of_shared_limits(rates: _WallRates) -> Iterator[RateProbe]:
+    """Yield one probe for each limit of a pair or group that disjoint pairs of nodes together can fill."""
+    dilation = rates.plan.dilation
+    for limit in rates.plan.network.shared_links:
+        limit_bps, free = limit.rate_bps / dilation, set(limit.sources) | set(limit.targets)
+        chosen: list[ProbeFlow] = []
+        possible_bps = 0.0
+        for source in limit.sources:
+            target = next((name for name in limit.targets if name in free and name != source), None)
+            if source in free and target and possible_bps < limit_bps and len(chosen) < MAX_PAIRS_PER_PROBE:
+                other_bps = [p.rate_bps / dilation for p in rates.limits_between(source, target) if p != limit]
+                possible_bps += min(rates.uplink_bps(source), rates.downlink_bps(target), *other_bps, inf)
                 chosen.append((source, target))
                 free -= {source, target}
-        others = {p.name: p.rate_bps for flow in chosen for p in ways.pipes(*flow) if p != pipe}
-        filled = could >= rate and all(least >= pipe.rate_bps for least in others.values())
-        if filled:
-            flows = () if ways.lossy(chosen) else tuple(chosen)
-            yield ways.flood(pipe.name, (("pipe", pipe.name),), flows, rate, rate)
+        other_limits = {p.name: p.rate_bps for flow in chosen for p in rates.limits_between(*flow) if p != limit}
+        is_filled = possible_bps >= limit_bps and all(rate_bps >= limit.rate_bps for rate_bps in other_limits.values())
+        if is_filled:
+            flows = () if rates.has_losses(chosen) else tuple(chosen)
+            yield rates.make_probe(limit.name, (("pipe", limit.name),), flows, limit_bps, limit_bps)

@@ -1,130 +1,146 @@
-"""How is a pipe shaped that many nodes share? In a namespace that its traffic passes, by what it passes first or last.
+"""Shaping of links that many nodes share, such as the uplink of a rack.
 
-Two trees stand one after the other there: what arrives is shaped on an ifb, what leaves on the interface. Pipes that
-follow each other on some path go to different trees, as the uplink of one rack and the downlink of another.
+A container of its own, the network switch, forwards the traffic of these links. Its network namespace has two HTB trees
+in a row: one shapes packets on arrival, on an ifb device, the other on departure, on the interface. Links that follow
+each other on a path belong to different trees, for example the uplink of one rack and the downlink of another.
 """
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from compose.shaping import filters
-from compose.shaping import htb_tree as tree
-from compose.shaping import tc_output as reading
-from compose.shaping.link_state import members
+from compose.shaping import filters, htb_tree, tc_output
+from compose.shaping.link_state import data_network_nodes
 from services.cluster.network import SharedLink
 from services.plan import Plan
 from services.schema.errors import HostError
 
-SWITCH = "switch"
-IFB = "ifb0"
-TREES = 2
+NETWORK_SWITCH = "switch"  # name of its container among the nodes
+IFB_DEVICE = "ifb0"
+TREE_COUNT = 2
 
 
-def shared(plan: Plan) -> tuple[SharedLink, ...]:
-    """The pipes that a switch has to shape."""
-    return tuple(pipe for pipe in plan.network.shared_links if pipe.serves_many_pairs)
+def shared_links(plan: Plan) -> tuple[SharedLink, ...]:
+    """Return the links of a plan that more than one pair of nodes shares; the network switch shapes them."""
+    return tuple(link for link in plan.network.shared_links if link.serves_many_pairs)
 
 
-def pipes_between(plan: Plan, source: str, target: str) -> tuple[SharedLink, ...]:
-    """The shared pipes between two nodes."""
-    return tuple(pipe for pipe in plan.network.shared_links_between(source, target) if pipe.serves_many_pairs)
+def shared_links_between(plan: Plan, source: str, target: str) -> tuple[SharedLink, ...]:
+    """Return the shared links on the path from one node to another."""
+    return tuple(link for link in plan.network.shared_links_between(source, target) if link.serves_many_pairs)
 
 
-def address(plan: Plan) -> str:
-    """Where the switch stands: nodes begin at .10, the gateway of a network without a way out is .1."""
+def switch_address(plan: Plan) -> str:
+    """Return the address of the network switch on the data network.
+
+    It ends in .2: addresses of nodes begin at .10, and .1 is the gateway, even in a network without a route outside.
+    """
     return plan.nodes[0].addresses.data.host.rsplit(".", 1)[0] + ".2"
 
 
-def script(plan: Plan) -> str:
-    """A shell script that shapes all shared pipes and prints what the kernel then has."""
-    incoming, outgoing = split(plan)
+def setup_script(plan: Plan) -> str:
+    """Return a shell script that shapes all shared links and then prints the state of the kernel."""
+    incoming, outgoing = split_by_tree(plan)
     lines = [
-        *_find(plan),
-        *tree.redirect("$dev", IFB),
+        *_find_device_lines(plan),
+        *htb_tree.ingress_redirect_commands("$dev", IFB_DEVICE),
         "tc -batch - <<END",
-        *_tree(IFB, plan, incoming),
-        *_tree("$dev", plan, outgoing),
+        *_htb_tree_lines(IFB_DEVICE, plan, incoming),
+        *_htb_tree_lines("$dev", plan, outgoing),
         "END",
     ]
-    return "\n".join([*lines, *_show()])
+    return "\n".join([*lines, *_readback_lines()])
 
 
-def shown(plan: Plan) -> str:
-    """A script that prints what the kernel has now."""
-    return "\n".join([*_find(plan), *_show()])
+def readback_script(plan: Plan) -> str:
+    """Return a script that prints the current state of the kernel in the namespace of the network switch."""
+    return "\n".join([*_find_device_lines(plan), *_readback_lines()])
 
 
-def counters(plan: Plan) -> str:
-    """A script that prints what both trees have counted."""
-    return "\n".join([*_find(plan), *reading.counting((IFB, "$dev"))])
+def counters_script(plan: Plan) -> str:
+    """Return a script that prints the counters of both HTB trees of the network switch."""
+    return "\n".join([*_find_device_lines(plan), *tc_output.counter_script_lines((IFB_DEVICE, "$dev"))])
 
 
-def wanted(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, float]]:
-    """(direction, class) -> pipe and bit/s that the kernel should have."""
+def expected_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, float]]:
+    """Return the HTB classes that the kernel should have: (direction, class) -> link and wall-clock rate in bit/s."""
     return {
-        (name, _class(k)): (pipe, pipe.rate_bps / plan.dilation)
-        for name, pipes in zip(("in", "out"), split(plan), strict=True)
-        for k, pipe in enumerate(pipes)
+        (direction, _class_id(k)): (link, link.rate_bps / plan.dilation)
+        for direction, links in zip(("in", "out"), split_by_tree(plan), strict=True)
+        for k, link in enumerate(links)
     }
 
 
-def split(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
-    """Who is shaped on arrival and who on departure; no path meets two pipes of the same tree.
+def split_by_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
+    """Split the shared links into those shaped on arrival and those shaped on departure.
+
+    No path passes two links of the same tree.
 
     Raises:
-        HostError: some path meets more pipes than there are trees.
+        HostError: a path passes more shared links than there are trees.
     """
-    pipes = shared(plan)
-    side: dict[str, int] = {}
-    for pipe in pipes:
-        if pipe.name not in side:
-            _colour(pipe, pipes, side)
-    return tuple(p for p in pipes if side[p.name] == 0), tuple(p for p in pipes if side[p.name] == 1)
+    links = shared_links(plan)
+    tree_of: dict[str, int] = {}  # name of a link -> 0 on arrival, 1 on departure
+    for link in links:
+        if link.name not in tree_of:
+            _assign_trees(link, links, tree_of)
+    incoming = tuple(link for link in links if tree_of[link.name] == 0)
+    outgoing = tuple(link for link in links if tree_of[link.name] == 1)
+    return incoming, outgoing
 
 
-def _find(plan: Plan) -> list[str]:
-    return ["set -e", f"dev=$(ip -o -4 addr show to {address(plan)} | awk '{{print $2}}')"]
+def _find_device_lines(plan: Plan) -> list[str]:
+    return ["set -e", f"dev=$(ip -o -4 addr show to {switch_address(plan)} | awk '{{print $2}}')"]
 
 
-def _show() -> list[str]:
-    devices = (("in", IFB), ("out", "$dev"))
-    shown = [line for name, device in devices for line in (f"echo device {name}", f"tc class show dev {device}")]
-    return [*shown, *reading.showing_structure(IFB, "$dev")]
+def _readback_lines() -> list[str]:
+    devices = (("in", IFB_DEVICE), ("out", "$dev"))
+    classes = [line for name, device in devices for line in (f"echo device {name}", f"tc class show dev {device}")]
+    return [*classes, *tc_output.structure_script_lines(IFB_DEVICE, "$dev")]
 
 
-def _colour(first: SharedLink, pipes: Sequence[SharedLink], side: dict[str, int]) -> None:
-    """Breadth first: who meets a pipe goes to the other side."""
-    side[first.name] = 0
-    waiting = deque([first])
+def _assign_trees(first_link: SharedLink, links: Sequence[SharedLink], tree_of: dict[str, int]) -> None:
+    """Assign a link and all links connected to it to the two trees, breadth first.
+
+    Two links on the same path get different trees.
+    """
+    tree_of[first_link.name] = 0
+    waiting = deque([first_link])
     while waiting:
-        pipe = waiting.popleft()
-        for other in _meets(pipe, pipes):
-            if other.name not in side:
-                side[other.name] = 1 - side[pipe.name]
-                waiting.append(other)
-            elif side[other.name] == side[pipe.name]:
-                raise HostError(f"{pipe.name} and {other.name}: a path meets more than {TREES} shared limits")
+        link = waiting.popleft()
+        for neighbour in _links_on_same_paths(link, links):
+            if neighbour.name not in tree_of:
+                tree_of[neighbour.name] = 1 - tree_of[link.name]
+                waiting.append(neighbour)
+            elif tree_of[neighbour.name] == tree_of[link.name]:
+                raise HostError(
+                    f"cluster.network: the path through {link.name} and {neighbour.name} passes more than {TREE_COUNT} "
+                    "shared links, which containers can't shape; remove one of these links, or use --engine local"
+                )
 
 
-def _meets(pipe: SharedLink, pipes: Sequence[SharedLink]) -> Iterable[SharedLink]:
-    """Pipes that some path passes besides this one."""
-    ways = {(a, b) for a in pipe.sources for b in pipe.targets}
-    return (other for other in pipes if other != pipe and any(other.carries(a, b) for a, b in ways))
+def _links_on_same_paths(link: SharedLink, links: Sequence[SharedLink]) -> Iterable[SharedLink]:
+    """Return the other links that are on a path with the given link."""
+    node_pairs = {(source, target) for source in link.sources for target in link.targets}
+    return (
+        other
+        for other in links
+        if other != link and any(other.carries(source, target) for source, target in node_pairs)
+    )
 
 
-def _tree(device: str, plan: Plan, pipes: Sequence[SharedLink]) -> list[str]:
-    """A class per pipe; what belongs to none passes directly."""
-    addresses = {node.name: node.addresses.data.host for node in members(plan)}
-    lines = [tree.root(device)]
-    classes: dict[tuple[str, str], str] = {}
-    for k, pipe in enumerate(pipes):
-        lines += [tree.limit(device, "1:", _class(k), pipe.rate_bps / plan.dilation)]
-        # 1000 packets, not a port's 512 KiB: it stands for as many links as a rack has members, and messages that it
-        # dropped the end of waited 200 ms for TCP's timer.
-        lines += tree.queue(device, _class(k))
-        classes |= {(addresses[a], addresses[b]): _class(k) for a in pipe.sources for b in pipe.targets if a != b}
-    return lines + (filters.by_both(device, classes) if classes else [])
+def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> list[str]:
+    """Return the lines of one HTB tree, with a class per link; packets of no link pass directly."""
+    addresses = {node.name: node.addresses.data.host for node in data_network_nodes(plan)}
+    lines = [htb_tree.root_qdisc(device)]
+    class_ids: dict[tuple[str, str], str] = {}
+    for k, link in enumerate(links):
+        lines += [htb_tree.htb_class(device, "1:", _class_id(k), link.rate_bps / plan.dilation)]
+        # The queue holds 1000 packets instead of the 512 KiB of one port, since it stands for the links of all members
+        # of a rack. When it dropped the end of a message, the message waited 200 ms for TCP's timer.
+        lines += htb_tree.class_queue(device, _class_id(k))
+        class_ids |= {(addresses[a], addresses[b]): _class_id(k) for a in link.sources for b in link.targets if a != b}
+    return lines + (filters.filters_by_address_pair(device, class_ids) if class_ids else [])
 
 
-def _class(number: int) -> str:
-    return f"1:{0x10 + number:x}"
+def _class_id(link_number: int) -> str:
+    return f"1:{0x10 + link_number:x}"

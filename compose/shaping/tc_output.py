@@ -1,4 +1,4 @@
-"""What does the kernel say that it does? Rates of classes, counters of queues, from what `tc` prints."""
+"""Parser of the output of `tc` and `iptables`: class rates, queue counters, structure and packet filter rules."""
 
 import json
 import re
@@ -6,96 +6,116 @@ from collections.abc import Iterable, Mapping
 
 from services.schema.component import FrozenRecord
 
-# iproute2 prints classes as JSON only since 6.7.
-_CLASS = re.compile(r"^class htb (\S+) .*?rate ([0-9.]+)([KMGT]?)bit ceil ([0-9.]+)([KMGT]?)bit", re.MULTILINE)
-_DEVICE = re.compile(r"^device (\S+)$", re.MULTILINE)
-_PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_STRUCTURE = "structure"
-_COUNTED = re.compile(r"(refcnt|direct_packets_stat) \d+ ?")
-ROUNDING = 0.01  # `tc` prints five digits at most
+# Plain text is parsed, since iproute2 prints classes as JSON only from version 6.7 on.
+_CLASS_PATTERN = re.compile(r"^class htb (\S+) .*?rate ([0-9.]+)([KMGT]?)bit ceil ([0-9.]+)([KMGT]?)bit", re.MULTILINE)
+_DEVICE_PATTERN = re.compile(r"^device (\S+)$", re.MULTILINE)
+_PREFIX_FACTORS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_STRUCTURE_HEADER = "structure"
+_COUNTER_PATTERN = re.compile(r"(refcnt|direct_packets_stat) \d+ ?")
+RATE_TOLERANCE = 0.01  # relative; `tc` prints five digits at most
 
 
-def interface(printed: str) -> str:
-    """The name of the node's interface on the data network, as its script has found it."""
-    return next(line.split()[1] for line in printed.splitlines() if line.startswith("interface "))
+def parse_interface(output: str) -> str:
+    """Return the name of the node's interface on the data network from the output of a setup or readback script."""
+    return next(line.split()[1] for line in output.splitlines() if line.startswith("interface "))
 
 
-class Queue(FrozenRecord):
-    """What a device has counted since it was shaped."""
+class QdiscCounters(FrozenRecord):
+    """Counters of the root queue of a device since it was shaped."""
 
     packets: int = 0
     drops: int = 0
-    overlimits: int = 0  # times that something had to wait
+    overlimits: int = 0  # how often a packet had to wait for the rate limit
     backlog_bytes: int = 0
 
-    def since(self, before: "Queue") -> "Queue":
-        """What has been counted since then; what waits, waits now."""
-        return Queue(
-            packets=self.packets - before.packets,
-            drops=self.drops - before.drops,
-            overlimits=self.overlimits - before.overlimits,
+    def growth_since(self, earlier: "QdiscCounters") -> "QdiscCounters":
+        """Return the growth of the counters since an earlier reading; the backlog is the current one."""
+        return QdiscCounters(
+            packets=self.packets - earlier.packets,
+            drops=self.drops - earlier.drops,
+            overlimits=self.overlimits - earlier.overlimits,
             backlog_bytes=self.backlog_bytes,
         )
 
 
-def ceilings(printed: str) -> dict[tuple[str, str], float]:
-    """(device, class) -> bit/s that it can't exceed, from `device NAME` and what `tc class show` prints after it."""
-    parts = _DEVICE.split(printed)[1:]
+def parse_ceilings_bps(output: str) -> dict[tuple[str, str], float]:
+    """Return the rate limits that the kernel enforces: (direction, class) -> bit/s.
+
+    Args:
+        output: for each direction a line `device NAME`, then the output of `tc class show`.
+    """
+    parts = _DEVICE_PATTERN.split(output)[1:]
     return {
-        (device, found[1]): float(found[4]) * _PREFIXES[found[5]]
-        for device, text in zip(parts[::2], parts[1::2], strict=True)
-        for found in _CLASS.finditer(text)
+        (direction, match[1]): float(match[4]) * _PREFIX_FACTORS[match[5]]
+        for direction, text in zip(parts[::2], parts[1::2], strict=True)
+        for match in _CLASS_PATTERN.finditer(text)
     }
 
 
-def differences(wanted: Mapping[tuple[str, str], float], printed: str) -> list[str]:
-    """What the kernel has that differs from what was wanted."""
-    found = ceilings(printed)
+def rate_differences(expected_bps: Mapping[tuple[str, str], float], output: str) -> list[str]:
+    """Return a message for each class whose rate in the kernel differs from the expected rate.
+
+    Args:
+        expected_bps: (direction, class) -> bit/s.
+        output: output of a setup or readback script.
+    """
+    actual_bps = parse_ceilings_bps(output)
     return [
-        f"class {classid} of {device} is {_shown(found.get((device, classid)))} instead of {rate:g} bit/s"
-        for (device, classid), rate in wanted.items()
-        if abs(found.get((device, classid), 0.0) - rate) > ROUNDING * rate
+        f"class {class_id} of {direction} has {_format_rate(actual_bps.get((direction, class_id)))} "
+        f"instead of {rate:g} bit/s"
+        for (direction, class_id), rate in expected_bps.items()
+        if abs(actual_bps.get((direction, class_id), 0.0) - rate) > RATE_TOLERANCE * rate
     ]
 
 
-def queues(printed: str) -> dict[str, Queue]:
-    """Device -> its root's counters, from lines of `NAME JSON`, the latter from `tc -s -j qdisc show`."""
-    found = {}
-    for line in printed.splitlines():
+def parse_counters(output: str) -> dict[str, QdiscCounters]:
+    """Return the counters of the root queues: device -> counters.
+
+    Args:
+        output: lines `NAME JSON`, where JSON is the output of `tc -s -j qdisc show`.
+    """
+    counters = {}
+    for line in output.splitlines():
         device, _, text = line.partition(" ")
         roots = [entry for entry in json.loads(text) if entry.get("root") and entry["kind"] == "htb"]
         for entry in roots:
-            found[device] = Queue(
+            counters[device] = QdiscCounters(
                 packets=entry["packets"],
                 drops=entry["drops"],
                 overlimits=entry["overlimits"],
                 backlog_bytes=entry["backlog"],
             )
-    return found
+    return counters
 
 
-def counting(devices: Iterable[str]) -> list[str]:
-    """Lines of a script that print what `queues` reads; in two steps, since `echo` would hide that `tc` has failed."""
+def counter_script_lines(devices: Iterable[str]) -> list[str]:
+    """Return script lines that print the counters of devices for `parse_counters`.
+
+    `tc` and `echo` are separate lines, because `echo "$(tc …)"` would hide a failure of `tc`.
+    """
     return [
         line for name in devices for line in (f"counted=$(tc -s -j qdisc show dev {name})", f'echo "{name} $counted"')
     ]
 
 
-def showing_structure(*devices: str) -> list[str]:
-    """The last lines of a script, which print what `structure` reads."""
-    what = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
-    return [f"echo {_STRUCTURE}", *(f"tc {each.format(name)}" for name in dict.fromkeys(devices) for each in what)]
+def structure_script_lines(*devices: str) -> list[str]:
+    """Return the last lines of a script, which print queues and filters of devices for `parse_structure`."""
+    commands = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
+    return [
+        f"echo {_STRUCTURE_HEADER}",
+        *(f"tc {command.format(device)}" for device in dict.fromkeys(devices) for command in commands),
+    ]
 
 
-def structure(printed: str) -> str:
-    """Queues with their parameters and filters, without what they count."""
-    return _COUNTED.sub("", printed.partition(f"\n{_STRUCTURE}\n")[2])
+def parse_structure(output: str) -> str:
+    """Return the queues, their parameters and the filters from the output of a script, without counters."""
+    return _COUNTER_PATTERN.sub("", output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
 
 
-def rules(printed: str) -> list[str]:
-    """Our rules of the packet filter, sorted."""
-    return sorted(line.strip() for line in printed.splitlines() if line.startswith("-A ") and "ensayo-" in line)
+def parse_packet_filter_rules(output: str) -> list[str]:
+    """Return the packet filter rules that Ensayo has added, sorted, from the output of `iptables-nft -S`."""
+    return sorted(line.strip() for line in output.splitlines() if line.startswith("-A ") and "ensayo-" in line)
 
 
-def _shown(rate: float | None) -> str:
-    return "missing" if rate is None else f"{rate:g}"
+def _format_rate(rate_bps: float | None) -> str:
+    return "no rate" if rate_bps is None else f"{rate_bps:g}"

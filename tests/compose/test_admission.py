@@ -9,10 +9,10 @@ import pytest
 
 from compose.calibration.capacity import HostCapacity, HostFingerprint, assumed_capacity, load_capacity, save_capacity
 from compose.engines import create_engine
-from compose.host.admission import LADDER, Admission, Demand, admit
-from compose.host.compute_speed import Mathematics, gradient_s, update_s
-from compose.runs.run import admitted
-from compose.scenario_files.load import find, load
+from compose.host.admission import USUAL_DILATIONS, Admission, TrialDemand, admit_plans
+from compose.host.compute_speed import ComputeSpeed, measure_gradient_s, measure_update_s
+from compose.runs.run import decide_admission
+from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
 from services.cluster.addresses import InProcessAddresses
 from services.learning.datasets import AnyDataset
@@ -33,7 +33,7 @@ def host(**changes: float) -> HostCapacity:
     return HostCapacity(engine="docker", fingerprint=HERE, note="made up", **(costs | changes))
 
 
-mathematics = Mathematics(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 0.0)  # a millisecond, whatever it is
+mathematics = ComputeSpeed(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 0.0)  # a millisecond, whatever it is
 
 
 def scenario(
@@ -60,7 +60,7 @@ def plans(wanted: Scenario) -> list[Plan]:
 
 
 def decided(wanted: Scenario, **changes: float) -> Admission:
-    return admit(wanted, plans(wanted), host(**changes), mathematics)
+    return admit_plans(wanted, plans(wanted), host(**changes), mathematics)
 
 
 def test_links_that_this_host_shapes_need_no_dilation() -> None:
@@ -73,9 +73,9 @@ def test_a_link_is_slowed_to_what_this_host_shapes() -> None:
     admission = decided(scenario(dilation="auto", worker={"link": "25gbe"}), total_bps=1e12)
 
     assert admission.dilation == 32
-    assert admission.binding is not None
-    assert admission.binding.binding == "worker-0's uplink of 25 Gbit/s"
-    assert admission.binding.needs[admission.binding.binding] == pytest.approx(25)
+    assert admission.bottleneck is not None
+    assert admission.bottleneck.bottleneck == "worker-0's uplink of 25 Gbit/s"
+    assert admission.bottleneck.needs[admission.bottleneck.bottleneck] == pytest.approx(25)
 
 
 def test_a_link_that_nobody_can_fill_does_not_count_beyond_what_arrives() -> None:
@@ -92,7 +92,7 @@ def test_all_links_together_count() -> None:
     (wanted,) = decided(scenario(workers=8, dilation="auto", worker=GIGABIT), total_bps=1e9).demands
 
     assert max(wanted.needs.values()) == pytest.approx(8 * 1448 / 1514)
-    assert wanted.binding.startswith("all links together")
+    assert wanted.bottleneck.startswith("all links together")
 
 
 def test_a_server_is_never_sent_more_than_its_link_takes() -> None:
@@ -127,7 +127,7 @@ def test_the_same_mathematics_wants_what_the_strategy_with_shorter_steps_leaves_
 
     whole, first, second = (demanded(scenario(each, 8, **cluster))[0].needs for each in (switch, before, after))
 
-    what = "1 ms of mathematics in 1 ms of one of 8 workers"
+    what = "1 ms of compute in 1 ms on one of 8 workers"
     assert first[what] != pytest.approx(second[what], rel=0.1)
     assert whole[what] == max(first[what], second[what])
 
@@ -158,7 +158,7 @@ def test_the_mathematics_of_all_workers_must_fit_into_forty_percent_of_the_cores
 
     assert (wanted.messages, wanted.cpu_s) == (112, pytest.approx(0.120))
     assert max(wanted.needs.values()) == pytest.approx(0.120 / (0.4 * 2 * 0.016))
-    assert wanted.dilation == 12
+    assert wanted.required_dilation == 12
 
 
 def test_auto_makes_what_messages_cost_the_host_a_tenth_of_the_step() -> None:
@@ -166,9 +166,9 @@ def test_auto_makes_what_messages_cost_the_host_a_tenth_of_the_step() -> None:
     (wanted,) = decided(scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
     (declared,) = decided(scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
 
-    assert max(wanted.wants.values()) == pytest.approx(0.056 / 0.0016)
-    assert wanted.dilation == 48
-    assert declared.dilation == 12  # whoever declares one may find it precise enough
+    assert max(wanted.deciding_needs.values()) == pytest.approx(0.056 / 0.0016)
+    assert wanted.required_dilation == 48
+    assert declared.required_dilation == 12  # whoever declares one may find it precise enough
 
 
 def test_mathematics_must_fit_into_what_the_devices_take_and_not_only_into_the_step() -> None:
@@ -180,9 +180,9 @@ def test_mathematics_must_fit_into_what_the_devices_take_and_not_only_into_the_s
     (late,), (hidden,) = demanded(fast), demanded(slow)
     (step,) = plans(fast)
 
-    what = "1 ms of mathematics in 1 ms of one of 2 workers"
+    what = "1 ms of compute in 1 ms on one of 2 workers"
     assert late.needs[what] == pytest.approx(2.5 / (1 + 10 * step.predicted.step_s))
-    assert late.dilation == 3
+    assert late.required_dilation == 3
     assert hidden.needs[what] < 1, "what it is late by is nothing against a step of seconds"
 
 
@@ -190,7 +190,7 @@ def test_one_worker_computes_on_one_core() -> None:
     """However many there are: 1 ms of mathematics in 1 ms of a device is 0.8 of a core from 1.25 on."""
     (wanted,) = demanded(scenario(workers=1, worker={"throughput": "16000/s"}), cores=64)
 
-    assert wanted.needs["1 ms of mathematics in 1 ms"] == pytest.approx(1.25 / 1.01)
+    assert wanted.needs["1 ms of compute in 1 ms"] == pytest.approx(1.25 / 1.01)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_phases_of_workers_that_wait_for_nobody_last_40_ms_on_the_wall(
     """Messages of others come while they compute; these last 16 ms. Who is in lockstep computes while nothing comes."""
     (wanted,) = demanded(scenario(STAR | {"synchrony": synchrony}, dilation="auto", worker={"throughput": "1000/s"}))
 
-    found = [dilation for what, dilation in wanted.wishes.items() if "who waits for nobody" in what]
+    found = [dilation for what, dilation in wanted.wishes.items() if "asynchronous workers" in what]
     assert found == ([] if wish is None else [pytest.approx(wish)])
 
 
@@ -251,10 +251,10 @@ def test_messages_of_seldom_exchanges_are_spread_over_the_steps_between(
     assert wanted.messages == ceil(whole.messages / 23)
 
 
-def demanded(wanted: Scenario, needed: Mathematics = mathematics, cores: int = 2) -> tuple[Demand, ...]:
+def demanded(wanted: Scenario, needed: ComputeSpeed = mathematics, cores: int = 2) -> tuple[TrialDemand, ...]:
     """On a host with so many cores."""
     big = host().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
-    return admit(wanted.model_copy(update={"dilation": "auto"}), plans(wanted), big, needed).demands
+    return admit_plans(wanted.model_copy(update={"dilation": "auto"}), plans(wanted), big, needed).demands
 
 
 def test_bytes_cost_cpu_time_too() -> None:
@@ -282,16 +282,17 @@ def test_a_dilation_that_is_too_small_is_refused_with_the_one_that_fits() -> Non
         decided(wanted)
 
     assert str(refused.value) == (
-        "dilation 2 is too small for this host: 000-it-w8-r0 wants a step of 16 ms with 120 ms of CPU on 2 cores, "
-        "which it can give from 9.4 on (not calibrated: made up); "
-        "write dilation: 12, or auto, or take --engine simulated"
+        "dilation: 2 is too small for this host. Trial 000-it-w8-r0 needs "
+        "120 ms of CPU time in a step of 16 ms on 2 cores, "
+        "which this host provides from dilation 9.4 on (not calibrated: made up). "
+        "Write dilation: 12 or dilation: auto, or use --engine simulated"
     )
-    assert decided(wanted.model_copy(update={"dilation": 12.0})).demands[0].dilation == 12
+    assert decided(wanted.model_copy(update={"dilation": 12.0})).demands[0].required_dilation == 12
 
 
 def test_what_no_dilation_can_carry_is_refused_too() -> None:
     """Auto has an end."""
-    with pytest.raises(UserError, match=f"no dilation up to {LADDER[-1]} is enough"):
+    with pytest.raises(UserError, match=f"no dilation up to {USUAL_DILATIONS[-1]} is enough"):
         decided(scenario(dilation="auto", worker={"link": "100gbe"}), shaped_bps=1e6)
 
 
@@ -302,7 +303,7 @@ def test_all_trials_of_a_run_share_the_dilation_of_the_most_demanding() -> None:
 
     admission = decided(swept)
 
-    assert [each.dilation for each in admission.demands] == [1, 2, 48]
+    assert [each.required_dilation for each in admission.demands] == [1, 2, 48]
     assert admission.dilation == 48
 
 
@@ -310,10 +311,10 @@ def test_a_measured_gradient_takes_some_time_and_is_measured_once() -> None:
     """Not none, and not the time of another batch."""
     (plan,) = plans(scenario())
 
-    taken = gradient_s(plan.dataset, plan.model, plan.dtype, 16)
+    taken = measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16)
 
     assert 0 < taken < 1
-    assert gradient_s(plan.dataset, plan.model, plan.dtype, 16) == taken
+    assert measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16) == taken
 
 
 def test_a_measurement_counts_on_the_host_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +349,7 @@ def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> N
     """In virtual time: sixteen times slower, a message costs a sixteenth. Six messages of a ring of four."""
     measured = host(alpha_s=0.016).model_copy(update={"calibrated": "2026-01-01"})
     wanted = scenario(dilation=16.0)
-    guess, known = (admit(wanted, plans(wanted), each, mathematics) for each in (host(alpha_s=0.016), measured))
+    guess, known = (admit_plans(wanted, plans(wanted), each, mathematics) for each in (host(alpha_s=0.016), measured))
     (trial,) = wanted.trials()
 
     without, with_it = (
@@ -361,13 +362,13 @@ def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> N
 
 def test_shipped_scenarios_are_admitted_as_they_are_on_two_cores() -> None:
     """With what is assumed of a host that nobody has measured, and the mathematics of a small one."""
-    two_cores, small = assumed_capacity("docker", HERE, "made up"), Mathematics(small_host, update_s)
+    two_cores, small = assumed_capacity("docker", HERE, "made up"), ComputeSpeed(small_host, measure_update_s)
 
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
-        loaded = load(find(name))
+        loaded = load_scenario(find_scenario(name))
         made = [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in loaded.trials()]
-        admission = admit(loaded, made, two_cores, small)
-        assert not any(each.refused for each in admission.demands)
+        admission = admit_plans(loaded, made, two_cores, small)
+        assert not any(each.exceeds_declared_dilation for each in admission.demands)
 
 
 def small_host(_: AnyDataset, model: AnyModel, __: str, samples: int) -> float:
@@ -405,7 +406,7 @@ def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_th
     with pytest.raises(SystemExit) as refused:
         cli.main()
     said = capsys.readouterr().err
-    named_dilation = said.partition("write dilation: ")[2].partition(",")[0]
+    named_dilation = said.partition("Write dilation: ")[2].partition(" ")[0]
 
     assert refused.value.code == 2
     assert "uplink of 25 Gbit/s" in said
@@ -421,13 +422,15 @@ def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_th
     assert status["status"] == "success"
     assert manifest["admission"]["capacity"]["calibrated"] == ""
     assert manifest["admission"]["demands"][0]["declared"] == float(named_dilation)
-    assert admitted(load(file, {"dilation": "auto"}), create_engine("local")).dilation == float(named_dilation)
+    assert decide_admission(load_scenario(file, {"dilation": "auto"}), create_engine("local")).dilation == float(
+        named_dilation
+    )
 
 
 def test_virtual_time_carries_everything() -> None:
     """Whatever is declared."""
     wide = scenario(dilation="auto", worker={"link": "100gbe"})
 
-    admission = admitted(wide, create_engine("simulated"))
+    admission = decide_admission(wide, create_engine("simulated"))
 
     assert (admission.capacity, admission.dilation) == (None, 1.0)

@@ -8,7 +8,7 @@ from compose.engines.base import CpuThrottling
 from compose.engines.containers import throttling
 from compose.host import host_facts as host
 from compose.host.host_facts import CpuTimes
-from compose.host.host_metrics import Canary, Evidence
+from compose.host.host_metrics import HostMetricsRecorder, LatenessCanary
 
 
 def counted(periods: int, throttled_periods: int) -> dict[str, CpuThrottling]:
@@ -18,7 +18,7 @@ def counted(periods: int, throttled_periods: int) -> dict[str, CpuThrottling]:
 
 def test_a_canary_tells_how_late_it_woke() -> None:
     """Its maximum is no less than its median, and a host that runs this test lets it sleep at all."""
-    canary = Canary()
+    canary = LatenessCanary()
 
     canary.start()
     time.sleep(0.1)
@@ -30,7 +30,7 @@ def test_a_canary_tells_how_late_it_woke() -> None:
 def test_throttling_is_what_was_added_during_the_run_and_survives_the_container() -> None:
     """Counters start with the container, which is before the run, and are gone with it, which may be before the end."""
     looks = iter([counted(10, 5), counted(30, 8), {}])
-    evidence = Evidence(lambda: next(looks, {}))
+    evidence = HostMetricsRecorder(lambda: next(looks, {}))
 
     evidence.start()
     time.sleep(0.3)
@@ -43,8 +43,8 @@ def test_busy_and_stolen_shares_are_of_all_cores() -> None:
     """A core that a hypervisor gave away was neither idle nor ours."""
     before, after = CpuTimes(idle=100, total=200, steal=0), CpuTimes(idle=150, total=300, steal=10)
 
-    assert host.busy_share(before, after) == 0.5
-    assert host.stolen_share(before, after) == 0.1
+    assert host.cpu_busy_share(before, after) == 0.5
+    assert host.cpu_stolen_share(before, after) == 0.1
 
 
 @pytest.mark.parametrize(

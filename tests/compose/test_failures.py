@@ -13,9 +13,9 @@ import pytest
 from compose.engines import EngineChoice
 from compose.engines.base import Engine, EventObserver, LinkRecord, TrialOutcome
 from compose.engines.simulated import SimulatedEngine
-from compose.runs.run import Run, Source, run
-from compose.runs.supervisor import Nodes, Supervisor, Tail, TrialFailed
-from compose.scenario_files.load import find, load
+from compose.runs.run import ScenarioRun, ScenarioSource, run_scenario
+from compose.runs.supervisor import LogTail, TrialFailed, TrialNodes, TrialSupervisor
+from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.plan import COORDINATOR, Plan
 from services.runtime.run_log import LOG_LINE_PREFIX
@@ -24,7 +24,7 @@ from services.schema.errors import HostError
 
 
 @dataclass
-class Obedient(Nodes):
+class Obedient(TrialNodes):
     """Nodes that join and leave at once; some calls fail."""
 
     plan: Plan
@@ -36,7 +36,7 @@ class Obedient(Nodes):
         self._say("joined")
         self._may("start")
 
-    def shape(self) -> dict[str, LinkRecord]:
+    def shape_links(self) -> dict[str, LinkRecord]:
         self._may("shape")
         return {}
 
@@ -51,7 +51,7 @@ class Obedient(Nodes):
         self._may("exit_codes")
         return {node.name: 0 for node in self.plan.nodes} if self.opened else {}
 
-    def complaint(self, node: str) -> str:
+    def last_error_output(self, node_name: str) -> str:
         return ""
 
     def stop(self) -> tuple[str, ...]:
@@ -89,9 +89,9 @@ class Rehearsed(Engine):
         self.count += 1
         if "run" in fails:
             raise fails["run"]
-        return Supervisor(
-            plan, Obedient(plan, trial_folder, fails), Tail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
-        ).run()
+        return TrialSupervisor(
+            plan, Obedient(plan, trial_folder, fails), LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
+        ).run_trial()
 
 
 class Onlooker:
@@ -115,10 +115,10 @@ class Onlooker:
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None: ...
 
 
-def rehearse(engine: Engine, runs: Path) -> Run:
-    path = find("smoke")
-    source = Source(load(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
-    return run(source, EngineChoice(engine, "asked for"), runs, Onlooker(engine))
+def rehearse(engine: Engine, runs: Path) -> ScenarioRun:
+    path = find_scenario("smoke")
+    source = ScenarioSource(load_scenario(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
+    return run_scenario(source, EngineChoice(engine, "asked for"), runs, Onlooker(engine))
 
 
 @pytest.mark.parametrize("call", ["start", "shape", "open_gate", "exit_codes", "stop", "run"])

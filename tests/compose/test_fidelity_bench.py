@@ -18,7 +18,7 @@ from benchmarks.fidelity.provenance import Origin
 from benchmarks.fidelity.row import Gate, Line, Outcome
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.simulated import SimulatedEngine
-from compose.host.admission import Demand
+from compose.host.admission import TrialDemand
 from services.schema.errors import HostError
 
 HERE = Origin(
@@ -270,7 +270,7 @@ def test_a_trial_that_fails_again_and_again_fails_the_row(monkeypatch: pytest.Mo
 def test_rows_of_collectives_dilate_for_messages_as_far_as_links_allow(
     need: float, wish: float, closer: float, rate: str, dilation: float
 ) -> None:
-    demand = Demand(
+    demand = TrialDemand(
         trial="0", declared=None, needs={"a": need}, wishes={"b": wish}, mathematics_s=0.0, cpu_s=0.0, messages=1
     )
 

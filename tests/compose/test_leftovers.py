@@ -15,8 +15,8 @@ import docker
 import pytest
 from docker.errors import DockerException
 
-from compose.runs.clean import clean
-from compose.runs.labels import RUN_LABEL, RUN_VARIABLE, SECRETS_PREFIX
+from compose.runs.clean import remove_leftovers
+from compose.runs.labels import RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX
 
 ENGINES = ["local", "simulated", pytest.param("docker", marks=pytest.mark.docker)]
 LONG = "workload.epochs=2000"
@@ -79,12 +79,12 @@ def start(pytestconfig: pytest.Config, tmp_path: Path, request: pytest.FixtureRe
             runner.kill()
         runner.process.stdout.close() if runner.process.stdout else None
         if runner.run:
-            clean(runner.run)
+            remove_leftovers(runner.run)
 
 
 def left(run: str) -> list[str]:
     """Everything on this host that carries the mark of a run."""
-    mark = f"{RUN_VARIABLE}={run}".encode()
+    mark = f"{RUN_ENV_VARIABLE}={run}".encode()
     found = [str(folder) for folder in Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run}*")]
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -179,7 +179,7 @@ def test_clean_removes_what_a_killed_runner_left(start: Start, engine: str) -> N
     runner.kill()
     before = left(runner.run)
 
-    removed = clean(runner.run)
+    removed = remove_leftovers(runner.run)
 
     assert before
     assert left(runner.run) == []
@@ -221,7 +221,7 @@ def test_a_switch_its_helpers_and_events_are_not_left_behind(start: Start, tmp_p
         assert runner.process.wait(60) == 130
     else:
         runner.kill()
-        clean(runner.run)
+        remove_leftovers(runner.run)
 
     assert any("switch" in name for name in names), names
     assert len(names) == 6 + 5 + 2, names  # five nodes and the switch, a helper for each with links, two networks
@@ -231,9 +231,9 @@ def test_a_switch_its_helpers_and_events_are_not_left_behind(start: Start, tmp_p
 def test_clean_leaves_other_runs_and_their_runner_alone() -> None:
     """Two runs may share a host."""
     code = "import time; time.sleep(60)"
-    other = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {RUN_VARIABLE: "another"})
+    other = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {RUN_ENV_VARIABLE: "another"})
 
-    removed = clean("nobody")
+    removed = remove_leftovers("nobody")
 
     assert removed == []
     assert other.poll() is None
@@ -243,11 +243,15 @@ def test_clean_leaves_other_runs_and_their_runner_alone() -> None:
 
 def test_clean_never_ends_its_own_process_or_a_parent() -> None:
     """`ensayo clean` may be typed in a shell that carries the mark of a run."""
-    code = "from compose.runs.clean import clean; print(clean('mine'))"
+    code = "from compose.runs.clean import remove_leftovers; print(remove_leftovers('mine'))"
     shell = f'{sys.executable} -c "{code}"; echo survived'
 
     said = subprocess.run(
-        ["/bin/sh", "-c", shell], env=os.environ | {RUN_VARIABLE: "mine"}, capture_output=True, text=True, check=True
+        ["/bin/sh", "-c", shell],
+        env=os.environ | {RUN_ENV_VARIABLE: "mine"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     assert said.stdout.splitlines() == ["[]", "survived"]
@@ -256,8 +260,8 @@ def test_clean_never_ends_its_own_process_or_a_parent() -> None:
 def test_clean_works_without_docker() -> None:
     """The local engine is what hosts without Docker use."""
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    code = "from compose.runs.clean import clean; print(*clean('lost'), sep=chr(10))"
-    with subprocess.Popen(sleep, env=os.environ | {RUN_VARIABLE: "lost"}) as node:
+    code = "from compose.runs.clean import remove_leftovers; print(*remove_leftovers('lost'), sep=chr(10))"
+    with subprocess.Popen(sleep, env=os.environ | {RUN_ENV_VARIABLE: "lost"}) as node:
         nowhere = os.environ | {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 
         said = subprocess.run([sys.executable, "-c", code], env=nowhere, capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from compose.engines.containers.compose_file import ComposeHost, project_name, render_compose_document
 from compose.engines.containers.engine import RunSubnets
-from compose.scenario_files.load import load, shipped
+from compose.scenario_files.load import load_scenario, shipped_scenario_paths
 from services.cluster.network import Network, SharedLink
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
@@ -31,7 +31,7 @@ Document = dict[str, Any]
 
 def plan_of(path: Path, number: int = 0, settings: Mapping[str, str] | None = None) -> Plan:
     """The plan of one of a scenario's trials."""
-    return make_plan(load(path, settings).trials()[number], "run", "docker", ADDRESSES)
+    return make_plan(load_scenario(path, settings).trials()[number], "run", "docker", ADDRESSES)
 
 
 @pytest.fixture(scope="module", params=["smoke", "two-servers", "scaling-check"])
@@ -48,8 +48,8 @@ def every(document: Document) -> list[dict[str, Any]]:
 
 def test_compose_takes_the_name_of_every_trial_of_every_shipped_scenario() -> None:
     """A value of a sweep may be 0.5 or 100mbit/s; Compose refuses a project for a dot in its name."""
-    for path in shipped():
-        for trial in load(path).trials():
+    for path in shipped_scenario_paths():
+        for trial in load_scenario(path).trials():
             name = project_name(make_plan(trial, "20261121t084942z-5a51", "docker", ADDRESSES))
             assert re.fullmatch("[a-z0-9][a-z0-9_-]*", name), name
 
@@ -243,7 +243,7 @@ def test_the_same_plan_gives_the_same_document(workers: int, servers: int, cpus:
     assert all(node["cpu_quota"] >= 1_000 for node in document["services"].values())
 
 
-@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", shipped_scenario_paths(), ids=lambda path: path.stem)
 def test_the_document_of_a_shipped_scenario_is_the_one_that_was_reviewed(path: Path, golden: "Golden") -> None:
     """A refactor changes none; a change is read in review (`--rewrite`)."""
     document = render_compose_document(plan_of(path), HOST)

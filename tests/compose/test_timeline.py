@@ -13,9 +13,9 @@ import pytest
 from compose.engines.containers.engine import RunSubnets
 from compose.engines.containers.link_events import LinkEventScheduler
 from compose.runs.supervisor import TrialFailed
-from compose.shaping.link_state import members
-from compose.shaping.mechanisms import Rungs
-from compose.shaping.node_link import NodeLink
+from compose.shaping.link_state import data_network_nodes
+from compose.shaping.mechanisms import LinkMechanisms
+from compose.shaping.node_link import NodeLinkShaping
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
@@ -24,8 +24,10 @@ class Helpers:
     """Do everything at once, at its moment; what they were told is kept."""
 
     def __init__(self, plan: Plan, fails: str = "") -> None:
-        self.mechanisms = Rungs(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
-        self.node_links = {node.name: NodeLink(plan, node, self.mechanisms, None) for node in members(plan)}
+        self.mechanisms = LinkMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
+        self.node_links = {
+            node.name: NodeLinkShaping(plan, node, self.mechanisms, None) for node in data_network_nodes(plan)
+        }
         self.interfaces = dict.fromkeys(self.node_links, "eth0")
         self.told: list[tuple[str, float, list[Any]]] = []
         self.helpers = {name: _Helper(name, self, name == fails) for name in self.node_links}

@@ -10,7 +10,7 @@ from benchmarks.transport.cases import BARE, GLOO, RAW, ROWS, TEXTBOOK, Case
 from benchmarks.transport.jobs import Job, What
 from benchmarks.transport.network_namespaces import Space
 from benchmarks.transport.rank_processes import Took, group
-from compose.runs.certificates import issue
+from compose.runs.certificates import issue_certificates
 from services.schema.errors import HostError
 from services.transport.planes import DATA_PLANES
 
@@ -33,7 +33,7 @@ def job(what: What, size_bytes: int) -> Job:
 @pytest.mark.parametrize("variant", [*DATA_PLANES, BARE])
 def test_ranks_sum_vectors_small_and_large(variant: str, count: int, tmp_path: Path) -> None:
     """Ranks look at their sums themselves: one that is wrong ends the rank, and that the bench."""
-    issue("bench", [f"rank-{rank}" for rank in range(count)], tmp_path)
+    issue_certificates("bench", [f"rank-{rank}" for rank in range(count)], tmp_path)
     space = Space(("127.0.0.1",) * count, ((),) * count, "lo")
 
     with group(variant, space, free_ports(count), tmp_path, None) as ranks:
@@ -46,7 +46,7 @@ def test_ranks_sum_vectors_small_and_large(variant: str, count: int, tmp_path: P
 @pytest.mark.parametrize("variant", [*DATA_PLANES, RAW, TEXTBOOK])
 def test_one_rank_sends_another_a_vector(variant: str, tmp_path: Path) -> None:
     """Over our planes and over what they are compared with; it counts from the first byte to the other's answer."""
-    issue("bench", ["rank-0", "rank-1"], tmp_path)
+    issue_certificates("bench", ["rank-0", "rank-1"], tmp_path)
     space = Space(("127.0.0.1",) * 2, ((), ()), "lo")
 
     with group(variant, space, free_ports(2), tmp_path, None) as ranks:

@@ -18,9 +18,9 @@ from compose.engines.base import LinkRecord
 from compose.engines.containers.compose_file import project_name
 from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
-from compose.runs.certificates import issue
-from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, labels, secrets_prefix
-from compose.scenario_files.load import load
+from compose.runs.certificates import issue_certificates
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, container_labels, secrets_folder_prefix
+from compose.scenario_files.load import load_scenario
 from services.plan import Plan, make_plan
 from services.runtime import identity
 from services.runtime.identity import CA_FILE, NodeIdentity
@@ -106,7 +106,7 @@ class Waiting:
             entrypoint=["python"],
             network=f"{project_name(self.plan)}_{network}",
             environment=environment,
-            labels=labels(self.plan, "stranger", "stranger"),
+            labels=container_labels(self.plan, "stranger", "stranger"),
             remove=True,
         )
         return str(output.decode().strip())
@@ -115,16 +115,16 @@ class Waiting:
 @pytest.fixture(scope="module")
 def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterator[Waiting]:
     """One trial of two workers and a server for all tests here: none of them changes anything."""
-    trials = load(pytestconfig.rootpath / "scenarios" / "smoke.yaml").trials()
+    trials = load_scenario(pytestconfig.rootpath / "scenarios" / "smoke.yaml").trials()
     trial = next(trial for trial in trials if "ps_bsp" in trial.id)
     run = f"isolation-{time.time_ns():x}"
     plan = make_plan(trial, run, "docker", docker_engine.choose_addresses(run, 4))
     with (
         tempfile.TemporaryDirectory() as folder,
-        tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets,
+        tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets,
         closing(docker.from_env()) as client,
     ):
-        issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
+        issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
         host = read_compose_host(client, docker_engine.images, Path(secrets))
         set_secrets_owner(Path(secrets), host.user)
         Path(folder, "logs").mkdir()
@@ -132,7 +132,7 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
         nodes = NodeContainers(plan, Path(folder), host, docker_engine.choose_mechanisms(plan))
         try:
             nodes.start()
-            shaped = nodes.shape()
+            shaped = nodes.shape_links()
             wanted = {"label": f"{TRIAL_LABEL}={plan.trial}"}
             found = [each for each in client.containers.list(filters=wanted) if each.labels["ensayo.run"] == run]
             containers = {each.labels[NODE_LABEL]: each for each in found if each.labels[ROLE_LABEL] != HELPER_ROLE}
@@ -212,7 +212,7 @@ def test_a_stream_with_garbage_for_an_identity_is_refused(waiting: Waiting) -> N
 
 
 def test_a_stream_with_an_identity_of_another_run_is_refused(waiting: Waiting, tmp_path: Path) -> None:
-    issue("another", ["worker-1"], tmp_path)
+    issue_certificates("another", ["worker-1"], tmp_path)
     other = NodeIdentity.read("worker-1", tmp_path / "worker-1")
 
     assert _open(waiting, other.make_proof("worker-0")).startswith("UNAUTHENTICATED")

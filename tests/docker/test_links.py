@@ -19,12 +19,12 @@ import yaml
 from compose.engines.base import LinkRecord
 from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
-from compose.runs.certificates import issue
-from compose.runs.clean import clean
-from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, secrets_prefix
+from compose.runs.certificates import issue_certificates
+from compose.runs.clean import remove_leftovers
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, secrets_folder_prefix
 from compose.runs.supervisor import TrialFailed
-from compose.scenario_files.load import load
-from compose.shaping.tc_output import ceilings
+from compose.scenario_files.load import load_scenario
+from compose.shaping.tc_output import parse_ceilings_bps
 from services.cluster.fluid_link import PAYLOAD_SHARE
 from services.plan import COORDINATOR, Plan, make_plan
 
@@ -97,15 +97,15 @@ def _standing(
         "baseline": False,
     }
     (home / "links.yaml").write_text(yaml.safe_dump(document | keys))
-    (trial,) = load(home / "links.yaml").trials()
+    (trial,) = load_scenario(home / "links.yaml").trials()
     run = f"links-{time.time_ns():x}"
     plan = make_plan(trial, run, "docker", engine.choose_addresses(run, workers + 1))
     folder = home / run
     with (
-        tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets,
+        tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets,
         closing(docker.from_env()) as client,
     ):
-        issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
+        issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
         host = read_compose_host(client, engine.images, Path(secrets))
         set_secrets_owner(Path(secrets), host.user)
         (folder / "logs").mkdir(parents=True)
@@ -113,7 +113,7 @@ def _standing(
         nodes = NodeContainers(plan, folder, host, engine.choose_mechanisms(plan))
         try:
             nodes.start()
-            shaped = nodes.shape()
+            shaped = nodes.shape_links()
             _settle(folder / "logs" / f"{COORDINATOR}.log", workers)
             yield Standing(plan, folder, nodes, shaped, client)
         finally:
@@ -148,7 +148,7 @@ def test_a_pair_is_limited_inside_its_nodes_limit(stand: Callable[..., Standing]
     """Towards one peer 20 Mbit/s, towards all together no more than 100."""
     standing = stand(3, LINKED, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "20mbit"}]})
 
-    found = standing.nodes.prove()
+    found = standing.nodes.probe_links()
 
     assert found["worker-0"].achieved_pipes_bps["worker-0 to worker-1"] == pytest.approx(20e6, rel=0.03)
     assert found["worker-0"].achieved_uplink_bps == pytest.approx(100e6, rel=0.03)
@@ -160,7 +160,7 @@ def test_round_trips_are_those_that_were_declared(stand: Callable[..., Standing]
     """Each path with its own delay: a pair that is further apart is further apart."""
     standing = stand(3, LINKED | {"delay": "1ms"}, {"links": [{"nodes": ["worker-0", "worker-1"], "delay": "20ms"}]})
 
-    found = standing.nodes.prove()["worker-0"].round_trip_s
+    found = standing.nodes.probe_links()["worker-0"].round_trip_s
 
     assert found["worker-1"].declared == pytest.approx(0.044)
     assert found["worker-1"].achieved == pytest.approx(0.044, abs=0.001)
@@ -193,7 +193,7 @@ def test_events_change_links_at_their_moments(stand: Callable[..., Standing]) ->
 
     standing.nodes.link_events.handle_event({"key": "run_start", "time_ms": time.time() * 1e3, "value": None})
     time.sleep(1.3 - (time.monotonic() - start))
-    meanwhile = ceilings("device up\n" + _classes(standing))
+    meanwhile = parse_ceilings_bps("device up\n" + _classes(standing))
     time.sleep(2.8 - (time.monotonic() - start))
 
     lines = [json.loads(line) for line in (standing.folder / "events.jsonl").read_text().splitlines()]
@@ -205,7 +205,7 @@ def test_events_change_links_at_their_moments(stand: Callable[..., Standing]) ->
     ]
     assert all(0 <= line["lateness_s"] < 0.1 for line in lines)
     assert meanwhile["up", "1:1"] == 10e6
-    assert ceilings("device up\n" + _classes(standing))["up", "1:1"] == 100e6
+    assert parse_ceilings_bps("device up\n" + _classes(standing))["up", "1:1"] == 100e6
 
 
 def test_a_link_that_was_changed_behind_our_back_fails_before_training(stand: Callable[..., Standing]) -> None:
@@ -215,7 +215,7 @@ def test_a_link_that_was_changed_behind_our_back_fails_before_training(stand: Ca
     standing.ask("worker-0", "script", script=f"tc class change dev {device} classid 1:1 htb rate 50mbit ceil 50mbit")
 
     with pytest.raises(TrialFailed, match="declared 100 Mbit/s"):
-        standing.nodes.prove()
+        standing.nodes.probe_links()
 
 
 def test_a_delay_line_that_dies_is_the_reason_why_the_trial_fails(stand: Callable[..., Standing]) -> None:
@@ -240,7 +240,7 @@ def test_nobody_but_helpers_holds_a_capability_and_clean_finds_them_all(stand: C
 
     names = {each.labels[NODE_LABEL] for each in standing.containers()}
     configs = {each.labels[NODE_LABEL]: each.attrs["HostConfig"] for each in standing.containers()}
-    removed = clean(standing.plan.run)
+    removed = remove_leftovers(standing.plan.run)
 
     assert {"switch", "shaper-switch", "worker-0", "shaper-worker-0"} <= names
     for name, config in configs.items():

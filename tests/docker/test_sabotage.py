@@ -18,11 +18,11 @@ from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTable, read_trial
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.containers.helper_containers import HELPER_ROLE
-from compose.host.host_facts import cores
+from compose.host.host_facts import available_cores
 from compose.runs.labels import NODE_LABEL, RUN_LABEL
-from compose.scenario_files.load import load
-from compose.shaping.htb_tree import class_of
-from compose.shaping.shared_link import address
+from compose.scenario_files.load import load_scenario
+from compose.shaping.htb_tree import peer_class_id
+from compose.shaping.shared_link import switch_address
 from services.plan import Plan, make_plan
 
 pytestmark = pytest.mark.docker
@@ -80,7 +80,7 @@ def sabotaged(docker_engine: DockerEngine, tmp_path: Path) -> RunSabotaged:
 
     def run(act: Callable[[Plan], None], **more: Any) -> TrialTable:
         (tmp_path / "sabotage.yaml").write_text(yaml.safe_dump(SCENARIO | more))
-        (trial,) = load(tmp_path / "sabotage.yaml").trials()
+        (trial,) = load_scenario(tmp_path / "sabotage.yaml").trials()
         name = f"sabotage-{time.time_ns():x}"
         plan = make_plan(trial, name, "docker", docker_engine.choose_addresses(name, 3))
         folder = TrialFolder(tmp_path / "trials" / plan.trial)
@@ -116,9 +116,9 @@ def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, w
     name, command = ACTS[what]
 
     def act(plan: Plan) -> None:
-        host = address(plan) if name == "switch" else plan.node(name).addresses.data.host
+        host = switch_address(plan) if name == "switch" else plan.node(name).addresses.data.host
         found = f"dev=$(ip -o -4 addr show to {host} | awk '{{print $2}}'); "
-        pair = class_of(plan.node("worker-1").addresses.data.host)
+        pair = peer_class_id(plan.node("worker-1").addresses.data.host)
         with closing(docker.from_env()) as client:
             done = _helper(client, plan, name).exec_run(["sh", "-c", found + command.replace("{pair}", pair)])
             assert done.exit_code == 0, done.output
@@ -163,7 +163,7 @@ def hogs() -> Iterator[Callable[[Plan], None]]:
 
     def start(_: Plan) -> None:
         burn = [sys.executable, "-S", "-c", "while True: pass"]  # up at once: the trial lasts four seconds
-        running.extend(subprocess.Popen(burn) for _ in range(4 * cores()))
+        running.extend(subprocess.Popen(burn) for _ in range(4 * available_cores()))
 
     yield start
     for hog in running:

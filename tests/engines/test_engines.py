@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from compose.engines.base import Engine, TrialOutcome
-from compose.engines.local import RUN_VARIABLE, LocalEngine
+from compose.engines.local import RUN_ENV_VARIABLE, LocalEngine
 from compose.engines.simulated import SimulatedEngine
-from compose.runs.certificates import issue
-from compose.runs.supervisor import REPORTED
+from compose.runs.certificates import issue_certificates
+from compose.runs.supervisor import REPORTED_FAILURE_EXIT_CODE
 from services.plan import Plan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
@@ -126,7 +126,7 @@ def processes(run: str) -> dict[str, int]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            marked = f"{RUN_VARIABLE}={run}".encode() in (folder / "environ").read_bytes().split(b"\0")
+            marked = f"{RUN_ENV_VARIABLE}={run}".encode() in (folder / "environ").read_bytes().split(b"\0")
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:  # it has ended, or is somebody else's
             continue
@@ -216,7 +216,7 @@ def test_the_last_word_of_a_node_that_fails_is_why(prepare: Prepare, tmp_path: P
     plan = json.loads(trial.plan.model_dump_json())
     plan["timeouts"] |= {"start": "500ms", "run": "1s"}
     (trial.folder / "plan.json").write_text(json.dumps(plan))
-    issue(trial.plan.run, (each.name for each in trial.plan.nodes), tmp_path)
+    issue_certificates(trial.plan.run, (each.name for each in trial.plan.nodes), tmp_path)
     given = ("--plan", trial.folder / "plan.json", "--secrets", tmp_path / node)
 
     alone = subprocess.run(
@@ -227,7 +227,7 @@ def test_the_last_word_of_a_node_that_fails_is_why(prepare: Prepare, tmp_path: P
         timeout=60,
     )
 
-    assert alone.returncode == REPORTED
+    assert alone.returncode == REPORTED_FAILURE_EXIT_CODE
     (said,) = alone.stderr.splitlines()
     assert said.startswith(("DeadlineExceeded: ", "PeerUnreachable: "))
 

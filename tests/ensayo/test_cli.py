@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.mlperf.chapters import Chapter, Column, Table
-from compose.scenario_files.json_schema import schema
+from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
 from ensayo.exit_codes import Exit, exit_code
 from ensayo.study_tables import shown
@@ -48,7 +48,7 @@ def test_validate_counts_trials() -> None:
 
 def test_schema_is_json() -> None:
     """Editors read it from a pipe."""
-    assert json.loads(said("schema")) == schema()
+    assert json.loads(said("schema")) == scenario_schema()
 
 
 def test_a_broken_scenario_ends_with_2_and_all_its_problems(
@@ -89,7 +89,7 @@ def test_virtual_time_needs_workers_that_are_paced(
     code = ended(arguments, monkeypatch)
 
     assert code == Exit.REFUSED
-    assert "cluster.worker.throughput: engine simulated needs it" in capsys.readouterr().err
+    assert "cluster.worker.throughput: engine simulated needs a throughput" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

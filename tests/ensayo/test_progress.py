@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compose.scenario_files.load import find, load
+from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.progress_display import Bars, Display, Lines, Silent
 from services.cluster.addresses import InProcessAddresses
 from services.plan import make_plan
@@ -13,7 +13,7 @@ from services.plan import make_plan
 
 def shown(kind: type[Display]) -> str:
     """Everything that a display writes in a run of one trial."""
-    scenario = load(find("smoke"))
+    scenario = load_scenario(find_scenario("smoke"))
     plan = make_plan(scenario.trials()[0], "run", "simulated", InProcessAddresses())
     console = Console(file=io.StringIO(), force_terminal=kind is Bars, width=120)
     display = kind(console, clock=lambda: 0.0)

@@ -18,8 +18,8 @@ from analysis.reading.run_table import RunTable, TrialTable, read_run
 from analysis.report.headline import headline
 from analysis.results.summary import RunSummary, judge_trials, summarise_run
 from compose.engines import choose_engine
-from compose.runs.run import Source, run
-from compose.scenario_files.load import find, load, question
+from compose.runs.run import ScenarioSource, run_scenario
+from compose.scenario_files.load import find_scenario, load_scenario, read_question
 from ensayo.progress_display import Silent
 
 BETA = 0.01  # of quality, as Sync-Switch has it
@@ -57,9 +57,9 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Runs a shipped scenario with other values for some keys: `ask("name", {"repeats": "1"})`; draws no figures."""
 
     def asked(name: str, settings: dict[str, str]) -> Answer:
-        path = find(name)
-        source = Source(load(path, settings), path.read_text(), question(path), "")
-        done = run(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
+        path = find_scenario(name)
+        source = ScenarioSource(load_scenario(path, settings), path.read_text(), read_question(path), "")
+        done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
         return Answer(read_run(RunFolder(done.folder)))
 
     return asked

@@ -1,6 +1,6 @@
 """How a trial reads on a terminal."""
 
-from compose.scenario_files.load import find, load
+from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.terminal_text import choices, labels
 from services.cluster.addresses import InProcessAddresses
 from services.plan import make_plan
@@ -20,7 +20,7 @@ def test_swept_keys_with_the_same_last_word_are_told_apart() -> None:
 
 def test_what_a_plan_has_chosen_is_told_with_what_the_others_would_take() -> None:
     """Who lets a plan choose wants to know what, and by how much."""
-    trials = load(find("collectives"), engine="simulated").trials()
+    trials = load_scenario(find_scenario("collectives"), engine="simulated").trials()
     plans = [
         make_plan(trial, "run", "simulated", InProcessAddresses())
         for trial in trials

@@ -20,9 +20,8 @@ from analysis.mlperf import RULES
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
 from compose.engines import choose_engine
-from compose.runs.run import Source
-from compose.runs.run import run as run_scenario
-from compose.scenario_files.load import load, question
+from compose.runs.run import ScenarioSource, run_scenario
+from compose.scenario_files.load import load_scenario, read_question
 from ensayo.progress_display import Silent
 from services.schema.errors import UserError
 
@@ -172,7 +171,7 @@ every_export = pytest.mark.parametrize("kind", READERS)
 def finished(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A real run, short: a ring, two servers in lockstep, and two workers that serve each other out of it."""
     path = pytestconfig.rootpath / "scenarios" / "quickstart.yaml"
-    source = Source(load(path, SETTINGS, "simulated"), path.read_text(), question(path), "")
+    source = ScenarioSource(load_scenario(path, SETTINGS, "simulated"), path.read_text(), read_question(path), "")
     done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
     return RunFolder(done.folder)
 

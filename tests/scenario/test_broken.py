@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.scenario_files.load import load
+from compose.scenario_files.load import load_scenario
 from services.schema.errors import UserError
 
 BROKEN = sorted(Path(__file__).parents[1].joinpath("broken").glob("*.yaml"))
@@ -22,7 +22,7 @@ def test_a_broken_scenario_says_where_it_is_wrong_and_what_is_allowed(
     expected = path.with_suffix(".txt")
 
     with pytest.raises(UserError) as raised:
-        load(path)
+        load_scenario(path)
 
     if pytestconfig.getoption("--rewrite"):
         expected.write_text(f"{raised.value}\n", encoding="utf-8")

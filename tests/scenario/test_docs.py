@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from compose.scenario_files.load import load
-from compose.scenario_files.yaml_document import parse
+from compose.scenario_files.load import load_scenario
+from compose.scenario_files.yaml_document import parse_yaml
 from services.cluster.addresses import InProcessAddresses
 from services.cluster.device_profiles import RELATIVE_THROUGHPUT
 from services.cluster.port import LINK_PROFILES
@@ -36,9 +36,9 @@ def test_every_example_of_a_cluster_makes_a_plan(pytestconfig: pytest.Config, tm
 
     assert len(examples) >= 6
     for example in examples:
-        document = parse(BASE, "base").data | parse(example, "docs/cluster.md").data
+        document = parse_yaml(BASE, "base").data | parse_yaml(example, "docs/cluster.md").data
         file.write_text(yaml.safe_dump(document))
-        for trial in load(file, engine="simulated").trials():
+        for trial in load_scenario(file, engine="simulated").trials():
             assert make_plan(trial, "run", "simulated", InProcessAddresses()).nodes, yaml.safe_dump(document)
 
 

@@ -6,19 +6,19 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic import ValidationError
 
-from compose.scenario_files.json_schema import Schema, schema
-from compose.scenario_files.validation_messages import explain
+from compose.scenario_files.json_schema import JsonSchema, scenario_schema
+from compose.scenario_files.validation_messages import explain_validation_error
 from services.scenario.scenario import Scenario
 
 Step: TypeAlias = tuple[str | int, str | None]  # a key, and the kind of the section in which it stands
 
 
 def unions(
-    part: Schema, trail: tuple[Step, ...] = (), kind: str | None = None
+    part: JsonSchema, trail: tuple[Step, ...] = (), kind: str | None = None
 ) -> Iterator[tuple[tuple[Step, ...], str]]:
     """Every place of a component in a scenario with every kind that may stand there."""
     part = part["anyOf"][0] if "anyOf" in part else part
-    part = schema()["$defs"][part["$ref"].removeprefix("#/$defs/")] if "$ref" in part else part
+    part = scenario_schema()["$defs"][part["$ref"].removeprefix("#/$defs/")] if "$ref" in part else part
     for name, member in part.get("discriminator", {}).get("mapping", {}).items():
         yield trail, name
         yield from unions({"$ref": member}, trail, name)
@@ -40,7 +40,7 @@ def holding(trail: tuple[Step, ...], value: Any) -> Any:
     ("trail", "kind"),
     [
         pytest.param(trail, kind, id=".".join([*(str(key) for key, _ in trail), kind]))
-        for trail, kind in unions(schema())
+        for trail, kind in unions(scenario_schema())
     ],
 )
 def test_a_key_that_repeats_the_kind_is_found_where_it_stands(trail: tuple[Step, ...], kind: str) -> None:
@@ -50,4 +50,6 @@ def test_a_key_that_repeats_the_kind_is_found_where_it_stands(trail: tuple[Step,
     with pytest.raises(ValidationError) as raised:
         Scenario.decode(document)
 
-    assert (*(key for key, _ in trail), kind) in [found.key_path for found in explain(raised.value, document)]
+    assert (*(key for key, _ in trail), kind) in [
+        found.key_path for found in explain_validation_error(raised.value, document)
+    ]

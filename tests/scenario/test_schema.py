@@ -7,25 +7,25 @@ import jsonschema
 import pytest
 import yaml
 
-from compose.scenario_files.json_schema import schema
-from compose.scenario_files.load import shipped
-from compose.scenario_files.yaml_document import parse
+from compose.scenario_files.json_schema import scenario_schema
+from compose.scenario_files.load import shipped_scenario_paths
+from compose.scenario_files.yaml_document import parse_yaml
 
 
 def test_the_committed_schema_is_the_one_of_the_code(pytestconfig: pytest.Config) -> None:
     """Editors read the file; `pytest --rewrite` writes it anew."""
     file = pytestconfig.rootpath / "docs" / "scenario.schema.json"
-    text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(scenario_schema(), indent=2, ensure_ascii=False) + "\n"
 
     if pytestconfig.getoption("--rewrite"):
         file.write_text(text, encoding="utf-8")
     assert file.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", shipped_scenario_paths(), ids=lambda path: path.stem)
 def test_an_editor_accepts_every_shipped_scenario(path: Path) -> None:
     """A red line under a correct file teaches people to ignore red lines."""
-    jsonschema.validate(parse(path.read_text(), path.name).data, schema())
+    jsonschema.validate(parse_yaml(path.read_text(), path.name).data, scenario_schema())
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_an_editor_underlines_what_loading_would_refuse(broken: str, pytestconfi
     """The earlier a mistake shows, the cheaper it is."""
     text = (pytestconfig.rootpath / "tests" / "broken" / f"{broken}.yaml").read_text()
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load(text), schema())
+        jsonschema.validate(yaml.safe_load(text), scenario_schema())

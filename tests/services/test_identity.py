@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.runs.certificates import issue
+from compose.runs.certificates import issue_certificates
 from services.runtime import identity as module
 from services.runtime.identity import PROOF_LIFETIME_S, NodeIdentity
 from services.schema.errors import AuthenticationError
@@ -14,8 +14,8 @@ from services.wire.data_pb2 import IdentityProof
 @pytest.fixture
 def nodes(tmp_path: Path) -> dict[str, NodeIdentity]:
     """Two nodes of one run, and one of another that has the same name."""
-    issue("mine", ["a", "b"], tmp_path / "mine")
-    issue("other", ["b"], tmp_path / "other")
+    issue_certificates("mine", ["a", "b"], tmp_path / "mine")
+    issue_certificates("other", ["b"], tmp_path / "other")
     return {
         "a": NodeIdentity.read("a", tmp_path / "mine" / "a"),
         "b": NodeIdentity.read("b", tmp_path / "mine" / "b"),

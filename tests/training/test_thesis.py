@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compose.scenario_files.load import find, load
+from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import InProcessAddresses
 from services.node.simulate import simulate
 from services.plan import Plan, make_plan
@@ -13,7 +13,7 @@ from services.runtime.run_log import LOG_LINE_PREFIX
 
 def test_the_ring_gains_on_sixteen_workers_what_its_closed_form_says() -> None:
     """Within a tenth; and the form says what the original's does, which stands beside it in the report."""
-    scenario = load(find("thesis"), {"workload.epochs": "1"})
+    scenario = load_scenario(find_scenario("thesis"), {"workload.epochs": "1"})
     (theirs,) = (point for point in scenario.published[0].points if point.workers == 16)
     trials = scenario.trials()
     by_kind = {(trial.label, trial.scenario.cluster.workers): trial for trial in trials}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, labels
+from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, container_labels
 from compose.shaping import shared_link as switch
 from services.plan import NodePlan, Plan
 from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
@@ -77,13 +77,13 @@ def _network_switch_service(plan: Plan, host: ComposeHost) -> dict[str, Any]:
 
     Its process sleeps; the kernel forwards packets in the container's network namespace. Empty when no link is shared.
     """
-    if not switch.shared(plan):
+    if not switch.shared_links(plan):
         return {}
     service = {
         "image": host.images["cpu"],
         "entrypoint": ["sleep", "infinity"],
         "command": [],
-        "hostname": switch.SWITCH,
+        "hostname": switch.NETWORK_SWITCH,
         "user": host.user,
         "init": True,
         "read_only": True,
@@ -99,11 +99,11 @@ def _network_switch_service(plan: Plan, host: ComposeHost) -> dict[str, Any]:
         "restart": "no",
         "stop_grace_period": "1s",
         "healthcheck": {"test": ["CMD", "true"], "interval": f"{HEALTH_INTERVAL_S}s"},
-        "labels": labels(plan, switch.SWITCH, switch.SWITCH),
+        "labels": container_labels(plan, switch.NETWORK_SWITCH, switch.NETWORK_SWITCH),
         "logging": {"driver": "json-file", "options": {"max-size": "1m"}},
-        "networks": {"data": {"ipv4_address": switch.address(plan)}},
+        "networks": {"data": {"ipv4_address": switch.switch_address(plan)}},
     }
-    return {switch.SWITCH: service}
+    return {switch.NETWORK_SWITCH: service}
 
 
 def uses_gpu(node: NodePlan, host: ComposeHost) -> bool:
@@ -138,7 +138,7 @@ def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, An
         "restart": "no",
         "stop_grace_period": "1s",
         "healthcheck": _health_check(node, host),
-        "labels": labels(plan, node.role, node.name),
+        "labels": container_labels(plan, node.role, node.name),
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _node_networks(node),
         "configs": [{"source": "plan", "target": PLAN_PATH}],

@@ -22,9 +22,9 @@ from compose.engines.containers.link_events import LinkEventScheduler
 from compose.engines.containers.link_probes import probe_links
 from compose.engines.containers.throttling import read_cpu_throttling
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
-from compose.runs.supervisor import Nodes, TrialFailed
-from compose.shaping.mechanisms import Rungs
-from compose.shaping.shared_link import SWITCH
+from compose.runs.supervisor import TrialFailed, TrialNodes
+from compose.shaping.mechanisms import LinkMechanisms
+from compose.shaping.shared_link import NETWORK_SWITCH
 from services.plan import COORDINATOR, Plan
 from services.runtime.control import OPEN_GATE_SIGNAL
 from services.runtime.run_log import LOG_LINE_PREFIX
@@ -42,10 +42,10 @@ class EngineTimeout(TrialFailed):
     """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`; a request to it must not be repeated."""
 
 
-class NodeContainers(Nodes):
+class NodeContainers(TrialNodes):
     """Nodes of one trial, each in a container, with helper containers that shape their links."""
 
-    def __init__(self, plan: Plan, trial_folder: Path, host: ComposeHost, mechanisms: Rungs) -> None:
+    def __init__(self, plan: Plan, trial_folder: Path, host: ComposeHost, mechanisms: LinkMechanisms) -> None:
         """Connect to the Docker daemon; no container is started yet.
 
         Args:
@@ -81,17 +81,17 @@ class NodeContainers(Nodes):
         self._run_compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
         threading.Thread(target=self._copy_log, args=(COORDINATOR,), daemon=True).start()
 
-    def shape(self) -> dict[str, LinkRecord]:
+    def shape_links(self) -> dict[str, LinkRecord]:
         """Wait until all links are shaped, and return their records."""
         return {name: shaping.result(COMPOSE_TIMEOUT_S) for name, shaping in self._shaping_futures.items()}
 
-    def prove(self) -> dict[str, LinkRecord]:
+    def probe_links(self) -> dict[str, LinkRecord]:
         """Probe all links, and return their records with the measured values."""
         records = probe_links(self.links, self._executor)
         self.links.start_counting()
         return records
 
-    def account(self) -> dict[str, LinkRecord]:
+    def read_link_counters(self) -> dict[str, LinkRecord]:
         """Stop link events, compare the kernel with the expected link states, and return the records of all links."""
         return self.links.audit(self.link_events.stop_and_return_states())
 
@@ -111,12 +111,12 @@ class NodeContainers(Nodes):
             self.links.check_helpers()
         return dict(self._exit_codes)
 
-    def complaint(self, node: str) -> str:
+    def last_error_output(self, node_name: str) -> str:
         """Return the last line of a node's standard error; empty when there is none."""
-        stderr: bytes = self._fetch_container(node).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
+        stderr: bytes = self._fetch_container(node_name).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
         return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
-    def throttling(self) -> dict[str, CpuThrottling]:
+    def read_throttling(self) -> dict[str, CpuThrottling]:
         """Return the CPU throttling of the running nodes since their start; nodes without counters are absent."""
         running_nodes = [node.name for node in self._plan.nodes if node.name not in self._exit_codes]
         throttling = {
@@ -215,7 +215,7 @@ class NodeContainers(Nodes):
         except TrialFailed as error:
             self._read_container_states()
             if link_name in self._exit_codes:
-                exit_code, stderr_line = self._exit_codes[link_name], self.complaint(link_name) or "no message"
+                exit_code, stderr_line = self._exit_codes[link_name], self.last_error_output(link_name) or "no message"
                 raise TrialFailed(f"{link_name} ended with exit code {exit_code}: {stderr_line}") from error
             raise TrialFailed(f"{link_name}: the link could not be shaped: {error}") from error
 
@@ -240,7 +240,7 @@ class NodeContainers(Nodes):
         with suppress(DockerException):
             container.kill()
         try:
-            if container.labels[ROLE_LABEL] not in (HELPER_ROLE, SWITCH):
+            if container.labels[ROLE_LABEL] not in (HELPER_ROLE, NETWORK_SWITCH):
                 log_path = self._log_path(container.labels[NODE_LABEL])
                 log_path.write_bytes(container.logs(stdout=True, stderr=False))
                 if stderr := container.logs(stdout=False, stderr=True):

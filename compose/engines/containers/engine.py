@@ -17,11 +17,17 @@ from compose.engines.base import Engine, EventObserver, PreparationObserver, Tri
 from compose.engines.containers.compose_file import ComposeHost
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_capabilities
-from compose.runs.certificates import issue
-from compose.runs.interrupt import held_back
-from compose.runs.labels import labels, secrets_prefix
-from compose.runs.supervisor import Supervisor, Tail
-from compose.shaping.mechanisms import TRIALS, Capability, Rungs, choose, needs_kernel
+from compose.runs.certificates import issue_certificates
+from compose.runs.interrupt import defer_stop_signals
+from compose.runs.labels import container_labels, secrets_folder_prefix
+from compose.runs.supervisor import LogTail, TrialSupervisor
+from compose.shaping.mechanisms import (
+    FEATURE_TEST_COMMANDS,
+    KernelFeatureName,
+    LinkMechanisms,
+    choose_mechanisms,
+    needs_kernel_shaping,
+)
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.plan import COORDINATOR, Plan
 from services.scenario.scenario import EngineName
@@ -56,7 +62,7 @@ class DockerEngine(Engine):
 
     def __init__(self) -> None:
         """Create the engine without contacting Docker."""
-        self._capabilities: set[Capability] | None = None  # of the kernel; None until they are probed
+        self._capabilities: set[KernelFeatureName] | None = None  # of the kernel; None until they are probed
         self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
 
     def missing_requirement(self) -> str | None:
@@ -108,23 +114,30 @@ class DockerEngine(Engine):
         if "transport" in (mechanisms.delay, mechanisms.loss):
             plan = plan.model_copy(update={"delay_mechanism": "transport"})
             (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads the plan
-        with tempfile.TemporaryDirectory(prefix=secrets_prefix(plan)) as secrets:
+        with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:
                 host = read_compose_host(client, self.images, Path(secrets))
-            issue(plan.run, (node.name for node in plan.nodes), Path(secrets))
+            issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             set_secrets_owner(Path(secrets), host.user)
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
-            return Supervisor(plan, nodes, Tail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer).run()
+            return TrialSupervisor(
+                plan, nodes, LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
+            ).run_trial()
 
-    def choose_mechanisms(self, plan: Plan) -> Rungs:
+    def choose_mechanisms(self, plan: Plan) -> LinkMechanisms:
         """Return the mechanism that enforces each link property of a plan on this kernel.
 
         Raises:
             HostError: a declared property can't be enforced on this host, or not in a way that `strict` allows.
         """
-        return choose(plan, self.kernel_capabilities(labels(plan, HELPER_ROLE, "kernel")) if needs_kernel(plan) else ())
+        return choose_mechanisms(
+            plan,
+            self.kernel_capabilities(container_labels(plan, HELPER_ROLE, "kernel"))
+            if needs_kernel_shaping(plan)
+            else (),
+        )
 
-    def kernel_capabilities(self, container_labels: Mapping[str, str]) -> set[Capability]:
+    def kernel_capabilities(self, container_labels: Mapping[str, str]) -> set[KernelFeatureName]:
         """Return the traffic-control features that work on this kernel.
 
         The first call probes them in a container with the nodes' image and the privileges of a helper container.
@@ -136,8 +149,13 @@ class DockerEngine(Engine):
             HostError: the features can't be probed, for example because the nodes' image does not exist.
         """
         if self._capabilities is None:
-            with held_back(), closing(docker.from_env()) as client:  # an interrupt would leave the container behind
-                self._capabilities = probe_capabilities(client, self.images["cpu"], TRIALS, container_labels)
+            with (
+                defer_stop_signals(),
+                closing(docker.from_env()) as client,
+            ):  # an interrupt would leave the container behind
+                self._capabilities = probe_capabilities(
+                    client, self.images["cpu"], FEATURE_TEST_COMMANDS, container_labels
+                )
         return self._capabilities
 
 

@@ -15,13 +15,13 @@ from docker.errors import DockerException
 
 from compose.engines.base import LinkRecord, ProbeMeasurement
 from compose.engines.containers.helper_containers import HELPER_ROLE, REPLY_TIMEOUT_S, HelperContainer
-from compose.runs.labels import labels
+from compose.runs.labels import container_labels
 from compose.runs.supervisor import TrialFailed
 from compose.shaping import shared_link as switch
 from compose.shaping import tc_output as reading
-from compose.shaping.link_state import LinkState, members
-from compose.shaping.mechanisms import Rungs
-from compose.shaping.node_link import NodeLink
+from compose.shaping.link_state import LinkState, data_network_nodes
+from compose.shaping.mechanisms import LinkMechanisms
+from compose.shaping.node_link import NodeLinkShaping
 from services.plan import NodePlan, Plan
 
 STOPPED_MESSAGE = "the trial is being stopped"
@@ -38,7 +38,7 @@ class LinkEnforcer:
         plan: Plan,
         client: docker.DockerClient,
         image: str,
-        mechanisms: Rungs,
+        mechanisms: LinkMechanisms,
         wait_for_container_id: Callable[[str], str],
     ) -> None:
         """Create the enforcer without starting any helper container.
@@ -52,20 +52,24 @@ class LinkEnforcer:
         """
         self.plan, self.mechanisms = plan, mechanisms
         self._client, self._image, self._wait_for_container_id = client, image, wait_for_container_id
-        switch_address = switch.address(plan) if switch.shared(plan) else None
-        self.node_links = {node.name: NodeLink(plan, node, mechanisms, switch_address) for node in members(plan)}
+        switch_address = switch.switch_address(plan) if switch.shared_links(plan) else None
+        self.node_links = {
+            node.name: NodeLinkShaping(plan, node, mechanisms, switch_address) for node in data_network_nodes(plan)
+        }
         self.helpers: dict[str, HelperContainer] = {}  # node, or network switch -> its helper
         self.interfaces: dict[str, str] = {}  # node -> name of its interface on the data network
         self.records: dict[str, LinkRecord] = {}
         self._setup_outputs: dict[str, str] = {}  # state of the kernel before the run, as tc printed it
-        self._initial_counters: dict[str, dict[str, reading.Queue]] = {}  # node -> device -> counters before the run
+        self._initial_counters: dict[
+            str, dict[str, reading.QdiscCounters]
+        ] = {}  # node -> device -> counters before the run
         self._lock = threading.Lock()
         self._closed = False
 
     @property
     def link_names(self) -> tuple[str, ...]:
         """Names of the nodes whose links are shaped, and of the network switch where links are shared."""
-        return (*self.node_links, *((switch.SWITCH,) if switch.shared(self.plan) else ()))
+        return (*self.node_links, *((switch.NETWORK_SWITCH,) if switch.shared_links(self.plan) else ()))
 
     def shape_link(self, link_name: str) -> LinkRecord:
         """Shape one link as soon as its container runs, and return what the kernel enforces according to `tc`.
@@ -74,7 +78,7 @@ class LinkEnforcer:
             TrialFailed: the link could not be shaped, or the kernel enforces different values.
         """
         helper = self._start_helper(link_name)
-        if link_name == switch.SWITCH:
+        if link_name == switch.NETWORK_SWITCH:
             record = self._shape_network_switch(helper)
         else:
             record = self._shape_node(helper, self.plan.node(link_name))
@@ -106,18 +110,20 @@ class LinkEnforcer:
             The records of all links, by node or network switch.
         """
         delay_replies = {
-            name: self.helpers[name].submit("laws", queues=[*self.node_links[name].queues(expected_states[name])])
+            name: self.helpers[name].submit(
+                "laws", queues=[*self.node_links[name].delay_line_queues(expected_states[name])]
+            )
             for name in expected_states
-            if self.node_links[name].queues(expected_states[name])
+            if self.node_links[name].delay_line_queues(expected_states[name])
         }
-        shown_scripts = {name: link.shown(self.interfaces[name]) for name, link in self.node_links.items()}
+        shown_scripts = {name: link.readback_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
-        if switch.SWITCH in self.helpers:
-            state_replies |= self._submit_scripts({switch.SWITCH: switch.shown(self.plan)})
+        if switch.NETWORK_SWITCH in self.helpers:
+            state_replies |= self._submit_scripts({switch.NETWORK_SWITCH: switch.readback_script(self.plan)})
         for name, devices in self._read_counters().items():
             initial = self._initial_counters.get(name, {})
             queues = {
-                device: queue.since(initial.get(device, reading.Queue())).model_dump()
+                device: queue.growth_since(initial.get(device, reading.QdiscCounters())).model_dump()
                 for device, queue in devices.items()
             }
             self.update_record(name, queues=queues)
@@ -149,30 +155,30 @@ class LinkEnforcer:
         """
         setup_output = self._setup_outputs[link_name]
         if expected_state is None:
-            expected_rates = {key: rate for key, (_, rate) in switch.wanted(self.plan).items()}
-            differences = reading.differences(expected_rates, current_output)
-            if reading.structure(setup_output) != reading.structure(current_output):
+            expected_rates = {key: rate for key, (_, rate) in switch.expected_classes(self.plan).items()}
+            differences = reading.rate_differences(expected_rates, current_output)
+            if reading.parse_structure(setup_output) != reading.parse_structure(current_output):
                 differences.append("queues or filters changed during the run")
-            limit_classes = {pipe.name: key for key, (pipe, _) in switch.wanted(self.plan).items()}
+            limit_classes = {pipe.name: key for key, (pipe, _) in switch.expected_classes(self.plan).items()}
         else:
             link, interface = self.node_links[link_name], self.interfaces[link_name]
-            differences = link.changed(interface, expected_state, setup_output, current_output)
-            if delay_queues != link.queues(expected_state):
+            differences = link.find_external_changes(interface, expected_state, setup_output, current_output)
+            if delay_queues != link.delay_line_queues(expected_state):
                 differences.append("the delay line has other delays or losses than the plan")
-            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.pipes().items()}
+            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.pair_limits().items()}
         if not differences:
             return
         limit_rates = self._current_limit_rates(link_name, limit_classes, current_output)
         self.update_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
         # After an event that changed the node's rates, they can't be compared with the declared ones.
-        if expected_state is not None and expected_state == self.node_links[link_name].state:
+        if expected_state is not None and expected_state == self.node_links[link_name].initial_state:
             self.update_record(link_name, **self._read_back_rates(self.plan.node(link_name), current_output))
 
     def _current_limit_rates(
         self, link_name: str, limit_classes: Mapping[str, tuple[str, str]], current_output: str
     ) -> dict[str, ProbeMeasurement]:
         """Return the limits that a link enforces, with the rates that the kernel has now; virtual."""
-        ceilings = reading.ceilings(current_output)
+        ceilings = reading.parse_ceilings_bps(current_output)
         return {
             limit: recorded.model_copy(
                 update={"achieved": ceilings.get(limit_classes[limit], 0.0) * self.plan.dilation}
@@ -182,7 +188,7 @@ class LinkEnforcer:
 
     def _read_back_rates(self, node: NodePlan, tc_text: str) -> dict[str, float | None]:
         """Return the rates of a node's uplink and downlink in the output of tc, virtual, as fields of the record."""
-        ceilings = reading.ceilings(tc_text)
+        ceilings = reading.parse_ceilings_bps(tc_text)
         declared = {"up": node.uplink_bps, "down": node.downlink_bps}
         enforced = {direction: ceilings.get((direction, "1:1"), 0.0) * self.plan.dilation for direction in declared}
         return {
@@ -217,7 +223,7 @@ class LinkEnforcer:
         network_mode = f"container:{self._wait_for_container_id(link_name)}"
         if self._is_closed():
             raise TrialFailed(STOPPED_MESSAGE)
-        helper_labels = labels(self.plan, HELPER_ROLE, f"{HELPER_ROLE}-{link_name}")
+        helper_labels = container_labels(self.plan, HELPER_ROLE, f"{HELPER_ROLE}-{link_name}")
         try:
             helper = HelperContainer(self._client, self._image, network_mode, helper_labels)
         except DockerException as error:
@@ -241,16 +247,19 @@ class LinkEnforcer:
         """
         link, dilation = self.node_links[node.name], self.plan.dilation
         # Loading distributions of delays takes too long to be done when an event is due.
-        if queues_of_events := link.queues(link.anything):
+        if queues_of_events := link.delay_line_queues(link.state_with_all_changes):
             helper.request("delays", delays=queues_of_events)
-        if initial_queues := link.queues(link.state):
+        if initial_queues := link.delay_line_queues(link.initial_state):
             helper.request("delays", delays=initial_queues)
-        setup_output = helper.request("script", script=link.setup())["said"]
+        setup_output = helper.request("script", script=link.setup_script())["said"]
         self._setup_outputs[node.name] = setup_output
-        self.interfaces[node.name] = reading.interface(setup_output)
-        if differences := [*reading.differences(link.wanted(), setup_output), *link.missing_routes(setup_output)]:
+        self.interfaces[node.name] = reading.parse_interface(setup_output)
+        if differences := [
+            *reading.rate_differences(link.expected_rates_bps(), setup_output),
+            *link.missing_routes(setup_output),
+        ]:
             raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
-        ceilings = reading.ceilings(setup_output)
+        ceilings = reading.parse_ceilings_bps(setup_output)
         return LinkRecord(
             rung=self.mechanisms.rate if node.uplink_bps or node.downlink_bps else "none",
             rungs=self._mechanisms_of(node),
@@ -259,9 +268,9 @@ class LinkEnforcer:
             **self._read_back_rates(node, setup_output),
             pipes_bps={
                 name: ProbeMeasurement(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
-                for name, (class_id, declared_bps) in link.pipes().items()
+                for name, (class_id, declared_bps) in link.pair_limits().items()
             },
-            details=link.chosen(),
+            details=link.chosen_parameters(),
         )
 
     def _mechanisms_of(self, node: NodePlan) -> dict[str, str]:
@@ -269,9 +278,9 @@ class LinkEnforcer:
         link = self.node_links[node.name]
         declared = {
             "rate": node.uplink_bps or node.downlink_bps,
-            "delay": any(path.delay_s for path in link.state.paths),
-            "loss": any(path.losses for path in link.state.paths),
-            "pipes": link.detours or link.pipes(),
+            "delay": any(path.delay_s for path in link.initial_state.paths),
+            "loss": any(path.losses for path in link.initial_state.paths),
+            "pipes": link.addresses_via_switch or link.pair_limits(),
         }
         mechanisms = self.mechanisms.model_dump() | {"pipes": self.mechanisms.rate}
         if mechanisms["loss"] == "transport":
@@ -284,12 +293,12 @@ class LinkEnforcer:
         Raises:
             TrialFailed: the script failed, or the kernel has other rates than those it was given.
         """
-        limits = switch.wanted(self.plan)
-        setup_output = helper.request("script", script=switch.script(self.plan))["said"]
-        self._setup_outputs[switch.SWITCH] = setup_output
-        if differences := reading.differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
+        limits = switch.expected_classes(self.plan)
+        setup_output = helper.request("script", script=switch.setup_script(self.plan))["said"]
+        self._setup_outputs[switch.NETWORK_SWITCH] = setup_output
+        if differences := reading.rate_differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
             raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
-        ceilings = reading.ceilings(setup_output)
+        ceilings = reading.parse_ceilings_bps(setup_output)
         return LinkRecord(
             rung=self.mechanisms.rate,
             rungs={"pipes": self.mechanisms.rate},
@@ -299,15 +308,15 @@ class LinkEnforcer:
             },
         )
 
-    def _read_counters(self) -> dict[str, dict[str, reading.Queue]]:
+    def _read_counters(self) -> dict[str, dict[str, reading.QdiscCounters]]:
         """Return the counters of all queues by node, or network switch, and device; unreadable links are absent."""
-        scripts = {name: link.counters(self.interfaces[name]) for name, link in self.node_links.items()}
-        if switch.SWITCH in self.helpers:
-            scripts[switch.SWITCH] = switch.counters(self.plan)
+        scripts = {name: link.counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
+        if switch.NETWORK_SWITCH in self.helpers:
+            scripts[switch.NETWORK_SWITCH] = switch.counters_script(self.plan)
         counters = {}
         for name, reply in self._submit_scripts(scripts).items():
             with suppress(TrialFailed, TimeoutError, ValueError):
-                counters[name] = reading.queues(reply.result(REPLY_TIMEOUT_S)["said"])
+                counters[name] = reading.parse_counters(reply.result(REPLY_TIMEOUT_S)["said"])
         return counters
 
     def _submit_scripts(self, scripts: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from compose.engines.containers.link_enforcement import LinkEnforcer
-from compose.shaping.link_state import LinkState, members, state_of
+from compose.shaping.link_state import LinkState, data_network_nodes, link_state_of
 from services.cluster.events import AnyDeclaredEvent, PlannedEvent
 from services.plan import Plan
 
@@ -64,12 +64,12 @@ class LinkEventScheduler:
         """
         self._plan, self._links, self._record_path = plan, links, record_path
         self._events = {event.number: event for event in plan.events if event.is_link_event}
-        self._initial_states = {node.name: state_of(plan, node) for node in members(plan)}
+        self._initial_states = {node.name: link_state_of(plan, node) for node in data_network_nodes(plan)}
         # Active events and link states before the changes in `_scheduled`.
         self._active_events: dict[
             int, tuple[float, AnyDeclaredEvent]
         ] = {}  # event -> moment of its begin, and its changes
-        self._current_states = {node.name: state_of(plan, node) for node in members(plan)}
+        self._current_states = {node.name: link_state_of(plan, node) for node in data_network_nodes(plan)}
         self._scheduled: list[_ScheduledChange] = []  # sent to helpers and not yet due, in the order of their moments
         self._states_after: dict[str, dict[int, LinkState]] = {}  # node -> change -> state of the link after the change
         self._due: list[tuple[float, int, PlannedEvent, str]] = []  # heap of changes that are not yet sent to helpers
@@ -151,7 +151,9 @@ class LinkEventScheduler:
             active_events = _apply_change(active_events, scheduled)
             in_order_of_begin = sorted(active_events.values(), key=lambda active: active[0])
             happenings = [happening for _, happening in in_order_of_begin]
-            states_after = {node.name: state_of(self._plan, node, happenings) for node in members(self._plan)}
+            states_after = {
+                node.name: link_state_of(self._plan, node, happenings) for node in data_network_nodes(self._plan)
+            }
             if scheduled.sort_key >= change.sort_key:
                 for name, state in states_after.items():
                     self._send_transition(scheduled, name, states_before[name], state)
@@ -170,7 +172,7 @@ class LinkEventScheduler:
         self._states_after.setdefault(node_name, {})[change.number] = after
         link = self._links.node_links[node_name]
         possible_states = {id(state): state for state in (before, *sent)}.values()
-        programs = link.change(self._links.interfaces[node_name], tuple(possible_states), after)
+        programs = link.change_programs(self._links.interfaces[node_name], tuple(possible_states), after)
         change.replies[node_name] = self._links.helpers[node_name].submit(
             "at",
             number=change.number,
@@ -178,8 +180,8 @@ class LinkEventScheduler:
             programs=programs,
             delays={
                 queue: spec
-                for queue, spec in link.queues(after).items()
-                if any(link.queues(state).get(queue) != spec for state in possible_states)
+                for queue, spec in link.delay_line_queues(after).items()
+                if any(link.delay_line_queues(state).get(queue) != spec for state in possible_states)
             },
         )
 

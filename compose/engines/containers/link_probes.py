@@ -13,8 +13,14 @@ from compose.engines.base import LinkRecord, ProbeMeasurement
 from compose.engines.containers.link_enforcement import LinkEnforcer
 from compose.engines.containers.repeated_measurement import is_conclusive, measure_until_conclusive, rest_between_tries
 from compose.runs.supervisor import TrialFailed
-from compose.shaping.link_state import members
-from compose.shaping.probes import Flood, message_of, plan_floods, round_trips, rounds
+from compose.shaping.link_state import data_network_nodes
+from compose.shaping.probes import (
+    RateProbe,
+    expected_round_trips,
+    group_concurrent_probes,
+    plan_message_probe,
+    plan_rate_probes,
+)
 from services.cluster.round_trips import ECHOES_PER_TRY, ExpectedRoundTrip
 
 ECHO_GAP_S = 0.02
@@ -38,7 +44,7 @@ def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, 
     Raises:
         TrialFailed: after several tries, a value is further off than the plan's thresholds (`fidelity`) allow.
     """
-    node_addresses = {node.name: node.addresses.data.host for node in members(links.plan)}
+    node_addresses = {node.name: node.addresses.data.host for node in data_network_nodes(links.plan)}
     if len(node_addresses) < 2 or not _has_probed_properties(links):  # noqa: PLR2004 - a single node has no peer
         return {}
     _await_replies(
@@ -68,7 +74,7 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
     """
     if links.mechanisms.delay == "transport":  # echoes are sent by helpers and do not pass the nodes' transport
         return
-    declared, tries = round_trips(links.plan), _measure_round_trips(links, node_addresses)
+    declared, tries = expected_round_trips(links.plan), _measure_round_trips(links, node_addresses)
     measured_s = {
         (name, peer): median(declared[name][peer].estimate_s(echoes) for echoes in echoes_of_tries)
         for (name, peer), echoes_of_tries in tries.items()
@@ -104,7 +110,7 @@ def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) ->
 
     A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
     """
-    declared = round_trips(links.plan)
+    declared = expected_round_trips(links.plan)
     tries: dict[PeerPair, list[list[float]]] = {(name, peer): [] for name, peers in declared.items() for peer in peers}
     open_pairs, tries_per_round = set(tries), 1
 
@@ -150,26 +156,26 @@ def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
     Raises:
         TrialFailed: a rate differs from the declared one by more than the plan allows.
     """
-    tolerance, planned = links.plan.fidelity.rate_error, plan_floods(links.plan)
-    for kind, name, reason in planned.unproven:
+    tolerance, planned = links.plan.fidelity.rate_error, plan_rate_probes(links.plan)
+    for kind, name, reason in planned.skipped:
         if link_name := _recording_link(links, kind, name):
             tested_property = name if kind == "pipe" else kind
             unproven = links.records[link_name].unproven | {tested_property: reason}
             links.update_record(link_name, unproven=unproven)
-    for parallel_floods in rounds(planned.floods):
+    for parallel_floods in group_concurrent_probes(planned.probes):
         rates_bps = _measure_floods(links, node_addresses, parallel_floods)
         for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
             tries = _repeat_flood(links, node_addresses, flood, rate_bps)
             if abs(median(tries) / flood.rate_bps - 1) > tolerance:
                 raise TrialFailed(
-                    f"{flood.name}: {flood.complaint(median(tries), links.plan.dilation)}; "
+                    f"{flood.name}: {flood.describe_mismatch(median(tries), links.plan.dilation)}; "
                     f"`fidelity.rate_error` allows {tolerance:.1%}; {BUSY_HOST_HINT}"
                 )
             _record_flood(links, flood, tries)
 
 
 def _repeat_flood(
-    links: LinkEnforcer, node_addresses: dict[str, str], flood: Flood, first_rate_bps: float
+    links: LinkEnforcer, node_addresses: dict[str, str], flood: RateProbe, first_rate_bps: float
 ) -> tuple[float, ...]:
     """Repeat a flood until its rate is conclusive, and return the rates of all tries, wall bit/s."""
     tolerance = links.plan.fidelity.rate_error
@@ -180,7 +186,7 @@ def _repeat_flood(
     )
 
 
-def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods: Iterable[Flood]) -> list[float]:
+def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods: Iterable[RateProbe]) -> list[float]:
     """Send floods at the same time and return the rate at which each arrived, in bit/s of wall time.
 
     Raises:
@@ -191,14 +197,14 @@ def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods:
     count_replies: list[list[tuple[Future[dict[str, Any]], tuple[str, ...]]]] = []
     for flood in floods:
         since = start + FLOOD_WARM_UP_S + flood.delay_s
-        until = since + flood.seconds
-        for source, targets in flood.by_source().items():
-            rates_bps = {node_addresses[target]: flood.most_bps for target in targets}
+        until = since + flood.duration_s
+        for source, targets in flood.targets_by_source().items():
+            rates_bps = {node_addresses[target]: flood.send_rate_bps for target in targets}
             send_replies.append(links.helpers[source].submit("flood", targets=rates_bps, since=start, until=until))
         count_replies.append(
             [
                 (links.helpers[target].submit("heard", since=since, until=until), sources)
-                for target, sources in flood.by_target().items()
+                for target, sources in flood.sources_by_target().items()
             ]
         )
     arrived_bps = [
@@ -213,7 +219,7 @@ def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods:
     return arrived_bps
 
 
-def _record_flood(links: LinkEnforcer, flood: Flood, rates_bps: Sequence[float]) -> None:
+def _record_flood(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequence[float]) -> None:
     """Record the rates of a flood's tries, given in wall bit/s, in the record of every link that the flood tests."""
     dilation = links.plan.dilation
     measurement = ProbeMeasurement(
@@ -221,7 +227,7 @@ def _record_flood(links: LinkEnforcer, flood: Flood, rates_bps: Sequence[float])
         achieved=median(rates_bps) * dilation,
         tries=tuple(round(rate_bps * dilation) for rate_bps in rates_bps),
     )
-    for kind, name in flood.tests:
+    for kind, name in flood.limits:
         if link_name := _recording_link(links, kind, name):
             record = links.records[link_name]
             if kind == "pipe":
@@ -244,15 +250,15 @@ def _probe_message(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
     Raises:
         TrialFailed: the message was much faster than the link's rate allows.
     """
-    message = message_of(links.plan)
+    message = plan_message_probe(links.plan)
     if message is None:
         return
     plan, helper, address = links.plan, links.helpers[message.source], node_addresses[message.target]
-    declared_s = message.seconds / plan.dilation
+    declared_s = message.expected_s / plan.dilation
     tolerance_s = plan.fidelity.message_tolerance_s(declared_s, plan.dilation)
 
     def measure() -> float:
-        return float(helper.request("message", address=address, size=message.size)["seconds"]) / plan.dilation
+        return float(helper.request("message", address=address, size=message.size_bytes)["seconds"]) / plan.dilation
 
     tries = measure_until_conclusive(measure(), measure, lambda message_s: abs(message_s - declared_s) <= tolerance_s)
     rounded_tries = tuple(round(message_s, 7) for message_s in tries)
@@ -260,7 +266,7 @@ def _probe_message(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
     links.update_record(message.source, message_s={message.target: measurement})
     if measurement.achieved < UNSHAPED_TIME_RATIO * declared_s:
         raise TrialFailed(
-            f"{message.source} to {message.target}: a message of {message.size} bytes took "
+            f"{message.source} to {message.target}: a message of {message.size_bytes} bytes took "
             f"{measurement.achieved:.3f} s instead of {declared_s:.3f} s, so the link is not shaped; "
             "`ensayo doctor` shows which shaping mechanisms work on this kernel"
         )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compose.runs.certificates import issue
+from compose.runs.certificates import issue_certificates
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.errors import PeerUnreachable
@@ -48,7 +48,7 @@ class Wire(asyncio.Transport):
 @pytest.fixture(scope="module")
 def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NodeIdentity]:
     folder = tmp_path_factory.mktemp("run")
-    issue("run", ("a", "b"), folder)
+    issue_certificates("run", ("a", "b"), folder)
     return {name: NodeIdentity.read(name, folder / name) for name in "ab"}
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from compose.runs.certificates import issue
+from compose.runs.certificates import issue_certificates
 from services.cluster.addresses import Address
 from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.cluster.network import Network, NetworkPath
@@ -39,8 +39,8 @@ TAG = MessageTag(0, MessageKind.PUSH)
 def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NodeIdentity]:
     """Three nodes of one run; and a node of another run that calls itself `a`, under `intruder`."""
     ours, theirs = tmp_path_factory.mktemp("ours"), tmp_path_factory.mktemp("theirs")
-    issue("this-run", ("a", "b", "c"), ours)
-    issue("other-run", ("a",), theirs)
+    issue_certificates("this-run", ("a", "b", "c"), ours)
+    issue_certificates("other-run", ("a",), theirs)
     return {name: NodeIdentity.read(name, ours / name) for name in ("a", "b", "c")} | {
         "intruder": NodeIdentity.read("a", theirs / "a")
     }
