@@ -291,7 +291,7 @@ def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhase, replicas: 
     algorithm = strategy.server_algorithm()
     if algorithm is None or strategy.phase_traits().workers_run_optimiser:
         return replicas
-    if algorithm.synchroniser.runs_in_rounds:
+    if algorithm.synchroniser.traits().runs_in_rounds:
         return 1
     return algorithm.computing_workers(plan.workers) / algorithm.gradients_per_update(plan.workers)
 

@@ -153,7 +153,7 @@ def _saturation_workers(phases: Phases, cost: CostModel) -> float | None:
     """
     for phase in phases:
         algorithm = phase.server_algorithm()
-        if algorithm and not algorithm.synchroniser.runs_in_rounds:
+        if algorithm and not algorithm.synchroniser.traits().runs_in_rounds:
             if set(cost.workers) & set(algorithm.shard_owners(cost.workers, cost.servers)):
                 return None
             workers = ServerBasedPrediction(algorithm, phase.phase_traits().exchange_period, cost).saturation_workers()

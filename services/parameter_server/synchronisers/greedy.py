@@ -1,7 +1,9 @@
 """Synchroniser `greedy`: synchronous training that becomes asynchronous while there is a straggler."""
 
+from dataclasses import replace
 from typing import Literal
 
+from services.parameter_server.synchronisers.base import SynchroniserTraits
 from services.parameter_server.synchronisers.straggler_aware import StragglerAwareSynchroniser
 
 
@@ -17,6 +19,5 @@ class GreedySynchroniser(StragglerAwareSynchroniser):
 
     kind: Literal["greedy"] = "greedy"
 
-    @property
-    def is_asynchronous_with_stragglers(self) -> bool:
-        return True
+    def traits(self) -> SynchroniserTraits:
+        return replace(super().traits(), is_asynchronous_with_stragglers=True)
