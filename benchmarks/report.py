@@ -82,7 +82,7 @@ def measure(folder: RunFolder) -> Cost:
         team.preload("analysis.results.trial")
         from analysis.report import report  # noqa: PLC0415 - that takes time too
 
-        page = report.write(folder.path, team)
+        page = report.write_report(folder.path, team)
     return Cost(time.monotonic() - began_s, _cpu_s() - before, memory.peak_bytes, page.stat().st_size)
 
 

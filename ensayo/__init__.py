@@ -20,7 +20,7 @@ NAMES = {  # name here -> where it lives
     "schema": "compose.scenario_files.json_schema:scenario_schema",
     "plan": "services.plan.plan:make_plan",
     "rehearse": "ensayo.rehearsal:rehearse",
-    "report": "analysis.report.report:write",
+    "report": "analysis.report.report:write_report",
     "compare": "analysis.comparison.changes:compare",
 }
 

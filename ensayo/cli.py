@@ -149,9 +149,9 @@ def report(run: Folder) -> None:
 
     with create_process_pool(RunFolder(run).log_bytes) as team:
         team.preload("analysis.results.trial")  # that takes seconds, as does the next line
-        from analysis.report.report import write
+        from analysis.report.report import write_report
 
-        page = write(run, team)
+        page = write_report(run, team)
     _tell_damage(page.with_name("summary.json"))
     typer.echo(page)
 

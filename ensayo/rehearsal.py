@@ -56,7 +56,7 @@ def judged(done: ScenarioRun) -> Rehearsal:
     """Write the report of a run, whether it came to its end or not."""
     from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 
-    report.write(done.folder)
+    report.write_report(done.folder)
     summary = json.loads((done.folder / "summary.json").read_text(encoding="utf-8"))
     failures = (f"{status.trial}: {status.reason}" for status in done.statuses if status.reason)
     doubts = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.checks import CHECKS, CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.proof import Proof, together
+from analysis.metrics.proof import AchievedProperty, merge_achieved_properties
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write_json
 from analysis.reading.run_table import TrialTable
 
@@ -27,7 +27,7 @@ def judge_trial(trial: TrialTable) -> dict[str, CheckVerdict]:
 
 
 def write_fidelity(
-    folder: TrialFolder, trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[Proof]
+    folder: TrialFolder, trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[AchievedProperty]
 ) -> None:
     """Write fidelity.json of a trial: declared and achieved values, and the verdict with its reasons."""
     write_json(folder.fidelity_path, build_fidelity_content(trial, verdicts, proofs))
@@ -50,7 +50,7 @@ def collect_remedies(run_folder: RunFolder) -> list[str]:
 
 
 def build_fidelity_content(
-    trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[Proof]
+    trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[AchievedProperty]
 ) -> dict[str, Any]:
     """Return the content of fidelity.json."""
     return {
@@ -68,7 +68,7 @@ def build_fidelity_content(
             "events": json.loads(trial.events.to_json(orient="records")),
             "unread_log_lines": trial.unusable_line_count,
         },
-        "proof": [asdict(proof) for proof in together(proofs)],
+        "proof": [asdict(proof) for proof in merge_achieved_properties(proofs)],
         "verdict": worst_verdict_level(verdicts.values()),
         "reasons": [verdict.reason for verdict in verdicts.values() if verdict.level != VerdictLevel.VALID],
         "remedies": list_remedies(trial, verdicts),

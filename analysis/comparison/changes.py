@@ -5,7 +5,7 @@ from pathlib import Path
 
 from analysis.checks.verdict import worst_level
 from analysis.reading.run_folder import RunFolder
-from analysis.report.wording import NONE, counted, number, workers
+from analysis.report.wording import NO_VALUE, format_count, format_number, format_worker_count
 from analysis.results.examine import analyse_run
 from analysis.results.excluded_trials import count_unreadable_trials
 from analysis.results.result import TrialGroup, restrict_to_shared_seeds
@@ -48,9 +48,9 @@ def _alone(name: str, run: RunSummary, other: RunSummary) -> str:
     """What only one of them can compare, and what it can't read and might have in common with the other."""
     theirs = {_kind(group) for group in other.groups}
     kinds = [_kind(group) for group in run.groups if _kind(group) not in theirs]
-    told = ", ".join(f"{' '.join(filter(None, kind[:2]))} on {workers(kind[2])}" for kind in kinds)
+    told = ", ".join(f"{' '.join(filter(None, kind[:2]))} on {format_worker_count(kind[2])}" for kind in kinds)
     lost = count_unreadable_trials(other)
-    unread = f"; of the other {counted(lost, 'trial')} can't be read" if lost else ""
+    unread = f"; of the other {format_count(lost, 'trial')} can't be read" if lost else ""
     return f"\nin the run {name} alone: {told}{unread}" if told else ""
 
 
@@ -94,4 +94,4 @@ def _paired(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGro
 
 
 def _pair(before: float | None, after: float | None) -> tuple[str, str, str]:
-    return number(before), number(after), f"{after / before:.2f}" if before and after else NONE
+    return format_number(before), format_number(after), f"{after / before:.2f}" if before and after else NO_VALUE

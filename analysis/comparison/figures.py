@@ -24,7 +24,7 @@ from analysis.figures.drawing.style import (
     styled,
 )
 from analysis.reading.run_table import TrialTable
-from analysis.report.wording import number, sentence, share, workers
+from analysis.report.wording import capitalise_first_letter, format_number, format_share, format_worker_count
 from analysis.results.result import TIMES_SIGN, TrialResult
 
 LINE_WORDS = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
@@ -77,7 +77,10 @@ class Overlay:
     def undrawn(self) -> list[str]:
         """What stands in no overlay of sizes: it has one size alone."""
         return [
-            f"{run.letter} {curve.called}" for run in self.runs for curve in run.summary.curves if not curve.points[1:]
+            f"{run.letter} {curve.description}"
+            for run in self.runs
+            for curve in run.summary.curves
+            if not curve.points[1:]
         ]
 
     @property
@@ -237,17 +240,17 @@ def _growth(overlay: Overlay) -> str:
     times, at = _shared(own)
     speedups = {name: size.factors.speedup for name, size in at.items()}
     name, names = _all_of(speedups, max(speedups.values()), "grow")
-    told = f"{names} most: {number(speedups[name])} times as fast on {workers(at[name].workers)}"
+    told = f"{names} most: {format_number(speedups[name])} times as fast on {format_worker_count(at[name].workers)}"
     if len(own) > 1:
         told = f"at {times:g} times the workers of its base {told}" if times else f"no size is shared: {_largest(own)}"
-    return f"Of the runs, {told}; {_largest(public)}" if public else sentence(told)
+    return f"Of the runs, {told}; {_largest(public)}" if public else capitalise_first_letter(told)
 
 
 def _largest(lines: Sequence[Line]) -> str:
     best = max(lines, key=lambda line: line.sizes[-1].factors.speedup)
     last = best.sizes[-1]
     name = best.strategy if best.public else best.name
-    return f"{name} reaches {number(last.factors.speedup)} times on {last.workers:,}"
+    return f"{name} reaches {format_number(last.factors.speedup)} times on {last.workers:,}"
 
 
 def _kept(overlay: Overlay) -> str:
@@ -257,11 +260,13 @@ def _kept(overlay: Overlay) -> str:
     if times:
         efficiencies = {name: size.factors.efficiency for name, size in at.items()}
         name, names = _all_of(efficiencies, max(efficiencies.values()), "keep")
-        kept = f"{share(efficiencies[name])} on {at[name].workers}"
+        kept = f"{format_share(efficiencies[name])} on {at[name].workers}"
         if len(lines) == 1:
             return f"{names} an efficiency of {kept}"
         return f"At {times:g} times the workers of its base {names} most efficiency: {kept}"
-    told = [f"{line.name} {share(line.sizes[-1].factors.efficiency)} on {line.sizes[-1].workers}" for line in lines]
+    told = [
+        f"{line.name} {format_share(line.sizes[-1].factors.efficiency)} on {line.sizes[-1].workers}" for line in lines
+    ]
     return f"No size is shared; efficiency at the largest: {', '.join(told)}"
 
 
@@ -297,10 +302,12 @@ def _ranked(overlay: Overlay, values: dict[str, float], best: Callable[[str, str
         least_of_all = min(values.values())
         first, *others = _alike(values, least_of_all)
         if others:
-            return sentence(f"{what}: {number(least_of_all)}, of {', '.join((first, *others))} alike")
-        return best(first, number(least_of_all))
+            return capitalise_first_letter(
+                f"{what}: {format_number(least_of_all)}, of {', '.join((first, *others))} alike"
+            )
+        return best(first, format_number(least_of_all))
     told = ", ".join(
-        f"{each} {number(values[name])} ({name.partition(' ')[2]})" for each, name in sorted(least.items())
+        f"{each} {format_number(values[name])} ({name.partition(' ')[2]})" for each, name in sorted(least.items())
     )
     return f"Runs differ in {' and '.join(differs)}, so this is no ranking; {what}: {told}"
 

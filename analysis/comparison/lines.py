@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
 
-from analysis.metrics.speedup import Curve, Point
+from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
 from analysis.mlperf.series import Series, shipped
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable
 from analysis.results.examine import analyse_run
 from analysis.results.summary import RunSummary
-from analysis.statistics.bootstrap import Interval, interval
-from analysis.statistics.efficiency import Factors
+from analysis.statistics.bootstrap import Interval, percentile_interval
+from analysis.statistics.efficiency import EfficiencyFactors
 from services.schema.errors import UserError
 
 
@@ -31,7 +31,7 @@ class Size:
 
     workers: int
     relative: float  # workers / those of the base
-    factors: Factors
+    factors: EfficiencyFactors
     speedup_ci: Interval | None
     seconds: float
     seconds_ci: Interval | None
@@ -88,15 +88,15 @@ def published(names: Iterable[str]) -> list[Series]:
     return [known[name] for name in names]
 
 
-def _own(run: Compared, curve: Curve) -> Line:
+def _own(run: Compared, curve: SpeedupCurve) -> Line:
     base = f"{curve.base.strategy} on {curve.base.workers}, {curve.base.seconds:.3g} s"
     of = "time to target" if curve.of == "time_to_target" else "time for the same samples"
     sizes = tuple(_size(point, curve.base.workers) for point in curve.points)
-    return Line(f"{run.letter} {curve.called}", curve.called, run.letter, base, of, sizes)
+    return Line(f"{run.letter} {curve.description}", curve.description, run.letter, base, of, sizes)
 
 
-def _size(point: Point, base: int) -> Size:
-    found = Factors(point.speedup, point.efficiency, point.hardware_efficiency, point.statistical_efficiency)
+def _size(point: SpeedupPoint, base: int) -> Size:
+    found = EfficiencyFactors(point.speedup, point.efficiency, point.hardware_efficiency, point.statistical_efficiency)
     return Size(
         point.workers, point.workers / base, found, point.speedup_ci, point.seconds, point.seconds_ci, point.runs
     )
@@ -109,7 +109,7 @@ def _public(series: Series) -> Line:
             workers=size.accelerators,
             relative=size.accelerators / first.accelerators,
             factors=found,
-            speedup_ci=interval(draws[:, place]),
+            speedup_ci=percentile_interval(draws[:, place]),
             seconds=60 * size.minutes,
             seconds_ci=None,
             runs=size.runs,

@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.exports.activities import NS, ORDER, activities, overfull
 from analysis.exports.base import Exporter
-from analysis.metrics.happened import happened
+from analysis.metrics.happened import event_outcomes
 from analysis.reading.run_table import RunTable, TrialTable
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _tell_trial(trial: TrialTable, trace: Trace) -> None:
     process = trace.process(f"trial {trial.plan.trial}")
     for metric, found in trial.evals.groupby("metric", sort=False):
         _numbers(trace, trace.counter(f"eval {metric}", process), found["time_s"], found["value"])
-    for event in happened(trial):
+    for event in event_outcomes(trial):
         if event.applied_s is not None:
             track = trace.track(f"event {event.number}: {event.kind} {' '.join(event.nodes)}", process)
             end_s = event.ended_s if event.ended_s is not None else trial.seconds or event.applied_s

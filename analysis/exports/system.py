@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.exports.believed import Believed
 from analysis.reading.plan_view import PlannedNode, PlanView
-from analysis.report.wording import quantity
+from analysis.report.wording import format_quantity
 
 STATUS = "Research, Development, or Internal (RDI)"  # one of the four phrases that the checker allows
 UNRECORDED, NONE = "not recorded", "N/A"
@@ -108,7 +108,7 @@ def _link(node: PlannedNode) -> str:
 
 
 def _rate(bps: float | None) -> str:
-    return "unshaped" if bps is None else quantity(bps, "bit/s")
+    return "unshaped" if bps is None else format_quantity(bps, "bit/s")
 
 
 def _speed(node: PlannedNode) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.exports.base import Exporter
 from analysis.exports.believed import Believed
-from analysis.metrics.happened import happened
+from analysis.metrics.happened import event_outcomes
 from analysis.reading.run_table import RunTable, TrialTable
 
 FRAMES = ("steps", "evals", "updates")
@@ -29,7 +29,7 @@ class Csv(Exporter):
                 yield f"{name}.csv: nothing of the kind was logged"
                 continue
             _save(frame, out / f"{name}.csv")
-        events = pd.DataFrame([_event(trial, event) for trial in run.trials for event in happened(trial)])
+        events = pd.DataFrame([_event(trial, event) for trial in run.trials for event in event_outcomes(trial)])
         if not events.empty:
             _save(events, out / "events.csv")
 

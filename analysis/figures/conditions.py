@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.labels import at_right
 from analysis.figures.drawing.style import canvas, colour, frame, from_zero, marker
-from analysis.report.wording import sentence
+from analysis.report.wording import capitalise_first_letter
 from analysis.results.result import TrialGroup
 from analysis.results.swept_conditions import describe_condition_effects, groups_across_conditions, seconds_per_sample
 
@@ -32,7 +32,7 @@ def conditions(run: Run) -> Drawing | None:
     from_zero([axes], y=True)
     axes.set_ylabel("virtual seconds per 1,000 samples")
     at_right(axes, ends)
-    title = sentence(describe_condition_effects(run.summary))
+    title = capitalise_first_letter(describe_condition_effects(run.summary))
     frame(figure, run.summary, title)
     counts = ", ".join(f"{each[0].strategy} on {each[0].workers}" for each in found)
     caption = f"Means over the repeats; dots are single runs. Workers: {counts}."

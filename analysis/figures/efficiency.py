@@ -10,9 +10,9 @@ from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.balance import LEGEND, mark, rules_at
 from analysis.figures.drawing.labels import at_right
 from analysis.figures.drawing.style import BASELINE, INK, canvas, colour, frame, from_zero, lay_out, marker
-from analysis.metrics.balance import THRESHOLD, Balance
-from analysis.metrics.speedup import Curve
-from analysis.report.answers import lost
+from analysis.metrics.balance import MIN_EFFICIENCY, BalancePoint
+from analysis.metrics.speedup import SpeedupCurve
+from analysis.report.answers import describe_efficiency_loss
 
 COLUMNS = 3
 MORE_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")
@@ -48,19 +48,23 @@ def efficiency(run: Run) -> Drawing | None:
     return Drawing("efficiency", title, caption, _table(found, run.summary.balance), figure)
 
 
-def _title(found: Sequence[Curve]) -> str:
+def _title(found: Sequence[SpeedupCurve]) -> str:
     """The best efficiency at the largest N, and the larger loss of the one that loses most; each with its condition."""
     best = max(found, key=lambda curve: curve.points[-1].efficiency)
     worst = min(found, key=lambda curve: curve.points[-1].efficiency)
     top, low = best.points[-1], worst.points[-1]
-    text = f"{best.called} keeps {top.efficiency:.0%} efficiency on {top.workers} workers"
+    text = f"{best.description} keeps {top.efficiency:.0%} efficiency on {top.workers} workers"
     where = f" on {low.workers}" if low.workers != top.workers else ""
-    return text if best == worst else f"{text}; {worst.called} keeps {low.efficiency:.0%}{where}, {lost(low)}"
+    return (
+        text
+        if best == worst
+        else f"{text}; {worst.description} keeps {low.efficiency:.0%}{where}, {describe_efficiency_loss(low)}"
+    )
 
 
-def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
+def _panel(axes: Axes, curve: SpeedupCurve, tint: str, shape: str) -> None:
     counts = [point.workers for point in curve.points]
-    axes.axhline(THRESHOLD, color=BASELINE, linestyle=":", linewidth=1)
+    axes.axhline(MIN_EFFICIENCY, color=BASELINE, linestyle=":", linewidth=1)
     if curve.of == "time_to_target":
         hardware = [point.hardware_efficiency for point in curve.points]
         axes.plot(counts, hardware, color=INK, linewidth=1.1, linestyle="--")
@@ -72,10 +76,10 @@ def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_xlabel("workers")
-    axes.set_title(" · ".join(filter(None, [curve.name, curve.condition])), color=tint, fontweight="bold")
+    axes.set_title(" · ".join(filter(None, [curve.display_name, curve.condition])), color=tint, fontweight="bold")
 
 
-def _name_lines(axes: Axes, curve: Curve, tint: str) -> None:
+def _name_lines(axes: Axes, curve: SpeedupCurve, tint: str) -> None:
     last = curve.points[-1]
     lines = {"E'": (last.efficiency, tint)}
     if last.statistical_efficiency is not None:
@@ -83,7 +87,7 @@ def _name_lines(axes: Axes, curve: Curve, tint: str) -> None:
     at_right(axes, lines, size=8)
 
 
-def _table(found: Sequence[Curve], picks: Sequence[Balance]) -> pd.DataFrame:
+def _table(found: Sequence[SpeedupCurve], picks: Sequence[BalancePoint]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),

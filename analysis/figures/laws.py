@@ -11,10 +11,19 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import BASELINE, FAINT, INK, canvas, colour, frame, marker
-from analysis.laws import Amdahl, Compute, CriticalBatch, Exchange, Fit, Gustafson, Law, Usl
-from analysis.laws.base import UNSURE
-from analysis.metrics.speedup import Curve
-from analysis.report.wording import listed, number, sentence, share
+from analysis.laws import (
+    AmdahlLaw,
+    ComputeLaw,
+    CriticalBatchLaw,
+    ExchangeLaw,
+    GustafsonLaw,
+    LawFit,
+    ScalingLaw,
+    UniversalScalabilityLaw,
+)
+from analysis.laws.base import UNIDENTIFIED_RATIO
+from analysis.metrics.speedup import SpeedupCurve
+from analysis.report.wording import capitalise_first_letter, format_number, format_share, join_names
 from analysis.results.result import TIMES_SIGN, TrialGroup
 from analysis.statistics.centre import Floats
 
@@ -27,10 +36,10 @@ EXACT = 0.001  # an error that nobody needs to hear of
 HEADROOM = 4.0  # times the largest speedup: room for what the laws say
 PLACES = 40  # along a curve
 LINE = "\n    "  # under the law that it is of
-LAWS: dict[str, tuple[Law, str]] = {  # by name: the law, and its line
-    "Amdahl": (Amdahl(), "--"),
-    "Gustafson": (Gustafson(), ":"),
-    "USL": (Usl(), "-"),
+LAWS: dict[str, tuple[ScalingLaw, str]] = {  # by name: the law, and its line
+    "Amdahl": (AmdahlLaw(), "--"),
+    "Gustafson": (GustafsonLaw(), ":"),
+    "USL": (UniversalScalabilityLaw(), "-"),
 }
 READ: dict[str, dict[str, Callable[[Floats], Floats]]] = {  # by law: what readers ask for, from its parameters
     "Amdahl": {"serial share": lambda theta: theta[..., 1] / (theta[..., 0] + theta[..., 1])},
@@ -50,9 +59,9 @@ KEY = {"measured": INK, "outside the calibrated domain": FAINT}
 class Followed:
     """A curve and the laws that were fit to it, for the same samples: what hardware makes of more workers."""
 
-    curve: Curve
-    fits: Mapping[str, Fit]
-    parts: Mapping[str, Fit]  # laws of what more workers change besides: samples to target, computing, exchange
+    curve: SpeedupCurve
+    fits: Mapping[str, LawFit]
+    parts: Mapping[str, LawFit]  # laws of what more workers change besides: samples to target, computing, exchange
 
     @cached_property
     def best(self) -> str:
@@ -66,7 +75,7 @@ def laws(run: Run) -> Drawing | None:
     found = [_followed(curve, run) for curve in asked[:MOST_PANELS]]
     if not found:
         return None
-    left_out = listed(curve.called for curve in asked[MOST_PANELS:])
+    left_out = join_names(curve.description for curve in asked[MOST_PANELS:])
     columns = min(COLUMNS, len(found))
     rows = -(-len(found) // columns)
     figure, panels = canvas(rows, columns, 1.3 + 3.0 * rows)
@@ -82,9 +91,9 @@ def laws(run: Run) -> Drawing | None:
         "sizes that ran, their 95% intervals come from perturbed refits; off: typical residual. Band: 90% of "
         f"{_new(found)} by the law that fits best; in grey nobody has measured, and no band there knows what a law "
         "leaves out. "
-        f"{Amdahl.formula}; {Gustafson.formula}; {Usl.formula}. Hardware x statistical: what learning costs is apart, "
-        f"by {CriticalBatch.formula} where batches differ; computing by {Compute.formula}; a collective's exchange by "
-        f"{Exchange.formula}, m its longest chain of messages, w what bytes take on the declared links; waiting for "
+        f"{AmdahlLaw.formula}; {GustafsonLaw.formula}; {UniversalScalabilityLaw.formula}. Hardware x statistical: what learning costs is apart, "
+        f"by {CriticalBatchLaw.formula} where batches differ; computing by {ComputeLaw.formula}; a collective's exchange by "
+        f"{ExchangeLaw.formula}, m its longest chain of messages, w what bytes take on the declared links; waiting for "
         "peers is part of it."
         f"{f' Neither drawn nor fit: {left_out}.' if left_out else ''}"
     )
@@ -97,18 +106,18 @@ def _new(found: Sequence[Followed]) -> str:
     return "a new mean of as many repeats" if repeated else "a new run"
 
 
-def _asked(curve: Curve) -> bool:
+def _asked(curve: SpeedupCurve) -> bool:
     return len(curve.points) >= LEAST and all(point.rate_speedup > 0 for point in curve.points)
 
 
-def _followed(curve: Curve, run: Run) -> Followed:
+def _followed(curve: SpeedupCurve, run: Run) -> Followed:
     sizes = np.array([point.workers for point in curve.points], dtype=float)
     seconds = np.array([curve.base.seconds / point.rate_speedup for point in curve.points])
     seen = {"workers": sizes, "seconds": seconds}
     return Followed(curve, {name: law.fit(seen) for name, (law, _) in LAWS.items()}, dict(_parts(curve, run)))
 
 
-def _parts(curve: Curve, run: Run) -> Iterator[tuple[str, Fit]]:
+def _parts(curve: SpeedupCurve, run: Run) -> Iterator[tuple[str, LawFit]]:
     """Of what differs with the number of workers: the batch of all, and that of each."""
     batches = {trial.plan.trial: float(trial.plan.batch) for trial in run.table.trials}
     members = [
@@ -117,13 +126,13 @@ def _parts(curve: Curve, run: Run) -> Iterator[tuple[str, Fit]]:
     whole = np.array([batches[group.trials[0].id] for group in members])
     own = whole / np.array([group.workers for group in members])
     if curve.of == "time_to_target" and _differ(whole):
-        yield "learning", CriticalBatch().fit({"batch": whole, "samples": _of(members, "samples")})
+        yield "learning", CriticalBatchLaw().fit({"batch": whole, "samples": _of(members, "samples")})
     computing = _of(members, "computing")
     if _differ(own) and computing.all():
-        yield "computing", Compute().fit({"local_batch": own, "step_seconds": computing})
+        yield "computing", ComputeLaw().fit({"local_batch": own, "step_seconds": computing})
     exchanged = {key: values for key, values in _exchanged(members, run).items() if len(values) >= DISTINCT}
     if exchanged and all((values > 0).all() for values in exchanged.values()):
-        yield "exchange", Exchange().fit(exchanged)
+        yield "exchange", ExchangeLaw().fit(exchanged)
 
 
 def _exchanged(members: Sequence[TrialGroup], run: Run) -> dict[str, Floats]:
@@ -151,22 +160,22 @@ def _differ(batches: Floats) -> bool:
     return len(set(batches.tolist())) >= DISTINCT
 
 
-def _error(fit: Fit) -> float:
+def _error(fit: LawFit) -> float:
     """Root of the squares per observation beyond the parameters: a share, nearly."""
-    return float(np.sqrt((fit.residuals**2).sum() / max(fit.freedom, 1)))
+    return float(np.sqrt((fit.log_residuals**2).sum() / max(fit.degrees_of_freedom, 1)))
 
 
-def _off(fit: Fit) -> str:
+def _off(fit: LawFit) -> str:
     error = _error(fit)
-    return share(error, 1) if error >= EXACT else f"less than {share(EXACT, 1)}"
+    return format_share(error, 1) if error >= EXACT else f"less than {format_share(EXACT, 1)}"
 
 
 def _title(found: Sequence[Followed]) -> str:
     """Of the curve that is farthest from ideal, by the law that fits it best."""
     worst = min(found, key=lambda each: each.curve.points[-1].rate_efficiency(each.curve.base))
     fit = worst.fits[worst.best]
-    best = f"of three laws {worst.best} tells the speed of {worst.curve.called} best"
-    return sentence(f"{best}, off by {_off(fit)}: {_told(worst.best, fit)}")
+    best = f"of three laws {worst.best} tells the speed of {worst.curve.description} best"
+    return capitalise_first_letter(f"{best}, off by {_off(fit)}: {_told(worst.best, fit)}")
 
 
 def _panel(axes: Axes, found: Followed, tint: str, shape: str) -> None:
@@ -175,10 +184,10 @@ def _panel(axes: Axes, found: Followed, tint: str, shape: str) -> None:
     places = np.geomspace(counts[0], BEYOND * counts[-1], PLACES)
     axes.axvspan(counts[-1], BEYOND * counts[-1], color=FAINT, alpha=0.35, linewidth=0)
     axes.plot(places, places / curve.base.workers, color=BASELINE, linewidth=0.9, linestyle=(0, (1, 3)))
-    band = found.fits[found.best].band({"workers": places})
+    band = found.fits[found.best].prediction_band({"workers": places})
     axes.fill_between(places, curve.base.seconds / band.high, curve.base.seconds / band.low, color=tint, alpha=0.2)
     for name, (law, line) in LAWS.items():
-        told = law.value(found.fits[name].theta, {"workers": places})
+        told = law.predict(found.fits[name].parameters, {"workers": places})
         axes.plot(places, curve.base.seconds / told, color=INK, linestyle=line, linewidth=1.1)
     axes.plot(counts, [point.rate_speedup for point in curve.points], shape, color=tint, markersize=6)
     axes.set_xscale("log", base=2)
@@ -188,7 +197,7 @@ def _panel(axes: Axes, found: Followed, tint: str, shape: str) -> None:
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")  # no function: figures go between processes
     axes.set_xlabel("workers")
     axes.set_ylabel("speedup, samples/s")
-    axes.set_title(curve.called, color=tint, fontweight="bold")
+    axes.set_title(curve.description, color=tint, fontweight="bold")
     axes.set_ylim(top=HEADROOM * axes.get_ylim()[1])
     axes.text(0.02, 0.98, _notes(found), transform=axes.transAxes, va="top", fontsize=7, in_layout=False)
 
@@ -200,19 +209,23 @@ def _notes(found: Followed) -> str:
     return "\n".join(f"{head}: {_told(*of, between=f',{LINE}')}" for head, of in heads.items())
 
 
-def _told(name: str, fit: Fit, between: str = ", ") -> str:
+def _told(name: str, fit: LawFit, between: str = ", ") -> str:
     """The parameters that readers ask for, with their intervals."""
     return between.join(f"{what} {_value(*values)}" for what, values in _shown(name, fit).items())
 
 
 def _value(low: float, middle: float, high: float) -> str:
     """With its 95 %; where those span more than these points can tell, the upper end alone."""
-    return f"at most {number(high)}" if high > UNSURE * low else f"{number(middle)} [{number(low)}, {number(high)}]"
+    return (
+        f"at most {format_number(high)}"
+        if high > UNIDENTIFIED_RATIO * low
+        else f"{format_number(middle)} [{format_number(low)}, {format_number(high)}]"
+    )
 
 
-def _shown(name: str, fit: Fit) -> dict[str, tuple[float, float, float]]:
+def _shown(name: str, fit: LawFit) -> dict[str, tuple[float, float, float]]:
     """What each law says of the strategy: low, best, high (95 %)."""
-    return {what: _spread(read(fit.theta), read(fit.draws)) for what, read in READ[name].items()}
+    return {what: _spread(read(fit.parameters), read(fit.parameter_draws)) for what, read in READ[name].items()}
 
 
 def _spread(best: Floats, draws: Floats) -> tuple[float, float, float]:
@@ -225,7 +238,7 @@ def _table(found: Sequence[Followed]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, name, fit.law.formula, what, *spread),
-            *(_error(fit), *fit.sizes),
+            *(_error(fit), *fit.size_range),
         )
         for curve, name, fit in laws_of
         for what, spread in _shown(name, fit).items()

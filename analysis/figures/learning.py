@@ -12,8 +12,8 @@ from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import BASELINE, COLOURS, INK, canvas, colour, frame, from_zero, key_rows, line
 from analysis.reading.plan_view import PlannedTarget
 from analysis.reading.run_table import TrialTable
-from analysis.report.answers import FEW, TIE
-from analysis.report.wording import number, volume
+from analysis.report.answers import MAX_LISTED, TIE_RATIO
+from analysis.report.wording import format_number, format_total_bytes
 from analysis.results.result import TrialResult
 from analysis.results.summary import RunSummary
 
@@ -124,22 +124,22 @@ def _title(curves: pd.DataFrame, metric: str, target: PlannedTarget | None) -> s
         second = _who_misses(missed) if missed else _most_samples(costs["samples"])
         return f"To {target}, {_least_bytes(costs['bytes'])}; {second}"
     ends = shown.groupby("trial", sort=False)["value"].last()
-    return f"{metric.capitalize()} ends between {number(ends.min())} and {number(ends.max())}"
+    return f"{metric.capitalize()} ends between {format_number(ends.min())} and {format_number(ends.max())}"
 
 
 def _who_misses(missed: list[str]) -> str:
     """By name, where they are few."""
-    if len(missed) > FEW:
+    if len(missed) > MAX_LISTED:
         return f"{len(missed)} strategies miss it"
     return f"{', '.join(missed)} misses it" if len(missed) == 1 else f"{', '.join(missed)} miss it"
 
 
 def _least_bytes(sent: "pd.Series[float]") -> str:
-    return f"{sent.idxmin()} sends least ({volume({'all': int(sent.min())})})"
+    return f"{sent.idxmin()} sends least ({format_total_bytes({'all': int(sent.min())})})"
 
 
 def _most_samples(needed: "pd.Series[float]") -> str:
-    if needed.max() < TIE * needed.min():
+    if needed.max() < TIE_RATIO * needed.min():
         return "all need about as many samples"
     return f"{needed.idxmax()} needs {needed.max() / needed.min():.1f} times the samples of {needed.idxmin()}"
 

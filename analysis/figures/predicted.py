@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import FAINT, INK, PAPER, canvas, colour, frame
-from analysis.report.wording import difference
+from analysis.report.wording import format_signed_share
 from analysis.results.result import TrialGroup, sort_by_step_time
 
 ROW_IN = 0.27
@@ -56,7 +56,7 @@ def predicted(run: Run) -> Drawing | None:
 
 def _rows(group: TrialGroup) -> list[Row]:
     """One row, or one for each strategy where they switch; none where nothing is known."""
-    switched = [trial.switch for trial in group.trials if trial.switch and trial.switch.switched]
+    switched = [trial.switch for trial in group.trials if trial.switch and trial.switch.has_switched]
     if not switched:
         whole = group.typical_step_s and group.predicted_step_s
         return [Row(group, group.name, group.typical_step_s or 0.0, group.predicted_step_s or 0.0)] if whole else []
@@ -85,7 +85,7 @@ def _pair(axes: Axes, place: int, row: Row, tint: str) -> None:
     axes.plot(told, place, "o", color=INK, markerfacecolor=PAPER, markersize=8, markeredgewidth=1.2)
     axes.plot(measured, place, "o", color=tint, markersize=5)
     axes.annotate(
-        difference(row.remainder),
+        format_signed_share(row.remainder),
         (max(measured, told), place),
         (9, 0),
         textcoords="offset points",

@@ -9,9 +9,9 @@ from matplotlib.ticker import NullLocator
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.labels import at_right
 from analysis.figures.drawing.style import BASELINE, INK, PAPER, canvas, colour, frame, lay_out, marker
-from analysis.metrics.speedup import Curve
-from analysis.report.answers import foretold
-from analysis.report.wording import number, sentence
+from analysis.metrics.speedup import SpeedupCurve
+from analysis.report.answers import describe_predicted_speedups
+from analysis.report.wording import capitalise_first_letter, format_number
 from analysis.results.result import TIMES_SIGN
 from services.scenario.published import PublishedCurve
 
@@ -24,13 +24,13 @@ def predicted_speedup(run: Run) -> Drawing | None:
 
     What others have published of a strategy stands in its panels, in grey.
     """
-    found = [curve for curve in run.summary.curves if curve.foretold]
+    found = [curve for curve in run.summary.curves if curve.has_predictions]
     if not found:
         return None
     columns = min(COLUMNS, len(found))
     rows = -(-len(found) // columns)
     figure, panels = canvas(rows, columns, 1.1 + 2.5 * rows, sharex=True, sharey=True)
-    title = sentence(foretold(found))
+    title = capitalise_first_letter(describe_predicted_speedups(found))
     frame(figure, run.summary, title)
     for place, (axes, curve) in enumerate(zip(panels, found, strict=False)):
         _panel(axes, curve, colour(run.summary, curve.strategy), marker(run.summary, curve.strategy))
@@ -60,7 +60,7 @@ def _sources(published: Sequence[PublishedCurve]) -> str:
     return f" Grey: crosses as measured by others, pluses as their own model says ({told})." if told else ""
 
 
-def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
+def _panel(axes: Axes, curve: SpeedupCurve, tint: str, shape: str) -> None:
     counts = [point.workers for point in curve.points]
     axes.plot(counts, [count / curve.base.workers for count in counts], color=BASELINE, linestyle="--", linewidth=1)
     told = [point.predicted_speedup or float("nan") for point in curve.points]
@@ -69,7 +69,7 @@ def _panel(axes: Axes, curve: Curve, tint: str, shape: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
-    axes.set_title(curve.called, color=tint, fontweight="bold")
+    axes.set_title(curve.description, color=tint, fontweight="bold")
 
 
 def _theirs(axes: Axes, published: Sequence[PublishedCurve]) -> None:
@@ -80,17 +80,20 @@ def _theirs(axes: Axes, published: Sequence[PublishedCurve]) -> None:
             axes.plot(counts, values, ":", color=BASELINE, marker=shape, linewidth=0.9)
 
 
-def _name_ends(axes: Axes, curve: Curve, tint: str, published: Sequence[PublishedCurve]) -> None:
+def _name_ends(axes: Axes, curve: SpeedupCurve, tint: str, published: Sequence[PublishedCurve]) -> None:
     last = curve.points[-1]
     told = last.predicted_speedup or float("nan")
-    names = {f"{number(told)} form": (told, INK), f"{number(last.rate_speedup)} measured": (last.rate_speedup, tint)}
+    names = {
+        f"{format_number(told)} form": (told, INK),
+        f"{format_number(last.rate_speedup)} measured": (last.rate_speedup, tint),
+    }
     for of, (_, name) in THEIRS.items():
         found = [value for each in published for point in each.points[-1:] if (value := getattr(point, of))]
-        names |= {f"{number(value)} {name}": (value, BASELINE) for value in found}
+        names |= {f"{format_number(value)} {name}": (value, BASELINE) for value in found}
     at_right(axes, names, size=8)
 
 
-def _table(found: Sequence[Curve], published: Sequence[PublishedCurve]) -> pd.DataFrame:
+def _table(found: Sequence[SpeedupCurve], published: Sequence[PublishedCurve]) -> pd.DataFrame:
     theirs = {(each.strategy, point.workers): point for each in published for point in each.points}
     rows = [
         (

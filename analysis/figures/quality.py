@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.labels import at_right
 from analysis.figures.drawing.style import canvas, colour, frame, marker
-from analysis.report.wording import number, sentence
+from analysis.report.wording import capitalise_first_letter, format_number
 from analysis.results.result import TrialGroup
 from analysis.results.swept_conditions import groups_across_conditions
 from analysis.statistics.centre import Floats
@@ -43,7 +43,7 @@ def quality(run: Run) -> Drawing | None:
         one[0].strategy: (float(ends(one[-1], metric).mean()), colour(run.summary, one[0].strategy)) for one in found
     }
     at_right(axes, last)
-    title = sentence("; ".join(_finding(ladder, metric) for ladder in found[:3]))
+    title = capitalise_first_letter("; ".join(_finding(ladder, metric) for ladder in found[:3]))
     frame(figure, run.summary, title)
     caption = f"The {metric} of the last evaluation; means over the repeats, dots are single runs."
     return Drawing("quality", title, caption, _table(found, metric), figure)
@@ -61,14 +61,14 @@ def _metric(run: Run) -> str:
 
 def _differs(ladder: Sequence[TrialGroup], metric: str) -> bool:
     """Whether anybody would write two numbers for its conditions."""
-    return len({number(float(ends(group, metric).mean())) for group in ladder}) > 1
+    return len({format_number(float(ends(group, metric).mean())) for group in ladder}) > 1
 
 
 def _finding(ladder: Sequence[TrialGroup], metric: str) -> str:
     """The two conditions that differ most."""
     ranked = sorted(ladder, key=lambda group: float(ends(group, metric).mean()))
     low, high = (
-        f"{number(float(ends(each, metric).mean()))} with {each.condition}" for each in (ranked[0], ranked[-1])
+        f"{format_number(float(ends(each, metric).mean()))} with {each.condition}" for each in (ranked[0], ranked[-1])
     )
     return f"{ladder[0].strategy} ends at {metric} {low}, {high}"
 

@@ -10,9 +10,9 @@ from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.balance import LEGEND, mark, rules_at
 from analysis.figures.drawing.labels import at_right
 from analysis.figures.drawing.style import BASELINE, canvas, colour, frame, lay_out, marker
-from analysis.metrics.balance import Balance
-from analysis.metrics.speedup import ONE, Curve, Point
-from analysis.report.wording import number
+from analysis.metrics.balance import BalancePoint
+from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
+from analysis.report.wording import format_number
 from analysis.results.result import TIMES_SIGN, TimeMetric
 from analysis.results.summary import RunSummary
 
@@ -42,23 +42,25 @@ def speedup(run: Run) -> Drawing | None:
     lay_out(figure)  # settles the limits that labels are placed by
     for axes, condition in zip(panels, conditions, strict=False):
         members = [curve for curve in found if curve.condition == condition]
-        ends = {curve.name: (curve.points[-1].speedup, colour(run.summary, curve.strategy)) for curve in members}
+        ends = {
+            curve.display_name: (curve.points[-1].speedup, colour(run.summary, curve.strategy)) for curve in members
+        }
         ends["ideal"] = (max(_counts(members)) / members[0].base.workers, BASELINE)
         at_right(axes, ends)
     return Drawing("speedup", title, f"{caption(found)} {LEGEND}", _table(found, run.summary.balance), figure)
 
 
-def caption(found: Sequence[Curve]) -> str:
+def caption(found: Sequence[SpeedupCurve]) -> str:
     """The base case with its absolute time (Hoefler & Belli, SC 2015), and what T is."""
     served: dict[tuple[str, float, TimeMetric], dict[str, None]] = {}
     for curve in found:
-        base = (curve.base_called, curve.base.seconds, curve.of)
+        base = (curve.base_description, curve.base.seconds, curve.of)
         served.setdefault(base, {})[curve.condition] = None
     if len(served) > MOST_BASES:
         times = [curve.base.seconds for curve in found]
-        whose = {ONE if curve.base_called == ONE else "its smallest size" for curve in found}
+        whose = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in found}
         which = " or ".join(sorted(whose, reverse=True))
-        told = f"of each curve {which}, {number(min(times))} to {number(max(times))} s, all in the data"
+        told = f"of each curve {which}, {format_number(min(times))} to {format_number(max(times))} s, all in the data"
         return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not."
     told = "; ".join(_base(*base, "" if len(served) == 1 else " or ".join(served[base])) for base in sorted(served))
     return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not."
@@ -68,27 +70,27 @@ def _base(called: str, seconds: float, of: TimeMetric, conditions: str) -> str:
     """Of several bases also for which conditions: one worker alone takes another time under each."""
     kind = "time to target" if of == "time_to_target" else "time for the common sample budget"
     under = f" with {conditions}" if conditions else ""
-    return f"{called}{under}, {number(seconds)} s ({kind})"
+    return f"{called}{under}, {format_number(seconds)} s ({kind})"
 
 
-def _title(found: Sequence[Curve]) -> str:
+def _title(found: Sequence[SpeedupCurve]) -> str:
     tops = {place: _top(curve) for place, curve in enumerate(found)}
     place = max(tops, key=lambda each: tops[each].speedup)
     best, top = found[place], tops[place]
     where = f", {best.condition}" if best.condition else ""
     if top.speedup <= 1:
         return f"No strategy beats its base: the best, {best.strategy}, reaches {top.speedup:.2f}"
-    faster = f"{number(top.speedup)} times as fast on {top.workers} workers{where} as {best.base_called}"
+    faster = f"{format_number(top.speedup)} times as fast on {top.workers} workers{where} as {best.base_description}"
     rivals = len({curve.strategy for curve in found}) > 1
     return f"{best.strategy} scales best: {faster}" if rivals else f"{best.strategy} gets {faster}"
 
 
-def _top(curve: Curve) -> Point:
+def _top(curve: SpeedupCurve) -> SpeedupPoint:
     """Of a curve that is its own base one of the other points: there it is 1 by definition."""
     return max(curve.points, key=lambda point: (point.workers > curve.base.workers, point.speedup))
 
 
-def _panel(axes: Axes, summary: RunSummary, members: Sequence[Curve]) -> None:
+def _panel(axes: Axes, summary: RunSummary, members: Sequence[SpeedupCurve]) -> None:
     counts = _counts(members)
     ideal = [workers / members[0].base.workers for workers in counts]
     axes.plot(counts, ideal, color=BASELINE, linestyle="--", linewidth=1)
@@ -102,11 +104,11 @@ def _panel(axes: Axes, summary: RunSummary, members: Sequence[Curve]) -> None:
     axes.set_ylabel("speedup")
 
 
-def _counts(members: Sequence[Curve]) -> list[int]:
+def _counts(members: Sequence[SpeedupCurve]) -> list[int]:
     return sorted({point.workers for curve in members for point in curve.points})
 
 
-def _line(axes: Axes, points: Sequence[Point], tint: str, shape: str) -> None:
+def _line(axes: Axes, points: Sequence[SpeedupPoint], tint: str, shape: str) -> None:
     counts, values = [point.workers for point in points], [point.speedup for point in points]
     axes.plot(counts, values, color=tint, marker=shape, markersize=5)
     for point in points:
@@ -114,7 +116,7 @@ def _line(axes: Axes, points: Sequence[Point], tint: str, shape: str) -> None:
             axes.vlines(point.workers, *point.speedup_ci, color=tint, linewidth=4, alpha=0.35)
 
 
-def _table(found: Sequence[Curve], picks: Sequence[Balance]) -> pd.DataFrame:
+def _table(found: Sequence[SpeedupCurve], picks: Sequence[BalancePoint]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),

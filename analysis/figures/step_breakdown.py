@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import INK, PHASE_COLOURS, canvas, frame
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 from analysis.results.result import TrialGroup, sort_by_step_time
 
 ROW_IN = 0.29
@@ -46,8 +46,8 @@ def _title(found: Sequence[TrialGroup]) -> str:
     if low == high:
         return f"{low.strategy} spends {_exchange_share(low):.0%} of a step exchanging on {low.workers} workers"
     return (
-        f"On {low.workers} workers {low.strategy} exchanges for {number(_exchange_ms(low))} ms per step, "
-        f"{high.strategy} for {number(_exchange_ms(high))} ms"
+        f"On {low.workers} workers {low.strategy} exchanges for {format_number(_exchange_ms(low))} ms per step, "
+        f"{high.strategy} for {format_number(_exchange_ms(high))} ms"
     )
 
 

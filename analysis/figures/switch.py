@@ -8,7 +8,13 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import INK, canvas, frame
-from analysis.metrics.switch import Switch, how_often, plain, told, typical
+from analysis.metrics.switch import (
+    SwitchResult,
+    describe_repeat_outcomes,
+    describe_switch,
+    median_switch,
+    switch_table_row,
+)
 from analysis.results.result import TrialResult
 
 ROW_IN = 0.34
@@ -50,14 +56,14 @@ def switch(run: Run) -> Drawing | None:
     return Drawing("switch", title, caption, _table(found), figure)
 
 
-def _title(found: Sequence[tuple[TrialResult, Switch]]) -> str:
+def _title(found: Sequence[tuple[TrialResult, SwitchResult]]) -> str:
     first, _ = found[0]
     alike = [each for trial, each in found if (trial.strategy, trial.workers) == (first.strategy, first.workers)]
-    often = how_often(alike)
-    return f"{first.strategy}: {told(typical(alike), first.workers)}" + (f"; {often}" if often else "")
+    often = describe_repeat_outcomes(alike)
+    return f"{first.strategy}: {describe_switch(median_switch(alike), first.workers)}" + (f"; {often}" if often else "")
 
 
-def _bars(axes: Axes, row: int, found: Switch) -> None:
+def _bars(axes: Axes, row: int, found: SwitchResult) -> None:
     limit = "" if found.break_even_workers is None else f"  n* = {found.break_even_workers:,.1f}"
     if found.gain is None:
         axes.annotate(f"{found.outcome}{limit}", (0, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
@@ -70,14 +76,19 @@ def _bars(axes: Axes, row: int, found: Switch) -> None:
         axes.barh(row, saved_ms, left=ends[way], color=tint, height=0.6)
         ends[way] += saved_ms
     sum_ms = ends[1] + ends[-1]
-    axes.plot(sum_ms, row, "o", color=INK, markersize=4, markerfacecolor="none" if found.lost else INK)
-    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if found.lost else ''}"
+    axes.plot(sum_ms, row, "o", color=INK, markersize=4, markerfacecolor="none" if found.has_lost_quality else INK)
+    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if found.has_lost_quality else ''}"
     axes.annotate(note, (ends[1], row), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _table(found: Sequence[tuple[TrialResult, Switch]]) -> pd.DataFrame:
+def _table(found: Sequence[tuple[TrialResult, SwitchResult]]) -> pd.DataFrame:
     rows = [
-        {"trial": trial.id, "workers": trial.workers, **plain(each), "break_even_workers": each.break_even_workers}
+        {
+            "trial": trial.id,
+            "workers": trial.workers,
+            **switch_table_row(each),
+            "break_even_workers": each.break_even_workers,
+        }
         for trial, each in found
     ]
     return pd.DataFrame(rows).replace({None: np.nan})

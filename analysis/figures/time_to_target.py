@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import INK, PAPER, canvas, colour, frame
-from analysis.report.headline import Contest, contest
-from analysis.report.wording import number
+from analysis.report.headline import WinnerComparison, compare_winner
+from analysis.report.wording import format_number
 from analysis.results.result import TrialGroup
 
 ROW_IN = 0.27  # height of one bar
@@ -29,7 +29,7 @@ def time_to_target(run: Run) -> Drawing | None:
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.12 * max(_cap(group) for group in found) or 1)
     axes.set_xlabel(f"virtual seconds to {target}")
-    title = _title(contest(run.summary), target)
+    title = _title(compare_winner(run.summary), target)
     frame(figure, run.summary, title)
     caption = (
         "Bars: olympic mean over the repeats (fastest and slowest dropped from three on). Dots: single runs. "
@@ -38,10 +38,10 @@ def time_to_target(run: Run) -> Drawing | None:
     return Drawing("time_to_target", title, caption, _table(found), figure)
 
 
-def _title(outcome: Contest | None, target: str) -> str:
-    if outcome is None or outcome.of != "time_to_target":
+def _title(outcome: WinnerComparison | None, target: str) -> str:
+    if outcome is None or outcome.time_metric != "time_to_target":
         return f"No strategy reaches {target}"
-    return outcome.verdict
+    return outcome.description
 
 
 def _cap(group: TrialGroup) -> float:
@@ -53,7 +53,12 @@ def _bar(axes: Axes, row: int, group: TrialGroup, tint: str) -> None:
     if np.isfinite(mean):
         axes.barh(row, mean, height=0.66, color=tint)
         axes.annotate(
-            f"{number(mean)} s", (_cap(group), row), (6, 0), textcoords="offset points", va="center", fontsize=8.5
+            f"{format_number(mean)} s",
+            (_cap(group), row),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
         )
     else:
         axes.annotate("missed", (_cap(group), row), (6, 0), textcoords="offset points", va="center", fontsize=8.5)

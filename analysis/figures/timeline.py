@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawing, Run
 from analysis.figures.drawing.style import INK, canvas, colour, frame, from_zero
-from analysis.metrics.happened import Happened
-from analysis.report.wording import number
+from analysis.metrics.happened import EventOutcome
+from analysis.report.wording import format_number
 from analysis.results.result import TIMES_SIGN, TrialResult
 
 PANEL_IN = 1.75
@@ -40,7 +40,7 @@ class Course:
         """When its last step ended."""
         return float(self.steps["end_s"].max())
 
-    def span(self, event: Happened) -> tuple[float, float] | None:
+    def span(self, event: EventOutcome) -> tuple[float, float] | None:
         """From when to when an event was in force; None when it never was."""
         if event.applied_s is None or event.applied_s > self.end_s:
             return None
@@ -98,8 +98,8 @@ def _title(found: Sequence[Course]) -> str:
     if not effects:
         return "No step fell into an event"
     most, least = max(effects, key=lambda course: course.effect), min(effects, key=lambda course: course.effect)
-    text = f"While events last, a step of {most.name} takes {number(most.effect)} times as long"
-    return text if most is least else f"{text}, of {least.name} {number(least.effect)} times"
+    text = f"While events last, a step of {most.name} takes {format_number(most.effect)} times as long"
+    return text if most is least else f"{text}, of {least.name} {format_number(least.effect)} times"
 
 
 def _panel(axes: Axes, course: Course, tint: str) -> None:
@@ -114,7 +114,7 @@ def _panel(axes: Axes, course: Course, tint: str) -> None:
     axes.set_ylabel("ms per step")
 
 
-def _shade(axes: Axes, event: Happened, span: tuple[float, float]) -> None:
+def _shade(axes: Axes, event: EventOutcome, span: tuple[float, float]) -> None:
     axes.axvspan(*span, color=SHADE, alpha=SHADE_ALPHA, linewidth=0)
     few = event.nodes[0] if len(event.nodes) == 1 else f"{len(event.nodes)} nodes"
     place = (span[0], 1.0)

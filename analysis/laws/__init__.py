@@ -1,47 +1,55 @@
-"""Laws of scaling: formulas with positive parameters, fit with intervals and judged by what they did not see.
+"""Scaling laws: formulas with positive parameters, fit with intervals and tested on sizes held out of the fit.
 
-base       the contract; `solver` fits many perturbed copies of a series at once
-amdahl gustafson usl log_n           classic laws of T(N), to compare with
-best_batch                           T(N) of who grows the batch as well as can be
-critical_batch compute exchange      parts of training: samples to target, seconds of a step and of an exchange
-parts                                T(N, batch) put together from such parts
-backtest   how wrong a law was when the largest sizes were held back: what its bands are made of
+base       the contract of a scaling law, and its fit; `solver` fits many perturbed copies of a series at once
+amdahl gustafson usl log_n           classic laws of the time T(N) on N workers
+best_batch                           T(N) where the batch is always the best one
+critical_batch compute exchange      laws of parts of training: samples to target, seconds of a step, of an exchange
+parts                                T(N, batch), composed of the laws of such parts
+backtest   errors of a law on sizes held out of its fit; prediction bands are computed from these
 """
 
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from analysis.laws.amdahl import Amdahl
-from analysis.laws.base import Band, Columns, Fit, Law, Noise
-from analysis.laws.best_batch import BestBatch
-from analysis.laws.compute import Compute
-from analysis.laws.critical_batch import CriticalBatch
-from analysis.laws.exchange import Exchange
-from analysis.laws.gustafson import Gustafson
-from analysis.laws.log_n import LogN
-from analysis.laws.parts import Parts
-from analysis.laws.usl import Usl
+from analysis.laws.amdahl import AmdahlLaw
+from analysis.laws.base import LawFit, PredictionBand, ResidualNoise, ScalingLaw, SeriesColumns
+from analysis.laws.best_batch import BestBatchLaw
+from analysis.laws.compute import ComputeLaw
+from analysis.laws.critical_batch import CriticalBatchLaw
+from analysis.laws.exchange import ExchangeLaw
+from analysis.laws.gustafson import GustafsonLaw
+from analysis.laws.log_n import LogarithmicLaw
+from analysis.laws.parts import CompositeLaw
+from analysis.laws.usl import UniversalScalabilityLaw
 
-AnyLaw: TypeAlias = Annotated[
-    Amdahl | Gustafson | Usl | LogN | BestBatch | CriticalBatch | Compute | Exchange | Parts,
+AnyScalingLaw: TypeAlias = Annotated[
+    AmdahlLaw
+    | GustafsonLaw
+    | UniversalScalabilityLaw
+    | LogarithmicLaw
+    | BestBatchLaw
+    | CriticalBatchLaw
+    | ComputeLaw
+    | ExchangeLaw
+    | CompositeLaw,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
-    "Amdahl",
-    "AnyLaw",
-    "Band",
-    "BestBatch",
-    "Columns",
-    "Compute",
-    "CriticalBatch",
-    "Exchange",
-    "Fit",
-    "Gustafson",
-    "Law",
-    "LogN",
-    "Noise",
-    "Parts",
-    "Usl",
+    "AmdahlLaw",
+    "AnyScalingLaw",
+    "BestBatchLaw",
+    "CompositeLaw",
+    "ComputeLaw",
+    "CriticalBatchLaw",
+    "ExchangeLaw",
+    "GustafsonLaw",
+    "LawFit",
+    "LogarithmicLaw",
+    "PredictionBand",
+    "ResidualNoise",
+    "ScalingLaw",
+    "SeriesColumns",
+    "UniversalScalabilityLaw",
 ]

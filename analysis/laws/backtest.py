@@ -1,7 +1,7 @@
-"""How wrong is a law about sizes that it did not see?
+"""Backtests of scaling laws: their errors on sizes held out of the fit, from which prediction bands are computed.
 
-Every number of a band comes from series other than the one that is predicted, each cut short: fit on its smaller sizes,
-judged on its larger ones. So nothing is tuned on what the band is later held to.
+Noise and drift in the band of a series come from the other series only, each cut short: a law is fit to its smaller
+sizes and compared with its larger ones. So nothing is tuned on the sizes that a band is later judged by.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,92 +9,111 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.laws.base import Columns, Fit, Law, Noise
+from analysis.laws.base import LawFit, ResidualNoise, ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
-# Before any fit: run-to-run spread (sd / olympic mean) of a system's ten runs, median over the systems of up to 64
-# accelerators in MLPerf Training v4.1.
-PILOT = Noise(sd=0.07, dof=10)
+# Noise assumed before any fit: run-to-run spread (sd / olympic mean) of a system's ten runs, median over the systems of
+# up to 64 accelerators in MLPerf Training v4.1.
+PILOT_NOISE = ResidualNoise(sd=0.07, degrees_of_freedom=10)
 
-ROUGH = 100  # draws: all that is asked of them is a variance
+BACKTEST_DRAWS = 100  # fewer than FIT_DRAWS: only a variance is computed from them
 
-# Equally likely before any backtest. At the largest a law may be off by a factor of e at e times the size: no law.
-DRIFTS = np.linspace(0, 1, 101)
+# Values of the drift's sd, equally likely before any backtest. At the largest, a law may be wrong by a factor of e at e
+# times the size, so it predicts nothing.
+DRIFT_GRID = np.linspace(0, 1, 101)
 
 
 @dataclass(frozen=True)
-class Miss:
-    """One size that was held back."""
+class HoldoutError:
+    """Error of a law at one size that was held out of its fit."""
 
     workers: float
-    error: float  # ln(predicted / observed)
-    variance: float  # of `error`, if the law were true: parameters and noise of the pilot
-    distance: float  # ln(size / largest seen)
+    log_error: float  # ln(predicted / observed)
+    variance: float  # of `log_error` if the law were true: from its parameters and PILOT_NOISE
+    log_distance: float  # ln(size / largest size of the fit)
 
 
 @dataclass(frozen=True)
-class Record:
-    """What one series tells about a law."""
+class BacktestRecord:
+    """Residuals and holdout errors of a law on one series."""
 
-    squares: float  # of the residuals of the whole series
-    freedom: int  # residuals beyond parameters
-    misses: tuple[Miss, ...]
-
-
-def cut(series: Columns, size: str, largest: float) -> tuple[Columns, Columns]:
-    """The part up to `largest`, and the part beyond."""
-    within = series[size] <= largest
-    return {name: each[within] for name, each in series.items()}, {name: each[~within] for name, each in series.items()}
+    squared_residuals: float  # sum over the whole series
+    degrees_of_freedom: int  # of these residuals
+    holdout_errors: tuple[HoldoutError, ...]
 
 
-def backtest(law: Law, series: Columns) -> Record:
-    """Every cut that leaves two sizes or more to fit and one or more to predict."""
-    size = law.inputs[0]
-    whole = law.fit(series, PILOT, ROUGH)
-    cuts = [cut(series, size, largest) for largest in np.unique(series[size])[1:-1]]
-    misses = [miss for seen, held in cuts if _fits(law, seen) for miss in _misses(law.fit(seen, PILOT, ROUGH), held)]
-    return Record(float((whole.residuals**2).sum()), whole.freedom, tuple(misses))
+def split_series(series: SeriesColumns, size_column: str, largest_size: float) -> tuple[SeriesColumns, SeriesColumns]:
+    """Return the part of a series up to `largest_size`, and the part beyond."""
+    is_small = series[size_column] <= largest_size
+    small = {name: values[is_small] for name, values in series.items()}
+    large = {name: values[~is_small] for name, values in series.items()}
+    return small, large
 
 
-def _fits(law: Law, seen: Columns) -> bool:
-    """Whether there are observations for each parameter without a prior."""
-    return bool(law.observed(seen).size >= np.isinf(law.prior(seen)[1]).sum())
+def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
+    """Fit a law to each beginning of a series and return its errors at the held-out larger sizes.
 
-
-def _misses(fit: Fit, held: Columns) -> list[Miss]:
-    told = fit.law.value(fit.theta, held)
-    variance = np.log(fit.samples(held)).var(axis=0)
-    rows = zip(held[fit.law.inputs[0]], np.log(told / held[fit.law.tells]), variance, fit.distance(held), strict=True)
-    return [Miss(*map(float, row)) for row in rows]
-
-
-def pooled(records: Sequence[Record]) -> Noise:
-    """Noise and drift from what other series told; drift has a posterior, since few series cannot tell that it is zero.
-
-    Errors are normal with variance + drift^2 x distance. Misses of one series depend on each other, so together they
-    count as one observation (the mean of their log likelihoods).
+    Beginnings have two sizes or more, and hold out one or more.
     """
-    freedom = sum(record.freedom for record in records)
-    sd = float(np.sqrt(sum(record.squares for record in records) / freedom)) if freedom else PILOT.sd
-    chances = np.exp(sum((_likelihood(record.misses) for record in records if record.misses), np.zeros(DRIFTS.size)))
-    below = np.cumsum(chances) / chances.sum()
-    return Noise(sd, freedom or PILOT.dof, np.interp(np.linspace(0.01, 0.99, DRIFTS.size), below, DRIFTS))
+    size_column = law.inputs[0]
+    whole_fit = law.fit(series, PILOT_NOISE, BACKTEST_DRAWS)
+    splits = [split_series(series, size_column, largest) for largest in np.unique(series[size_column])[1:-1]]
+    errors = [
+        error
+        for beginning, held_out in splits
+        if _has_enough_observations(law, beginning)
+        for error in _holdout_errors(law.fit(beginning, PILOT_NOISE, BACKTEST_DRAWS), held_out)
+    ]
+    return BacktestRecord(float((whole_fit.log_residuals**2).sum()), whole_fit.degrees_of_freedom, tuple(errors))
 
 
-def _likelihood(misses: Sequence[Miss]) -> Floats:
-    """Logarithm, for each of DRIFTS."""
-    errors, variances, distances = np.array([[miss.error, miss.variance, miss.distance] for miss in misses]).T
-    spread = variances + np.square(DRIFTS)[:, None] * distances
-    return np.asarray((-0.5 * (np.log(spread) + errors**2 / spread)).mean(axis=1))
+def _has_enough_observations(law: ScalingLaw, series: SeriesColumns) -> bool:
+    """Return whether there are as many observations as parameters without a prior."""
+    return bool(law.log_observations(series).size >= np.isinf(law.log_parameter_prior(series)[1]).sum())
+
+
+def _holdout_errors(fit: LawFit, held_out: SeriesColumns) -> list[HoldoutError]:
+    """Return the error of a fit at each size of a held-out series."""
+    sizes, observed = held_out[fit.law.inputs[0]], held_out[fit.law.output]
+    log_errors = np.log(fit.law.predict(fit.parameters, held_out) / observed)
+    variances = np.log(fit.draw_observations(held_out)).var(axis=0)
+    rows = zip(sizes, log_errors, variances, fit.log_distance(held_out), strict=True)
+    return [HoldoutError(*map(float, row)) for row in rows]
+
+
+def pool_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
+    """Return the noise and the drift estimated from the backtests of several series.
+
+    The drift is a posterior distribution, since few series cannot show that it is zero. Errors are normal with variance
+    + drift^2 x distance. Errors of one series depend on each other, so together they count as one observation (the mean
+    of their log likelihoods).
+    """
+    degrees_of_freedom = sum(record.degrees_of_freedom for record in records)
+    sd = PILOT_NOISE.sd
+    if degrees_of_freedom:
+        sd = float(np.sqrt(sum(record.squared_residuals for record in records) / degrees_of_freedom))
+    log_likelihoods = (_drift_log_likelihood(record.holdout_errors) for record in records if record.holdout_errors)
+    likelihood = np.exp(sum(log_likelihoods, np.zeros(DRIFT_GRID.size)))
+    cumulative = np.cumsum(likelihood) / likelihood.sum()
+    drift_sds = np.interp(np.linspace(0.01, 0.99, DRIFT_GRID.size), cumulative, DRIFT_GRID)
+    return ResidualNoise(sd, degrees_of_freedom or PILOT_NOISE.degrees_of_freedom, drift_sds)
+
+
+def _drift_log_likelihood(holdout_errors: Sequence[HoldoutError]) -> Floats:
+    """Return the mean log likelihood of the errors of one series, for each drift of DRIFT_GRID."""
+    rows = [[error.log_error, error.variance, error.log_distance] for error in holdout_errors]
+    log_errors, variances, distances = np.array(rows).T
+    total_variance = variances + np.square(DRIFT_GRID)[:, None] * distances
+    return np.asarray((-0.5 * (np.log(total_variance) + log_errors**2 / total_variance)).mean(axis=1))
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """One observed size beside what a law said of it."""
+class LawForecast:
+    """Prediction of a law at one observed size that was held out of its fit."""
 
     series: str
     law: str
-    fitted_to: float  # largest size seen
+    fitted_to: float  # largest size of the fit
     workers: float
     observed: float
     predicted: float
@@ -102,87 +121,109 @@ class Forecast:
     high: float
 
     @property
-    def error(self) -> float:
-        """Predicted / observed - 1."""
+    def relative_error(self) -> float:
+        """Relative error of the prediction: predicted / observed - 1."""
         return self.predicted / self.observed - 1
 
     @property
-    def covered(self) -> bool:
-        """Whether the band holds what was observed."""
+    def is_covered(self) -> bool:
+        """Whether the observed value lies inside the band."""
         return self.low <= self.observed <= self.high
 
 
 @dataclass(frozen=True)
-class Score:
-    """How a law did on many sizes."""
+class ForecastScore:
+    """Accuracy and coverage of the forecasts of one law."""
 
     law: str
     points: int
-    median: float  # of |error|
-    worst: float
-    covered: float  # share inside the 90 % band
-    width: float  # median of upper / lower end of the band: who covers all by saying nothing is seen here
+    median: float  # of |relative error|
+    worst: float  # largest |relative error|
+    covered: float  # share of points inside the 90 % band
+    width: float  # median of upper / lower end of the band: a law can cover all points by too wide a band
 
 
-def score(law: str, forecasts: Sequence[Forecast]) -> Score:
-    """Of this law's forecasts among these."""
-    mine = [each for each in forecasts if each.law == law]
-    errors = np.abs([each.error for each in mine])
-    return Score(
-        law=law,
-        points=len(mine),
+def score_forecasts(law_name: str, forecasts: Sequence[LawForecast]) -> ForecastScore:
+    """Return the score of one law over its forecasts among `forecasts`."""
+    of_law = [forecast for forecast in forecasts if forecast.law == law_name]
+    errors = np.abs([forecast.relative_error for forecast in of_law])
+    return ForecastScore(
+        law=law_name,
+        points=len(of_law),
         median=float(np.median(errors)),
         worst=float(errors.max()),
-        covered=float(np.mean([each.covered for each in mine])),
-        width=float(np.median([each.high / each.low for each in mine])),
+        covered=float(np.mean([forecast.is_covered for forecast in of_law])),
+        width=float(np.median([forecast.high / forecast.low for forecast in of_law])),
     )
 
 
-class Contest:
-    """Laws, each under a name, on series that are all cut at the same size; each is fit once."""
+class LawComparison:
+    """Several laws fit to the smaller sizes of several series, to compare their forecasts of the larger ones.
 
-    def __init__(self, laws: Mapping[str, Law], series: Mapping[str, Columns], largest: float = 64) -> None:
-        """`largest`: what the laws may see."""
-        self._laws, self._series, self._largest = laws, series, largest
-        self._records: dict[str, dict[str, Record]] = {}
-        self._fits: dict[str, dict[str, Fit]] = {}
+    Each law is fit to each series once.
+    """
 
-    def records(self, name: str) -> dict[str, Record]:
-        """What each series tells of a law without its held-out sizes; too short ones tell nothing."""
-        if name not in self._records:
-            law = self._laws[name]
-            seen = {at: cut(each, law.inputs[0], self._largest)[0] for at, each in self._series.items()}
-            told = {at: each for at, each in seen.items() if each[law.tells].size and _fits(law, each)}
-            self._records[name] = {at: backtest(law, each) for at, each in told.items()}
-        return self._records[name]
+    def __init__(
+        self, laws: Mapping[str, ScalingLaw], series: Mapping[str, SeriesColumns], largest_size: float = 64
+    ) -> None:
+        """Set up the comparison; laws are fit to sizes up to `largest_size`."""
+        self._laws, self._series, self._largest_size = laws, series, largest_size
+        self._records_by_law: dict[str, dict[str, BacktestRecord]] = {}
+        self._fits_by_law: dict[str, dict[str, LawFit]] = {}
 
-    def fits(self, name: str) -> dict[str, Fit]:
-        """One law on what it may see of each series; its noise comes from the others alone.
+    def backtest_records(self, law_name: str) -> dict[str, BacktestRecord]:
+        """Return the backtests of a law by series, within sizes up to `largest_size`; too short series have none."""
+        if law_name not in self._records_by_law:
+            law = self._laws[law_name]
+            fit_parts = {
+                name: split_series(series, law.inputs[0], self._largest_size)[0]
+                for name, series in self._series.items()
+            }
+            self._records_by_law[law_name] = {
+                name: backtest(law, series)
+                for name, series in fit_parts.items()
+                if series[law.output].size and _has_enough_observations(law, series)
+            }
+        return self._records_by_law[law_name]
 
-        Of a series that has nothing up to `largest` all but its largest size is shown; `Fit.sizes` says so.
+    def fits_by_series(self, law_name: str) -> dict[str, LawFit]:
+        """Return the fits of a law by series; the noise of a fit comes from the other series only.
+
+        A series without enough sizes up to `largest_size` is fit to all sizes but its largest; `LawFit.size_range`
+        records which.
         """
-        if name not in self._fits:
-            self._fits[name] = {at: self._fit(name, at) for at in self._series}
-        return self._fits[name]
+        if law_name not in self._fits_by_law:
+            self._fits_by_law[law_name] = {name: self._fit_series(law_name, name) for name in self._series}
+        return self._fits_by_law[law_name]
 
-    def _fit(self, name: str, at: str) -> Fit:
-        law, records, series = self._laws[name], self.records(name), self._series[at]
-        size = law.inputs[0]
-        largest = self._largest if at in records else float(np.sort(series[size])[-2])
-        noise = pooled([each for other, each in records.items() if other != at])
-        return law.fit(cut(series, size, largest)[0], noise)
+    def _fit_series(self, law_name: str, series_name: str) -> LawFit:
+        law, records, series = self._laws[law_name], self.backtest_records(law_name), self._series[series_name]
+        size_column = law.inputs[0]
+        largest_size = self._largest_size if series_name in records else float(np.sort(series[size_column])[-2])
+        noise = pool_noise([record for name, record in records.items() if name != series_name])
+        return law.fit(split_series(series, size_column, largest_size)[0], noise)
 
-    def forecasts(self, name: str) -> list[Forecast]:
-        """What one law says of every size that it did not see."""
-        return [each for at, fit in self.fits(name).items() for each in forecast(name, at, fit, self._series[at])]
+    def forecasts(self, law_name: str) -> list[LawForecast]:
+        """Return the forecasts of a law at every size of every series that was held out of its fit."""
+        return [
+            forecast
+            for name, fit in self.fits_by_series(law_name).items()
+            for forecast in forecast_held_out(law_name, name, fit, self._series[name])
+        ]
 
 
-def forecast(law: str, name: str, fit: Fit, series: Columns) -> list[Forecast]:
-    """Every size of a series beyond those that a law was fit to."""
-    largest = fit.sizes[1]
-    _, held = cut(series, fit.law.inputs[0], largest)
-    if not held[fit.law.tells].size:
+def forecast_held_out(law_name: str, series_name: str, fit: LawFit, series: SeriesColumns) -> list[LawForecast]:
+    """Return the forecasts of a fit at every size of a series beyond the largest one of the fit."""
+    largest_size = fit.size_range[1]
+    _, held_out = split_series(series, fit.law.inputs[0], largest_size)
+    if not held_out[fit.law.output].size:
         return []
-    band = fit.band(held)
-    columns: tuple[Floats, ...] = (held[fit.law.inputs[0]], held[fit.law.tells], band.centre, band.low, band.high)
-    return [Forecast(name, law, largest, *map(float, row)) for row in zip(*columns, strict=True)]
+    band = fit.prediction_band(held_out)
+    columns: tuple[Floats, ...] = (
+        held_out[fit.law.inputs[0]],
+        held_out[fit.law.output],
+        band.centre,
+        band.low,
+        band.high,
+    )
+    return [LawForecast(series_name, law_name, largest_size, *map(float, row)) for row in zip(*columns, strict=True)]

@@ -1,9 +1,10 @@
-"""What a law is: a formula with positive parameters, fit to logarithms, that says how sure it is.
+"""Scaling law: a formula with positive parameters, fit to logarithms, with the uncertainty of its predictions.
 
-Times and samples vary by factors, so residuals are logarithms. Intervals come from randomised refits: observations are
-perturbed by their noise, priors by their width, and each perturbed copy is fit again (randomised maximum likelihood,
-Oliver et al. 1996; randomize-then-optimize, Bardsley et al. 2014). For linear laws these draws are the posterior.
-The noise itself is drawn from its scaled inverse chi-squared distribution, so that three points give wide bands.
+Times and samples vary by factors, so residuals are differences of logarithms. Intervals come from randomised refits:
+observations are perturbed by their noise, priors by their width, and each perturbed copy is fit again (randomised
+maximum likelihood, Oliver et al. 1996; randomize-then-optimize, Bardsley et al. 2014). For linear laws these draws are
+the posterior. The noise itself is drawn from its scaled inverse chi-squared distribution, so that three points give
+wide bands.
 """
 
 from abc import ABC, abstractmethod
@@ -14,186 +15,227 @@ from typing import ClassVar
 
 import numpy as np
 
-from analysis.laws.solver import solve
+from analysis.laws.solver import solve_least_squares
 from analysis.statistics.centre import Floats
 from services.schema.component import Component
 
-Columns = Mapping[str, Floats]  # columns of a series, shape (n,) each: workers, seconds, samples, batch, ...
+SeriesColumns = Mapping[str, Floats]  # columns of a series, shape (n,) each: workers, seconds, samples, batch, ...
 
-DRAWS = 400  # the ends of a 90 % band then settle to about a tenth of its half
-UNSURE = 1000  # a parameter whose 95 % spans more than this factor is not identified
-SLIGHT = 1e-6  # least noise, as a share: of what fits exactly the bands are thin, not empty
+FIT_DRAWS = 400  # the ends of a 90 % band then vary by about a tenth of its half width
+UNIDENTIFIED_RATIO = 1000  # upper / lower end of the 95 % interval above which a parameter is not identified
+MIN_NOISE_SD = 1e-6  # of a logarithm, so that bands of a law that fits exactly are thin, not empty
 
 
 @dataclass(frozen=True)
-class Noise:
-    """What other series tell about this one's residuals; logarithms, so 0.1 is about 10 %."""
+class ResidualNoise:
+    """Noise of a series around its law, estimated from other series; of logarithms, so 0.1 is about 10 %.
+
+    The drift of a law is how far it departs from data beyond the sizes that it was fit to. Its sd is that of a random
+    walk of the logarithm from the largest of these sizes to e times that size.
+    """
 
     sd: float = 0.0  # of a point around its law
-    dof: float = 0.0  # residuals that `sd` was found from; 0: nothing is known
-    drifts: Floats = field(default_factory=lambda: np.zeros(1))  # equally likely: how a law goes astray beyond its data
-
-    # A drift is the sd, of a logarithm, that a random walk has gone from the largest size seen to e times that size.
+    degrees_of_freedom: float = 0.0  # of the estimate `sd`; 0 where nothing is known
+    drift_sds: Floats = field(default_factory=lambda: np.zeros(1))  # equally likely values of the drift's sd
 
 
 @dataclass(frozen=True)
-class Band:
-    """A prediction, shape (n,) each."""
+class PredictionBand:
+    """Predicted values with the lower and upper end of a band, shape (n,) each."""
 
-    centre: Floats  # at the parameters that fit best
+    centre: Floats  # at the fitted parameters
     low: Floats
     high: Floats
 
 
-class Law(Component, ABC):
-    """A formula of `inputs` for `tells`; all are columns of a series, and positive."""
+class ScalingLaw(Component, ABC):
+    """A formula that predicts the column `output` of a series from the columns `inputs`, all positive."""
 
     formula: ClassVar[str]
-    parameters: ClassVar[tuple[str, ...]]
-    inputs: ClassVar[tuple[str, ...]]  # the first is the size, along which it extrapolates
-    tells: ClassVar[str]
-    terms: ClassVar[int] = 1  # observed quantities, each with its own noise, whose product it tells
+    parameter_names: ClassVar[tuple[str, ...]]
+    inputs: ClassVar[tuple[str, ...]]  # the first is the size, along which the law extrapolates
+    output: ClassVar[str]
+    noise_terms: ClassVar[int] = 1  # number of observed quantities with noise of their own whose product is the output
 
     @abstractmethod
-    def value(self, theta: Floats, at: Columns) -> Floats:
-        """What it tells, shape (..., n), for positive parameters of shape (..., parameters)."""
+    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+        """Return the predicted output, shape (..., n), for positive parameters of shape (..., parameters)."""
 
     @abstractmethod
-    def start(self, seen: Columns) -> Floats:
-        """Positive parameters near enough to begin with, from the observations."""
+    def initial_parameters(self, series: SeriesColumns) -> Floats:
+        """Return positive parameters to start the fit from, estimated from the series."""
 
-    def observed(self, seen: Columns) -> Floats:
-        """Logarithms that are fit, shape (observations,)."""
-        return np.log(seen[self.tells])
+    def log_observations(self, series: SeriesColumns) -> Floats:
+        """Return the logarithms of the observations that the law is fit to, shape (observations,)."""
+        return np.log(series[self.output])
 
-    def modelled(self, theta: Floats, seen: Columns) -> Floats:
-        """The same by the formula, shape (..., observations)."""
-        return np.log(self.value(theta, seen))
+    def log_predictions(self, parameters: Floats, series: SeriesColumns) -> Floats:
+        """Return the logarithms that the law predicts for `log_observations`, shape (..., observations)."""
+        return np.log(self.predict(parameters, series))
 
-    def prior(self, seen: Columns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- laws with priors relate them to the data
-        """Mean and sd of each parameter's logarithm; an infinite sd says nothing."""
-        return np.zeros(len(self.parameters)), np.full(len(self.parameters), inf)
+    def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data
+        """Return mean and sd of the prior of each parameter's logarithm; an infinite sd means no prior."""
+        return np.zeros(len(self.parameter_names)), np.full(len(self.parameter_names), inf)
 
-    def fit(self, seen: Columns, noise: Noise | None = None, draws: int = DRAWS, seed: int = 0) -> "Fit":
-        """The parameters of least squares and `draws` that could as well be true.
+    def fit(
+        self, series: SeriesColumns, noise: ResidualNoise | None = None, draw_count: int = FIT_DRAWS, seed: int = 0
+    ) -> "LawFit":
+        """Fit the law to a series: least-squares parameters, and `draw_count` draws of plausible parameters.
+
+        Args:
+            series: columns of the series, with `inputs` and `output`.
+            noise: noise known from other series; None where nothing is known.
+            draw_count: number of draws for intervals and bands.
+            seed: seed of the draws.
 
         Raises:
-            ValueError: a column is missing or not positive, or as many parameters as points and nothing known of noise.
+            ValueError: a column is missing or not positive, or the series has as many parameters as points and the
+                noise is unknown.
         """
-        self._check(seen)
-        return _fit(self, seen, noise or Noise(), draws, np.random.default_rng(seed))
+        self._check_series(series)
+        return _fit_law(self, series, noise or ResidualNoise(), draw_count, np.random.default_rng(seed))
 
-    def _check(self, seen: Columns) -> None:
-        for name in (*self.inputs, self.tells):
-            if name not in seen:
-                raise ValueError(f"{self.kind} needs {name}; the series has {', '.join(seen)}")
-            if not (np.isfinite(seen[name]) & (seen[name] > 0)).all():
+    def _check_series(self, series: SeriesColumns) -> None:
+        """Raise ValueError if a column of the law is missing in the series or not positive."""
+        for name in (*self.inputs, self.output):
+            if name not in series:
+                raise ValueError(f"{self.kind} needs the column {name}; the series has {', '.join(series)}")
+            if not (np.isfinite(series[name]) & (series[name] > 0)).all():
                 raise ValueError(f"{name} must be positive and finite; {self.kind} is fit to logarithms")
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A law on a series."""
+class LawFit:
+    """A scaling law fit to one series."""
 
-    law: Law
-    theta: Floats  # (parameters,)
-    draws: Floats  # (draws, parameters)
-    sds: Floats  # (draws,): noise of a point
-    drifts: Floats  # (draws,)
-    residuals: Floats  # logarithms: observed - fitted
-    freedom: int  # residuals beyond the parameters that no prior tells
-    sizes: tuple[float, float]  # smallest and largest size seen: the calibrated domain
+    law: ScalingLaw
+    parameters: Floats  # (parameters,)
+    parameter_draws: Floats  # (draws, parameters)
+    noise_sd_draws: Floats  # (draws,), of the logarithm of a point
+    drift_sd_draws: Floats  # (draws,)
+    log_residuals: Floats  # logarithms: observed - fitted
+    degrees_of_freedom: int  # residuals less the parameters without a prior
+    size_range: tuple[float, float]  # smallest and largest size of the series: the calibrated domain
 
-    def samples(self, at: Columns, seed: int = 0) -> Floats:
-        """What a new observation could be, shape (draws, n): by parameters, its noise, and drift beyond the data."""
+    def draw_observations(self, columns: SeriesColumns, seed: int = 0) -> Floats:
+        """Return draws of new observations at given inputs, shape (draws, n).
+
+        They vary by the parameters, the noise of a point, and the drift of the law beyond its data.
+        """
         generator = np.random.default_rng(seed)
-        told = np.log(self.law.value(self.draws, at))
-        beyond = np.sqrt(self.distance(at))
-        chance = generator.standard_normal((2, len(told), 1))  # the same at all places, so that bands are smooth
-        spread = np.sqrt(self.law.terms) * self.sds[:, None] * chance[0]
-        drift = self.drifts[:, None] * beyond * chance[1]
-        return np.asarray(np.exp(told + spread + drift))
+        log_predictions = np.log(self.law.predict(self.parameter_draws, columns))
+        # One normal number per draw, the same at all sizes, so that bands are smooth.
+        noise_factors, drift_factors = generator.standard_normal((2, len(log_predictions), 1))
+        noise = np.sqrt(self.law.noise_terms) * self.noise_sd_draws[:, None] * noise_factors
+        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance(columns)) * drift_factors
+        return np.asarray(np.exp(log_predictions + noise + drift))
 
-    def band(self, at: Columns, level: float = 90) -> Band:
-        """The central `level` percent of `samples`, for one new observation at each place."""
-        low, high = np.percentile(self.samples(at), [(100 - level) / 2, (100 + level) / 2], axis=0)
-        return Band(self.law.value(self.theta, at), low, high)
+    def prediction_band(self, columns: SeriesColumns, level_percent: float = 90) -> PredictionBand:
+        """Return the central `level_percent` of `draw_observations`, for one new observation at each size."""
+        tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
+        low, high = np.percentile(self.draw_observations(columns), tails, axis=0)
+        return PredictionBand(self.law.predict(self.parameters, columns), low, high)
 
-    def distance(self, at: Columns) -> Floats:
-        """ln(size / the end of what was seen); 0 inside the calibrated domain."""
-        size = at[self.law.inputs[0]]
-        return np.maximum(0, np.maximum(np.log(size / self.sizes[1]), np.log(self.sizes[0] / size)))
+    def log_distance(self, columns: SeriesColumns) -> Floats:
+        """Return how far each size lies outside of the calibrated domain: ln(size / nearest end), 0 inside."""
+        size = columns[self.law.inputs[0]]
+        return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))
 
-    def interval(self, parameter: str, level: float = 95) -> tuple[float, float]:
-        """The central `level` percent of a parameter's draws."""
-        values = self.draws[:, self.law.parameters.index(parameter)]
-        low, high = np.percentile(values, [(100 - level) / 2, (100 + level) / 2])
+    def parameter_interval(self, parameter_name: str, level_percent: float = 95) -> tuple[float, float]:
+        """Return the central `level_percent` of the draws of one parameter."""
+        values = self.parameter_draws[:, self.law.parameter_names.index(parameter_name)]
+        low, high = np.percentile(values, [(100 - level_percent) / 2, (100 + level_percent) / 2])
         return float(low), float(high)
 
     @property
-    def unidentified(self) -> tuple[str, ...]:
-        """Parameters that these points do not tell: their 95 % spans more than UNSURE times."""
-        ends = {name: self.interval(name) for name in self.law.parameters}
-        return tuple(name for name, (low, high) in ends.items() if high > UNSURE * low)
+    def unidentified_parameters(self) -> tuple[str, ...]:
+        """Parameters that the series does not identify: their 95 % interval spans more than UNIDENTIFIED_RATIO."""
+        intervals = {name: self.parameter_interval(name) for name in self.law.parameter_names}
+        return tuple(name for name, (low, high) in intervals.items() if high > UNIDENTIFIED_RATIO * low)
 
     @property
     def aicc(self) -> float:
-        """Akaike's criterion, corrected for few points (Hurvich and Tsai 1989); infinite where they are too few for it.
+        """Akaike's information criterion, corrected for few points (Hurvich and Tsai 1989).
 
-        n ln(RSS/n) + 2k + 2k(k+1)/(n-k-1), k counting the noise.
+        n ln(RSS/n) + 2k + 2k(k+1)/(n-k-1) for n residuals and k parameters, the noise counted as one; infinite where
+        n <= k + 1.
         """
-        n, k = self.residuals.size, self.theta.size + 1
+        n, k = self.log_residuals.size, self.parameters.size + 1
         if n <= k + 1:
             return inf
-        mean_square = max(float((self.residuals**2).mean()), SLIGHT**2)
+        mean_square = max(float((self.log_residuals**2).mean()), MIN_NOISE_SD**2)
         return n * log(mean_square) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
 
 
-def _fit(law: Law, seen: Columns, noise: Noise, count: int, generator: np.random.Generator) -> Fit:
-    """Fits once to find the noise, then `count` perturbed copies."""
-    observed, (mean, width) = law.observed(seen), law.prior(seen)
-    known = np.isfinite(width)
-    weight = np.array([noise.sd or 0.1])  # of a point against a prior, while its noise is unknown
-    found = _best(law, seen, observed[None], mean[None], weight, np.log(law.start(seen))[None], fine=True)[0]
-    residuals = observed - law.modelled(np.exp(found), seen)
-    freedom = int(residuals.size - (~known).sum())
-    sds = _noise(law, residuals, freedom, noise) / np.sqrt(generator.chisquare(freedom + noise.dof, count))
-    data = observed + sds[:, None] * generator.standard_normal((count, observed.size))
-    means = mean + np.where(known, width, 0) * generator.standard_normal((count, mean.size))
-    draws = _best(law, seen, data, means, sds, np.repeat(found[None], count, axis=0))
-    sizes = seen[law.inputs[0]]
-    return Fit(
+def _fit_law(
+    law: ScalingLaw, series: SeriesColumns, noise: ResidualNoise, draw_count: int, generator: np.random.Generator
+) -> LawFit:
+    """Fit once to estimate the noise, then fit `draw_count` perturbed copies."""
+    observations, (prior_means, prior_sds) = law.log_observations(series), law.log_parameter_prior(series)
+    has_prior = np.isfinite(prior_sds)
+    initial = np.log(law.initial_parameters(series))[None]
+    noise_sd = np.array([noise.sd or 0.1])  # weighs points against priors while the noise of the series is unknown
+    fitted = _fit_log_parameters(
+        law, series, observations[None], prior_means[None], noise_sd, initial, high_precision=True
+    )[0]
+    residuals = observations - law.log_predictions(np.exp(fitted), series)
+    degrees_of_freedom = int(residuals.size - (~has_prior).sum())
+    noise_scale = _residual_norm(law, residuals, degrees_of_freedom, noise)
+    noise_sds = noise_scale / np.sqrt(generator.chisquare(degrees_of_freedom + noise.degrees_of_freedom, draw_count))
+    observation_copies = observations + noise_sds[:, None] * generator.standard_normal((draw_count, observations.size))
+    prior_shifts = np.where(has_prior, prior_sds, 0) * generator.standard_normal((draw_count, prior_means.size))
+    draws = _fit_log_parameters(
+        law,
+        series,
+        observation_copies,
+        prior_means + prior_shifts,
+        noise_sds,
+        np.repeat(fitted[None], draw_count, axis=0),
+    )
+    sizes = series[law.inputs[0]]
+    return LawFit(
         law=law,
-        theta=np.exp(found),
-        draws=np.exp(draws),
-        sds=sds,
-        drifts=generator.choice(noise.drifts, count),
-        residuals=residuals,
-        freedom=freedom,
-        sizes=(float(sizes.min()), float(sizes.max())),
+        parameters=np.exp(fitted),
+        parameter_draws=np.exp(draws),
+        noise_sd_draws=noise_sds,
+        drift_sd_draws=generator.choice(noise.drift_sds, draw_count),
+        log_residuals=residuals,
+        degrees_of_freedom=degrees_of_freedom,
+        size_range=(float(sizes.min()), float(sizes.max())),
     )
 
 
-def _best(
-    law: Law, seen: Columns, data: Floats, means: Floats, sds: Floats, begin: Floats, *, fine: bool = False
+def _fit_log_parameters(
+    law: ScalingLaw,
+    series: SeriesColumns,
+    observation_copies: Floats,
+    prior_mean_copies: Floats,
+    noise_sds: Floats,
+    initial_log_parameters: Floats,
+    *,
+    high_precision: bool = False,
 ) -> Floats:
-    """Logarithms of parameters for each copy of the data: least squares, with a residual for each prior."""
-    _, width = law.prior(seen)
-    known = np.isfinite(width)
+    """Return the log parameters that fit each copy of the data by least squares, with a residual for each prior."""
+    _, prior_sds = law.log_parameter_prior(series)
+    has_prior = np.isfinite(prior_sds)
 
-    def residuals(at: Floats) -> Floats:
-        misfit = (law.modelled(np.exp(at), seen) - data) / sds[:, None]
-        return np.concatenate([misfit, (at[..., known] - means[:, known]) / width[known]], axis=-1)
+    def weighted_residuals(log_parameters: Floats) -> Floats:
+        misfits = (law.log_predictions(np.exp(log_parameters), series) - observation_copies) / noise_sds[:, None]
+        prior_misfits = (log_parameters[..., has_prior] - prior_mean_copies[:, has_prior]) / prior_sds[has_prior]
+        return np.concatenate([misfits, prior_misfits], axis=-1)
 
-    return solve(residuals, begin, fine=fine)
+    return solve_least_squares(weighted_residuals, initial_log_parameters, high_precision=high_precision)
 
 
-def _noise(law: Law, residuals: Floats, freedom: int, noise: Noise) -> float:
-    """The root of all squares: divided by that of a chi-squared number it is a noise that could be true."""
-    if freedom < 0 or freedom + noise.dof <= 0:
+def _residual_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, noise: ResidualNoise) -> float:
+    """Return the root of the sum of squared residuals, those behind `noise` included.
+
+    Divided by the root of a chi-squared number it is a draw of the noise's sd.
+    """
+    if degrees_of_freedom < 0 or degrees_of_freedom + noise.degrees_of_freedom <= 0:
         raise ValueError(
-            f"{residuals.size} observations for the {len(law.parameters)} parameters of {law.kind} leave none to "
-            "judge the noise by; give more, or the noise of other series"
+            f"{log_residuals.size} observations are too few to fit the {len(law.parameter_names)} parameters of "
+            f"{law.kind} and the noise; give more observations, or the noise of other series"
         )
-    squares = float((residuals**2).sum()) + noise.dof * noise.sd**2
-    return float(np.sqrt(max(squares, (freedom + noise.dof) * SLIGHT**2)))
+    squares = float((log_residuals**2).sum()) + noise.degrees_of_freedom * noise.sd**2
+    return float(np.sqrt(max(squares, (degrees_of_freedom + noise.degrees_of_freedom) * MIN_NOISE_SD**2)))

@@ -1,25 +1,28 @@
-"""McCandlish, Kaplan, Amodei et al., An Empirical Model of Large-Batch Training, 2018 (arXiv:1812.06162)."""
+"""Law of the samples to target over the batch.
+
+McCandlish, Kaplan, Amodei et al., An Empirical Model of Large-Batch Training, 2018 (arXiv:1812.06162).
+"""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from analysis.laws.base import Columns, Law
+from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class CriticalBatch(Law):
-    """Samples to target: at the batch B_noise a target takes twice the samples that the smallest batches need."""
+class CriticalBatchLaw(ScalingLaw):
+    """Samples to target with batch B: twice as many at B = B_noise as with the smallest batches."""
 
     kind: Literal["critical_batch"] = "critical_batch"
     formula: ClassVar[str] = "S = S_min (1 + B/B_noise)"
-    parameters: ClassVar[tuple[str, ...]] = ("S_min", "B_noise")
+    parameter_names: ClassVar[tuple[str, ...]] = ("S_min", "B_noise")
     inputs: ClassVar[tuple[str, ...]] = ("batch",)
-    tells: ClassVar[str] = "samples"
+    output: ClassVar[str] = "samples"
 
-    def value(self, theta: Floats, at: Columns) -> Floats:
-        least, noise = (theta[..., place, None] for place in range(2))
-        return least * (1 + at["batch"] / noise)
+    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+        min_samples, noise_batch = (parameters[..., index, None] for index in range(2))
+        return min_samples * (1 + columns["batch"] / noise_batch)
 
-    def start(self, seen: Columns) -> Floats:
-        return np.array([seen["samples"].min(), 2 * seen["batch"].max()])
+    def initial_parameters(self, series: SeriesColumns) -> Floats:
+        return np.array([series["samples"].min(), 2 * series["batch"].max()])

@@ -1,26 +1,29 @@
-"""The α-β model of an exchange (R. W. Hockney, Parallel Computing 20, 1994), both terms counted by closed forms."""
+"""α-β model of the time of an exchange (R. W. Hockney, Parallel Computing 20, 1994).
+
+Closed forms count both terms: the messages of the longest chain, and the seconds that bytes take on the declared links.
+"""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from analysis.laws.base import Columns, Law
+from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class Exchange(Law):
-    """What each message of the longest chain costs, and how much longer bytes take than the declared links say."""
+class ExchangeLaw(ScalingLaw):
+    """Exchange time: alpha seconds per message m of the longest chain, and `stretch` times the link seconds w."""
 
     kind: Literal["exchange"] = "exchange"
     formula: ClassVar[str] = "t = alpha m + stretch w"
-    parameters: ClassVar[tuple[str, ...]] = ("alpha", "stretch")
+    parameter_names: ClassVar[tuple[str, ...]] = ("alpha", "stretch")
     inputs: ClassVar[tuple[str, ...]] = ("link_seconds", "messages")
-    tells: ClassVar[str] = "exchange_seconds"
+    output: ClassVar[str] = "exchange_seconds"
 
-    def value(self, theta: Floats, at: Columns) -> Floats:
-        alpha, stretch = (theta[..., place, None] for place in range(2))
-        return alpha * at["messages"] + stretch * at["link_seconds"]
+    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+        alpha, stretch = (parameters[..., index, None] for index in range(2))
+        return alpha * columns["messages"] + stretch * columns["link_seconds"]
 
-    def start(self, seen: Columns) -> Floats:
-        stretch = (seen["exchange_seconds"] / seen["link_seconds"]).min()
-        return np.array([0.1 * (seen["exchange_seconds"] / seen["messages"]).min(), 0.9 * stretch])
+    def initial_parameters(self, series: SeriesColumns) -> Floats:
+        stretch = (series["exchange_seconds"] / series["link_seconds"]).min()
+        return np.array([0.1 * (series["exchange_seconds"] / series["messages"]).min(), 0.9 * stretch])

@@ -1,25 +1,25 @@
-"""Gustafson, Reevaluating Amdahl's law, 1988."""
+"""Gustafson's law of the time on N workers (Gustafson, Reevaluating Amdahl's law, 1988)."""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from analysis.laws.base import Columns, Law
+from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class Gustafson(Law):
-    """Work grows with the workers, so speed does too: S = s + (1 - s) N with s = b / (1 + b)."""
+class GustafsonLaw(ScalingLaw):
+    """Time where the work grows with the workers: speedup S = s + (1 - s) N, with the serial share s = b / (1 + b)."""
 
     kind: Literal["gustafson"] = "gustafson"
     formula: ClassVar[str] = "T = a/(N + b)"
-    parameters: ClassVar[tuple[str, ...]] = ("a", "b")
+    parameter_names: ClassVar[tuple[str, ...]] = ("a", "b")
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
-    tells: ClassVar[str] = "seconds"
+    output: ClassVar[str] = "seconds"
 
-    def value(self, theta: Floats, at: Columns) -> Floats:
-        a, b = (theta[..., place, None] for place in range(2))
-        return a / (at["workers"] + b)
+    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+        a, b = (parameters[..., index, None] for index in range(2))
+        return a / (columns["workers"] + b)
 
-    def start(self, seen: Columns) -> Floats:
-        return np.array([(seen["workers"] * seen["seconds"]).max(), 0.1 * seen["workers"].min()])
+    def initial_parameters(self, series: SeriesColumns) -> Floats:
+        return np.array([(series["workers"] * series["seconds"]).max(), 0.1 * series["workers"].min()])

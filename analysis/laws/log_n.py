@@ -1,26 +1,26 @@
-"""Amdahl's law with rounds of a tree: what is often fit to all-reduce."""
+"""Amdahl's law with a logarithmic term for the rounds of a tree, as often fit to all-reduce."""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from analysis.laws.base import Columns, Law
+from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class LogN(Law):
-    """The part that workers do not share grows by c with each e times as many of them."""
+class LogarithmicLaw(ScalingLaw):
+    """Time by Amdahl's law whose serial part grows by c each time the number of workers grows by a factor of e."""
 
     kind: Literal["log_n"] = "log_n"
     formula: ClassVar[str] = "T = a/N + b + c ln N"
-    parameters: ClassVar[tuple[str, ...]] = ("a", "b", "c")
+    parameter_names: ClassVar[tuple[str, ...]] = ("a", "b", "c")
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
-    tells: ClassVar[str] = "seconds"
+    output: ClassVar[str] = "seconds"
 
-    def value(self, theta: Floats, at: Columns) -> Floats:
-        a, b, c = (theta[..., place, None] for place in range(3))
-        return a / at["workers"] + b + c * np.log(at["workers"])
+    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+        a, b, c = (parameters[..., index, None] for index in range(3))
+        return a / columns["workers"] + b + c * np.log(columns["workers"])
 
-    def start(self, seen: Columns) -> Floats:
-        least = seen["seconds"].min()
-        return np.array([(seen["workers"] * seen["seconds"]).min(), 0.1 * least, 0.03 * least])
+    def initial_parameters(self, series: SeriesColumns) -> Floats:
+        min_seconds = series["seconds"].min()
+        return np.array([(series["workers"] * series["seconds"]).min(), 0.1 * min_seconds, 0.03 * min_seconds])

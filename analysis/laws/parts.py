@@ -1,4 +1,4 @@
-"""How long does training take on N workers with this batch? Put together from parts that are fit apart.
+"""Law of the time on N workers with batch B, composed of the laws of its parts.
 
 S = S_min (1 + B/B_noise)    samples to target (`critical_batch`)
 t = t0 + c B/N               seconds of a step (`compute`), observed as seconds x batch / samples
@@ -9,74 +9,89 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from analysis.laws.base import Columns, Law
-from analysis.laws.compute import Compute
-from analysis.laws.critical_batch import CriticalBatch
+from analysis.laws.base import ScalingLaw, SeriesColumns
+from analysis.laws.compute import ComputeLaw
+from analysis.laws.critical_batch import CriticalBatchLaw
 from analysis.statistics.centre import Floats
 
-SAMPLES, STEP = CriticalBatch(), Compute()
+SAMPLES_LAW, STEP_LAW = CriticalBatchLaw(), ComputeLaw()
 
 
-class Prior(NamedTuple):
-    """A log-normal prior of a ratio."""
+class LogNormalPrior(NamedTuple):
+    """Log-normal prior of a ratio."""
 
     median: float
     sd: float  # of its logarithm
 
 
-class Parts(Law):
-    """Steps and samples of one series. Its batch is `given`, or the `best` for the parts that were found.
+class CompositeLaw(ScalingLaw):
+    """Time composed of samples to target and step time, which are fit to the same series.
 
-    Priors relate to the smallest system seen: whoever built it chose its batch. Before any data, that batch is
-    below the noise scale, or samples would be wasted, and above a hundredth of it, or a larger one would be free; and
-    what a step costs whatever its size is between 0.5 % and 50 % of what its samples cost.
+    The batch is the `given` one of each size, or the `best` one for the fitted parameters.
+
+    Priors relate to the smallest system of the series, whose batch its builders chose. Before any data, that batch is
+    taken to be below the noise scale B_noise (else samples would be wasted) and above a hundredth of it (else a larger
+    batch would be free). The fixed part of a step is taken to be between 0.5 % and 50 % of the part of its samples.
     """
 
     kind: Literal["parts"] = "parts"
     formula: ClassVar[str] = "T = S_min (1 + B/B_noise) / B x (t0 + c B/N)"
-    parameters: ClassVar[tuple[str, ...]] = ("S_min", "B_noise", "t0", "c")
+    parameter_names: ClassVar[tuple[str, ...]] = ("S_min", "B_noise", "t0", "c")
     inputs: ClassVar[tuple[str, ...]] = ("workers", "batch", "samples")
-    tells: ClassVar[str] = "seconds"
-    terms: ClassVar[int] = 2  # samples and seconds of a step
+    output: ClassVar[str] = "seconds"
+    noise_terms: ClassVar[int] = 2  # samples and seconds of a step
 
     batch: Literal["given", "best"] = "given"
-    noise_ratio: Prior = Prior(10, 1.15)  # B_noise / batch of the smallest system; sd: 95 % within ten times
-    fixed_ratio: Prior = Prior(0.05, 1.15)  # t0 / (c x local batch of the smallest system)
+    noise_ratio: LogNormalPrior = LogNormalPrior(10, 1.15)  # B_noise / batch of the smallest system; 95 %: factor 10
+    fixed_ratio: LogNormalPrior = LogNormalPrior(0.05, 1.15)  # t0 / (c x local batch of the smallest system)
 
-    def value(self, theta: Floats, at: Columns) -> Floats:
-        batch = at["batch"] if self.batch == "given" else best_batch(theta, at["workers"])
-        told = {"batch": batch, "local_batch": batch / at["workers"]}
-        return SAMPLES.value(theta[..., :2], told) / batch * STEP.value(theta[..., 2:], told)
+    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+        batch = columns["batch"] if self.batch == "given" else best_global_batch(parameters, columns["workers"])
+        batch_columns = {"batch": batch, "local_batch": batch / columns["workers"]}
+        samples = SAMPLES_LAW.predict(parameters[..., :2], batch_columns)
+        return samples / batch * STEP_LAW.predict(parameters[..., 2:], batch_columns)
 
-    def observed(self, seen: Columns) -> Floats:
-        return np.concatenate([SAMPLES.observed(seen), STEP.observed(steps(seen))])
+    def log_observations(self, series: SeriesColumns) -> Floats:
+        return np.concatenate(
+            [SAMPLES_LAW.log_observations(series), STEP_LAW.log_observations(add_step_columns(series))]
+        )
 
-    def modelled(self, theta: Floats, seen: Columns) -> Floats:
-        parts = SAMPLES.modelled(theta[..., :2], seen), STEP.modelled(theta[..., 2:], steps(seen))
-        return np.concatenate(parts, axis=-1)
+    def log_predictions(self, parameters: Floats, series: SeriesColumns) -> Floats:
+        log_samples = SAMPLES_LAW.log_predictions(parameters[..., :2], series)
+        log_step_s = STEP_LAW.log_predictions(parameters[..., 2:], add_step_columns(series))
+        return np.concatenate([log_samples, log_step_s], axis=-1)
 
-    def start(self, seen: Columns) -> Floats:
-        mean, _ = self.prior(seen)
-        begin = np.concatenate([SAMPLES.start(seen), STEP.start(steps(seen))])
-        begin[1] = np.exp(mean[1])
-        return begin
+    def initial_parameters(self, series: SeriesColumns) -> Floats:
+        log_prior_means, _ = self.log_parameter_prior(series)
+        parameters = np.concatenate(
+            [SAMPLES_LAW.initial_parameters(series), STEP_LAW.initial_parameters(add_step_columns(series))]
+        )
+        parameters[1] = np.exp(log_prior_means[1])
+        return parameters
 
-    def prior(self, seen: Columns) -> tuple[Floats, Floats]:
-        """On B_noise and t0, which few sizes of batch tell badly; none on what every point tells."""
-        first = int(np.argmin(seen["workers"]))
-        step = steps(seen)
-        share = self.fixed_ratio.median / (1 + self.fixed_ratio.median)
-        medians = [1, self.noise_ratio.median * seen["batch"][first], share * step["step_seconds"][first], 1]
+    def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:
+        """Return mean and sd of each parameter's logarithm; the sd is infinite for S_min and c, which have no prior.
+
+        B_noise and t0 have priors, since a few different batches constrain them badly.
+        """
+        smallest = int(np.argmin(series["workers"]))
+        step_seconds = add_step_columns(series)["step_seconds"][smallest]
+        fixed_share = self.fixed_ratio.median / (1 + self.fixed_ratio.median)
+        medians = [1, self.noise_ratio.median * series["batch"][smallest], fixed_share * step_seconds, 1]
         return np.log(medians), np.array([np.inf, self.noise_ratio.sd, self.fixed_ratio.sd, np.inf])
 
 
-def steps(seen: Columns) -> Columns:
-    """The series with local batches and seconds per step."""
-    local, step = seen["batch"] / seen["workers"], seen["seconds"] * seen["batch"] / seen["samples"]
-    return {**seen, "local_batch": local, "step_seconds": step}
+def add_step_columns(series: SeriesColumns) -> SeriesColumns:
+    """Return the series with the columns `local_batch` (samples per worker) and `step_seconds`."""
+    local_batch = series["batch"] / series["workers"]
+    step_seconds = series["seconds"] * series["batch"] / series["samples"]
+    return {**series, "local_batch": local_batch, "step_seconds": step_seconds}
 
 
-def best_batch(theta: Floats, workers: Floats) -> Floats:
-    """sqrt(t0 N B_noise / c), where T is least (derivation: `analysis.laws.best_batch`)."""
-    noise, fixed, each = (theta[..., place, None] for place in (1, 2, 3))
-    return np.sqrt(fixed * workers * noise / each)
+def best_global_batch(parameters: Floats, workers: Floats) -> Floats:
+    """Return the batch with the least time, sqrt(t0 N B_noise / c); for the derivation see `analysis.laws.best_batch`.
+
+    `parameters` are those of `CompositeLaw`, shape (..., 4).
+    """
+    noise_batch, fixed_s, sample_s = (parameters[..., index, None] for index in (1, 2, 3))
+    return np.sqrt(fixed_s * workers * noise_batch / sample_s)

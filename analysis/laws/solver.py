@@ -6,48 +6,58 @@ import numpy as np
 
 from analysis.statistics.centre import Floats
 
-Residuals = Callable[[Floats], Floats]  # (..., problems, parameters) -> (..., problems, residuals)
+ResidualFunction = Callable[[Floats], Floats]  # (..., problems, parameters) -> (..., problems, residuals)
 
-ROUNDS = 30  # laws of four parameters settle within 20; what has not follows a valley without end
-REACH = 15.0  # logarithms from the start: a part of e^-15 of the whole is none
-STRIDE = 1e-6  # of the forward difference
-STEP = 3.0  # longest move, in logarithms: farther the linear model of an exponential means nothing
-SETTLED = 1e-6  # relative change of the cost
-FINE = 1e-13  # the same where the end of a valley counts: what is printed must be so on every processor
-FINE_ROUNDS = 1000
-ENOUGH = 0.97  # share of problems that have settled: the others follow a valley towards zero
+MAX_ITERATIONS = 30  # laws of four parameters converge within 20, unless the cost falls without end
+MAX_LOG_DISTANCE = 15.0  # of a log parameter from its start: a part that is e^-15 of the whole is negligible
+DIFFERENCE_STEP = 1e-6  # of the forward difference
+MAX_LOG_STEP = 3.0  # longest step of a log parameter; beyond it the linear model of an exponential is useless
+RELATIVE_TOLERANCE = 1e-6  # relative change of the cost at which a problem counts as converged
+FINE_RELATIVE_TOLERANCE = 1e-13  # at high precision, so that printed numbers are the same on every processor
+FINE_MAX_ITERATIONS = 1000  # at high precision
+CONVERGED_SHARE = 0.97  # share of converged problems at which to stop: in the others a parameter falls towards zero
 
 
-def solve(residuals: Residuals, start: Floats, *, fine: bool = False) -> Floats:
-    """The parameters (here: logarithms) of least squares for each problem, shape as `start`; within REACH of it.
+def solve_least_squares(residual_function: ResidualFunction, start: Floats, *, high_precision: bool = False) -> Floats:
+    """Return the parameters with the least squared residuals for each problem, shape (problems, parameters).
+
+    Parameters are logarithms here, and stay within MAX_LOG_DISTANCE of `start`.
 
     Args:
-        residuals: what is to become small.
-        start: where to begin.
-        fine: go on to the very end, for problems that are few.
+        residual_function: residuals of all problems for given parameters.
+        start: initial parameters, shape (problems, parameters).
+        high_precision: whether to iterate until the cost hardly changes any more; for few problems.
     """
-    at, damping = start.copy(), np.full(len(start), 1e-2)
-    left = residuals(at)
-    cost = (left**2).sum(axis=1)
-    rounds, change = (FINE_ROUNDS, FINE) if fine else (ROUNDS, SETTLED)
-    for _ in range(rounds):
-        moved = np.clip(at + _step(residuals, at, left, damping), start - REACH, start + REACH)
-        next_left = residuals(moved)
-        next_cost = (next_left**2).sum(axis=1)
-        better = next_cost < cost
-        settled = np.abs(cost - next_cost) <= change * cost + 1e-18
-        at[better], left[better], cost[better] = moved[better], next_left[better], next_cost[better]
-        damping = np.clip(np.where(better, 0.2 * damping, 5 * damping), 1e-9, 1e9)
-        if np.mean(settled) >= ENOUGH:
+    parameters, damping = start.copy(), np.full(len(start), 1e-2)
+    residuals = residual_function(parameters)
+    cost = (residuals**2).sum(axis=1)
+    max_iterations = FINE_MAX_ITERATIONS if high_precision else MAX_ITERATIONS
+    tolerance = FINE_RELATIVE_TOLERANCE if high_precision else RELATIVE_TOLERANCE
+    lower, upper = start - MAX_LOG_DISTANCE, start + MAX_LOG_DISTANCE
+    for _ in range(max_iterations):
+        moved = np.clip(parameters + _marquardt_step(residual_function, parameters, residuals, damping), lower, upper)
+        moved_residuals = residual_function(moved)
+        moved_cost = (moved_residuals**2).sum(axis=1)
+        is_better = moved_cost < cost
+        is_converged = np.abs(cost - moved_cost) <= tolerance * cost + 1e-18
+        parameters[is_better], residuals[is_better] = moved[is_better], moved_residuals[is_better]
+        cost[is_better] = moved_cost[is_better]
+        damping = np.clip(np.where(is_better, 0.2 * damping, 5 * damping), 1e-9, 1e9)
+        if np.mean(is_converged) >= CONVERGED_SHARE:
             break
-    return at
+    return parameters
 
 
-def _step(residuals: Residuals, at: Floats, left: Floats, damping: Floats) -> Floats:
-    moved = at + STRIDE * np.eye(at.shape[1])[:, None]  # (parameters, problems, parameters)
-    slopes = np.moveaxis((residuals(moved) - left) / STRIDE, 0, 2)  # (problems, residuals, parameters)
-    square = np.einsum("krp,krq->kpq", slopes, slopes)
-    scale = np.einsum("kpp->kp", square) + 1e-12  # a parameter without effect stays where it is
-    damped = square + (damping[:, None] * scale)[:, :, None] * np.eye(at.shape[1])
-    fall = np.einsum("krp,kr->kp", slopes, left)
-    return np.clip(-np.linalg.solve(damped, fall[:, :, None])[:, :, 0], -STEP, STEP)
+def _marquardt_step(
+    residual_function: ResidualFunction, parameters: Floats, residuals: Floats, damping: Floats
+) -> Floats:
+    """Return the damped Gauss-Newton step of each problem, shape (problems, parameters)."""
+    count = parameters.shape[1]
+    moved = parameters + DIFFERENCE_STEP * np.eye(count)[:, None]  # (parameters, problems, parameters)
+    slopes = (residual_function(moved) - residuals) / DIFFERENCE_STEP
+    jacobian = np.moveaxis(slopes, 0, 2)  # (problems, residuals, parameters)
+    hessian = np.einsum("krp,krq->kpq", jacobian, jacobian)
+    scale = np.einsum("kpp->kp", hessian) + 1e-12  # a parameter without effect does not move
+    damped = hessian + (damping[:, None] * scale)[:, :, None] * np.eye(count)
+    gradient = np.einsum("krp,kr->kp", jacobian, residuals)
+    return np.clip(-np.linalg.solve(damped, gradient[:, :, None])[:, :, 0], -MAX_LOG_STEP, MAX_LOG_STEP)

@@ -1,27 +1,30 @@
-"""Gunther, A simple capacity model of massively parallel transaction systems, 1993: the universal scalability law."""
+"""Universal scalability law of the time on N workers.
+
+Gunther, A simple capacity model of massively parallel transaction systems, 1993.
+"""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from analysis.laws.base import Columns, Law
+from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class Usl(Law):
-    """Amdahl's law (contention s) and what every pair of workers costs (coherency k)."""
+class UniversalScalabilityLaw(ScalingLaw):
+    """Time by Amdahl's law (contention s) with a cost for every pair of workers (coherency k)."""
 
     kind: Literal["usl"] = "usl"
     formula: ClassVar[str] = "T = a (1 + s (N-1) + k N (N-1)) / N"
-    parameters: ClassVar[tuple[str, ...]] = ("a", "s", "k")
+    parameter_names: ClassVar[tuple[str, ...]] = ("a", "s", "k")
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
-    tells: ClassVar[str] = "seconds"
+    output: ClassVar[str] = "seconds"
 
-    def value(self, theta: Floats, at: Columns) -> Floats:
-        a, s, k = (theta[..., place, None] for place in range(3))
-        n = at["workers"]
+    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+        a, s, k = (parameters[..., index, None] for index in range(3))
+        n = columns["workers"]
         return a * (1 + s * (n - 1) + k * n * (n - 1)) / n
 
-    def start(self, seen: Columns) -> Floats:
-        most = seen["workers"].max()
-        return np.array([(seen["workers"] * seen["seconds"]).min(), 0.1 / most, 0.01 / most**2])
+    def initial_parameters(self, series: SeriesColumns) -> Floats:
+        max_workers = series["workers"].max()
+        return np.array([(series["workers"] * series["seconds"]).min(), 0.1 / max_workers, 0.01 / max_workers**2])

@@ -1,1 +1,4 @@
-"""Metrics: one number (or one small table of numbers) per file, each a function of a trial or of a group of trials."""
+"""Metrics of trials, such as time to target, speedup, bytes sent and staleness.
+
+A metric is a function of one trial, or of the groups of trials of a run.
+"""

@@ -1,32 +1,52 @@
-"""How many workers are worth their cost on this curve? The rules stand in `analysis.statistics.balance`."""
+"""Balance points of a speedup curve: how many workers are worth their cost, by the rules of `statistics.balance`."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.metrics.speedup import Curve
-from analysis.statistics.balance import ALPHA, RULES, THRESHOLD, cheapest, efficient, knee, picks
+from analysis.metrics.speedup import SpeedupCurve
+from analysis.statistics.balance import (
+    BALANCE_RULES,
+    MIN_EFFICIENCY,
+    TIME_EXPONENT,
+    choose_worker_counts,
+    knee_index,
+    last_efficient_index,
+    least_cost_index,
+)
 
-__all__ = ["ALPHA", "RULES", "THRESHOLD", "Balance", "balance", "cheapest", "efficient", "knee"]
+__all__ = [
+    "BALANCE_RULES",
+    "MIN_EFFICIENCY",
+    "TIME_EXPONENT",
+    "BalancePoint",
+    "balance_points",
+    "knee_index",
+    "last_efficient_index",
+    "least_cost_index",
+]
 
 
 @dataclass(frozen=True)
-class Balance:
-    """The number of workers that a rule picks; the interval comes from resampling the repeats."""
+class BalancePoint:
+    """The number of workers that a balance rule chooses for one strategy under one condition."""
 
     strategy: str
     rule: str
     workers: int
-    interval: tuple[int, int] | None
+    interval: tuple[int, int] | None  # 95 %, from resampled repeats; None where nothing was repeated
     condition: str
 
 
-def balance(curve: Curve) -> tuple[Balance, ...]:
-    """What each rule picks on this curve; a rule without an answer is left out, and one point leaves no choice."""
-    counts = [point.workers for point in curve.points]
+def balance_points(curve: SpeedupCurve) -> tuple[BalancePoint, ...]:
+    """Return the number of workers that each balance rule chooses on a speedup curve.
+
+    A rule that chooses nothing is left out. A curve with a single point has no balance points.
+    """
+    worker_counts = [point.workers for point in curve.points]
     speedup = np.array([point.speedup for point in curve.points])
-    draws = np.array([curve.draws[workers] for workers in counts]).T if curve.draws else None
+    draws = np.array([curve.draws[workers] for workers in worker_counts]).T if curve.draws else None
     return tuple(
-        Balance(curve.strategy, pick.rule, pick.workers, pick.interval, curve.condition)
-        for pick in picks(counts, curve.base.workers, speedup, draws)
+        BalancePoint(curve.strategy, choice.rule, choice.workers, choice.interval, curve.condition)
+        for choice in choose_worker_counts(worker_counts, curve.base.workers, speedup, draws)
     )

@@ -1,4 +1,4 @@
-"""How many bytes did each node send, and how many should it have sent?"""
+"""Payload bytes that each node sent in a trial, counted by the nodes and computed from the schedule."""
 
 from math import ceil
 
@@ -7,35 +7,36 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Payload bytes by node: what `node_stop` counted, else the sum over its steps."""
+    """Return the payload bytes that each node sent: its counter at `node_stop`, else the sum over its steps."""
     by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
     by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
 
 
 def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Payload bytes by node as counted from the schedule: bytes per step x steps that the node did, and of a hand-over.
+    """Return the payload bytes that each node should have sent: bytes per step x steps, and those of a hand-over.
 
-    Who serves answers the steps of others: the mean of theirs counts, of all workers' for a node that only serves. Of
-    a hand-over that was aborted there is what had been sent until then, never more than was planned.
+    A shard owner sends replies to other workers, so its replies are counted by their mean number of steps; for a node
+    that only serves, by the mean over all workers. An aborted hand-over counts with the bytes sent until then, at most
+    with the planned ones.
     """
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in training_phases(trial):
         computing = [name for name in workers if name not in phase.promoted_workers]
-        steps = dict.fromkeys(computing, 0) | _steps(phase, plan.exchange_period)
+        steps = dict.fromkeys(computing, 0) | _step_counts_in_whole_rounds(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
-            answered = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
-            expected[node] += _sent(count, answered, node, steps)
-    handed = _handed_over(trial, expected)
-    return {node: round(count + handed.get(node, 0)) for node, count in expected.items()}
+            reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
+            expected[node] += _node_step_bytes(count, reply_bytes, node, steps)
+    hand_over = _hand_over_bytes(trial, expected)
+    return {node: round(count + hand_over.get(node, 0)) for node, count in expected.items()}
 
 
-def _handed_over(trial: TrialTable, besides: dict[str, float]) -> dict[str, float]:
-    """Payload bytes by node of a hand-over; `besides`: what each was to send for steps.
+def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[str, float]:
+    """Return the payload bytes by node of the hand-over between two strategies; empty without a hand-over.
 
-    Of one that was aborted workers tell how far they came. Nobody counts what servers give apart from what they answer,
-    so of theirs there is what they sent beyond that, up to all that was planned.
+    Workers record the bytes that they sent in an aborted hand-over. Servers have no such counter: theirs are the bytes
+    that they sent beyond `step_bytes` (the expected bytes of all steps, by node), at most the planned ones.
     """
     after, switch = trial.plan.second_phase, trial.switch_record
     if after is None or switch is None:
@@ -45,18 +46,28 @@ def _handed_over(trial: TrialTable, besides: dict[str, float]) -> dict[str, floa
     if not switch.abort_reason:
         return {}
     sent = bytes_sent(trial)
-    serving = {node: sent.get(node, 0) - besides[node] for node in trial.plan.shard_owners if node in besides}
-    came_to = {**switch.hand_over_bytes_sent, **serving}
-    return {node: min(max(0, came_to.get(node, 0)), most) for node, most in after.hand_over_bytes.items()}
+    by_servers = {node: sent.get(node, 0) - step_bytes[node] for node in trial.plan.shard_owners if node in step_bytes}
+    partial_bytes = {**switch.hand_over_bytes_sent, **by_servers}
+    return {node: min(max(0, partial_bytes.get(node, 0)), planned) for node, planned in after.hand_over_bytes.items()}
 
 
-def _steps(phase: TrainingPhase, exchanges_every: int) -> dict[str, int]:
-    """Of every worker that did any, as if the last exchange had come after a whole round."""
-    done = phase.steps.groupby("node").size().items()
-    return {str(node): ceil(count / exchanges_every) * exchanges_every for node, count in done}
+def _step_counts_in_whole_rounds(phase: TrainingPhase, exchanges_every: int) -> dict[str, int]:
+    """Return the steps of each worker, rounded up to whole rounds of `exchanges_every` steps.
+
+    A worker that stops within a round exchanges once more, which sends as many bytes as after a whole round.
+    """
+    counts = phase.steps.groupby("node").size().items()
+    return {str(node): ceil(count / exchanges_every) * exchanges_every for node, count in counts}
 
 
-def _sent(per_step: float, answered: float, node: str, steps: dict[str, int]) -> float:
-    """Bytes of a node of which `answered` per step of the others are answers."""
-    others = [count for name, count in steps.items() if name != node]
-    return (per_step - answered) * steps.get(node, 0) + answered * (sum(others) / len(others) if others else 0)
+def _node_step_bytes(
+    bytes_per_step: float, reply_bytes_per_step: float, node_name: str, steps_by_worker: dict[str, int]
+) -> float:
+    """Return the bytes that a node sends in all steps of a training phase.
+
+    Of its `bytes_per_step`, `reply_bytes_per_step` are replies: these are sent once per step of the other workers.
+    """
+    others = [count for name, count in steps_by_worker.items() if name != node_name]
+    mean_steps_of_others = sum(others) / len(others) if others else 0
+    own_bytes = (bytes_per_step - reply_bytes_per_step) * steps_by_worker.get(node_name, 0)
+    return own_bytes + reply_bytes_per_step * mean_steps_of_others

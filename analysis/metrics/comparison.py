@@ -1,4 +1,4 @@
-"""Which differences between strategies hold over the repeats, and does any learn too well to be true?"""
+"""Paired comparisons of strategies over repeats, and the check for strategies that learn from too few samples."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,69 +14,79 @@ from analysis.results.result import (
     have_same_seeds,
     restrict_to_shared_seeds,
 )
-from analysis.statistics.guard import Convergence, convergence
-from analysis.statistics.holm import holm
-from analysis.statistics.paired import Comparison, compare
+from analysis.statistics.guard import ConvergenceCheck, compare_with_reference
+from analysis.statistics.holm import holm_adjust
+from analysis.statistics.paired import PairedComparison, compare_paired_times
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Two strategies on as many workers under one condition, paired by the seeds that both ran to their end."""
+class StrategyDifference:
+    """Difference between two strategies with the same number of workers and condition, paired by their shared seeds."""
 
-    ours: TrialGroup
-    theirs: TrialGroup
-    of: TimeMetric
-    found: Comparison
+    faster: TrialGroup  # by the mean over all its repeats
+    slower: TrialGroup
+    time_metric: TimeMetric
+    comparison: PairedComparison
     p_adjusted: float  # for all comparisons of the run (Holm)
 
     @property
-    def partial(self) -> bool:
-        """Whether some repeats have no partner, such as one whose other side failed."""
-        return self.found.pairs < max(len(self.ours.trials), len(self.theirs.trials))
+    def has_unpaired_repeats(self) -> bool:
+        """Whether some repeats have no partner with the same seed, for example because its trial failed."""
+        return self.comparison.pairs < max(len(self.faster.trials), len(self.slower.trials))
 
 
-def differences(found: Sequence[TrialGroup]) -> tuple[Difference, ...]:
-    """Every pair that shares two seeds or more and took time; the faster of a pair, over all repeats, comes first.
+def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference, ...]:
+    """Compare every two groups that differ in their strategy only and share two seeds or more.
 
-    By time to target where one of both ever reached it, else by seconds per sample.
+    Times are times to the target where one of the two groups reached it, else seconds per sample. Groups whose trials
+    took no time are left out.
     """
-    pairs = [
-        pair for pair in combinations([group for group in found if not group.is_baseline], 2) if _comparable(*pair)
-    ]
-    compared = [_compared(*pair) for pair in pairs]
-    adjusted = holm(np.array([each.p_value for *_, each in compared]))
-    return tuple(Difference(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
+    members = [group for group in groups if not group.is_baseline]
+    pairs = [pair for pair in combinations(members, 2) if _are_comparable(*pair)]
+    compared = [_compare_pair(*pair) for pair in pairs]
+    adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
+    return tuple(StrategyDifference(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
 
 
-def difference_of(one: TrialGroup, other: TrialGroup, found: Iterable[Difference]) -> Difference | None:
-    """What was found of these two, whichever is faster; None where they could not be paired."""
-    names = {one.name, other.name}
-    return next((each for each in found if {each.ours.name, each.theirs.name} == names), None)
+def find_difference(
+    first: TrialGroup, second: TrialGroup, differences: Iterable[StrategyDifference]
+) -> StrategyDifference | None:
+    """Return the difference between two groups, in either order; None where they could not be paired."""
+    names = {first.name, second.name}
+    return next((each for each in differences if {each.faster.name, each.slower.name} == names), None)
 
 
-def guards(found: Sequence[TrialGroup]) -> dict[str, Convergence]:
-    """Samples-to-target of each repeated group beside its baseline's, by `Group.name`; p adjusted for all (Holm).
+def check_convergence(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
+    """Compare the samples to target of every repeated group with those of its baseline, by `Group.name`.
 
-    What needs significantly fewer is suspicious: sharing work cannot make a sample teach more. Who has no baseline to
-    be held against is left out; `unguarded` says why.
+    p-values are adjusted for all groups (Holm). A group that needs significantly fewer samples is suspicious: sharing
+    the work cannot make a sample teach more. A group whose baseline is missing, ran once or missed the target is left
+    out; `explain_unchecked_groups` returns the reason.
     """
-    tested = {group.name: _guarded(group, found) for group in _repeated(found) if not _lack(group, found)}
-    adjusted = holm(np.array([each.p_value for each in tested.values()]))
-    return {name: replace(each, p_value=float(p)) for (name, each), p in zip(tested.items(), adjusted, strict=True)}
+    checks = {
+        group.name: _check_group_convergence(group, groups)
+        for group in _repeated_groups(groups)
+        if not _missing_baseline_reason(group, groups)
+    }
+    adjusted = holm_adjust(np.array([check.p_value for check in checks.values()]))
+    return {name: replace(check, p_value=float(p)) for (name, check), p in zip(checks.items(), adjusted, strict=True)}
 
 
-def unguarded(found: Sequence[TrialGroup]) -> str:
-    """Why some that repeatedly reached the target are not held against a baseline; empty where all are."""
-    lacks = dict.fromkeys(_lack(group, found) for group in _repeated(found) if group.has_reached_target)
-    return " or ".join(filter(None, lacks))
+def explain_unchecked_groups(groups: Sequence[TrialGroup]) -> str:
+    """Return why `check_convergence` left out repeated groups that reached the target; empty where it left out none."""
+    reasons = dict.fromkeys(
+        _missing_baseline_reason(group, groups) for group in _repeated_groups(groups) if group.has_reached_target
+    )
+    return " or ".join(filter(None, reasons))
 
 
-def _repeated(found: Sequence[TrialGroup]) -> list[TrialGroup]:
-    return [group for group in found if not group.is_baseline and len(group.trials) > 1]
+def _repeated_groups(groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+    return [group for group in groups if not group.is_baseline and len(group.trials) > 1]
 
 
-def _lack(group: TrialGroup, found: Sequence[TrialGroup]) -> str:
-    baseline = find_baseline(group, found)
+def _missing_baseline_reason(group: TrialGroup, groups: Sequence[TrialGroup]) -> str:
+    """Return why a group has no baseline to be compared with; empty where it has one."""
+    baseline = find_baseline(group, groups)
     if baseline is None:
         return "no baseline"
     if len(baseline.trials) == 1:
@@ -84,26 +94,31 @@ def _lack(group: TrialGroup, found: Sequence[TrialGroup]) -> str:
     return "" if np.isfinite(baseline.samples_to_target_by_seed).all() else "a baseline that missed its target"
 
 
-def _guarded(group: TrialGroup, found: Sequence[TrialGroup]) -> Convergence:
-    sides = (group, *filter(None, [find_baseline(group, found)]))
-    samples, reference = (each.samples_to_target_by_seed for each in sides)
-    ours, theirs = (each.evaluation_interval_samples for each in sides)
-    return convergence(samples, reference, (ours, theirs))
+def _check_group_convergence(group: TrialGroup, groups: Sequence[TrialGroup]) -> ConvergenceCheck:
+    pair = (group, *filter(None, [find_baseline(group, groups)]))
+    samples, baseline_samples = (each.samples_to_target_by_seed for each in pair)
+    rounding_step, baseline_rounding_step = (each.evaluation_interval_samples for each in pair)
+    return compare_with_reference(samples, baseline_samples, (rounding_step, baseline_rounding_step))
 
 
-def _comparable(one: TrialGroup, other: TrialGroup) -> bool:
-    if (one.condition, one.workers) != (other.condition, other.workers):
+def _are_comparable(first: TrialGroup, second: TrialGroup) -> bool:
+    """Return whether two groups have the same condition, workers and seeds, and all their trials took time."""
+    if (first.condition, first.workers) != (second.condition, second.workers):
         return False
-    of, pair = choose_time_metric((one, other)), restrict_to_shared_seeds(one, other)
-    return have_same_seeds(pair) and all(each.times_s(of).all() for each in pair)
+    time_metric, pair = choose_time_metric((first, second)), restrict_to_shared_seeds(first, second)
+    return have_same_seeds(pair) and all(group.times_s(time_metric).all() for group in pair)
 
 
-def _compared(one: TrialGroup, other: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, Comparison]:
-    of = choose_time_metric((one, other))
-    if one.mean_time_s(of) > other.mean_time_s(of):
-        one, other = other, one
-    ours, theirs = restrict_to_shared_seeds(one, other)
-    found = compare(
-        ours.times_s(of), theirs.times_s(of), (ours.evaluation_interval_s(of), theirs.evaluation_interval_s(of))
+def _compare_pair(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
+    """Return the faster and the slower of two groups, the time metric, and their paired comparison."""
+    time_metric = choose_time_metric((first, second))
+    faster, slower = first, second
+    if first.mean_time_s(time_metric) > second.mean_time_s(time_metric):
+        faster, slower = second, first
+    paired_faster, paired_slower = restrict_to_shared_seeds(faster, slower)
+    comparison = compare_paired_times(
+        paired_faster.times_s(time_metric),
+        paired_slower.times_s(time_metric),
+        (paired_faster.evaluation_interval_s(time_metric), paired_slower.evaluation_interval_s(time_metric)),
     )
-    return one, other, of, found
+    return faster, slower, time_metric, comparison

@@ -1,4 +1,4 @@
-"""What was to happen while a trial ran, and what did?"""
+"""Planned events of a trial, such as a slowdown or a changed link, and when they took place."""
 
 from dataclasses import dataclass
 
@@ -8,39 +8,39 @@ from analysis.reading.run_table import TrialTable
 
 
 @dataclass(frozen=True)
-class Happened:
-    """One planned event; virtual seconds since training began."""
+class EventOutcome:
+    """One planned event and when it took place, in virtual seconds since training began."""
 
     number: int
     kind: str
     nodes: list[str]
-    planned_s: float | None  # None where a step decides and the step never came
+    planned_s: float | None  # None where the event waits for a step that no worker reached
     planned_step: int | None
-    applied_s: float | None  # when the last that it concerns had applied it; None when it never happened
-    ended_s: float | None  # when it was undone; None when it never was
-    lateness_s: float | None  # the worst, of its begin and its end
+    applied_s: float | None  # when the last of its nodes had applied it; None where the event did not take place
+    ended_s: float | None  # when it was undone; None where it was not
+    lateness_s: float | None  # the larger one of its begin and its end
 
 
-def happened(trial: TrialTable) -> list[Happened]:
-    """Every planned event, in the order of the plan."""
-    return [_one(trial, event.number) for event in trial.plan.events]
+def event_outcomes(trial: TrialTable) -> list[EventOutcome]:
+    """Return the outcome of every planned event of a trial, in the order of the plan."""
+    return [_event_outcome(trial, event.number) for event in trial.plan.events]
 
 
-def _one(trial: TrialTable, number: int) -> Happened:
-    event = next(event for event in trial.plan.events if event.number == number)
-    mine = trial.events[trial.events["number"] == number]
-    begun, ended = mine[mine["phase"] == "begin"], mine[mine["phase"] == "end"]
-    return Happened(
-        number=number,
-        kind=event.change.kind,
-        nodes=list(event.change.node_names),
-        planned_s=event.time_s if event.time_s is not None else _most(begun, "planned_s"),
-        planned_step=event.step,
-        applied_s=_most(begun, "applied_s"),
-        ended_s=_most(ended, "applied_s"),
-        lateness_s=_most(mine, "lateness_s"),
+def _event_outcome(trial: TrialTable, event_number: int) -> EventOutcome:
+    planned = next(event for event in trial.plan.events if event.number == event_number)
+    rows = trial.events[trial.events["number"] == event_number]
+    begin_rows, end_rows = rows[rows["phase"] == "begin"], rows[rows["phase"] == "end"]
+    return EventOutcome(
+        number=event_number,
+        kind=planned.change.kind,
+        nodes=list(planned.change.node_names),
+        planned_s=planned.time_s if planned.time_s is not None else _column_max(begin_rows, "planned_s"),
+        planned_step=planned.step,
+        applied_s=_column_max(begin_rows, "applied_s"),
+        ended_s=_column_max(end_rows, "applied_s"),
+        lateness_s=_column_max(rows, "lateness_s"),
     )
 
 
-def _most(rows: pd.DataFrame, column: str) -> float | None:
+def _column_max(rows: pd.DataFrame, column: str) -> float | None:
     return float(rows[column].astype(float).max()) if len(rows) else None

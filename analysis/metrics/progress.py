@@ -1,20 +1,29 @@
-"""How far did training get?"""
+"""Steps and samples that a trial completed, and the metrics of its model at the end."""
 
 from analysis.reading.run_table import TrialTable
 
 
 def steps_done(trial: TrialTable) -> int:
-    """Steps of the worker that did most; synchronous workers all did this many."""
+    """Return the steps of the worker that completed most; synchronous workers all complete as many."""
     return int(trial.steps.groupby("node").size().max()) if len(trial.steps) else 0
 
 
 def samples_done(trial: TrialTable) -> int:
-    """Samples over all workers and steps."""
+    """Return the samples that all workers together trained on."""
     return int(trial.steps["samples"].sum())
 
 
 def samples_per_second(trial: TrialTable) -> float | None:
-    """Samples over all workers divided by the seconds from `run_start` to `run_stop`, evaluation included."""
+    """Return the samples of all workers divided by the seconds from `run_start` to `run_stop`, evaluation included.
+
+    None where the trial took no time or did not end.
+    """
     if not trial.seconds:
         return None
     return samples_done(trial) / trial.seconds
+
+
+def final_metrics(trial: TrialTable) -> dict[str, float]:
+    """Return the last evaluated value of every metric, such as accuracy."""
+    last = trial.evals.sort_values("time_s", kind="stable").groupby("metric", sort=False)["value"].last()
+    return {str(metric): float(value) for metric, value in last.items()}

@@ -1,4 +1,4 @@
-"""How close did the emulation come to what was declared? One row per property and class of nodes."""
+"""Declared properties of the emulated cluster beside the values that the emulation achieved."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,139 +19,153 @@ from analysis.reading.run_table import TrialTable
 from analysis.statistics.centre import Floats
 
 BY_CONSTRUCTION = "by construction"
-ROLES = {"worker": "workers", "ps_shard": "servers"}
+ROLE_NAMES = {"worker": "workers", "ps_shard": "servers"}
 
 
 @dataclass(frozen=True)
-class Proof:
-    """One declared property of a node or path, or of alike ones together, and what was found."""
+class AchievedProperty:
+    """Declared and achieved value of one property of a node, path or link; rows of several trials may be merged."""
 
     what: str  # uplink, downlink, shared link, delay, jitter, loss, round trip, compute phase, event lateness
-    of: str  # which nodes
+    of: str  # the nodes or events that have the property, such as "workers"
     declared: float
     achieved: float | None  # median; None where nothing was measured
-    error: float | None  # the worst, relative to what is declared; where nothing is declared, None
-    unit: str  # bit/s, s; % for a share
-    by: str  # what enforced it
-    how: str  # how it is known: probed, read back, by construction, not at all
+    error: float | None  # the largest, relative to the declared value; None where that is 0 or nothing was measured
+    unit: str  # bit/s, s, or % for a share
+    by: str  # mechanism that enforced it
+    how: str  # how the achieved value is known: probed, read back, by construction, not at all
 
 
-def proofs(trials: Iterable[TrialTable]) -> tuple[Proof, ...]:
-    """The rows of all trials together."""
-    return together(row for trial in trials for row in rows(trial))
+def run_achieved_properties(trials: Iterable[TrialTable]) -> tuple[AchievedProperty, ...]:
+    """Return the achieved properties of all trials of a run; rows of the same property are merged."""
+    return merge_achieved_properties(row for trial in trials for row in achieved_properties(trial))
 
 
-def rows(trial: TrialTable) -> tuple[Proof, ...]:
-    """A row per declared property of a node, path or link, and per event."""
+def achieved_properties(trial: TrialTable) -> tuple[AchievedProperty, ...]:
+    """Return the achieved value of each declared property of a node, path or link, and of each event."""
     return (
-        *_rates(trial),
-        *_pipes(trial),
-        *_paths(trial),
-        *_round_trips(trial),
-        *_devices(trial),
-        *_events(trial),
+        *_link_rate_properties(trial),
+        *_shared_link_properties(trial),
+        *_path_properties(trial),
+        *_round_trip_properties(trial),
+        *_compute_phase_properties(trial),
+        *_event_properties(trial),
     )
 
 
-def together(found: Iterable[Proof]) -> tuple[Proof, ...]:
-    """Alike rows in one, in the order in which they first appear."""
-    alike: dict[tuple[str, str, float, str, str], list[Proof]] = {}
-    for row in found:
-        alike.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
-    return tuple(_row(each) for each in alike.values())
+def merge_achieved_properties(properties: Iterable[AchievedProperty]) -> tuple[AchievedProperty, ...]:
+    """Merge rows of the same property, nodes and declared value into one, in order of first appearance."""
+    rows_by_key: dict[tuple[str, str, float, str, str], list[AchievedProperty]] = {}
+    for row in properties:
+        rows_by_key.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
+    return tuple(_merge_matching_properties(group) for group in rows_by_key.values())
 
 
-def _row(found: list[Proof]) -> Proof:
-    achieved = [each.achieved for each in found if each.achieved is not None]
-    errors = [each.error for each in found if each.error is not None]
+def _merge_matching_properties(matching_properties: list[AchievedProperty]) -> AchievedProperty:
+    achieved = [row.achieved for row in matching_properties if row.achieved is not None]
+    errors = [row.error for row in matching_properties if row.error is not None]
     worst = max(errors, key=abs, default=None)
-    return replace(found[0], achieved=median(achieved) if achieved else None, error=worst)
+    return replace(matching_properties[0], achieved=median(achieved) if achieved else None, error=worst)
 
 
-def _rates(trial: TrialTable) -> Iterator[Proof]:
+def _link_rate_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     shaping = trial.status.get("shaping") or {}
     for node in trial.plan.nodes:
-        for way in LINK_DIRECTIONS:
-            declared = getattr(node, f"{way}_bps")
+        for direction in LINK_DIRECTIONS:
+            declared = getattr(node, f"{direction}_bps")
             if declared:
-                shaped = shaping.get(node.name) or {}
-                achieved, error, how = _rate(trial, node, way, shaped)
-                of, by = ROLES.get(node.role, node.role), mechanism_of(shaped, "rate") or "unknown"
-                yield Proof(way, of, declared, achieved, error, "bit/s", by, how)
+                link_shaping = shaping.get(node.name) or {}
+                achieved, error, how = _measure_link_rate(trial, node, direction, link_shaping)
+                of, by = ROLE_NAMES.get(node.role, node.role), mechanism_of(link_shaping, "rate") or "unknown"
+                yield AchievedProperty(direction, of, declared, achieved, error, "bit/s", by, how)
 
 
-def _rate(
-    trial: TrialTable, node: PlannedNode, way: str, shaped: dict[str, Any]
+def _measure_link_rate(
+    trial: TrialTable, node: PlannedNode, direction: str, link_shaping: dict[str, Any]
 ) -> tuple[float | None, float | None, str]:
-    """What a link's rate was, its relative error, and how that is known; the strongest evidence there is."""
-    if (error := flow_error(trial, node, way)) is not None:
-        how = "probed with a flow" if can_be_filled(trial, node, way) else "probed by all peers, who can't fill it"
-        return float(shaped[f"achieved_{way}_bps"]), error, how
-    declared = float(getattr(node, f"{way}_bps"))
-    if (told := shaped.get(f"read_back_{way}_bps")) is not None:
-        return float(told), float(told) / declared - 1, "read back"
-    by_us = shaped.get("rung") in IN_CODE_MECHANISMS
-    return (declared, 0.0, BY_CONSTRUCTION) if by_us else (None, None, "not at all")
+    """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate is known.
+
+    A probe with a flow counts before the rate that was read back from the kernel, and that before construction.
+    """
+    if (error := flow_error(trial, node, direction)) is not None:
+        how = (
+            "probed with a flow" if can_be_filled(trial, node, direction) else "probed by all peers, who can't fill it"
+        )
+        return float(link_shaping[f"achieved_{direction}_bps"]), error, how
+    declared = float(getattr(node, f"{direction}_bps"))
+    if (read_back := link_shaping.get(f"read_back_{direction}_bps")) is not None:
+        return float(read_back), float(read_back) / declared - 1, "read back"
+    shaped_in_code = link_shaping.get("rung") in IN_CODE_MECHANISMS
+    return (declared, 0.0, BY_CONSTRUCTION) if shaped_in_code else (None, None, "not at all")
 
 
-def _pipes(trial: TrialTable) -> Iterator[Proof]:
-    """Shared limits; what shapes them is recorded with the nodes on their ways."""
+def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+    """Yield the rate of each shared link; its mechanism is recorded with the nodes whose paths use the link."""
     shaping = (trial.status.get("shaping") or {}).values()
-    by = next((rung for shaped in shaping if (rung := mechanism_of(shaped, "pipes")) not in (None, "none")), None)
-    for pipe in shared_link_rates(trial):
-        achieved, error, how = pipe.achieved_bps, pipe.relative_error, pipe.measured_how
+    mechanisms = (mechanism_of(link_shaping, "pipes") for link_shaping in shaping)
+    by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None)
+    for link in shared_link_rates(trial):
+        achieved, error, how = link.achieved_bps, link.relative_error, link.measured_how
         if achieved is None and by in IN_CODE_MECHANISMS:
-            achieved, error, how = pipe.declared_bps, 0.0, BY_CONSTRUCTION
-        yield Proof("shared link", "groups", pipe.declared_bps, achieved, error, "bit/s", by or "unknown", how)
+            achieved, error, how = link.declared_bps, 0.0, BY_CONSTRUCTION
+        yield AchievedProperty(
+            "shared link", "groups", link.declared_bps, achieved, error, "bit/s", by or "unknown", how
+        )
 
 
-def _paths(trial: TrialTable) -> Iterator[Proof]:
-    """What our own code does to messages between pairs; what a kernel does is probed as round trips."""
+def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+    """Yield delay, jitter and loss of paths that the transport or shaper enforces in code.
+
+    Paths that the kernel shapes are probed with round trips instead.
+    """
     shaping = trial.status.get("shaping") or {}
     for path in trial.plan.network.paths:
         jitter_s = sqrt(sum(jitter.deviation**2 for jitter in path.jitters))
-        told = (
+        properties = (
             ("delay", path.delay_s, "s", "delay"),
             ("jitter", jitter_s, "s", "delay"),
             ("loss", path.loss_share, "%", "loss"),
         )
-        for what, declared, unit, enforced in told:
-            by = mechanism_of(shaping.get(path.target) or {}, enforced)
+        for what, declared, unit, enforced_property in properties:
+            by = mechanism_of(shaping.get(path.target) or {}, enforced_property)
             if declared and by in IN_CODE_MECHANISMS:
-                yield Proof(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
+                yield AchievedProperty(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
 
 
-def _round_trips(trial: TrialTable) -> Iterator[Proof]:
+def _round_trip_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     shaping = trial.status.get("shaping") or {}
     for trip in measured_round_trips(trial):
-        by = mechanism_of(shaping.get(trip.source) or {}, "delay") or "unknown"
+        mechanism = mechanism_of(shaping.get(trip.source) or {}, "delay") or "unknown"
         error = trip.error_s / trip.declared_s if trip.declared_s else None
-        by = by if trip.declared_s else "nothing"
-        yield Proof("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
+        by = mechanism if trip.declared_s else "nothing"
+        yield AchievedProperty("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
 
 
-def _devices(trial: TrialTable) -> Iterator[Proof]:
-    """Mean duration of a paced worker's mathematics; jitter and slow-downs are declared too, so those are left out."""
+def _compute_phase_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+    """Yield the mean compute time of each paced worker.
+
+    Workers with a declared speed variation or an event are left out: their mean time is declared to differ.
+    """
     changed = {name for event in trial.plan.events for name in event.change.node_names}
     samples, compute_s = (trial.steps[name].to_numpy(dtype=float) for name in ("samples", "compute_s"))
-    done = trial.steps.groupby("node", observed=True).indices
+    rows_by_node = trial.steps.groupby("node", observed=True).indices
     for node in trial.plan.nodes:
-        own = done.get(node.name)
-        if node.throughput and node.variation is None and node.name not in changed and own is not None:
-            declared_s = round(_mean(samples[own] / node.throughput), 9)
-            achieved_s = _mean(compute_s[own])
+        rows = rows_by_node.get(node.name)
+        if node.throughput and node.variation is None and node.name not in changed and rows is not None:
+            declared_s = round(_mean_without_nan(samples[rows] / node.throughput), 9)
+            achieved_s = _mean_without_nan(compute_s[rows])
             error = achieved_s / declared_s - 1 if declared_s else None
-            yield Proof("compute phase", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
+            yield AchievedProperty("compute phase", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
 
 
-def _mean(values: Floats) -> float:
-    """Of those that are known."""
+def _mean_without_nan(values: Floats) -> float:
+    """Return the mean of the values that are not NaN; NaN without any."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 
 
-def _events(trial: TrialTable) -> Iterator[Proof]:
-    own = {node.name for node in trial.plan.nodes}
+def _event_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+    node_names = {node.name for node in trial.plan.nodes}
     for _, row in trial.events.dropna(subset=["lateness_s"]).iterrows():
-        late_s, by = abs(float(row["lateness_s"])), "the nodes" if str(row["by"]) in own else str(row["by"])
-        yield Proof("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")
+        late_s, by = abs(float(row["lateness_s"])), "the nodes" if str(row["by"]) in node_names else str(row["by"])
+        yield AchievedProperty("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")

@@ -1,7 +1,7 @@
-"""How much faster on N workers, and where does the rest go? S, E' and its factors: `analysis.statistics.efficiency`.
+"""Speedup curves: speedup S, efficiency E' and its factors over the number of workers (`statistics.efficiency`).
 
-T is the time to target where base and every point reach it, else the seconds for the sample budget that all completed;
-the curve says which. Workers are counted, servers are not; `efficiency_with_servers` counts both.
+T is the time to target where base and all points reach it, else the seconds for the samples that all of them completed;
+`SpeedupCurve.of` records which. N counts workers without servers; `efficiency_with_servers` counts both.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analysis.report.wording import workers
+from analysis.report.wording import format_worker_count
 from analysis.results.result import (
     SweepLabels,
     TimeMetric,
@@ -18,163 +18,177 @@ from analysis.results.result import (
     find_baseline,
     have_same_seeds,
 )
-from analysis.statistics.bootstrap import centre_interval, joint, ratio_interval
-from analysis.statistics.centre import Floats, median, olympic_mean
-from analysis.statistics.efficiency import factors, speedup
+from analysis.statistics.bootstrap import centre_interval, ratio_interval, resample_olympic_means
+from analysis.statistics.centre import Floats, median_by_rank, olympic_mean
+from analysis.statistics.efficiency import speedup, split_efficiency
 
-ONE = "one worker alone"
+ONE_WORKER = "one worker alone"
 
 
 @dataclass(frozen=True)
-class Base:
-    """What a curve is compared with, and its absolute time."""
+class SpeedupBase:
+    """Base of a speedup curve: the strategy and number of workers that its points are compared with."""
 
     workers: int
     seconds: float
-    strategy: str  # addition to the contract, like all that follows the named fields of DESIGN section 6
+    strategy: str
 
 
 @dataclass(frozen=True)
-class Point:
-    """One number of workers on a curve."""
+class SpeedupPoint:
+    """Point of a speedup curve: speedup and efficiency on one number of workers."""
 
     workers: int
     speedup: float
     speedup_ci: tuple[float, float] | None  # None where nothing was repeated
     efficiency: float
     hardware_efficiency: float
-    statistical_efficiency: float | None  # None where the target plays no part
+    statistical_efficiency: float | None  # None where times are not times to the target
     seconds: float
     runs: int
     efficiency_with_servers: float
-    efficiency_by_speed: float | None  # S / (declared speed / declared speed of the base): for unequal nodes
-    rate_speedup: float  # samples per second / those of the base: what the time for the same samples gives
-    predicted_speedup: float | None  # the same by the closed forms; None where one of both is missing
+    efficiency_by_speed: float | None  # S / (declared samples per second / those of the base): for unequal nodes
+    rate_speedup: float  # samples per second / those of the base
+    predicted_speedup: float | None  # `rate_speedup` by the closed forms; None where one of the two is not predicted
     seconds_ci: tuple[float, float] | None  # of the olympic mean; None where nothing was repeated
     seconds_median: float
 
-    def rate_efficiency(self, base: Base) -> float:
-        """The gain in samples per second and worker, as measured: beside hardware efficiency, which is a remainder."""
+    def rate_efficiency(self, base: SpeedupBase) -> float:
+        """Return the measured gain in samples per second and worker; hardware efficiency is a remainder instead."""
         return self.rate_speedup / (self.workers / base.workers)
 
 
 @dataclass(frozen=True)
-class Curve:
-    """One strategy over the number of workers."""
+class SpeedupCurve:
+    """Speedup of one strategy under one condition over the number of workers."""
 
     strategy: str
-    base: Base
-    points: list[Point]
+    base: SpeedupBase
+    points: list[SpeedupPoint]
     labels: SweepLabels
     condition: str
     of: TimeMetric
-    paired: bool = False  # by seed, in the intervals: base and all points ran the same ones
-    draws: dict[int, Floats] = field(repr=False, compare=False, default_factory=dict)  # bootstrap of S, by workers
+    paired: bool = False  # whether intervals pair runs by seed: base and all points ran the same seeds
+    draws: dict[int, Floats] = field(repr=False, compare=False, default_factory=dict)  # resampled S, by workers
 
     @property
-    def name(self) -> str:
-        """The strategy, marked where its time is not the time to target."""
+    def display_name(self) -> str:
+        """Name of the strategy, with "by samples" where times are not times to the target."""
         return self.strategy if self.of == "time_to_target" else f"{self.strategy}, by samples"
 
     @property
-    def called(self) -> str:
-        """The strategy and its condition, which another curve of the same strategy does not share."""
+    def description(self) -> str:
+        """Name of the strategy with the condition of the curve, if there is one."""
         return f"{self.strategy} ({self.condition})" if self.condition else self.strategy
 
     @property
-    def base_called(self) -> str:
-        """What it is compared with."""
+    def base_description(self) -> str:
+        """Description of the base in a sentence, such as "ring on 2 workers"."""
         if self.base.strategy != self.strategy and self.base.workers == 1:
-            return ONE
-        return f"{self.base.strategy} on {workers(self.base.workers)}"
+            return ONE_WORKER
+        return f"{self.base.strategy} on {format_worker_count(self.base.workers)}"
 
     @property
-    def foretold(self) -> bool:
-        """Whether closed forms tell how it grows with the number of workers."""
+    def has_predictions(self) -> bool:
+        """Whether closed forms predict the speedup of every point."""
         return len(self.points) > 1 and all(point.predicted_speedup for point in self.points)
 
 
-def curves(found: Sequence[TrialGroup]) -> tuple[Curve, ...]:
-    """One curve per strategy and condition; none where something took no time, which gives no ratio."""
-    keys = dict.fromkeys((group.strategy, group.condition) for group in found if not group.is_baseline)
-    drawn = (_curve([g for g in found if (g.strategy, g.condition) == key], found) for key in keys)
-    return tuple(curve for curve in drawn if curve)
+def speedup_curves(groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
+    """Return one speedup curve per strategy and condition.
+
+    A curve with a trial that took no time is left out, since it has no ratios.
+    """
+    keys = dict.fromkeys((group.strategy, group.condition) for group in groups if not group.is_baseline)
+    curves = (
+        _speedup_curve([group for group in groups if (group.strategy, group.condition) == key], groups) for key in keys
+    )
+    return tuple(curve for curve in curves if curve)
 
 
-def _curve(members: Sequence[TrialGroup], found: Sequence[TrialGroup]) -> Curve | None:
-    members = sorted(members, key=lambda group: group.workers)
-    base = find_baseline(members[0], found) or members[0]
-    of = choose_time_metric((base, *members), require_all=True)
-    budget = min(trial.samples for group in (base, *members) for trial in group.trials)
-    paired = have_same_seeds((base, *members))
-    times = {group.workers: _times(group, of, budget) for group in members}
-    base_times = _times(base, of, budget)
+def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
+    """Return the speedup curve of the groups of one strategy and condition; `groups` also hold the baseline."""
+    curve_groups = sorted(curve_groups, key=lambda group: group.workers)
+    base = find_baseline(curve_groups[0], groups) or curve_groups[0]
+    time_metric = choose_time_metric((base, *curve_groups), require_all=True)
+    sample_budget = min(trial.samples for group in (base, *curve_groups) for trial in group.trials)
+    paired = have_same_seeds((base, *curve_groups))
+    times = {group.workers: _repeat_times_s(group, time_metric, sample_budget) for group in curve_groups}
+    base_times = _repeat_times_s(base, time_metric, sample_budget)
     if not all(each.all() for each in (base_times, *times.values())):
         return None
-    draws = _draws(base_times, times, base if base in members else None, paired=paired)
-    first = members[0]
-    return Curve(
+    draws = _speedup_draws(base_times, times, base if base in curve_groups else None, paired=paired)
+    first = curve_groups[0]
+    return SpeedupCurve(
         strategy=first.strategy,
-        base=Base(base.workers, float(olympic_mean(base_times)), base.strategy),
-        points=[_point(group, base, times[group.workers], base_times, of, paired=paired) for group in members],
+        base=SpeedupBase(base.workers, float(olympic_mean(base_times)), base.strategy),
+        points=[
+            _speedup_point(group, base, times[group.workers], base_times, time_metric, paired=paired)
+            for group in curve_groups
+        ],
         labels={key: value for key, value in first.trials[0].labels.items() if key != "workers"},
         condition=first.condition,
-        of=of,
+        of=time_metric,
         paired=paired,
         draws=draws,
     )
 
 
-def _times(group: TrialGroup, of: TimeMetric, budget: int) -> Floats:
-    """Seconds to the target, or for the budget."""
-    return group.times_s(of) * (budget if of == "time_to_samples" else 1)
+def _repeat_times_s(group: TrialGroup, time_metric: TimeMetric, sample_budget: int) -> Floats:
+    """Return the seconds of each repeat, by seed: to the target, or for the sample budget."""
+    return group.times_s(time_metric) * (sample_budget if time_metric == "time_to_samples" else 1)
 
 
-def _draws(
+def _speedup_draws(
     base_times: Floats, times: dict[int, Floats], own_base: TrialGroup | None, *, paired: bool
 ) -> dict[int, Floats]:
-    """Bootstrap of S over the repeats: numerator and denominator are both resampled, paired by seed or each on its own.
+    """Return bootstrap draws of the speedup over the repeats, by number of workers; empty where nothing was repeated.
 
-    A strategy that is its own base has S = 1 there by definition. Empty where nothing was repeated.
+    Numerator and denominator are both resampled, paired by seed or independently. A strategy that is its own base has
+    a speedup of 1 there by definition.
     """
     if base_times.size == 1 and all(each.size == 1 for each in times.values()):
         return {}
-    drawn = joint([base_times, *times.values()], paired=paired)
-    with np.errstate(invalid="ignore"):  # both sides missed: the ratio is unknown, and takes the highest rank
-        ratios = np.nan_to_num(drawn[:, :1] / drawn, nan=np.inf, posinf=np.inf)
-    draws = {workers: ratios[:, place] for place, workers in enumerate(times, start=1)}
-    return draws | ({own_base.workers: np.ones(len(drawn))} if own_base else {})
+    means = resample_olympic_means([base_times, *times.values()], paired=paired)
+    with np.errstate(invalid="ignore"):  # where both sides missed, the ratio is unknown and gets the highest rank
+        ratios = np.nan_to_num(means[:, :1] / means, nan=np.inf, posinf=np.inf)
+    draws = {workers: ratios[:, column] for column, workers in enumerate(times, start=1)}
+    return draws | ({own_base.workers: np.ones(len(means))} if own_base else {})
 
 
-def _point(
-    group: TrialGroup, base: TrialGroup, times: Floats, base_times: Floats, of: TimeMetric, *, paired: bool
-) -> Point:
+def _speedup_point(
+    group: TrialGroup, base: TrialGroup, times: Floats, base_times: Floats, time_metric: TimeMetric, *, paired: bool
+) -> SpeedupPoint:
     seconds = float(olympic_mean(times))
-    statistical = base.samples_to_target / group.samples_to_target if of == "time_to_target" else None
-    found = factors(group.workers / base.workers, speedup(float(olympic_mean(base_times)), seconds), statistical)
-    return Point(
+    statistical = base.samples_to_target / group.samples_to_target if time_metric == "time_to_target" else None
+    factors = split_efficiency(
+        group.workers / base.workers, speedup(float(olympic_mean(base_times)), seconds), statistical
+    )
+    return SpeedupPoint(
         workers=group.workers,
-        speedup=found.speedup,
+        speedup=factors.speedup,
         speedup_ci=ratio_interval(base_times, times, paired=paired or group is base),
-        efficiency=found.efficiency,
-        hardware_efficiency=found.hardware,
-        statistical_efficiency=found.statistical,
+        efficiency=factors.efficiency,
+        hardware_efficiency=factors.hardware,
+        statistical_efficiency=factors.statistical,
         seconds=seconds,
         runs=len(group.trials),
-        efficiency_with_servers=found.speedup / ((group.workers + group.servers) / (base.workers + base.servers)),
-        efficiency_by_speed=_by_speed(group, base, found.speedup),
+        efficiency_with_servers=factors.speedup / ((group.workers + group.servers) / (base.workers + base.servers)),
+        efficiency_by_speed=_efficiency_by_speed(group, base, factors.speedup),
         rate_speedup=speedup(base.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
-        predicted_speedup=_predicted(group, base),
+        predicted_speedup=_predicted_speedup(group, base),
         seconds_ci=centre_interval(times),
-        seconds_median=median(times),
+        seconds_median=median_by_rank(times),
     )
 
 
-def _predicted(group: TrialGroup, base: TrialGroup) -> float | None:
-    ours_s, theirs_s = (each.predicted_seconds_per_sample for each in (group, base))
-    return theirs_s / ours_s if ours_s and theirs_s else None
+def _predicted_speedup(group: TrialGroup, base: TrialGroup) -> float | None:
+    """Return the speedup in samples per second that the closed forms predict; None where one of the two is missing."""
+    seconds, base_seconds = (each.predicted_seconds_per_sample for each in (group, base))
+    return base_seconds / seconds if seconds and base_seconds else None
 
 
-def _by_speed(group: TrialGroup, base: TrialGroup, speedup: float) -> float | None:
+def _efficiency_by_speed(group: TrialGroup, base: TrialGroup, speedup: float) -> float | None:
+    """Return the speedup divided by the ratio of declared speeds; None where a speed is not declared."""
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (group, base))
     return speedup * base_speed / speed if speed and base_speed else None

@@ -1,22 +1,23 @@
-"""How old were the parameters that a gradient was computed from?"""
+"""Staleness of the gradients that servers applied."""
 
 from typing import Any
 
 from analysis.reading.run_table import TrialTable
 
 
-def staleness(trial: TrialTable) -> dict[str, Any] | None:
-    """Mean, maximum and histogram of the updates applied between a worker's pull and its push, on the first shard.
+def staleness_statistics(trial: TrialTable) -> dict[str, Any] | None:
+    """Return mean, maximum and histogram of the staleness of gradients on the first shard.
 
-    With n equal workers and no waiting the mean tends to n - 1 (Zhang et al., Staleness-aware async-SGD, IJCAI 2016).
-    None where no server applied updates.
+    The staleness of a gradient is the number of updates applied between the worker's pull of the parameters and its
+    push of the gradient. With n equal workers and no waiting its mean tends to n - 1 (Zhang et al., Staleness-aware
+    async-SGD, IJCAI 2016). None where no server applied updates.
     """
-    ages = trial.updates["staleness"].dropna().astype(int)
-    if ages.empty:
+    staleness = trial.updates["staleness"].dropna().astype(int)
+    if staleness.empty:
         return None
-    counts = ages.value_counts().sort_index()
+    counts = staleness.value_counts().sort_index()
     return {
-        "mean": float(ages.mean()),
-        "max": int(ages.max()),
-        "histogram": {str(age): int(count) for age, count in counts.items()},
+        "mean": float(staleness.mean()),
+        "max": int(staleness.max()),
+        "histogram": {str(updates): int(count) for updates, count in counts.items()},
     }

@@ -1,17 +1,17 @@
-"""How long does a step take?"""
+"""Measured duration of training steps and of their phases, in virtual seconds."""
 
 from typing import Literal
 
 import pandas as pd
 
 from analysis.reading.plan_view import PlanView
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import STEP_PHASES, TrialTable
 
-Typical = Literal["median", "median round", "mean"]
+StepStatistic = Literal["median", "median round", "mean"]
 
 
 def step_seconds(trial: TrialTable) -> dict[str, float] | None:
-    """Mean, median and 95th percentile over all workers and steps (virtual seconds, linear interpolation)."""
+    """Return mean, median and 95th percentile of the step time over all workers and steps (linear interpolation)."""
     seconds = trial.steps["step_s"].astype(float)
     if seconds.empty:
         return None
@@ -19,47 +19,65 @@ def step_seconds(trial: TrialTable) -> dict[str, float] | None:
 
 
 def typical_step_s(trial: TrialTable) -> float | None:
-    """What a closed form's step is compared with: the centre over rounds of a round's mean step.
+    """Return the typical step time of a trial in seconds, to compare with the closed form's prediction.
 
-    A round is what lies between two exchanges: for most strategies one step, so that this is the centre of all steps.
-    One that ended before its exchange is left out, unless there is no other.
+    It is `centre_step_s` of the mean step times of all rounds. A round ends with an exchange: for most strategies it is
+    one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
     """
     if trial.steps.empty:
         return None
     if trial.plan.exchange_period == 1 and not trial.steps.duplicated(["node", "step"]).any():
-        return centre_s(trial.steps, trial.plan)  # every step is a round
+        return mean_or_median_step_s(trial.steps, trial.plan)  # every step is a round
     steps = trial.steps.assign(round=trial.steps["step"] // trial.plan.exchange_period)
-    found = steps.groupby(["node", "round"])[["step_s", "samples"]].agg({"step_s": ["mean", "size"], "samples": "sum"})
-    found.columns = pd.Index(["step_s", "size", "samples"])
-    whole = found[found["size"] == trial.plan.exchange_period]
-    return centre_s(found if whole.empty else whole, trial.plan)
+    rounds = steps.groupby(["node", "round"])[["step_s", "samples"]].agg({"step_s": ["mean", "size"], "samples": "sum"})
+    rounds.columns = pd.Index(["step_s", "size", "samples"])
+    whole_rounds = rounds[rounds["size"] == trial.plan.exchange_period]
+    return mean_or_median_step_s(rounds if whole_rounds.empty else whole_rounds, trial.plan)
 
 
-def typical_of(plan: PlanView) -> Typical:
-    """What `typical_step_s` is of the steps."""
+def typical_step_statistic(plan: PlanView) -> StepStatistic:
+    """Return which statistic of the steps `typical_step_s` computes for this plan."""
     if plan.has_varying_speeds:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"
 
 
-def centre_s(steps: pd.DataFrame, plan: PlanView) -> float:
-    """The median of `step_s`; where speeds vary the mean, which closed forms tell then, of steps on whole batches."""
+def mean_or_median_step_s(steps: pd.DataFrame, plan: PlanView) -> float:
+    """Return the median of the column `step_s`; where speeds vary, its mean over steps on whole batches.
+
+    Closed forms predict the mean where speeds vary.
+    """
     seconds = steps["step_s"].astype(float)
-    return float(seconds[_on_whole_batches(steps)].mean() if plan.has_varying_speeds else seconds.median())
+    return float(seconds[_have_whole_batches(steps)].mean() if plan.has_varying_speeds else seconds.median())
 
 
-def whole_rounds(steps: pd.DataFrame, every: int) -> pd.DataFrame:
-    """The steps that closed forms are of: rounds of `every` steps, each on a whole batch.
+def steps_in_whole_rounds(steps: pd.DataFrame, exchanges_every: int) -> pd.DataFrame:
+    """Return the steps that closed forms describe: rounds of `exchanges_every` steps, each on a whole batch.
 
     An epoch's last batch is often smaller. Empty where no round is whole, as when workers exchange once per epoch.
     """
-    whole = _on_whole_batches(steps)
-    if every == 1 or steps.empty:
-        return steps[whole]
-    rounds = [steps["node"], steps["step"] // every]
-    return steps[whole.groupby(rounds, observed=True).transform("sum") == every]
+    on_whole_batch = _have_whole_batches(steps)
+    if exchanges_every == 1 or steps.empty:
+        return steps[on_whole_batch]
+    rounds = [steps["node"], steps["step"] // exchanges_every]
+    return steps[on_whole_batch.groupby(rounds, observed=True).transform("sum") == exchanges_every]
 
 
-def _on_whole_batches(steps: pd.DataFrame) -> "pd.Series[bool]":
-    """Whether a step was on as many samples as its worker ever had."""
+def step_phase_seconds(trial: TrialTable) -> dict[str, float] | None:
+    """Return the mean seconds per step of each step phase, over all workers; None without steps.
+
+    Steps are those of `steps_in_whole_rounds`, for which `predicted_mean_step_s` predicts the sum; without a whole
+    round they are all steps, and nothing is predicted. `exchange` is exposed communication, `wait` the time blocked on
+    peers that were not ready; the two never overlap. other = mean(step) - sum of the phases, at least 0.
+    """
+    if trial.steps.empty:
+        return None
+    in_whole_rounds = steps_in_whole_rounds(trial.steps, trial.plan.exchange_period)
+    steps = trial.steps if in_whole_rounds.empty else in_whole_rounds
+    means = {phase: float(steps[f"{phase}_s"].astype(float).mean()) for phase in STEP_PHASES}
+    return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}
+
+
+def _have_whole_batches(steps: pd.DataFrame) -> "pd.Series[bool]":
+    """Return for each step whether it had as many samples as the largest step of its worker."""
     return steps["samples"] >= steps.groupby("node", observed=True)["samples"].transform("max")

@@ -1,7 +1,8 @@
-"""Did a switch between strategies happen, and where did what it gained come from?
+"""Result of a switch between two strategies within a trial: whether it took place, what it saved, and why.
 
-All times are per global batch: what the workers together take for as many samples as one lockstep step has. In lockstep
-that is the step. Otherwise worker r has m_r samples in s_r seconds of its own steps, so B of all take B / Σ(m_r/s_r).
+Times are per global batch: the seconds that all workers together take for as many samples as one synchronous step has.
+For a synchronous strategy this is the step. For an asynchronous one, worker r computes m_r samples in s_r seconds of
+its own steps, so a batch of B samples takes B / Σ(m_r/s_r).
 """
 
 from collections.abc import Sequence
@@ -10,35 +11,35 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.metrics.step_seconds import centre_s
+from analysis.metrics.step_seconds import mean_or_median_step_s
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_table import TrialTable
 from analysis.reading.training_phases import TrainingPhase, training_phases
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 
 
 @dataclass(frozen=True)
-class Half:
-    """One strategy of a switching trial; virtual seconds."""
+class TrainingPhaseTimes:
+    """Times of the training phase before or after the switch of a trial, in virtual seconds."""
 
     samples: int
     seconds: float
-    batch_s: float  # measured
-    computing_s: float  # of it: the mathematics, and waiting for other workers'
-    exchanging_s: float  # the rest of its steps
-    finishing_s: float  # between steps, and at the end while others are not done yet
+    batch_s: float  # measured seconds per global batch: the sum of the next three
+    computing_s: float  # compute, and waiting for other workers' compute
+    exchanging_s: float  # the rest of the steps
+    finishing_s: float  # between steps, and at the end while other workers still train
     predicted_step_s: float | None
-    step_s: float  # measured, median over workers and steps
+    step_s: float  # measured, `centre_step_s` over workers and steps
 
 
 @dataclass(frozen=True)
-class Gain:
-    """Seconds per global batch that the switch saved; negative ones it cost.
+class SwitchGain:
+    """Seconds per global batch that a switch saved, by cause; negative values are seconds that it cost.
 
-    `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured, and add up to `batch_s`. Latency and bandwidth
-    are the closed forms' difference; `queueing_s` is what is left of the exchange: waiting in a server's queue, sharing
-    links unevenly, this host. `finish_s`: workers that wait for nobody are done at moments of their own. `shares_s`:
-    fewer workers have larger shares where some were promoted.
+    `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured and add up to `batch_s`. `latency_s` and
+    `bandwidth_s` are the difference between the closed forms of both strategies. `queueing_s` is the rest of
+    `exchange_s`: waiting in a server's queue, links shared unevenly, this host. `finish_s`: asynchronous workers finish
+    at different times. `shares_s`: where workers were promoted to servers, fewer workers share a batch.
     """
 
     batch_s: float
@@ -52,61 +53,63 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Switch:
-    """What became of a switch that was planned."""
+class SwitchResult:
+    """Result of a planned switch, with the times before and after it."""
 
-    outcome: str  # switched, never switched, aborted: …
-    value: float | None  # of the rule, where it fired, else at the last point; None: too little was known
+    outcome: str  # "switched", "never switched" or "aborted: " and the reason
+    value: float | None  # of the switch rule when it fired, else at its last point; None where it had too little data
     threshold: float | None
-    points: int  # evaluation points that the rule was told of
-    step: int | None = None  # the first of the strategy after
-    share: float | None = None  # of the samples before the switch
+    points: int  # evaluations that the rule received
+    step: int | None = None  # first step of the strategy after the switch
+    share: float | None = None  # samples before the switch / all samples
     hand_over_s: float | None = None
-    before: Half | None = None
-    after: Half | None = None
-    gain: Gain | None = None
-    break_even_workers: float | None = None  # that fill the servers' links, by the closed form
-    saved_s: float | None = None  # against going on as before, the hand-over taken off
-    stale_s: float | None = None  # per batch after: what samples to the target cost that going on as before saves
-    verdict: str = "unknown"  # whether it paid, beside trials that went on as before: of `analysis.metrics.worth`
-    quality: str = ""  # what the model's quality has to do with that, in words
+    before: TrainingPhaseTimes | None = None
+    after: TrainingPhaseTimes | None = None
+    gain: SwitchGain | None = None
+    break_even_workers: float | None = None  # number that fills the servers' links, by the closed form
+    saved_s: float | None = None  # compared with no switch, less the hand-over
+    stale_s: float | None = None  # per batch after the switch: cost of the samples that no switch would have saved
+    verdict: str = "unknown"  # whether it paid, compared with trials without a switch: see `SwitchVerdict`
+    quality: str = ""  # how the model's quality decided the verdict, as text
 
     @property
-    def paid(self) -> bool:
-        """Whether it saved time on the way to the same quality."""
+    def has_paid_off(self) -> bool:
+        """Whether training to the same quality took less time than without the switch."""
         return self.verdict == "paid"
 
     @property
-    def lost(self) -> bool:
-        """Whether the model is worse than without it."""
+    def has_lost_quality(self) -> bool:
+        """Whether the model is worse than without the switch."""
         return self.verdict == "quality was lost"
 
     @property
-    def switched(self) -> bool:
-        """Whether the strategy after took over."""
+    def has_switched(self) -> bool:
+        """Whether the switch took place, so that the second strategy took over."""
         return self.outcome == "switched"
 
 
-def switch(trial: TrialTable) -> Switch | None:
-    """The switch of a trial; None where its strategy has none."""
+def measure_switch(trial: TrialTable) -> SwitchResult | None:
+    """Return the result of the switch of a trial; None where no switch was planned."""
     plan, record = trial.plan, trial.switch_record
     if plan.second_phase is None or record is None:
         return None
-    told = [point for point in record.rule_points if point.get("value") is not None]
-    fired = next((point for point in record.rule_points if point["fires"]), told[-1] if told else {})
-    found = Switch(record.outcome, fired.get("value"), fired.get("threshold"), len(record.rule_points))
+    valued = [point for point in record.rule_points if point.get("value") is not None]
+    deciding = next((point for point in record.rule_points if point["fires"]), valued[-1] if valued else {})
+    uncommitted = SwitchResult(
+        record.outcome, deciding.get("value"), deciding.get("threshold"), len(record.rule_points)
+    )
     if not record.committed:
-        return found
-    halves = {phase.name: _half(phase, plan) for phase in training_phases(trial)}
-    before, after = halves.get("before"), halves.get("after")
-    gain = _gain(before, after, plan) if before and after else None
+        return uncommitted
+    times = {phase.name: _phase_times(phase, plan) for phase in training_phases(trial)}
+    before, after = times.get("before"), times.get("after")
+    gain = _switch_gain(before, after, plan) if before and after else None
     hand_over_s = float(record.committed["seconds"])
-    samples = sum(half.samples for half in halves.values())
-    return Switch(
-        outcome=found.outcome,
-        value=found.value,
-        threshold=found.threshold,
-        points=found.points,
+    samples = sum(phase_times.samples for phase_times in times.values())
+    return SwitchResult(
+        outcome=uncommitted.outcome,
+        value=uncommitted.value,
+        threshold=uncommitted.threshold,
+        points=uncommitted.points,
         step=int(record.committed["step"]),
         share=int(record.committed["samples"]) / samples if samples else None,
         hand_over_s=hand_over_s,
@@ -118,35 +121,38 @@ def switch(trial: TrialTable) -> Switch | None:
     )
 
 
-def stale_s(found: Switch, needed: int, needed_before: int) -> float | None:
-    """Seconds per global batch after the switch that go into samples which the strategy before would not have needed.
+def staleness_cost_s(switch: SwitchResult, samples_needed: int, samples_needed_before: int) -> float | None:
+    """Return the seconds per global batch after a switch spent on samples that training without it does not need.
 
-    They are what learning from stale gradients costs; negative where it needs fewer. None where nothing came after.
+    They are the cost of learning from stale gradients; negative where the trial that switched needs fewer samples. None
+    where the target was reached before the switch.
 
     Args:
-        found: a switch with both halves.
-        needed: samples to the target of the trial that switched.
-        needed_before: of one with the same seed that went on as before.
+        switch: a switch with times before and after it.
+        samples_needed: samples to the target of the trial that switched.
+        samples_needed_before: samples to the target of a trial with the same seed that did not switch.
     """
-    if found.before is None or found.after is None or needed <= found.before.samples:
+    if switch.before is None or switch.after is None or samples_needed <= switch.before.samples:
         return None
-    return found.after.batch_s * (needed - needed_before) / (needed - found.before.samples)
+    return switch.after.batch_s * (samples_needed - samples_needed_before) / (samples_needed - switch.before.samples)
 
 
-def _half(phase: TrainingPhase, plan: PlanView) -> Half:
-    """Steps are what they took by themselves; what they leave of the phase is nobody's exchange.
+def _phase_times(phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
+    """Return the times of the training phase before or after a switch, per global batch.
 
-    Who is still at a step when the first stops for the switch is so within the hand-over, not within the phase. In
-    lockstep mathematics and waiting are what steps take until their last worker exchanges.
+    Seconds of the phase outside of steps count as finishing, not as exchange. A worker that still computes when the
+    first one stops for the switch does so within the hand-over, not within the phase. In a synchronous step, compute
+    and waiting last until the last worker exchanges.
     """
     steps = phase.steps
-    reached = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
+    until_exchange_s = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
     per_batch = plan.batch / phase.samples if phase.samples else 0.0
-    stepping_s = _together_s(steps, steps["step_s"], plan.batch)
-    in_lockstep_s = float(reached.groupby(steps["step"]).max().sum()) * per_batch
-    computing_s = in_lockstep_s if phase.synchrony == "synchronous" else _together_s(steps, reached, plan.batch)
+    stepping_s = _global_batch_s(steps, steps["step_s"], plan.batch)
+    synchronous_s = float(until_exchange_s.groupby(steps["step"]).max().sum()) * per_batch
+    is_synchronous = phase.synchrony == "synchronous"
+    computing_s = synchronous_s if is_synchronous else _global_batch_s(steps, until_exchange_s, plan.batch)
     finishing_s = max(0.0, phase.seconds * per_batch - stepping_s)
-    return Half(
+    return TrainingPhaseTimes(
         samples=phase.samples,
         seconds=phase.seconds,
         batch_s=stepping_s + finishing_s,
@@ -154,30 +160,31 @@ def _half(phase: TrainingPhase, plan: PlanView) -> Half:
         exchanging_s=stepping_s - computing_s,
         finishing_s=finishing_s,
         predicted_step_s=phase.predicted.median_step_s,
-        step_s=centre_s(steps, plan),
+        step_s=mean_or_median_step_s(steps, plan),
     )
 
 
-def _together_s(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch: int) -> float:
-    """What workers side by side take for a global batch, each as fast as it is while busy: B / Σ(samples / seconds)."""
+def _global_batch_s(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch_samples: int) -> float:
+    """Return the seconds that workers in parallel take for a global batch: B / Σ(samples / seconds spent)."""
     by_worker = pd.DataFrame({"samples": steps["samples"], "spent_s": spent_s}).groupby(steps["rank"]).sum()
     busy = by_worker[by_worker["samples"] > 0]
     if busy.empty or not (busy["spent_s"] > 0).all():
         return 0.0
-    return float(batch / (busy["samples"] / busy["spent_s"]).sum())
+    return float(batch_samples / (busy["samples"] / busy["spent_s"]).sum())
 
 
-def _gain(before: Half, after: Half, plan: PlanView) -> Gain:
+def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: PlanView) -> SwitchGain:
+    """Return the difference of the times before and after the switch, by cause."""
     second = plan.second_phase
-    assert second is not None  # noqa: S101 - a trial that switched was planned to
+    assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
     exchange_s = before.exchanging_s - after.exchanging_s
     latency_s = second.latencies_s[0] - second.latencies_s[1]
     bandwidth_s = (plan.predicted.exchange_s - second.latencies_s[0]) - (
         second.predicted.exchange_s - second.latencies_s[1]
     )
-    left = plan.workers - len(second.promoted_workers)
-    shares_s = before.computing_s * (1 - plan.workers / left)
-    return Gain(
+    remaining_workers = plan.workers - len(second.promoted_workers)
+    shares_s = before.computing_s * (1 - plan.workers / remaining_workers)
+    return SwitchGain(
         batch_s=before.batch_s - after.batch_s,
         shares_s=shares_s,
         straggler_s=before.computing_s - after.computing_s - shares_s,
@@ -189,103 +196,121 @@ def _gain(before: Half, after: Half, plan: PlanView) -> Gain:
     )
 
 
-def typical(found: Sequence[Switch]) -> Switch:
-    """The repeat whose gain is the median, those that did not pay standing first; the first where none switched."""
-    gaining = (each for each in found if each.saved_s is not None)
-    switched = sorted(gaining, key=lambda each: (each.paid, each.saved_s or 0.0))
-    return switched[(len(switched) - 1) // 2] if switched else found[0]
+def median_switch(switches: Sequence[SwitchResult]) -> SwitchResult:
+    """Return the repeat with the median of the saved seconds; the first repeat where none has any.
+
+    Repeats whose switch did not pay rank before all whose switch paid.
+    """
+    measured = (switch for switch in switches if switch.saved_s is not None)
+    ranked = sorted(measured, key=lambda switch: (switch.has_paid_off, switch.saved_s or 0.0))
+    return ranked[(len(ranked) - 1) // 2] if ranked else switches[0]
 
 
-def repeats(found: Sequence[Switch]) -> str:
-    """Which of how many repeats `typical` is."""
-    if len(found) == 1:
+def describe_repeats(switches: Sequence[SwitchResult]) -> str:
+    """Return which of how many repeats `median_switch` chose, such as "the median of 5 repeats"."""
+    if len(switches) == 1:
         return "one repeat"
-    gaining = [each for each in found if each.saved_s is not None]
-    return f"the {'median' if gaining else 'first'} of {len(gaining or found)} repeats"
+    measured = [switch for switch in switches if switch.saved_s is not None]
+    return f"the {'median' if measured else 'first'} of {len(measured or switches)} repeats"
 
 
-def how_often(found: Sequence[Switch]) -> str:
-    """Where repeats differ: how many switched, and to how many of them it paid."""
-    switched = [each for each in found if each.switched]
-    judged = [each for each in switched if each.gain]  # one before the first step has nothing to compare with
-    paid = sum(each.paid for each in judged)
-    stayed = f"{len(found) - len(switched)} of {len(found)} repeats never switched"
-    parts = [stayed] * (0 < len(switched) < len(found))
+def describe_repeat_outcomes(switches: Sequence[SwitchResult]) -> str:
+    """Return in how many repeats a switch took place and paid; empty where all repeats agree."""
+    switched = [switch for switch in switches if switch.has_switched]
+    judged = [switch for switch in switched if switch.gain]  # a switch before the first step has no times to compare
+    paid = sum(switch.has_paid_off for switch in judged)
+    unswitched = f"{len(switches) - len(switched)} of {len(switches)} repeats never switched"
+    parts = [unswitched] * (0 < len(switched) < len(switches))
     parts += [f"it paid in {paid} of {len(judged)}"] * (0 < paid < len(judged))
     return ", ".join(parts)
 
 
-def told(found: Switch, workers: int) -> str:
-    """Whether the switch paid, and why, in one clause."""
-    if not found.switched:
-        shown = _value(found)
-        return f"{found.outcome}{shown}"
-    if found.gain is None or found.before is None or found.after is None or found.saved_s is None:
-        place = "after the last" if found.before else "before the first"
+def describe_switch(switch: SwitchResult, workers: int) -> str:
+    """Return a clause that states whether the switch took place and paid, and why."""
+    if not switch.has_switched:
+        return f"{switch.outcome}{_describe_rule_value(switch)}"
+    if switch.gain is None or switch.before is None or switch.after is None or switch.saved_s is None:
+        place = "after the last" if switch.before else "before the first"
         return f"switched {place} step: there is nothing to compare with"
-    after, before = (f"{number(1e3 * half.batch_s)} ms" for half in (found.after, found.before))
-    if after == before and not found.paid:
-        return f"the switch did not pay: a batch takes {after} as before{f'; {found.quality}' if found.quality else ''}"
-    change = f"a batch takes {after} instead of {before}"
-    return f"the switch {_verdict(found, found.saved_s, change, reason(found.gain, found, workers))}"
+    after, before = (f"{format_number(1e3 * times.batch_s)} ms" for times in (switch.after, switch.before))
+    if after == before and not switch.has_paid_off:
+        quality = f"; {switch.quality}" if switch.quality else ""
+        return f"the switch did not pay: a batch takes {after} as before{quality}"
+    batch_change = f"a batch takes {after} instead of {before}"
+    cause = describe_main_cause(switch.gain, switch, workers)
+    return f"the switch {_describe_verdict(switch, switch.saved_s, batch_change, cause)}"
 
 
-def _verdict(found: Switch, saved_s: float, change: str, cause: str) -> str:
-    """What batches take is a reason only where it points the same way as the verdict."""
-    if found.paid:
-        return f"paid, because {change}: {cause}" if saved_s > 0 else f"paid: {change}, but {found.quality}"
-    if saved_s > 0 and found.verdict == "unknown":
-        return f"saved time, because {change}: {cause}; nothing tells whether the model is as good as without it"
-    if found.after and found.before and found.after.batch_s >= found.before.batch_s:
-        also = f"; {found.quality}" if found.lost else ""
-        return f"did not pay, because {change}: {cause}{also}"
-    late = f"the hand-over took {number(1e3 * (found.hand_over_s or 0.0))} ms, more than that saves"
-    return f"did not pay: {change}, but {found.quality or late}"
+def _describe_verdict(switch: SwitchResult, saved_s: float, batch_change: str, cause: str) -> str:
+    """Return the predicate of a sentence on a switch: whether it paid, with the reason.
+
+    The change of the batch time is given as the reason only where it agrees with the verdict.
+    """
+    if switch.has_paid_off and saved_s > 0:
+        return f"paid, because {batch_change}: {cause}"
+    if switch.has_paid_off:
+        return f"paid: {batch_change}, but {switch.quality}"
+    if saved_s > 0 and switch.verdict == "unknown":
+        return f"saved time, because {batch_change}: {cause}; whether the model is as good as without it is unknown"
+    if switch.after and switch.before and switch.after.batch_s >= switch.before.batch_s:
+        quality = f"; {switch.quality}" if switch.has_lost_quality else ""
+        return f"did not pay, because {batch_change}: {cause}{quality}"
+    hand_over = f"the hand-over took {format_number(1e3 * (switch.hand_over_s or 0.0))} ms, more than that saves"
+    return f"did not pay: {batch_change}, but {switch.quality or hand_over}"
 
 
-def reason(gain: Gain, found: Switch, workers: int) -> str:
-    """The measured part of the gain that is largest in its direction; of an exchange, what of it the forms explain."""
+def describe_main_cause(gain: SwitchGain, switch: SwitchResult, workers: int) -> str:
+    """Return the largest measured cause of the gain (or of the loss) with its milliseconds per batch.
+
+    Where the exchange is the largest, return the largest of its parts: latency, bandwidth or queueing.
+    """
+    straggler = _choose_by_sign(gain.straggler_s, "no wait for the slowest", "waits for the slowest")
+    finish = _choose_by_sign(gain.finish_s, "workers finish together", "workers finish at different times")
     measured = (
-        (gain.straggler_s, _either(gain.straggler_s, "no wait for the slowest", "waits for the slowest")),
+        (gain.straggler_s, straggler),
         (gain.shares_s, "fewer workers share a batch"),
         (gain.exchange_s, ""),
-        (gain.finish_s, _either(gain.finish_s, "workers finish together", "workers finish apart at the end")),
+        (gain.finish_s, finish),
     )
+    latency = _choose_by_sign(gain.latency_s, "fewer messages in a row", "more messages in a row")
+    links_carry_more = _describe_saturation(switch, workers, "links carry more")
+    gradients_queue = _describe_saturation(switch, workers, "gradients queue")
     exchange = (
-        (gain.latency_s, _either(gain.latency_s, "fewer messages in a row", "more messages in a row")),
-        (gain.bandwidth_s, _either(gain.bandwidth_s, "links carry less", _full(found, workers, "links carry more"))),
-        (gain.queueing_s, _either(gain.queueing_s, "less queueing", _full(found, workers, "gradients queue"))),
+        (gain.latency_s, latency),
+        (gain.bandwidth_s, _choose_by_sign(gain.bandwidth_s, "links carry less", links_carry_more)),
+        (gain.queueing_s, _choose_by_sign(gain.queueing_s, "less queueing", gradients_queue)),
     )
-    way = 1 if gain.batch_s >= 0 else -1
-    first = _largest(measured, way)
-    saved_s, name = first if first[1] else _largest(exchange, way)
-    return f"{name} ({'+' * (saved_s >= 0)}{number(1e3 * saved_s)} ms saved)"
+    sign = 1 if gain.batch_s >= 0 else -1
+    largest = _largest_part(measured, sign)
+    saved_s, cause = largest if largest[1] else _largest_part(exchange, sign)
+    return f"{cause} ({'+' * (saved_s >= 0)}{format_number(1e3 * saved_s)} ms saved)"
 
 
-def _largest(parts: Sequence[tuple[float, str]], way: int) -> tuple[float, str]:
-    return max(parts, key=lambda part: way * part[0])
+def _largest_part(parts: Sequence[tuple[float, str]], sign: int) -> tuple[float, str]:
+    """Return the part with the most saved seconds for `sign` 1, with the most lost seconds for -1."""
+    return max(parts, key=lambda part: sign * part[0])
 
 
-def _either(saved_s: float, less: str, more: str) -> str:
-    return less if saved_s >= 0 else more
+def _choose_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> str:
+    return text_if_saved if saved_s >= 0 else text_if_lost
 
 
-def _full(found: Switch, workers: int, otherwise: str) -> str:
-    """Why servers answer late: there are more workers than they can serve, or something else."""
-    limit = found.break_even_workers
-    if limit is None or workers <= limit:
+def _describe_saturation(switch: SwitchResult, workers: int, otherwise: str) -> str:
+    """Return that the servers' links are saturated where more workers run than fill them, else the text `otherwise`."""
+    saturating_workers = switch.break_even_workers
+    if saturating_workers is None or workers <= saturating_workers:
         return otherwise
-    return f"the servers are saturated, {workers} workers where {limit:.3g} fill them"
+    return f"the servers' links are saturated: {saturating_workers:.3g} workers fill them, {workers} run"
 
 
-def _value(found: Switch) -> str:
-    if found.value is None or found.threshold is None:
+def _describe_rule_value(switch: SwitchResult) -> str:
+    if switch.value is None or switch.threshold is None:
         return ""
-    return f" (the rule's value was {found.value:.3g} at last, its threshold {found.threshold:.3g})"
+    return f" (last value of the switch rule: {switch.value:.3g}, threshold: {switch.threshold:.3g})"
 
 
-def plain(found: Switch) -> dict[str, Any]:
-    """One row for a table of trials."""
-    gain = vars(found.gain) if found.gain else {}
-    told = {"outcome": found.outcome, "share": found.share, "hand_over_s": found.hand_over_s}
-    return {**told, **gain, "stale_s": found.stale_s, "verdict": found.verdict if found.gain else None}
+def switch_table_row(switch: SwitchResult) -> dict[str, Any]:
+    """Return the result of a switch as one row of a table of trials."""
+    gain = vars(switch.gain) if switch.gain else {}
+    outcome = {"outcome": switch.outcome, "share": switch.share, "hand_over_s": switch.hand_over_s}
+    return {**outcome, **gain, "stale_s": switch.stale_s, "verdict": switch.verdict if switch.gain else None}

@@ -1,20 +1,54 @@
-"""When was the target first reached?"""
+"""Time and samples that training needed to reach the target."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from analysis.reading.run_table import TrialTable
 
-if TYPE_CHECKING:
-    import pandas as pd  # only the type: Series is generic for type checkers alone
 
-
-def first_hit(trial: TrialTable) -> "pd.Series[float] | None":
-    """The row of `evals` that first reached the target; None without a target or when it was missed."""
+def first_target_evaluation(trial: TrialTable) -> "pd.Series[float] | None":
+    """Return the row of `evals` that first reached the target; None without a target or where it was missed."""
     target = trial.plan.target
     if target is None:
         return None
-    told = zip(trial.evals["metric"], trial.evals["value"], strict=True)
+    evaluations = zip(trial.evals["metric"], trial.evals["value"], strict=True)
     hits = [
-        row for row, (name, value) in enumerate(told) if name == target.metric and target.is_reached_by(float(value))
+        row
+        for row, (metric, value) in enumerate(evaluations)
+        if metric == target.metric and target.is_reached_by(float(value))
     ]
     return trial.evals.iloc[min(hits, key=trial.evals["time_s"].tolist().__getitem__)] if hits else None
+
+
+def time_to_target_s(trial: TrialTable) -> float | None:
+    """Return the seconds from `run_start` to the first evaluation that reached the target, evaluations included.
+
+    None where the target was not reached. Source: MLPerf Training rules, "the clock runs from data access to target
+    quality".
+    """
+    evaluation = first_target_evaluation(trial)
+    return None if evaluation is None else float(evaluation["time_s"])
+
+
+def samples_to_target(trial: TrialTable) -> int | None:
+    """Return the samples that all workers had trained on at the first evaluation that reached the target.
+
+    None where no evaluation reached the target, or samples were not recorded.
+
+    The number does not depend on how fast nodes and links are, so it isolates what a strategy costs in learning
+    (statistical efficiency: Qiao et al., Pollux, OSDI 2021).
+    """
+    evaluation = first_target_evaluation(trial)
+    return None if evaluation is None or pd.isna(evaluation["samples"]) else int(evaluation["samples"])
+
+
+def evaluation_interval_samples(trial: TrialTable) -> int | None:
+    """Return the samples between the evaluation that reached the target and the one before it.
+
+    None where no evaluation reached the target. The model was good enough somewhere in this interval, so samples to
+    target and time to target are rounded up by at most this much.
+    """
+    evaluation = first_target_evaluation(trial)
+    if evaluation is None or pd.isna(evaluation["samples"]):
+        return None
+    before = trial.evals["samples"][trial.evals["time_s"] < evaluation["time_s"]].dropna()
+    return int(evaluation["samples"] - before.max()) if before.size else int(evaluation["samples"])

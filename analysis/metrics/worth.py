@@ -1,4 +1,7 @@
-"""Did a switch pay? Time counts only where the model is as good as that of a trial that went on as before."""
+"""Verdict on a switch between strategies: whether it saved time without making the model worse.
+
+A trial that switched is compared with a trial of the same seed that did not.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,97 +9,111 @@ from math import isfinite, sqrt
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 from analysis.results.result import TrialResult
 from services.scenario.target import METRIC_PROPERTIES, MetricName
 
-Verdict: TypeAlias = Literal["paid", "did not pay", "quality was lost", "unknown"]
-SAME = 0.01  # share by which a quality may be worse and still be the same, as in Sync-Switch (Li et al., ICDCS 2021)
-ERRORS = 2.0  # standard errors over seeds within which a difference is noise
-OWN: tuple[MetricName, ...] = ("accuracy", "r2")  # what models are judged by where no target says
+SwitchVerdict: TypeAlias = Literal["paid", "did not pay", "quality was lost", "unknown"]
+# Relative difference up to which a quality counts as the same, as in Sync-Switch (Li et al., ICDCS 2021).
+QUALITY_TOLERANCE = 0.01
+NOISE_STANDARD_ERRORS = 2.0  # standard errors over seeds up to which a difference counts as noise
+DEFAULT_QUALITY_METRICS: tuple[MetricName, ...] = ("accuracy", "r2")  # where the scenario has no target
 
 
-class Worth(NamedTuple):
-    """Whether a switch paid, and what its model's quality has to do with that; no words where it has nothing."""
+class SwitchJudgement(NamedTuple):
+    """Verdict on a switch, with a text on the quality or the time to the target where that decided the verdict."""
 
-    verdict: Verdict
+    verdict: SwitchVerdict
     quality: str = ""
 
 
 @dataclass(frozen=True)
-class Ends:
-    """A quality at the end, by seed: of trials that switched and of those that went on as before."""
+class FinalQualities:
+    """Final values of one metric, by seed, of trials that switched and of trials that did not."""
 
     metric: MetricName
-    ours: tuple[float, ...]
-    theirs: tuple[float, ...]
+    switched: tuple[float, ...]
+    unswitched: tuple[float, ...]
 
     @property
-    def worse(self) -> bool:
-        """Whether ours is worse by more than counts as the same, and by more than seeds make it differ."""
-        if not all(isfinite(value) for value in (*self.ours, *self.theirs)):
-            return not all(isfinite(value) for value in self.ours)
+    def is_worse(self) -> bool:
+        """Whether the trials that switched end worse by more than QUALITY_TOLERANCE and the noise over seeds."""
+        if not all(isfinite(value) for value in (*self.switched, *self.unswitched)):
+            return not all(isfinite(value) for value in self.switched)
         sign = 1 if METRIC_PROPERTIES[self.metric].bound_key == "at_least" else -1
-        gaps = [sign * (theirs - ours) for ours, theirs in zip(self.ours, self.theirs, strict=True)]
-        noise = ERRORS * stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else 0.0
-        return fmean(gaps) > max(SAME * abs(fmean(self.theirs)), noise)
+        pairs = zip(self.switched, self.unswitched, strict=True)
+        losses = [sign * (unswitched - switched) for switched, unswitched in pairs]
+        noise = NOISE_STANDARD_ERRORS * stdev(losses) / sqrt(len(losses)) if len(losses) > 1 else 0.0
+        return fmean(losses) > max(QUALITY_TOLERANCE * abs(fmean(self.unswitched)), noise)
 
     @property
-    def told(self) -> str:
-        """As in "accuracy ends at 0.100 instead of 0.936"."""
-        mean = f", the mean of {len(self.ours)} seeds" if len(self.ours) > 1 else ""
-        return f"{self.metric} ends at {number(fmean(self.ours))} instead of {number(fmean(self.theirs))}{mean}"
+    def description(self) -> str:
+        """Clause such as "accuracy ends at 0.100 instead of 0.936"."""
+        mean = f", the mean of {len(self.switched)} seeds" if len(self.switched) > 1 else ""
+        switched, unswitched = (format_number(fmean(values)) for values in (self.switched, self.unswitched))
+        return f"{self.metric} ends at {switched} instead of {unswitched}{mean}"
 
 
-def ends(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> Ends | None:
-    """The quality of repeats that switched beside those that did not; None where a trial knows nothing of it."""
-    target = next((str(ours.target).split()[0] for ours, _ in pairs if ours.target), None)
-    metrics = OWN if target is None else (cast("MetricName", target),)
-    known = (name for name in metrics if pairs and all(name in each.final for pair in pairs for each in pair))
+def final_qualities(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalQualities | None:
+    """Return the final qualities of pairs of a trial that switched and one that did not.
+
+    The metric is the target's, else the first of DEFAULT_QUALITY_METRICS that all trials have; None without one.
+    """
+    target = next((str(trial.target).split()[0] for trial, _ in pairs if trial.target), None)
+    candidates = DEFAULT_QUALITY_METRICS if target is None else (cast("MetricName", target),)
+    known = (name for name in candidates if pairs and all(name in trial.final for pair in pairs for trial in pair))
     metric = next(known, None)
     if metric is None:
         return None
-    return Ends(metric, tuple(ours.final[metric] for ours, _ in pairs), tuple(them.final[metric] for _, them in pairs))
+    return FinalQualities(
+        metric,
+        switched=tuple(trial.final[metric] for trial, _ in pairs),
+        unswitched=tuple(trial.final[metric] for _, trial in pairs),
+    )
 
 
-def worth(trial: TrialResult, stayed: TrialResult | None, found: Ends | None) -> Worth:
-    """Whether the switch of a trial paid.
+def judge_switch(
+    trial: TrialResult, unswitched_trial: TrialResult | None, qualities: FinalQualities | None
+) -> SwitchJudgement:
+    """Return the verdict on the switch of a trial.
 
-    By the time to the target where the switch came before that, else by what batches after it save, as long as the
-    quality at the end is the same. A target is lost by a switch only where going on as before reaches it.
+    Where the target was reached after the switch, the shorter time to the target decides. Otherwise the seconds saved
+    by the batches after the switch decide, as long as the final quality is the same. A target counts as lost by the
+    switch only where the trial without a switch reaches it.
 
     Args:
-        trial: one that switched after its first step.
-        stayed: one with the same seed that went on as before.
-        found: the qualities of all such pairs among the repeats.
+        trial: a trial that switched after its first step.
+        unswitched_trial: a trial with the same seed that did not switch.
+        qualities: final qualities of all such pairs among the repeats.
     """
-    told = ": ".join(filter(None, (f"{trial.target} was missed" * _missed(trial), found.told if found else "")))
-    if stayed and _missed(trial) and not _missed(stayed):
-        return Worth("quality was lost", told)
-    if stayed and _reached_after(trial):
-        return _raced(trial, stayed)
-    if found and found.worse:
-        return Worth("quality was lost", told)
+    missed = f"{trial.target} was missed" if _missed_target(trial) else ""
+    quality_text = ": ".join(filter(None, (missed, qualities.description if qualities else "")))
+    if unswitched_trial and _missed_target(trial) and not _missed_target(unswitched_trial):
+        return SwitchJudgement("quality was lost", quality_text)
+    if unswitched_trial and _reached_target_after_switch(trial):
+        return _judge_by_time_to_target(trial, unswitched_trial)
+    if qualities and qualities.is_worse:
+        return SwitchJudgement("quality was lost", quality_text)
     saves = trial.switch is not None and (trial.switch.saved_s or 0.0) > 0
-    if saves and found is None:
-        return Worth("unknown")
-    return Worth("paid" if saves else "did not pay")
+    if saves and qualities is None:
+        return SwitchJudgement("unknown")
+    return SwitchJudgement("paid" if saves else "did not pay")
 
 
-def _missed(trial: TrialResult) -> bool:
+def _missed_target(trial: TrialResult) -> bool:
     return trial.target is not None and trial.time_to_target_s is None
 
 
-def _reached_after(trial: TrialResult) -> bool:
-    """Whether the target was reached, and not before the switch."""
+def _reached_target_after_switch(trial: TrialResult) -> bool:
+    """Return whether the trial reached its target, and not before the switch."""
     before = trial.switch.before if trial.switch else None
     return bool(before and trial.samples_to_target and trial.samples_to_target > before.samples)
 
 
-def _raced(trial: TrialResult, stayed: TrialResult) -> Worth:
-    """Who reached the target first."""
-    ours, theirs = trial.time_to_target_s or 0.0, stayed.time_to_target_s
-    if theirs is None:
-        return Worth("paid", f"{trial.target} took {number(ours)} s and was missed without it")
-    times = f"{trial.target} took {number(ours)} s instead of {number(theirs)} s"
-    return Worth("paid" if ours < theirs else "did not pay", times)
+def _judge_by_time_to_target(trial: TrialResult, unswitched_trial: TrialResult) -> SwitchJudgement:
+    """Return the verdict by which of the two trials reached the target first."""
+    time_s, unswitched_time_s = trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
+    if unswitched_time_s is None:
+        return SwitchJudgement("paid", f"{trial.target} took {format_number(time_s)} s and was missed without it")
+    times = f"{trial.target} took {format_number(time_s)} s instead of {format_number(unswitched_time_s)} s"
+    return SwitchJudgement("paid" if time_s < unswitched_time_s else "did not pay", times)

@@ -6,8 +6,26 @@ from functools import cache
 
 import numpy as np
 
-from analysis.laws import Amdahl, BestBatch, Fit, Gustafson, Law, LogN, Noise, Parts, Usl
-from analysis.laws.backtest import PILOT, Contest, Forecast, Record, Score, forecast, score
+from analysis.laws import (
+    AmdahlLaw,
+    BestBatchLaw,
+    CompositeLaw,
+    GustafsonLaw,
+    LawFit,
+    LogarithmicLaw,
+    ResidualNoise,
+    ScalingLaw,
+    UniversalScalabilityLaw,
+)
+from analysis.laws.backtest import (
+    PILOT_NOISE,
+    BacktestRecord,
+    ForecastScore,
+    LawComparison,
+    LawForecast,
+    forecast_held_out,
+    score_forecasts,
+)
 from analysis.mlperf.series import Series
 
 SHOWN = 64  # accelerators up to which laws may look
@@ -15,14 +33,14 @@ ASKED = 512  # from which on they are judged
 ENOUGH = 3  # sizes that a law sees: as many as classic laws have parameters
 
 OURS_UNKNOWN, OURS_KNOWN, OURS_PLANNED = "best batch", "parts, batch known", "parts, batch chosen"
-LAWS: dict[str, Law] = {
-    "Amdahl": Amdahl(),
-    "Gustafson": Gustafson(),
-    "+ log N": LogN(),
-    "USL": Usl(),
-    OURS_UNKNOWN: BestBatch(),
-    OURS_KNOWN: Parts(),
-    OURS_PLANNED: Parts(batch="best"),
+LAWS: dict[str, ScalingLaw] = {
+    "Amdahl": AmdahlLaw(),
+    "Gustafson": GustafsonLaw(),
+    "+ log N": LogarithmicLaw(),
+    "USL": UniversalScalabilityLaw(),
+    OURS_UNKNOWN: BestBatchLaw(),
+    OURS_KNOWN: CompositeLaw(),
+    OURS_PLANNED: CompositeLaw(batch="best"),
 }
 OURS = (OURS_UNKNOWN, OURS_KNOWN, OURS_PLANNED)
 
@@ -32,33 +50,35 @@ class Trial:
     """Laws on series."""
 
     series: tuple[Series, ...]  # those with sizes enough
-    fits: Mapping[str, Mapping[str, Fit]]  # by law and series
-    forecasts: tuple[Forecast, ...]  # every size beyond what a law saw
-    records: Mapping[str, Mapping[str, Record]]  # backtests up to SHOWN, by law and series
+    fits: Mapping[str, Mapping[str, LawFit]]  # by law and series
+    forecasts: tuple[LawForecast, ...]  # every size beyond what a law saw
+    records: Mapping[str, Mapping[str, BacktestRecord]]  # backtests up to SHOWN, by law and series
 
     @property
-    def judged(self) -> tuple[Forecast, ...]:
+    def judged(self) -> tuple[LawForecast, ...]:
         """Forecasts of sizes from ASKED on by laws that saw none beyond SHOWN."""
         return tuple(filter(counts, self.forecasts))
 
     @property
-    def scores(self) -> tuple[Score, ...]:
+    def scores(self) -> tuple[ForecastScore, ...]:
         """One per law, over what is judged; none where nothing is."""
-        return tuple(score(law, self.judged) for law in self.fits) if self.judged else ()
+        return tuple(score_forecasts(law, self.judged) for law in self.fits) if self.judged else ()
 
-    def of(self, law: str, series: str) -> tuple[Forecast, ...]:
+    def of(self, law: str, series: str) -> tuple[LawForecast, ...]:
         """One law's forecasts of one series."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law, series))
 
     def covered_without_drift(self, law: str) -> float:
         """The share inside 90 % bands of a law that is taken to go astray nowhere: the rule that bands had first."""
         columns = {each.benchmark: each.columns for each in self.series}
-        rigid = {name: replace(fit, drifts=np.zeros_like(fit.drifts)) for name, fit in self.fits[law].items()}
-        told = [each for name, fit in rigid.items() for each in forecast(law, name, fit, columns[name])]
-        return float(np.mean([each.covered for each in told if counts(each)]))
+        rigid = {
+            name: replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws)) for name, fit in self.fits[law].items()
+        }
+        told = [each for name, fit in rigid.items() for each in forecast_held_out(law, name, fit, columns[name])]
+        return float(np.mean([each.is_covered for each in told if counts(each)]))
 
 
-def counts(each: Forecast) -> bool:
+def counts(each: LawForecast) -> bool:
     """Whether laws are judged by it."""
     return each.fitted_to <= SHOWN and each.workers >= ASKED
 
@@ -73,21 +93,21 @@ def enough(series: Series) -> bool:
 def tried(series: tuple[Series, ...], names: tuple[str, ...] = tuple(LAWS)) -> Trial:
     """Fits and judges laws, on series with sizes enough."""
     kept = tuple(filter(enough, series))
-    contest = Contest({law: LAWS[law] for law in names}, {each.benchmark: each.columns for each in kept}, SHOWN)
+    contest = LawComparison({law: LAWS[law] for law in names}, {each.benchmark: each.columns for each in kept}, SHOWN)
     return Trial(
         series=kept,
-        fits={law: contest.fits(law) for law in names},
+        fits={law: contest.fits_by_series(law) for law in names},
         forecasts=tuple(each for law in names for each in contest.forecasts(law)),
-        records={law: contest.records(law) for law in names},
+        records={law: contest.backtest_records(law) for law in names},
     )
 
 
 @cache
-def described(series: tuple[Series, ...], law: Law) -> dict[str, Fit]:
+def described(series: tuple[Series, ...], law: ScalingLaw) -> dict[str, LawFit]:
     """A law on every size of each series, to say what is, not what will be; noise is pooled over the series."""
-    noise = Noise(sd=0.1, dof=1)
+    noise = ResidualNoise(sd=0.1, degrees_of_freedom=1)
     first = [law.fit(each.columns, noise) for each in series]
-    freedom = sum(fit.freedom for fit in first)
-    squares = sum(float((fit.residuals**2).sum()) for fit in first)
-    pooled = Noise(float(np.sqrt(squares / freedom)), freedom) if freedom else PILOT
+    freedom = sum(fit.degrees_of_freedom for fit in first)
+    squares = sum(float((fit.log_residuals**2).sum()) for fit in first)
+    pooled = ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else PILOT_NOISE
     return {each.benchmark: law.fit(each.columns, pooled) for each in series}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analysis.mlperf.reading.results import Result
-from analysis.statistics.efficiency import factors, speedup
+from analysis.statistics.efficiency import speedup, split_efficiency
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Scaled:
     @property
     def efficiency(self) -> float:
         """E': speedup for each time that it is as large; above 1 where accelerators are faster than the reference's."""
-        return factors(self.size, self.speedup, None).efficiency
+        return split_efficiency(self.size, self.speedup, None).efficiency
 
 
 def slowest_of_the_smallest(results: Iterable[Result]) -> Result:

@@ -13,7 +13,7 @@ from analysis.mlperf.chapters import CHAPTERS, NEEDS, Chapter, absent
 from analysis.mlperf.reading.results import write_csv
 from analysis.mlperf.study import Study
 from analysis.reading.parallel import ProcessPool
-from analysis.report.report import panel, template
+from analysis.report.report import load_template, write_panel
 
 
 def chapters(study: Study) -> Iterator[Chapter]:
@@ -35,12 +35,12 @@ def write(study: Study, written: Iterable[Chapter], folder: Path, team: ProcessP
     """
     folder.mkdir(parents=True, exist_ok=True)
     told: list[Chapter] = []
-    save = partial(panel, folder=folder / "figures")
+    save = partial(write_panel, folder=folder / "figures")
     panels = (team or ProcessPool(single_process=True)).map(save, _drawings(written, told))
     _write_tables(study, told, folder)
     page = folder / "report.html"
     by_name = {each.name: each for each in panels}
-    filled = template("mlperf/study.html.j2").render(chapters=told, panels=by_name, source=study.results.name)
+    filled = load_template("mlperf/study.html.j2").render(chapters=told, panels=by_name, source=study.results.name)
     page.write_text(filled, encoding="utf-8")
     return page
 

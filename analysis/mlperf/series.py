@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.laws import Columns
-from analysis.laws.parts import steps
+from analysis.laws import SeriesColumns
+from analysis.laws.parts import add_step_columns
 from analysis.mlperf.reading.results import Count, Positive, Text
 from analysis.mlperf.study import NAMES, Study
-from analysis.statistics.bootstrap import DRAWS
+from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
-from analysis.statistics.efficiency import Factors, factors
+from analysis.statistics.efficiency import EfficiencyFactors, split_efficiency
 from services.schema.component import FrozenRecord
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -70,20 +70,22 @@ class Series:
         return [size.accelerators for size in self.sizes]
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> SeriesColumns:
         """As laws read them, with local batches and seconds of a step.
 
         Where samples are counted in epochs, a step's seconds are those of as many epochs as the batch has samples.
         """
         kept = {"workers": "accelerators", "seconds": "minutes", "samples": "samples", "batch": "batch"}
         told = {name: np.array([getattr(size, kept[name]) for size in self.sizes], dtype=float) for name in kept}
-        return steps(told | {"seconds": MINUTE * told["seconds"]})
+        return add_step_columns(told | {"seconds": MINUTE * told["seconds"]})
 
-    def factors(self) -> tuple[Factors, ...]:
+    def factors(self) -> tuple[EfficiencyFactors, ...]:
         """Each size against the smallest."""
         base = self.sizes[0]
         return tuple(
-            factors(each.accelerators / base.accelerators, base.minutes / each.minutes, base.samples / each.samples)
+            split_efficiency(
+                each.accelerators / base.accelerators, base.minutes / each.minutes, base.samples / each.samples
+            )
             for each in self.sizes
         )
 
@@ -94,7 +96,7 @@ class Series:
         times, of the base as well.
         """
         most = max(size.runs for size in self.sizes)
-        noise = np.random.default_rng(0).standard_normal((DRAWS, len(self.sizes), most))
+        noise = np.random.default_rng(0).standard_normal((BOOTSTRAP_DRAWS, len(self.sizes), most))
         means = [
             olympic_mean(np.exp(size.run_spread * noise[:, place, : size.runs]))
             for place, size in enumerate(self.sizes)

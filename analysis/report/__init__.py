@@ -1,1 +1,1 @@
-"""The report of a run: page, headline, summary text."""
+"""Report of a run: headline, findings, summary text, and the HTML page with figures."""

@@ -1,355 +1,428 @@
-"""What was varied is what was asked. The first sentence of a report, by the kind of question that a scenario puts.
+"""Findings: the first sentence of a report, chosen by what the scenario varied.
 
-Every kind is a function of the numbers that gives a sentence, or nothing where the run varied something else; the first
-of `KINDS` that speaks is the answer. No kind knows a scenario by its name. Where none speaks, the fastest strategy is
-the answer (`analysis.report.headline`).
+Each finding is a function of the summary of a run. It returns a sentence, or an empty string where the run varied
+something else. The first sentence of `FINDING_FUNCTIONS` is the main finding. None depends on the name of a scenario.
+Where there is none, the fastest strategy is reported instead (`analysis.report.headline`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
-from analysis.metrics.speedup import ONE, Curve, Point
-from analysis.metrics.switch import how_often, repeats, typical
-from analysis.metrics.switch import told as switch_told
-from analysis.report.wording import listed, number, share, workers
+from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
+from analysis.metrics.switch import describe_repeat_outcomes, describe_repeats, describe_switch, median_switch
+from analysis.report.wording import format_number, format_share, format_worker_count, join_names
 from analysis.results.result import TrialGroup, choose_time_metric
 from analysis.results.summary import RunSummary
 from analysis.results.swept_conditions import groups_across_conditions, seconds_per_sample, shorten_conditions
-from analysis.statistics.guard import CHANCE
-from analysis.statistics.holm import holm
-from analysis.statistics.paired import student
+from analysis.statistics.guard import SIGNIFICANCE_LEVEL
+from analysis.statistics.holm import holm_adjust
+from analysis.statistics.paired import paired_t_test
 
-TIE = 1.05  # a ratio of times that single runs cannot tell from 1: MLPerf's runs spread by about 7 %
-LADDER = 3  # points of a curve from which on its last step says something
-FEW = 3  # of what a sentence lists in full; of more it names the ends
-QUALITY, LOSS = "accuracy", "loss"  # metrics of models that classify; more of the first is better
-CAUSE = 1.1  # a ratio below which a phase or a need for samples explains nothing
-SLIGHT = 0.01  # share of efficiency that is not worth a word
+TIE_RATIO = 1.05  # ratio of times up to which single runs count as equally fast: MLPerf's runs spread by about 7 %
+MIN_CURVE_POINTS = 3  # number of points of a curve from which on its growth is described
+MAX_LISTED = 3  # number of items up to which a sentence lists all; of more it names the first and the last
+ACCURACY_METRIC, LOSS_METRIC = "accuracy", "loss"  # metrics of models that classify
+MIN_CAUSE_RATIO = 1.1  # ratio below which a step phase or the samples to target do not count as a cause
+NEGLIGIBLE_LOSS = 0.01  # share of the efficiency whose loss is not reported
 
-Kind = Callable[[RunSummary], str]
-
-
-def answer(summary: RunSummary) -> str:
-    """The sentence of the first kind that has one, without its full stop; empty where none has."""
-    return next((told for kind in KINDS if (told := kind(summary))), "")
+FindingFunction = Callable[[RunSummary], str]
 
 
-def switching(summary: RunSummary) -> str:
-    """Does it pay to switch? Said of the switch itself, then how long every strategy takes on as many workers.
+def main_finding(summary: RunSummary) -> str:
+    """Return the first sentence of `FINDING_FUNCTIONS` that applies, without its full stop; empty where none does."""
+    return next((sentence for finding in FINDING_FUNCTIONS if (sentence := finding(summary))), "")
 
-    Among many strategies a switch is one of them, and which is fastest is the question.
+
+def switch_finding(summary: RunSummary) -> str:
+    """Return a sentence on whether a switch between strategies paid, and how long each strategy takes.
+
+    Applies to at most MAX_LISTED strategies under one condition. Among more strategies, the fastest one is the finding.
     """
     switched = [group for group in summary.groups if any(trial.switch for trial in group.trials)]
-    if not switched or len(summary.conditions) > 1 or len(summary.strategies) > FEW:
+    if not switched or len(summary.conditions) > 1 or len(summary.strategies) > MAX_LISTED:
         return ""
-    first = max(reversed(switched), key=lambda group: group.workers)  # of equals the last
-    rivals = [group for group in summary.groups if group.workers == first.workers and not group.is_baseline]
-    return "; ".join(filter(None, [switch_of(first), _times(rivals, summary.target)]))
+    largest = max(reversed(switched), key=lambda group: group.workers)  # the last one of equally large groups
+    rivals = [group for group in summary.groups if group.workers == largest.workers and not group.is_baseline]
+    return "; ".join(filter(None, [describe_group_switch(largest), _describe_times(rivals, summary.target)]))
 
 
-def as_good(summary: RunSummary) -> str:
-    """How little is enough? One strategy under several conditions, as long in each: which end as good as the best."""
-    found = groups_across_conditions(summary)
-    if summary.target or len(found) != 1 or len(summary.strategies) != 1:
+def equal_accuracy_finding(summary: RunSummary) -> str:
+    """Return a sentence on the condition with the best final accuracy and the fastest one that is as accurate.
+
+    Applies to one strategy under several repeated conditions, without a target.
+    """
+    by_strategy = groups_across_conditions(summary)
+    if summary.target or len(by_strategy) != 1 or len(summary.strategies) != 1:
         return ""
-    ladder = [group for group in found[0] if all(QUALITY in trial.final for trial in group.trials)]
-    if len(ladder) < len(found[0]) or any(len(group.trials) == 1 or not seconds_per_sample(group) for group in ladder):
-        return ""
-    best = max(ladder, key=_quality)
-    alike = _alike(best, ladder)
-    others = listed(shorten_conditions(group.condition for group in alike if group is not best))
-    cheapest = min(alike, key=seconds_per_sample)
-    told = f"{best.strategy} ends at {QUALITY} {number(_quality(best))} with {best.condition}"
-    if cheapest is best:
-        faster = any(seconds_per_sample(group) < seconds_per_sample(best) for group in ladder)
-        return f"{told}; {'repeats tell it from every other that' if faster else 'no other'} takes less time"
-    fewest = min(len(group.trials) for group in alike)
-    alike_told = f"{fewest} repeats can't tell {others} from it (p ≥ {CHANCE:g})"
-    saved = f"the same samples take {share(seconds_per_sample(cheapest) / seconds_per_sample(best))} of its time"
-    return f"{told}; {alike_told}, and with {cheapest.condition} ({number(_quality(cheapest))}) {saved}"
-
-
-def to_target(summary: RunSummary) -> str:
-    """How much of something is best? One strategy under several conditions, on the way to a target."""
-    found = groups_across_conditions(summary)
-    if (
-        not summary.target
-        or len(found) != 1
-        or len(found[0]) < LADDER
-        or not any(group.has_reached_target for group in found[0])
+    groups = [group for group in by_strategy[0] if all(ACCURACY_METRIC in trial.final for trial in group.trials)]
+    if len(groups) < len(by_strategy[0]) or any(
+        len(group.trials) == 1 or not seconds_per_sample(group) for group in groups
     ):
         return ""
-    names = shorten_conditions(group.condition for group in found[0])
-    parts = [f"{_taken(group.time_to_target_s)} with {name}" for name, group in zip(names, found[0], strict=True)]
-    return f"to {summary.target} {found[0][0].strategy} {', '.join(parts)}"
+    best = max(groups, key=_mean_accuracy)
+    as_accurate = _groups_as_accurate_as(best, groups)
+    others = join_names(shorten_conditions(group.condition for group in as_accurate if group is not best))
+    fastest = min(as_accurate, key=seconds_per_sample)
+    accuracy = format_number(_mean_accuracy(best))
+    best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {accuracy}, with {best.condition}"
+    if fastest is best:
+        has_faster = any(seconds_per_sample(group) < seconds_per_sample(best) for group in groups)
+        reason = (
+            "every condition that takes less time differs significantly"
+            if has_faster
+            else "no other condition takes less time"
+        )
+        return f"{best_text}; {reason}"
+    repeats = min(len(group.trials) for group in as_accurate)
+    equal_text = f"over {repeats} repeats there is no significant difference to {others} (p ≥ {SIGNIFICANCE_LEVEL:g})"
+    fastest_text = f"{fastest.condition} ({format_number(_mean_accuracy(fastest))})"
+    time_text = (
+        f"the same samples take {format_share(seconds_per_sample(fastest) / seconds_per_sample(best))} of the time"
+    )
+    return f"{best_text}; {equal_text}, and with {fastest_text} {time_text}"
 
 
-def agreement(summary: RunSummary) -> str:
-    """Do strategies agree? Judged by anything but how often a model is right, the spread at the end tells."""
-    metric = (summary.target or QUALITY).split()[0]
-    told = [trial for trial in summary.trials if trial.is_finished and metric in trial.final]
-    ends = [trial.final[metric] for trial in told]
-    if metric in (QUALITY, LOSS) or len(summary.strategies) == 1 or len(summary.conditions) > 1 or not ends:
+def time_to_target_finding(summary: RunSummary) -> str:
+    """Return a sentence on the time to the target under each condition.
+
+    Applies to one strategy under three conditions or more, with a target that one of them reached.
+    """
+    by_strategy = groups_across_conditions(summary)
+    if not summary.target or len(by_strategy) != 1:
         return ""
-    reached = sum(trial.time_to_target_s is not None for trial in told)
-    spread = f"they end at {metric} {number(min(ends))} to {number(max(ends))}"
-    return f"{reached} of {len(ends)} trials reach {summary.target}; {spread}"
-
-
-def published(summary: RunSummary) -> str:
-    """Does it scale as others found, or as closed forms say?"""
-    told = [curve for curve in summary.curves if curve.foretold]
-    return foretold(told) if summary.published and told else ""
-
-
-def efficiencies(summary: RunSummary) -> str:
-    """Where does efficiency go under each condition? One strategy on many workers under several of them."""
-    grown = [curve for curve in summary.curves if len(curve.points) >= LADDER]
-    if len(summary.strategies) != 1 or len({curve.condition for curve in grown}) < 2:  # noqa: PLR2004 -- to compare
+    groups = by_strategy[0]
+    if len(groups) < MIN_CURVE_POINTS or not any(group.has_reached_target for group in groups):
         return ""
-    sizes = {curve.points[-1].workers for curve in grown}
-    where = f"on {workers(*sizes)}" if len(sizes) == 1 else "on the most workers that ran under each"
-    parts = "; ".join(_kept(curve, sizes, summary.target) for curve in grown)
-    return f"{where}, {grown[0].strategy} keeps of its efficiency {parts}"
+    conditions = shorten_conditions(group.condition for group in groups)
+    parts = [
+        f"{_describe_duration(group.time_to_target_s)} with {condition}"
+        for condition, group in zip(conditions, groups, strict=True)
+    ]
+    return f"to reach {summary.target}, {groups[0].strategy} {', '.join(parts)}"
 
 
-def everywhere(summary: RunSummary) -> str:
-    """Which is the best in every case? Several strategies under several conditions, on several numbers of workers."""
+def final_metric_finding(summary: RunSummary) -> str:
+    """Return a sentence on how many trials reach the target, and the range of their final metric.
+
+    Applies to several strategies under one condition, with a target that is neither accuracy nor loss.
+    """
+    metric = (summary.target or ACCURACY_METRIC).split()[0]
+    if metric in (ACCURACY_METRIC, LOSS_METRIC) or len(summary.strategies) == 1 or len(summary.conditions) > 1:
+        return ""
+    trials = [trial for trial in summary.trials if trial.is_finished and metric in trial.final]
+    if not trials:
+        return ""
+    reached = sum(trial.time_to_target_s is not None for trial in trials)
+    finals = [trial.final[metric] for trial in trials]
+    spread = f"they end at {metric} {format_number(min(finals))} to {format_number(max(finals))}"
+    return f"{reached} of {len(trials)} trials reach {summary.target}; {spread}"
+
+
+def predicted_speedup_finding(summary: RunSummary) -> str:
+    """Return a sentence on measured and predicted speedup; applies to scenarios with published results."""
+    predicted = [curve for curve in summary.curves if curve.has_predictions]
+    return describe_predicted_speedups(predicted) if summary.published and predicted else ""
+
+
+def efficiency_by_condition_finding(summary: RunSummary) -> str:
+    """Return a sentence on the efficiency under each condition, and whether hardware or learning lost the rest.
+
+    Applies to one strategy under several conditions, on three or more numbers of workers under each.
+    """
+    curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
+    if len(summary.strategies) != 1 or len({curve.condition for curve in curves}) < 2:  # noqa: PLR2004 -- to compare
+        return ""
+    worker_counts = {curve.points[-1].workers for curve in curves}
+    if len(worker_counts) == 1:
+        where = f"on {format_worker_count(*worker_counts)}"
+    else:
+        where = "on the most workers that ran under each condition"
+    parts = "; ".join(_describe_kept_efficiency(curve, worker_counts, summary.target) for curve in curves)
+    return f"{where}, the efficiency of {curves[0].strategy} is {parts}"
+
+
+def fastest_in_all_cases_finding(summary: RunSummary) -> str:
+    """Return a sentence on the strategies that are the fastest, or within TIE_RATIO of it, in all cases.
+
+    Applies to several strategies under several conditions on several numbers of workers; each pair of these is a case.
+    """
     members = [group for group in summary.groups if not group.is_baseline]
-    cases = {(group.condition, group.workers): list[TrialGroup]() for group in members}
+    by_case = {(group.condition, group.workers): list[TrialGroup]() for group in members}
     for group in members:
-        cases[group.condition, group.workers].append(group)
-    contests = [rows for rows in cases.values() if len(rows) > 1]
-    if len({group.workers for group in members}) <= 1 or len(summary.conditions) == 1 or len(contests) < len(cases):
+        by_case[group.condition, group.workers].append(group)
+    cases = [groups for groups in by_case.values() if len(groups) > 1]
+    if len({group.workers for group in members}) <= 1 or len(summary.conditions) == 1 or len(cases) < len(by_case):
         return ""
     if not all(seconds_per_sample(group) for group in members):
-        return ""  # nothing took time
-    always = set.intersection(*(_first(rows) for rows in contests))
-    close = [name for name in summary.strategies if name in always]
-    told = f"within {share(TIE - 1)} of the fastest in all {len(contests)} cases"
-    slowest = max((_behind(rows) for rows in contests), key=lambda each: each[1])
-    return f"{listed(close) or 'no strategy'} {'are' if len(close) > 1 else 'is'} {told}; {_slow(slowest)}"
+        return ""  # a trial that took no time has no ratio
+    fastest_everywhere = set.intersection(*(_fastest_strategies(groups) for groups in cases))
+    names = [name for name in summary.strategies if name in fastest_everywhere]
+    subject = f"{join_names(names) or 'no strategy'} {'are' if len(names) > 1 else 'is'}"
+    slowest = max((_slowest_group(groups) for groups in cases), key=lambda group_and_ratio: group_and_ratio[1])
+    within = f"within {format_share(TIE_RATIO - 1)} of the fastest in all {len(cases)} cases"
+    return f"{subject} {within}; {_describe_slowest_group(slowest)}"
 
 
-def step_growth(summary: RunSummary) -> str:
-    """How does a step grow? Many sizes in lockstep, no target, and the same batch for every worker on all of them."""
+def step_growth_finding(summary: RunSummary) -> str:
+    """Return a sentence on how much longer a step becomes from the fewest to the most workers.
+
+    Applies to synchronous strategies on three or more numbers of workers with the same batch per worker, without a
+    target and under one condition.
+    """
     members = [group for group in summary.groups if not group.is_baseline]
     trials = [trial for group in members for trial in group.trials]
-    if summary.target or len({group.workers for group in members}) < LADDER or len(summary.conditions) > 1:
+    if summary.target or len({group.workers for group in members}) < MIN_CURVE_POINTS or len(summary.conditions) > 1:
         return ""
-    own = [trial.samples / (trial.steps * trial.workers) if trial.steps else np.nan for trial in trials]
-    if any(trial.saturates_at for trial in trials) or not max(own) <= TIE * min(own):
+    worker_batches = [trial.samples / (trial.steps * trial.workers) if trial.steps else np.nan for trial in trials]
+    has_same_batch = max(worker_batches) <= TIE_RATIO * min(worker_batches)
+    if any(trial.saturates_at for trial in trials) or not has_same_batch:
         return ""
-    return steps_grown(summary, members[0].condition)
+    return describe_step_growth(summary, members[0].condition)
 
 
-def growth(summary: RunSummary) -> str:
-    """From how many workers on do more gain nothing? Many sizes and no target: what each curve comes to."""
-    grown = [curve for curve in summary.curves if len(curve.points) >= LADDER]
-    if summary.target or not grown or len(grown) > FEW:
+def worker_increase_finding(summary: RunSummary) -> str:
+    """Return a sentence on how much each curve gains from the last increase of the number of workers.
+
+    Applies to at most MAX_LISTED curves of three points or more, without a target.
+    """
+    curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
+    if summary.target or not curves or len(curves) > MAX_LISTED:
         return ""
-    return "; ".join(_grows(curve, _filled(curve, summary)) for curve in grown)
+    return "; ".join(_describe_worker_increase(curve, _saturating_workers(curve, summary)) for curve in curves)
 
 
-def kept(summary: RunSummary) -> str:
-    """What does sharing the work cost? One number of workers and no target: the efficiency that is left of one's."""
-    alone = [curve for curve in summary.curves if curve.base_called == ONE and len(curve.points) == 1]
-    sizes = {curve.points[0].workers for curve in alone}
-    if summary.target or len(sizes) != 1 or len(alone) < len(summary.curves) or len(summary.conditions) > 1:
+def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
+    """Return a sentence on the efficiency of each strategy compared with one worker alone.
+
+    Applies to a single number of workers beside one worker alone, without a target and under one condition.
+    """
+    curves = [curve for curve in summary.curves if curve.base_description == ONE_WORKER and len(curve.points) == 1]
+    worker_counts = {curve.points[0].workers for curve in curves}
+    if summary.target or len(worker_counts) != 1 or len(curves) < len(summary.curves) or len(summary.conditions) > 1:
         return ""
-    ranked = sorted(alone, key=lambda curve: -curve.points[0].efficiency)
-    shown = ranked if len(ranked) <= FEW else [ranked[0], ranked[-1]]
-    parts = listed(f"{curve.called} keeps {share(curve.points[0].efficiency, 1)}" for curve in shown)
-    rest = "" if len(ranked) <= FEW else ", the others what lies in between,"
-    return f"on {workers(*sizes)}, {parts}{rest} of the efficiency of {ONE}"
+    ranked = sorted(curves, key=lambda curve: -curve.points[0].efficiency)
+    shown = ranked if len(ranked) <= MAX_LISTED else [ranked[0], ranked[-1]]
+    parts = join_names(f"{curve.description} keeps {format_share(curve.points[0].efficiency, 1)}" for curve in shown)
+    rest = "" if len(ranked) <= MAX_LISTED else ", the others values in between,"
+    return f"on {format_worker_count(*worker_counts)}, {parts}{rest} of the efficiency of {ONE_WORKER}"
 
 
-def ended(summary: RunSummary) -> str:
-    """Does everything run? Nothing is varied, there is nothing to reach and nothing to compare with."""
-    varied = len(summary.conditions) > 1 or len({trial.workers for trial in summary.trials}) > 1
-    if varied or summary.target or any(trial.baseline for trial in summary.trials) or len(summary.strategies) == 1:
+def completion_finding(summary: RunSummary) -> str:
+    """Return a sentence on how many trials finished.
+
+    Applies to runs of several strategies that vary nothing else and have neither a target nor a baseline.
+    """
+    is_varied = len(summary.conditions) > 1 or len({trial.workers for trial in summary.trials}) > 1
+    if is_varied or summary.target or any(trial.baseline for trial in summary.trials) or len(summary.strategies) == 1:
         return ""
-    done = [trial for trial in summary.trials if trial.is_finished]
-    if len(done) < len(summary.trials) or summary.not_run or summary.damage:
-        return f"{len(done)} of {len(summary.trials) + len(summary.not_run)} trials ran to their end"
-    return f"all {len(done)} trials ran to their end: {listed(summary.strategies)}"
+    finished = [trial for trial in summary.trials if trial.is_finished]
+    if len(finished) < len(summary.trials) or summary.not_run or summary.damage:
+        return f"{len(finished)} of {len(summary.trials) + len(summary.not_run)} trials finished"
+    return f"all {len(finished)} trials finished: {join_names(summary.strategies)}"
 
 
-KINDS: tuple[Kind, ...] = (
-    switching,
-    as_good,
-    to_target,
-    agreement,
-    published,
-    efficiencies,
-    everywhere,
-    step_growth,
-    growth,
-    kept,
-    ended,
+FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
+    switch_finding,
+    equal_accuracy_finding,
+    time_to_target_finding,
+    final_metric_finding,
+    predicted_speedup_finding,
+    efficiency_by_condition_finding,
+    fastest_in_all_cases_finding,
+    step_growth_finding,
+    worker_increase_finding,
+    efficiency_over_one_worker_finding,
+    completion_finding,
 )
 
 
-def switch_of(group: TrialGroup) -> str:
-    """Whether a group's switch came and paid; of repeats the median, so called."""
-    found = [trial.switch for trial in group.trials if trial.switch]
-    noted = "; ".join(filter(None, (repeats(found), how_often(found))))
-    return f"{group.description}: {switch_told(typical(found), group.workers)} ({noted})"
+def describe_group_switch(group: TrialGroup) -> str:
+    """Return a sentence on whether the switch of a group took place and paid, from its median repeat."""
+    switches = [trial.switch for trial in group.trials if trial.switch]
+    repeats = "; ".join(filter(None, (describe_repeats(switches), describe_repeat_outcomes(switches))))
+    return f"{group.description}: {describe_switch(median_switch(switches), group.workers)} ({repeats})"
 
 
-def last_step(curve: Curve) -> str:
-    """What the last step to more workers buys, or from where on more do not pay; for curves of three points or more."""
-    if len(curve.points) < LADDER:
+def describe_last_worker_increase(curve: SpeedupCurve) -> str:
+    """Return how much a curve gains from its last increase of workers, or from where on more workers do not pay off.
+
+    Empty for curves of fewer than three points.
+    """
+    if len(curve.points) < MIN_CURVE_POINTS:
         return ""
     before, last = curve.points[-2:]
     best = max(curve.points, key=lambda point: point.speedup)
     if best.workers < last.workers:
-        pay = "does" if best.workers == 1 else "do"
-        loss = number(best.speedup / last.speedup)
-        return (
-            f"{curve.called}: more than {workers(best.workers)} {pay} not pay; {last.workers} take {loss} times as long"
+        more_workers = (
+            f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
         )
-    gain = number(last.speedup / before.speedup)
-    return f"{curve.called}: from {before.workers} to {workers(last.workers)} it gets {gain} times as fast"
+        loss = format_number(best.speedup / last.speedup)
+        return f"{curve.description}: {more_workers}; {last.workers} take {loss} times as long"
+    increase = f"from {before.workers} to {format_worker_count(last.workers)}"
+    gain = format_number(last.speedup / before.speedup)
+    return f"{curve.description}: {increase} it gets {gain} times as fast"
 
 
-def steps_grown(summary: RunSummary, condition: str) -> str:
-    """How the step grows from the fewest to the most workers, as it does when each has a batch of its own."""
-    own = [
+def describe_step_growth(summary: RunSummary, condition: str) -> str:
+    """Return how much longer a step takes on the most workers than on the fewest, for each strategy.
+
+    Empty where no step becomes longer by MIN_CAUSE_RATIO.
+    """
+    groups = [
         group
         for group in summary.groups
         if group.condition == condition and not group.is_baseline and group.median_step_s
     ]
-    if not own:
+    if not groups:
         return ""
-    fewest, most = min(group.workers for group in own), max(group.workers for group in own)
-    steps_s = {(group.strategy, group.workers): group.median_step_s or 0.0 for group in own}
-    both = [name for name in summary.strategies if {(name, fewest), (name, most)} <= steps_s.keys()]
-    grown = {name: steps_s[name, most] / steps_s[name, fewest] for name in both}
-    if fewest == most or max(grown.values(), default=1.0) < CAUSE:
+    fewest, most = min(group.workers for group in groups), max(group.workers for group in groups)
+    steps_s = {(group.strategy, group.workers): group.median_step_s or 0.0 for group in groups}
+    on_both = [name for name in summary.strategies if {(name, fewest), (name, most)} <= steps_s.keys()]
+    ratios = {name: steps_s[name, most] / steps_s[name, fewest] for name in on_both}
+    if fewest == most or max(ratios.values(), default=1.0) < MIN_CAUSE_RATIO:
         return ""
-    first, *others = sorted(grown, key=lambda name: -grown[name])
-    rest = "".join(f", of {name} {number(grown[name])}" for name in others)
-    return f"from {fewest} to {workers(most)}, a step of {first} grows {number(grown[first])} times{rest}"
+    first, *others = sorted(ratios, key=lambda name: -ratios[name])
+    rest = "".join(f", of {name} {format_number(ratios[name])} times" for name in others)
+    workers = f"from {fewest} to {format_worker_count(most)}"
+    return f"{workers}, a step of {first} becomes {format_number(ratios[first])} times as long{rest}"
 
 
-def foretold(found: Sequence[Curve]) -> str:
-    """As in "ring on 16 workers: 9.13 times the samples per second of one worker alone, the closed form says 9.40".
+def describe_predicted_speedups(curves: Sequence[SpeedupCurve]) -> str:
+    """Return measured and predicted speedup of the curve with the largest speedup, and of the worst predicted one.
 
-    Told of the curve that grows most, then of the one that its form tells worst.
+    For example: "ring on 16 workers: 9.13 times the samples per second of one worker alone, the closed form predicts
+    9.40".
     """
-    most = max(found, key=lambda curve: curve.points[-1].rate_speedup)
-    worst = max(found, key=_misjudged)
-    return "; ".join(_beside_form(curve) for curve in ([most] if most is worst else [most, worst]))
+    largest = max(curves, key=lambda curve: curve.points[-1].rate_speedup)
+    worst_predicted = max(curves, key=_prediction_error_ratio)
+    shown = [largest] if largest is worst_predicted else [largest, worst_predicted]
+    return "; ".join(_compare_with_prediction(curve) for curve in shown)
 
 
-def lost(point: Point) -> str:
-    """Which factor of efficiency costs more."""
-    statistical = point.statistical_efficiency
-    if statistical is None or statistical > 1 - SLIGHT:
+def describe_efficiency_loss(point: SpeedupPoint) -> str:
+    """Return which factor lost more of the efficiency: hardware or learning (statistical efficiency)."""
+    statistical, hardware = point.statistical_efficiency, point.hardware_efficiency
+    if statistical is None or statistical > 1 - NEGLIGIBLE_LOSS:
         return "all of the loss in hardware"
-    if point.hardware_efficiency <= statistical:
-        return f"mostly lost in hardware ({share(point.hardware_efficiency)}; statistical {share(statistical)})"
-    return f"mostly lost in learning ({share(statistical)}; hardware {share(point.hardware_efficiency)})"
+    if hardware <= statistical:
+        return f"mostly lost in hardware ({format_share(hardware)}; statistical {format_share(statistical)})"
+    return f"mostly lost in learning ({format_share(statistical)}; hardware {format_share(hardware)})"
 
 
-def _beside_form(curve: Curve) -> str:
+def _compare_with_prediction(curve: SpeedupCurve) -> str:
+    """Return measured and predicted speedup on the most workers of a curve."""
     last = curve.points[-1]
-    grown, told = number(last.rate_speedup), number(last.predicted_speedup)
-    where = f"{curve.called} on {workers(last.workers)}"
-    return f"{where}: {grown} times the samples per second of {curve.base_called}, the closed form says {told}"
+    measured, predicted = format_number(last.rate_speedup), format_number(last.predicted_speedup)
+    where = f"{curve.description} on {format_worker_count(last.workers)}"
+    speedup = f"{measured} times the samples per second of {curve.base_description}"
+    return f"{where}: {speedup}, the closed form predicts {predicted}"
 
 
-def _misjudged(curve: Curve) -> float:
-    """How far the form is off on the most workers, as a ratio above 1."""
+def _prediction_error_ratio(curve: SpeedupCurve) -> float:
+    """Return by which factor the closed form is wrong on the most workers, as a ratio above 1."""
     ratio = curve.points[-1].rate_speedup / (curve.points[-1].predicted_speedup or np.nan)
     return float(max(ratio, 1 / ratio))
 
 
-def _times(rivals: Sequence[TrialGroup], target: str | None) -> str:
-    """What each takes, the fastest first; who missed the target last."""
-    if len(rivals) == 1:
+def _describe_times(groups: Sequence[TrialGroup], target: str | None) -> str:
+    """Return the time of each group, the fastest first; groups that missed the target come last."""
+    if len(groups) == 1:
         return ""
-    of = choose_time_metric(rivals)
-    ranked = sorted(rivals, key=lambda group: group.mean_time_s(of))
-    unit, factor = (f"to {target}", 1.0) if of == "time_to_target" else ("for 1,000 samples", 1e3)
-    taken = [(group.strategy, factor * group.mean_time_s(of)) for group in ranked]
-    return f"{unit} {', '.join(f'{name} {_taken(time_s)}' for name, time_s in taken)}"
+    time_metric = choose_time_metric(groups)
+    ranked = sorted(groups, key=lambda group: group.mean_time_s(time_metric))
+    task, factor = (f"to reach {target}", 1.0) if time_metric == "time_to_target" else ("for 1,000 samples", 1e3)
+    durations = (f"{group.strategy} {_describe_duration(factor * group.mean_time_s(time_metric))}" for group in ranked)
+    return f"{task}, {', '.join(durations)}"
 
 
-def _taken(seconds: float) -> str:
-    return f"takes {number(seconds)} s" if np.isfinite(seconds) else "misses it"
+def _describe_duration(seconds: float) -> str:
+    return f"takes {format_number(seconds)} s" if np.isfinite(seconds) else "misses it"
 
 
-def _quality(group: TrialGroup) -> float:
-    return float(np.mean([trial.final[QUALITY] for trial in group.trials]))
+def _mean_accuracy(group: TrialGroup) -> float:
+    return float(np.mean([trial.final[ACCURACY_METRIC] for trial in group.trials]))
 
 
-def _alike(best: TrialGroup, ladder: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Those whose quality over the same seeds can't be told from the best, p adjusted for all (Holm)."""
-    others = [group for group in ladder if group is not best]
-    chances = holm(np.array([_chance(best, each) for each in others]))
-    return [group for group in ladder if group is best or chances[others.index(group)] >= CHANCE]
+def _groups_as_accurate_as(best: TrialGroup, groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+    """Return the groups whose accuracy does not differ significantly from the best, over the same seeds (Holm)."""
+    others = [group for group in groups if group is not best]
+    p_values = holm_adjust(np.array([_accuracy_p_value(best, group) for group in others]))
+    return [group for group in groups if group is best or p_values[others.index(group)] >= SIGNIFICANCE_LEVEL]
 
 
-def _chance(best: TrialGroup, other: TrialGroup) -> float:
-    """That two qualities differ so by their seeds alone; of the seeds that ended in both, for a trial may have failed.
+def _accuracy_p_value(best: TrialGroup, other: TrialGroup) -> float:
+    """Return the p-value of a paired t-test that two groups have the same accuracy.
 
-    Differences are tested, not ratios: a quality may be zero.
+    Pairs are the seeds that finished in both groups. Differences are tested, not ratios: an accuracy may be zero.
     """
-    ours, theirs = ({trial.seed: trial.final[QUALITY] for trial in group.trials} for group in (best, other))
-    return student(np.array([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]))
+    best_by_seed, other_by_seed = (
+        {trial.seed: trial.final[ACCURACY_METRIC] for trial in group.trials} for group in (best, other)
+    )
+    shared_seeds = sorted(best_by_seed.keys() & other_by_seed.keys())
+    return paired_t_test(np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared_seeds]))
 
 
-def _kept(curve: Curve, sizes: Collection[int], target: str | None) -> str:
-    """As in "26% with batch fixed, all of the loss in hardware".
+def _describe_kept_efficiency(curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
+    """Return the efficiency on the most workers of a curve: "26% with batch fixed, all of the loss in hardware".
 
-    Each with its size where they differ. Where some size missed the target, its samples say nothing of learning.
+    The number of workers is named where it differs between curves. Where some number of workers missed the target, the
+    loss is not split, since samples without a target do not show how well they teach.
     """
     last = curve.points[-1]
-    whole = last.efficiency >= 1 - SLIGHT
-    size = f" on {last.workers}" if len(sizes) > 1 else ""
-    told = f"{share(last.efficiency)} with {curve.condition}{size}"
+    workers = f" ({format_worker_count(last.workers)})" if len(worker_counts) > 1 else ""
+    efficiency = f"{format_share(last.efficiency)} with {curve.condition}{workers}"
     if target and curve.of == "time_to_samples":
-        return f"{told} by samples alone, for not every size reaches the target"
-    return told if whole else f"{told}, {lost(last)}"
+        return f"{efficiency} by samples only, since not every number of workers reaches the target"
+    is_whole = last.efficiency >= 1 - NEGLIGIBLE_LOSS
+    return efficiency if is_whole else f"{efficiency}, {describe_efficiency_loss(last)}"
 
 
-def _first(rows: Sequence[TrialGroup]) -> set[str]:
-    """Who is within a tie of the fastest."""
-    of = choose_time_metric(rows)
-    best = min(group.mean_time_s(of) for group in rows)
-    return {group.strategy for group in rows if group.mean_time_s(of) <= TIE * best}
+def _fastest_strategies(groups: Sequence[TrialGroup]) -> set[str]:
+    """Return the strategies that are within TIE_RATIO of the fastest group."""
+    time_metric = choose_time_metric(groups)
+    fastest_s = min(group.mean_time_s(time_metric) for group in groups)
+    return {group.strategy for group in groups if group.mean_time_s(time_metric) <= TIE_RATIO * fastest_s}
 
 
-def _behind(rows: Sequence[TrialGroup]) -> tuple[TrialGroup, float]:
-    """The slowest, and how many times as long it takes as the fastest."""
-    of = choose_time_metric(rows)
-    ranked = sorted(rows, key=lambda group: group.mean_time_s(of))
-    return ranked[-1], ranked[-1].mean_time_s(of) / ranked[0].mean_time_s(of) if ranked[0].mean_time_s(of) else np.nan
+def _slowest_group(groups: Sequence[TrialGroup]) -> tuple[TrialGroup, float]:
+    """Return the slowest group, and the ratio of its time to that of the fastest group."""
+    time_metric = choose_time_metric(groups)
+    ranked = sorted(groups, key=lambda group: group.mean_time_s(time_metric))
+    slowest_s, fastest_s = ranked[-1].mean_time_s(time_metric), ranked[0].mean_time_s(time_metric)
+    return ranked[-1], slowest_s / fastest_s if fastest_s else np.nan
 
 
-def _slow(found: tuple[TrialGroup, float]) -> str:
-    group, ratio = found
+def _describe_slowest_group(group_and_time_ratio: tuple[TrialGroup, float]) -> str:
+    group, ratio = group_and_time_ratio
     if not np.isfinite(ratio):
         return f"{group.description} never reaches the target"
-    return f"{group.description} takes {number(ratio)} times as long as the fastest there"
+    return f"{group.description} takes {format_number(ratio)} times as long as the fastest there"
 
 
-def _grows(curve: Curve, filled: float | None) -> str:
-    told = last_step(curve)
-    return told if filled is None else f"{told} (the closed form: {number(filled)} fill its servers' links)"
+def _describe_worker_increase(curve: SpeedupCurve, saturating_workers: float | None) -> str:
+    """Return how much the last increase of workers gains, and how many workers fill the servers' links."""
+    increase = describe_last_worker_increase(curve)
+    if saturating_workers is None:
+        return increase
+    return f"{increase} (closed form: {format_number(saturating_workers)} workers fill its servers' links)"
 
 
-def _filled(curve: Curve, summary: RunSummary) -> float | None:
-    """Workers that fill the servers' links, as planned for the most that were tried."""
+def _saturating_workers(curve: SpeedupCurve, summary: RunSummary) -> float | None:
+    """Return how many workers fill the servers' links by the closed form, as planned for the most workers that ran."""
     most = curve.points[-1].workers
-    trials = (each for each in summary.trials if (each.strategy, each.condition) == (curve.strategy, curve.condition))
-    return next((trial.saturates_at for trial in trials if trial.workers == most), None)
+    trials = (trial for trial in summary.trials if trial.workers == most)
+    return next(
+        (
+            trial.saturates_at
+            for trial in trials
+            if (trial.strategy, trial.condition) == (curve.strategy, curve.condition)
+        ),
+        None,
+    )
 
 
-def in_new(told: str, before: Iterable[str]) -> bool:
-    """Whether a sentence says what none before it does."""
-    body = told.rstrip(".").lower()
-    return bool(body) and not any(body in each.lower() for each in before)
+def adds_information(sentence: str, earlier_sentences: Iterable[str]) -> bool:
+    """Return whether a sentence is not empty and not contained in one of the earlier sentences."""
+    text = sentence.rstrip(".").lower()
+    return bool(text) and not any(text in earlier.lower() for earlier in earlier_sentences)

@@ -1,7 +1,7 @@
-"""Which strategy wins, on how many workers, and why? Answered in a few sentences from the numbers alone.
+"""Headline of a report: sentences that state which strategy wins, on how many workers, and why.
 
-What was varied is what was asked (`analysis.report.answers`); the winner and the reasons follow. Where no kind of question
-is recognised, what conditions cost comes first, growth where one strategy runs on many workers, else the winner.
+The main finding (`analysis.report.answers`) comes first, then the winner and the causes. Without a main finding, the
+effects of the swept conditions come first, then the growth where one strategy runs on many workers, else the winner.
 """
 
 import math
@@ -9,295 +9,354 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.comparison import Difference, difference_of
-from analysis.metrics.speedup import Point
-from analysis.report.answers import CAUSE, FEW, TIE, answer, foretold, in_new, last_step, steps_grown, switch_of
-from analysis.report.wording import number, sentence, share, workers
+from analysis.metrics.comparison import StrategyDifference, find_difference
+from analysis.metrics.speedup import SpeedupPoint
+from analysis.report.answers import (
+    MAX_LISTED,
+    MIN_CAUSE_RATIO,
+    TIE_RATIO,
+    adds_information,
+    describe_group_switch,
+    describe_last_worker_increase,
+    describe_predicted_speedups,
+    describe_step_growth,
+    main_finding,
+)
+from analysis.report.wording import capitalise_first_letter, format_number, format_share, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.result import TimeMetric, TrialGroup, choose_time_metric
 from analysis.results.summary import RunSummary
 from analysis.results.swept_conditions import condition_effects, describe_condition_effects, groups_across_conditions
-from analysis.statistics.guard import CHANCE
+from analysis.statistics.guard import SIGNIFICANCE_LEVEL
 from services.scenario.published import PublishedCurve
 
-TWO = 2  # repeats, of which none is dropped
-VERBS = {"exchange": "exchanges for", "wait": "waits", "compute": "computes for", "update": "updates for"}
+UNTRIMMED_REPEATS = 2  # number of repeats up to which the olympic mean drops none
+PHASE_VERBS = {"exchange": "exchanges for", "wait": "waits for", "compute": "computes for", "update": "updates for"}
 
 
 @dataclass(frozen=True)
-class Contest:
-    """The best strategy against the best of the others."""
+class WinnerComparison:
+    """The fastest group compared with the fastest group of another strategy."""
 
     winner: TrialGroup
-    rival: TrialGroup | None  # the best group of another strategy; None when there is only one strategy
-    of: TimeMetric
+    rival: TrialGroup | None  # None where there is only one strategy
+    time_metric: TimeMetric
     target: str | None
-    test: Difference | None  # of the two over their shared seeds; None where there is none, as of other sizes
+    difference: StrategyDifference | None  # over their shared seeds; None where they cannot be paired
 
     @property
-    def ratio(self) -> float:
-        """Time of the rival / time of the winner; infinite when the rival missed the target, NaN without any time."""
+    def time_ratio(self) -> float:
+        """Time of the rival / time of the winner; infinite if the rival missed the target, NaN if the winner's is 0."""
         if self.rival is None:
             return 1.0
-        ours, theirs = (group.mean_time_s(self.of) for group in (self.winner, self.rival))
-        return theirs / ours if ours else math.nan
+        winner_s, rival_s = (group.mean_time_s(self.time_metric) for group in (self.winner, self.rival))
+        return rival_s / winner_s if winner_s else math.nan
 
     @property
-    def tied(self) -> bool:
-        """Whether the two are too close to call, by the test that the list under the headline goes by.
+    def is_tied(self) -> bool:
+        """Whether winner and rival are too close to call.
 
-        Without one by whether the ranges of their repeats overlap; of single runs, by whether the ratio is below TIE.
+        Decided by the paired test where there is one (as in the summary text), else by whether the ranges of their
+        repeats overlap; for single runs by whether the ratio is below TIE_RATIO.
         """
-        if self.rival is None or not math.isfinite(self.ratio):
+        if self.rival is None or not math.isfinite(self.time_ratio):
             return False
-        if self.test:
-            return self.test.p_adjusted >= CHANCE
+        if self.difference:
+            return self.difference.p_adjusted >= SIGNIFICANCE_LEVEL
         if 1 in (len(self.winner.trials), len(self.rival.trials)):
-            return self.ratio < TIE
-        return _ranges_overlap(self.winner, self.rival, self.of)
+            return self.time_ratio < TIE_RATIO
+        return _ranges_overlap(self.winner, self.rival, self.time_metric)
 
     @property
-    def verdict(self) -> str:
-        """Who wins, on how many workers, by how much."""
-        text = f"{self.winner.description} {self._feat}"
-        if self.rival is None or math.isnan(self.ratio):
+    def description(self) -> str:
+        """Sentence that states which strategy wins, on how many workers, and by how much."""
+        text = f"{self.winner.description} {self._achievement}"
+        if self.rival is None or math.isnan(self.time_ratio):
             return text
-        if not math.isfinite(self.ratio):
+        if not math.isfinite(self.time_ratio):
             return f"{text}; no other strategy does"
-        if self.tied:
+        if self.is_tied:
             return f"{text}, too close to call against {self.rival.description}"
-        return f"{text}, {number(self.ratio)} times as fast as {self.rival.description}"
+        return f"{text}, {format_number(self.time_ratio)} times as fast as {self.rival.description}"
 
     @property
-    def _feat(self) -> str:
-        if self.of == "time_to_target":
+    def _achievement(self) -> str:
+        """Predicate of the winner, such as "reaches accuracy ≥ 0.95 first, in 1.23 s"."""
+        if self.time_metric == "time_to_target":
             repeats = len(self.winner.trials)
-            mean = f" ({'olympic ' * (repeats > TWO)}mean of {repeats} repeats)" if repeats > 1 else ""
-            return f"reaches {self.target} first, in {number(self.winner.time_to_target_s)} s{mean}"
-        taken = self.winner.mean_time_s(self.of)
-        return f"trains fastest, {number(1 / taken)} samples per second" if taken else "trains in no time"
+            mean = f" ({'olympic ' * (repeats > UNTRIMMED_REPEATS)}mean of {repeats} repeats)" if repeats > 1 else ""
+            return f"reaches {self.target} first, in {format_number(self.winner.time_to_target_s)} s{mean}"
+        sample_s = self.winner.mean_time_s(self.time_metric)
+        return (
+            f"trains fastest, {format_number(1 / sample_s)} samples per second" if sample_s else "takes no virtual time"
+        )
 
 
-def contest(summary: RunSummary) -> Contest | None:
-    """Ranks the finished groups by time to target when any reached it, else by seconds per sample."""
-    return _contest(summary.groups, summary)
+def compare_winner(summary: RunSummary) -> WinnerComparison | None:
+    """Compare the fastest finished group with its rival: by time to target if a group reached it, else per sample.
+
+    None where no trial finished.
+    """
+    return _compare_winner_among(summary.groups, summary)
 
 
-def _contest(groups: Sequence[TrialGroup], summary: RunSummary) -> Contest | None:
-    of = choose_time_metric(groups)
-    ranked = sorted(groups, key=lambda group: group.mean_time_s(of))
+def _compare_winner_among(groups: Sequence[TrialGroup], summary: RunSummary) -> WinnerComparison | None:
+    time_metric = choose_time_metric(groups)
+    ranked = sorted(groups, key=lambda group: group.mean_time_s(time_metric))
     if not ranked:
         return None
     winner = ranked[0]
-    rival = next(iter(_rivals(winner, ranked)), None)
-    test = difference_of(winner, rival, summary.differences) if rival else None
-    return Contest(winner, rival, of, summary.target, test)
+    rival = next(iter(_rival_groups(winner, ranked)), None)
+    difference = find_difference(winner, rival, summary.differences) if rival else None
+    return WinnerComparison(winner, rival, time_metric, summary.target, difference)
 
 
-def _rivals(winner: TrialGroup, ranked: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """The groups of other strategies; against one worker alone, those that really share the work, if any."""
-    others = [group for group in ranked if group.strategy != winner.strategy and group.condition == winner.condition]
+def _rival_groups(winner: TrialGroup, ranked_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+    """Return the groups of other strategies under the winner's condition, without the baseline if there are others.
+
+    A single worker that wins is compared with groups of several workers, if there are any.
+    """
+    others = [
+        group for group in ranked_groups if group.strategy != winner.strategy and group.condition == winner.condition
+    ]
     sharing = [group for group in others if group.workers > 1] if winner.workers == 1 else []
     return sharing or [group for group in others if not group.is_baseline] or others
 
 
-def headline(summary: RunSummary) -> list[str]:
-    """The answer as sentences: what was asked, who wins, why, what more workers buy, and whether to believe it."""
-    outcome = contest(summary)
-    if outcome is None:
+def headline_sentences(summary: RunSummary) -> list[str]:
+    """Return the headline: main finding, winner, causes, gain from more workers, and whether to rely on the run."""
+    comparison = compare_winner(summary)
+    if comparison is None:
         return ["No trial finished, so there is nothing to compare."]
-    told = [answer(summary), *_answers(summary, outcome), *_switches(summary), _gain(summary, outcome.winner)]
-    told.append("; ".join(growth for curve in summary.curves if in_new(growth := last_step(curve), told)))
-    told += [foretold(grown)] if (grown := [curve for curve in summary.curves if curve.foretold]) else []
-    told += [_published(each, summary) for each in summary.published]
-    said = [each for place, each in enumerate(told) if in_new(each, told[:place])]
-    if lost := count_unreadable_trials(summary):
-        said[0] = (
-            f"with {lost} of {count_planned_trials(summary)} trials unreadable, {said[0]}"  # the winner may be among them
-        )
-    return [f"{sentence(each).removesuffix('.')}." for each in (*said, _trust(summary)) if each]
+    candidates = [
+        main_finding(summary),
+        *_winner_sentences(summary, comparison),
+        *_switch_sentences(summary),
+        _speedup_sentence(summary, comparison.winner),
+    ]
+    increases = (describe_last_worker_increase(curve) for curve in summary.curves)
+    candidates.append("; ".join(increase for increase in increases if adds_information(increase, candidates)))
+    predicted = [curve for curve in summary.curves if curve.has_predictions]
+    candidates += [describe_predicted_speedups(predicted)] if predicted else []
+    candidates += [_published_sentence(published, summary) for published in summary.published]
+    sentences = [
+        sentence for index, sentence in enumerate(candidates) if adds_information(sentence, candidates[:index])
+    ]
+    if unreadable_count := count_unreadable_trials(summary):  # the winner may be among the unreadable trials
+        sentences[0] = f"with {unreadable_count} of {count_planned_trials(summary)} trials unreadable, {sentences[0]}"
+    sentences.append(_reliability_sentence(summary))
+    return [f"{capitalise_first_letter(sentence).removesuffix('.')}." for sentence in sentences if sentence]
 
 
-def _answers(summary: RunSummary, outcome: Contest) -> list[str]:
-    """Winner, reason and finding in the order in which what was swept asks for them."""
-    missed = f"No strategy reached {outcome.target}; " if outcome.target and outcome.of == "time_to_samples" else ""
-    wins = f"{missed}{outcome.verdict}"
+def _winner_sentences(summary: RunSummary, comparison: WinnerComparison) -> list[str]:
+    """Return the sentences on winner, cause and conditions, in an order that depends on what was swept."""
+    is_missed = comparison.target and comparison.time_metric == "time_to_samples"
+    missed = f"No strategy reached {comparison.target}; " if is_missed else ""
+    winner_sentence = f"{missed}{comparison.description}"
     if describe_condition_effects(summary):
-        worst = _under_the_worst(summary)
-        return [_conditions(summary, worst), _why(summary, worst or outcome), wins]
+        worst = _compare_winner_under_worst_condition(summary)
+        return [_condition_sentence(summary, worst), _cause_sentence(summary, worst or comparison), winner_sentence]
+    cause = _cause_sentence(summary, comparison)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
-        return [last_step(summary.curves[0]), wins, _why(summary, outcome)]
-    return [wins, steps_grown(summary, outcome.winner.condition), _why(summary, outcome)]
+        return [describe_last_worker_increase(summary.curves[0]), winner_sentence, cause]
+    return [winner_sentence, describe_step_growth(summary, comparison.winner.condition), cause]
 
 
-def _switches(summary: RunSummary) -> list[str]:
-    """For every switching strategy: whether it switched, and whether that paid."""
-    grown = sorted(summary.groups, key=lambda group: group.workers)
-    largest = {group.strategy: group for group in grown}  # on as many workers as were tried
-    return [switch_of(group) for group in largest.values() if any(trial.switch for trial in group.trials)]
+def _switch_sentences(summary: RunSummary) -> list[str]:
+    """Return for every switching strategy whether its switch took place and paid, on the most workers that ran."""
+    by_size = sorted(summary.groups, key=lambda group: group.workers)
+    largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
+    return [describe_group_switch(group) for group in largest.values() if any(trial.switch for trial in group.trials)]
 
 
-def _under_the_worst(summary: RunSummary) -> Contest | None:
-    """The contest under the last condition of the finding; None where only one strategy meets it."""
-    found = _among(summary, condition_effects(groups_across_conditions(summary))[0].after.condition)
-    return found if found and found.rival else None
+def _compare_winner_under_worst_condition(summary: RunSummary) -> WinnerComparison | None:
+    """Return the winner and its rival under the condition that costs most; None if only one strategy ran under it."""
+    comparison = _compare_winner_under_condition(
+        summary, condition_effects(groups_across_conditions(summary))[0].after.condition
+    )
+    return comparison if comparison and comparison.rival else None
 
 
-def _among(summary: RunSummary, condition: str) -> Contest | None:
-    """The contest of all who work together under one condition."""
-    met = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
-    return _contest(met, summary)
+def _compare_winner_under_condition(summary: RunSummary, condition: str) -> WinnerComparison | None:
+    """Return the winner and its rival among the groups of one condition, without the baseline."""
+    groups = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
+    return _compare_winner_among(groups, summary)
 
 
-def _conditions(summary: RunSummary, worst: Contest | None) -> str:
-    """What conditions cost, and who is fastest under the one that costs most and under the one that costs least."""
-    told = describe_condition_effects(summary)
+def _condition_sentence(summary: RunSummary, worst: WinnerComparison | None) -> str:
+    """Return what conditions cost, and the fastest strategy under the most and under the least expensive condition."""
+    effect = describe_condition_effects(summary)
     if worst is None or worst.rival is None:
-        return told
-    least = _among(summary, condition_effects(groups_across_conditions(summary))[0].before.condition)
-    return "; ".join([told, _under(worst), *([_under(least)] if least and least.rival else [])])
+        return effect
+    least = _compare_winner_under_condition(
+        summary, condition_effects(groups_across_conditions(summary))[0].before.condition
+    )
+    compared = [worst, least] if least and least.rival else [worst]
+    return "; ".join([effect, *(_describe_fastest_under_condition(comparison) for comparison in compared)])
 
 
-def _under(found: Contest) -> str:
-    """As in "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
-    under, first = f"with {found.winner.condition}", found.winner.strategy
-    rival = found.rival.strategy if found.rival else ""
-    if found.tied:
-        return f"{under}, {first} and {rival} are too close to call"
-    feat = f"reaches {found.target} first" if found.of == "time_to_target" else "is fastest"
-    if not math.isfinite(found.ratio):
-        return f"{under}, {first} {feat}"
-    return f"{under}, {first} {feat}, {number(found.ratio)} times as fast as {rival}"
+def _describe_fastest_under_condition(comparison: WinnerComparison) -> str:
+    """Return a clause such as "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
+    condition, winner = f"with {comparison.winner.condition}", comparison.winner.strategy
+    rival = comparison.rival.strategy if comparison.rival else ""
+    if comparison.is_tied:
+        return f"{condition}, {winner} and {rival} are too close to call"
+    achievement = f"reaches {comparison.target} first" if comparison.time_metric == "time_to_target" else "is fastest"
+    if not math.isfinite(comparison.time_ratio):
+        return f"{condition}, {winner} {achievement}"
+    return f"{condition}, {winner} {achievement}, {format_number(comparison.time_ratio)} times as fast as {rival}"
 
 
-def _published(theirs: PublishedCurve, summary: RunSummary) -> str:
-    """As in "ring: published are 2.20 times on 16 workers (a report), where their own model says 9.40; here 9.13 …"."""
-    last, ours = theirs.points[-1], _ours(theirs, summary)
-    told = f"{number(last.measured)} times" if last.measured else "no measured speedup"
-    model = f", where their own model says {number(last.predicted)}" if last.predicted else ""
-    here = f"; here {number(ours.rate_speedup)}, and our form says {number(ours.predicted_speedup)}" if ours else ""
-    return f"{theirs.strategy}: others published {told} on {workers(last.workers)} ({theirs.source}){model}{here}."
+def _published_sentence(published: PublishedCurve, summary: RunSummary) -> str:
+    """Return a sentence with a published speedup and the one measured here.
+
+    For example: "ring: others published a speedup of 2.20 on 16 workers (a report), where their own model predicts
+    9.40; here it is 9.13, and our closed form predicts 9.30".
+    """
+    last, own_point = published.points[-1], _find_measured_point(published, summary)
+    speedup = f"a speedup of {format_number(last.measured)}" if last.measured else "no measured speedup"
+    where = f"on {format_worker_count(last.workers)} ({published.source})"
+    model = f", where their own model predicts {format_number(last.predicted)}" if last.predicted else ""
+    sentence = f"{published.strategy}: others published {speedup} {where}{model}"
+    if own_point is None:
+        return f"{sentence}."
+    measured, predicted = format_number(own_point.rate_speedup), format_number(own_point.predicted_speedup)
+    return f"{sentence}; here it is {measured}, and our closed form predicts {predicted}."
 
 
-def _ours(theirs: PublishedCurve, summary: RunSummary) -> Point | None:
-    """Our point on as many workers as their last one, where there is one."""
-    found = (curve.points for curve in summary.curves if curve.strategy == theirs.strategy)
-    return next((each for points in found for each in points if each.workers == theirs.points[-1].workers), None)
+def _find_measured_point(published: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
+    """Return the measured point with as many workers as the last published point; None where there is none."""
+    points = (point for curve in summary.curves if curve.strategy == published.strategy for point in curve.points)
+    return next((point for point in points if point.workers == published.points[-1].workers), None)
 
 
-def _why(summary: RunSummary, outcome: Contest) -> str:
-    """The phase that costs the others most, and what they need in samples; others on as many workers, if any."""
-    peers = _peers(summary, outcome)
+def _cause_sentence(summary: RunSummary, comparison: WinnerComparison) -> str:
+    """Return why the winner is faster than other strategies on as many workers: a step phase, or fewer samples."""
+    peers = _peer_groups(summary, comparison)
     if not peers:
         return ""
-    parts = [_phases(outcome.winner, peers)]
-    if outcome.of == "time_to_target":
-        parts += _learned(outcome.winner, peers)
-    told = "; ".join(part for part in parts if part)
-    winner = outcome.winner
-    under = f"with {winner.condition} " if winner.condition else ""
-    where = f"{under}on {workers(winner.workers)} " if winner.workers > 1 else under
-    return f"Why: {where}{told}." if told else ""
+    winner = comparison.winner
+    causes = [_describe_phase_cause(winner, peers)]
+    if comparison.time_metric == "time_to_target":
+        causes += _describe_sample_causes(winner, peers)
+    text = "; ".join(cause for cause in causes if cause)
+    condition = f"with {winner.condition} " if winner.condition else ""
+    where = f"{condition}on {format_worker_count(winner.workers)} " if winner.workers > 1 else condition
+    return f"Why: {where}{text}." if text else ""
 
 
-def _peers(summary: RunSummary, outcome: Contest) -> list[TrialGroup]:
-    """The other strategies on as many workers; the rival where there are none or the winner works alone."""
-    winner = outcome.winner
+def _peer_groups(summary: RunSummary, comparison: WinnerComparison) -> list[TrialGroup]:
+    """Return the groups of other strategies on as many workers as the winner.
+
+    It is the rival alone where there are none, or where the winner is a single worker.
+    """
+    winner = comparison.winner
     peers = [
         group
         for group in summary.groups
         if group.strategy != winner.strategy and not group.is_baseline and winner.workers > 1
         if (group.condition, group.workers) == (winner.condition, winner.workers)
     ]
-    return peers or ([outcome.rival] if outcome.rival else [])
+    return peers or ([comparison.rival] if comparison.rival else [])
 
 
-def _phases(winner: TrialGroup, peers: Sequence[TrialGroup]) -> str:
-    """As in "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms"; empty when the winner leads in none by much."""
-    gaps = {
+def _describe_phase_cause(winner: TrialGroup, peers: Sequence[TrialGroup]) -> str:
+    """Return the step phase in which the winner saves most; empty where it saves little in every phase.
+
+    For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms".
+    """
+    saved_s = {
         phase: max(peer.step_phase_s.get(phase, 0.0) for peer in peers) - winner.step_phase_s.get(phase, 0.0)
-        for phase in VERBS
+        for phase in PHASE_VERBS
     }
-    phase = max(gaps, key=lambda name: gaps[name])
-    if gaps[phase] <= (CAUSE - 1) * winner.step_phase_s.get(phase, 0.0):
+    phase = max(saved_s, key=lambda name: saved_s[name])
+    if saved_s[phase] <= (MIN_CAUSE_RATIO - 1) * winner.step_phase_s.get(phase, 0.0):
         return ""
     ranked = sorted(peers, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
-    shown = peers if len(peers) <= FEW else [ranked[0], ranked[-1]]
-    others = ", ".join(f"{_name(peer, winner)} for {_phase_ms(peer, phase)} ms" for peer in shown)
-    rest = "" if len(peers) <= FEW else ", the others for times in between"
-    return f"{_name(winner, winner)} {VERBS[phase]} {_phase_ms(winner, phase)} ms per step, {others}{rest}"
+    shown = peers if len(peers) <= MAX_LISTED else [ranked[0], ranked[-1]]
+    others = ", ".join(f"{_group_name(peer, winner)} for {_format_phase_ms(peer, phase)} ms" for peer in shown)
+    rest = "" if len(peers) <= MAX_LISTED else ", the others for times in between"
+    own = f"{_group_name(winner, winner)} {PHASE_VERBS[phase]} {_format_phase_ms(winner, phase)} ms per step"
+    return f"{own}, {others}{rest}"
 
 
-def _phase_ms(group: TrialGroup, phase: str) -> str:
-    return number(1000 * group.step_phase_s.get(phase, 0.0))
+def _format_phase_ms(group: TrialGroup, phase: str) -> str:
+    return format_number(1000 * group.step_phase_s.get(phase, 0.0))
 
 
-def _learned(winner: TrialGroup, peers: Sequence[TrialGroup]) -> list[str]:
-    """Of few peers every word; of many, who misses the target and who needs most samples."""
-    if len(peers) <= FEW:
-        return [_learning(winner, peer) for peer in peers]
+def _describe_sample_causes(winner: TrialGroup, peers: Sequence[TrialGroup]) -> list[str]:
+    """Return for each peer how its samples to target compare with the winner's.
+
+    Of more than MAX_LISTED peers, return those that missed the target and the one that needs most samples.
+    """
+    if len(peers) <= MAX_LISTED:
+        return [_describe_sample_cause(winner, peer) for peer in peers]
     reached = [peer for peer in peers if peer.has_reached_target]
-    missed = [_name(peer, winner) for peer in peers if not peer.has_reached_target]
-    hungriest = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
-    who = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
-    return [*(_learning(winner, peer) for peer in hungriest), who]
+    missed = [_group_name(peer, winner) for peer in peers if not peer.has_reached_target]
+    with_most_samples = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
+    missed_text = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
+    return [*(_describe_sample_cause(winner, peer) for peer in with_most_samples), missed_text]
 
 
-def _learning(winner: TrialGroup, peer: TrialGroup) -> str:
-    """Who needs more samples, and how stale its gradients are; empty when both need about as many."""
+def _describe_sample_cause(winner: TrialGroup, peer: TrialGroup) -> str:
+    """Return which of two groups needs more samples, and how stale its gradients are; empty if both need as many."""
     factor = peer.samples_to_target / winner.samples_to_target
     if not math.isfinite(factor):
-        return f"{_name(peer, winner)} misses the target"
-    if 1 / CAUSE <= factor <= CAUSE:
+        return f"{_group_name(peer, winner)} misses the target"
+    if 1 / MIN_CAUSE_RATIO <= factor <= MIN_CAUSE_RATIO:
         return ""
-    hungry, thrifty = (peer, winner) if factor > 1 else (winner, peer)
-    times = max(factor, 1 / factor)
-    return (
-        f"{_name(hungry, winner)} needs {number(times)} times the samples of {_name(thrifty, winner)}{_stale(hungry)}"
-    )
+    more, fewer = (peer, winner) if factor > 1 else (winner, peer)
+    times = format_number(max(factor, 1 / factor))
+    staleness = _describe_staleness(more)
+    return f"{_group_name(more, winner)} needs {times} times the samples of {_group_name(fewer, winner)}{staleness}"
 
 
-def _stale(group: TrialGroup) -> str:
+def _describe_staleness(group: TrialGroup) -> str:
     means = [trial.staleness["mean"] for trial in group.trials if trial.staleness]
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _name(group: TrialGroup, winner: TrialGroup) -> str:
+def _group_name(group: TrialGroup, winner: TrialGroup) -> str:
+    """Return the strategy of a group, with its number of workers where that differs from the winner's."""
     if group.is_baseline:
         return "one worker alone"
-    return group.strategy if group.workers == winner.workers else f"{group.strategy} on {group.workers}"
+    if group.workers == winner.workers:
+        return group.strategy
+    return f"{group.strategy} on {format_worker_count(group.workers)}"
 
 
-def _gain(summary: RunSummary, winner: TrialGroup) -> str:
-    """Speedup and efficiency of the winner, with the split."""
+def _speedup_sentence(summary: RunSummary, winner: TrialGroup) -> str:
+    """Return speedup and efficiency of the winner, with the two factors of the efficiency."""
     if winner.workers == 1:
-        return "More workers do not pay here." if summary.curves else ""
+        return "More workers do not pay off here." if summary.curves else ""
     for curve in summary.curves:
         if (curve.strategy, curve.condition) != (winner.strategy, winner.condition):
             continue
         if (curve.base.strategy, curve.base.workers) == (winner.strategy, winner.workers):
-            return ""  # its own base
+            return ""  # the winner is its own base
         point = next(point for point in curve.points if point.workers == winner.workers)
-        split = f"hardware {share(point.hardware_efficiency)}"
+        factors = f"hardware {format_share(point.hardware_efficiency)}"
         if point.statistical_efficiency is not None:
-            split += f", statistical {share(point.statistical_efficiency)}"
-        kept = f"that is {share(point.efficiency)} efficiency ({split})"
-        return f"Speedup of {winner.description} over {curve.base_called}: {number(point.speedup)}, {kept}"
+            factors += f", statistical {format_share(point.statistical_efficiency)}"
+        efficiency = f"that is {format_share(point.efficiency)} efficiency ({factors})"
+        speedup = f"Speedup of {winner.description} over {curve.base_description}: {format_number(point.speedup)}"
+        return f"{speedup}, {efficiency}"
     return ""
 
 
-def _trust(summary: RunSummary) -> str:
-    told = {
+def _reliability_sentence(summary: RunSummary) -> str:
+    """Return a sentence on how reliable the run is: degraded or invalid trials, and trials that ran once."""
+    by_level = {
         VerdictLevel.VALID: "",
         VerdictLevel.DEGRADED: "Some trials are degraded; read their reasons below.",
-        VerdictLevel.INVALID: "Some trials are invalid: take this answer as unproven until their reasons are mended.",
+        VerdictLevel.INVALID: "Some trials are invalid: this result is unproven until the reasons below are fixed.",
     }
     repeats = max(len(group.trials) for group in summary.groups)
     once = "Each trial ran once: differences of a few percent mean nothing yet." if repeats == 1 else ""
-    return " ".join(filter(None, [told[summary.verdict], once]))
+    return " ".join(filter(None, [by_level[summary.verdict], once]))
 
 
-def _ranges_overlap(winner: TrialGroup, rival: TrialGroup, of: TimeMetric) -> bool:
-    """Whether the slowest repeat of the winner is slower than the fastest of the rival."""
-    ours, theirs = (each.times_s(of) for each in (winner, rival))
-    return bool(ours.max() >= theirs.min())
+def _ranges_overlap(winner: TrialGroup, rival: TrialGroup, time_metric: TimeMetric) -> bool:
+    """Return whether the slowest repeat of the winner is at least as slow as the fastest of the rival."""
+    winner_times, rival_times = (group.times_s(time_metric) for group in (winner, rival))
+    return bool(winner_times.max() >= rival_times.min())

@@ -1,7 +1,7 @@
-"""The page that answers the scenario's question. `write` does everything; run it again after changing anything."""
+"""Report of a run: its numbers, figures and HTML page. `write_report` writes all of them anew from the logs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,16 @@ from analysis.figures.drawing.save import save
 from analysis.figures.drawing.style import FAINT, INK, ON_DARK, PAPER, styled
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
-from analysis.report.headline import headline
-from analysis.report.summary_text import brief
-from analysis.report.wording import difference, milliseconds, number, quantity, sentence, volume
+from analysis.report.headline import headline_sentences
+from analysis.report.summary_text import summary_sentences
+from analysis.report.wording import (
+    capitalise_first_letter,
+    format_milliseconds,
+    format_number,
+    format_quantity,
+    format_signed_share,
+    format_total_bytes,
+)
 from analysis.results import summary
 from analysis.results.examine import analyse_run
 from analysis.results.excluded_trials import count_planned_trials
@@ -29,12 +36,19 @@ PAGE_COLOURS = {INK: "var(--ink)", PAPER: "var(--paper)", FAINT: "var(--faint)"}
 }
 
 
-FILTERS = (number, difference, milliseconds, volume, quantity, printed)
+TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> function
+    "difference": format_signed_share,
+    "milliseconds": format_milliseconds,
+    "number": format_number,
+    "printed": printed,
+    "quantity": format_quantity,
+    "volume": format_total_bytes,
+}
 
 
 @dataclass(frozen=True)
-class Panel:
-    """A figure on the page."""
+class FigurePanel:
+    """A figure on the page, with its title, caption and inline SVG."""
 
     name: str
     title: str
@@ -42,29 +56,32 @@ class Panel:
     svg: Markup
 
 
-def write(run_folder: Path, team: ProcessPool | None = None) -> Path:
-    """Record, fidelity, summary, figures and page of a run, finished or not; returns the path of report.html.
+def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
+    """Write trial records, fidelity, summary, figures and page of a run, finished or not; return the page's path.
 
-    `team`: who does it, if not one for this alone; one that began before this module was imported has waited less.
+    Args:
+        run_folder: folder of the run.
+        pool: processes that share the work; None starts some for this report only. A pool that was started before this
+            module was imported has its processes ready earlier.
 
     Raises:
-        UserError: the folder is not a run's.
+        UserError: `run_folder` is not the folder of a run.
     """
     folder = RunFolder(run_folder)
-    if team is None:
-        with create_process_pool(folder.log_bytes) as own:
-            own.preload("analysis.results.trial")
-            return write(run_folder, own)
-    table, numbers = analyse_run(folder, team, write=True)
-    team.preload(__name__)  # while this process has the first figures to draw
-    summary.write_summary(folder, numbers)
-    panels = team.map(partial(panel, folder=folder.figures_path), draw(Run(table, numbers)))
-    folder.report_path.write_text(page(folder, numbers, panels), encoding="utf-8")
+    if pool is None:
+        with create_process_pool(folder.log_bytes) as own_pool:
+            own_pool.preload("analysis.results.trial")
+            return write_report(run_folder, own_pool)
+    table, run_summary = analyse_run(folder, pool, write=True)
+    pool.preload(__name__)  # the pool imports this module while this process draws the first figures
+    summary.write_summary(folder, run_summary)
+    panels = pool.map(partial(write_panel, folder=folder.figures_path), draw_figures(Run(table, run_summary)))
+    folder.report_path.write_text(render_page(folder, run_summary, panels), encoding="utf-8")
     return folder.report_path
 
 
-def draw(run: Run) -> Iterator[Drawing]:
-    """All figures that have something to show."""
+def draw_figures(run: Run) -> Iterator[Drawing]:
+    """Yield all figures that apply to a run."""
     for figure in FIGURES:
         with styled():
             drawing = figure(run)
@@ -72,23 +89,23 @@ def draw(run: Run) -> Iterator[Drawing]:
             yield drawing
 
 
-def page(folder: RunFolder, numbers: RunSummary, panels: list[Panel]) -> str:
-    """The page as one self-contained HTML document."""
-    return template("report/report.html.j2").render(
-        summary=numbers,
-        headline=headline(numbers),
-        brief=brief(numbers),
-        reasons=reasons(numbers),
+def render_page(run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel]) -> str:
+    """Return the page of a report as one self-contained HTML document."""
+    return load_template("report/report.html.j2").render(
+        summary=run_summary,
+        headline=headline_sentences(run_summary),
+        summary_sentences=summary_sentences(run_summary),
+        trials_by_reason=trials_by_reason(run_summary),
         panels=panels,
-        total=count_planned_trials(numbers),
-        happened=[(trial, event) for trial in numbers.trials for event in trial.events],
-        manifest=flat(folder.manifest),
-        command=_command(folder, numbers),
+        total=count_planned_trials(run_summary),
+        events=[(trial, event) for trial in run_summary.trials for event in trial.events],
+        manifest=flatten_manifest(run_folder.manifest),
+        command=_reproduce_command(run_folder, run_summary),
     )
 
 
-def template(name: str) -> Template:
-    """A page to be filled in; a name that it lacks is an error."""
+def load_template(template_name: str) -> Template:
+    """Return the Jinja template of a page, such as "report/report.html.j2"; undefined variables raise an error."""
     environment = Environment(
         loader=PrefixLoader(
             {package: PackageLoader(f"analysis.{package}", ".") for package in ("comparison", "mlperf", "report")}
@@ -98,51 +115,50 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {each.__name__: each for each in FILTERS}
+    environment.filters |= TEMPLATE_FILTERS
     environment.globals["tints"] = ON_DARK
-    return environment.get_template(name)
+    return environment.get_template(template_name)
 
 
-def reasons(numbers: RunSummary) -> dict[str, list[str]]:
-    """Every reason against believing the run, with the trials that it concerns."""
-    found: dict[str, list[str]] = {}
-    for trial in numbers.trials:
+def trials_by_reason(run_summary: RunSummary) -> dict[str, list[str]]:
+    """Return the trials of each reason for which a trial is degraded or invalid."""
+    by_reason: dict[str, list[str]] = {}
+    for trial in run_summary.trials:
         for reason in trial.reasons:
-            found.setdefault(reason, []).append(trial.id)
-    return found
+            by_reason.setdefault(reason, []).append(trial.id)
+    return by_reason
 
 
-def flat(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """The manifest as one column of names and values."""
+def flatten_manifest(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return a nested manifest as one mapping of full names to texts, without empty values."""
     rows: dict[str, str] = {}
     for name, value in content.items():
         if isinstance(value, dict):
-            rows |= flat(value, f"{prefix}{name} \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} ")
+            rows |= flatten_manifest(value, f"{prefix}{name} \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} ")
         elif value not in (None, "", []):
             rows[prefix + name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return rows
 
 
-def _command(folder: RunFolder, numbers: RunSummary) -> str:
-    """What the manifest says was typed, else the make target that does the same."""
-    told = folder.manifest.get("command")
-    return str(told) if told else f"make scenario NAME={numbers.scenario} ENGINE={numbers.engine}"
+def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
+    """Return the command that started the run, else the make target that repeats it."""
+    command = run_folder.manifest.get("command")
+    return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
 
 
-def panel(drawing: Drawing, folder: Path) -> Panel:
-    """Writes a drawing's files into `folder` and gives it for the page."""
+def write_panel(drawing: Drawing, folder: Path) -> FigurePanel:
+    """Write the files of a figure into `folder` and return its panel for the page."""
     svg = save(drawing, folder).read_text(encoding="utf-8")
-    return Panel(drawing.name, sentence(drawing.title), drawing.caption, _inline(svg, drawing))
+    return FigurePanel(drawing.name, capitalise_first_letter(drawing.title), drawing.caption, _inline_svg(svg, drawing))
 
 
-def _inline(svg: str, drawing: Drawing) -> Markup:
-    """The SVG for the page: no prologue or fixed size, ids of its own, colours that follow the page's theme."""
+def _inline_svg(svg: str, drawing: Drawing) -> Markup:
+    """Return an SVG to inline: without prologue and fixed size, with unique ids and the colours of the page's theme."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    body = re.sub(
-        r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1), count=1
-    )
+    body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{drawing.name}-", body)
-    for fixed, variable in PAGE_COLOURS.items():
-        body = body.replace(fixed, variable)
+    for colour, variable in PAGE_COLOURS.items():
+        body = body.replace(colour, variable)
     return Markup(body.replace("<svg", '<svg role="img" aria-hidden="true"', 1))  # noqa: S704 -- our own drawing

@@ -1,7 +1,7 @@
-"""A run in a few sentences with intervals: who wins from how many workers on, where efficiency ends, what was left out.
+"""Summary text of a run: sentences on winners, efficiency and missing trials, with intervals and p-values.
 
-Every number is computed: ratios are of olympic means, intervals 95 % BCa over the repeats of both sides, paired by seed
-where both ran the same (`analysis.statistics`).
+Ratios are of olympic means. Intervals are 95 % BCa intervals over the repeats of both sides, paired by seed where both
+ran the same seeds (`analysis.statistics`).
 """
 
 from collections.abc import Sequence
@@ -10,163 +10,210 @@ from itertools import groupby, takewhile
 
 import numpy as np
 
-from analysis.metrics.comparison import Difference, difference_of, guards, unguarded
-from analysis.metrics.speedup import Curve
-from analysis.report.wording import number, sentence, share, workers
+from analysis.metrics.comparison import StrategyDifference, check_convergence, explain_unchecked_groups, find_difference
+from analysis.metrics.speedup import SpeedupCurve
+from analysis.report.wording import capitalise_first_letter, format_number, format_share, format_worker_count
 from analysis.results.excluded_trials import describe_excluded_trials
 from analysis.results.result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric, have_same_seeds
 from analysis.results.summary import RunSummary
 from analysis.statistics.bootstrap import Interval, ratio_interval
-from analysis.statistics.guard import CHANCE
+from analysis.statistics.guard import SIGNIFICANCE_LEVEL
 
-ENOUGH = 0.6  # efficiency that platform engineers ask for
-LEAST_CHANCE = 0.001  # smaller ones are not told apart: they hang on the shape of a distribution's tail
-MOST = 6  # sentences of a kind: of more, the first
+EXPECTED_EFFICIENCY = 0.6  # efficiency that platform engineers ask for
+MIN_SHOWN_P_VALUE = 0.001  # smaller p-values are not shown: they depend on the tail of the assumed distribution
+MAX_SENTENCES_PER_KIND = 6  # of winners, and of efficiencies
 
 
 @dataclass(frozen=True)
-class Win:
-    """The fastest strategy on one number of workers, and by how much it beats the next."""
+class FastestStrategy:
+    """The fastest strategy on one number of workers, compared with the second fastest."""
 
     workers: int
     winner: str
-    ratio: float  # time of the next / time of the winner; infinite where no other reaches the target
+    time_ratio: float  # time of the second / time of the fastest; infinite where no other strategy reaches the target
     interval: Interval | None  # None where nothing was repeated
-    test: Difference | None  # of the two, paired by seed; None where they share fewer than two
-    shared: int  # seeds that both ran
-    of: TimeMetric
+    difference: StrategyDifference | None  # between the two, paired by seed; None where they share fewer than two seeds
+    shared_seeds: int  # number of seeds that both ran
+    time_metric: TimeMetric
 
     @property
     def p_value(self) -> float | None:
-        """Of no difference, adjusted for all pairs of the run (Holm)."""
-        return self.test.p_adjusted if self.test else None
+        """The p-value of no difference, adjusted for all pairs of the run (Holm); None without a test."""
+        return self.difference.p_adjusted if self.difference else None
 
     @property
-    def sure(self) -> bool:
-        """Whether repeats tell the two apart. Its interval can't say: it is of a pair picked for being far apart."""
-        return self.p_value is not None and self.p_value < CHANCE
+    def is_significant(self) -> bool:
+        """Whether the fastest strategy differs significantly from the second.
+
+        The interval cannot decide this: the pair was chosen because it lies far apart.
+        """
+        return self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
 
 
-def brief(summary: RunSummary) -> list[str]:
-    """The sentences: winners by number of workers, efficiencies, then what is missing."""
-    won = [_wins(condition, wins(summary, condition), summary.target) for condition in summary.conditions]
-    fallen = [falls(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
-    told = [each for each in won if each][:MOST] + [each for each in fallen if each][:MOST]
-    told += [_told_apart(summary), _suspicious(summary), _unguarded(summary), *describe_excluded_trials(summary)]
-    return [sentence(each) for each in told if each]
+def summary_sentences(summary: RunSummary) -> list[str]:
+    """Return the sentences of the summary: winners by number of workers, efficiencies, then what is missing."""
+    winners = [
+        _describe_fastest_strategies(condition, fastest_strategies(summary, condition), summary.target)
+        for condition in summary.conditions
+    ]
+    efficiencies = [
+        describe_efficiency_fall(curve, summary.target) for curve in summary.curves if len(curve.points) > 1
+    ]
+    sentences = [
+        *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
+        *list(filter(None, efficiencies))[:MAX_SENTENCES_PER_KIND],
+        _describe_significant_pairs(summary),
+        _describe_suspicious_groups(summary),
+        _describe_unchecked_groups(summary),
+        *describe_excluded_trials(summary),
+    ]
+    return [capitalise_first_letter(sentence) for sentence in sentences if sentence]
 
 
-def wins(summary: RunSummary, condition: str) -> list[Win]:
-    """Who is fastest on each number of workers that two strategies or more ran on, few workers first."""
+def fastest_strategies(summary: RunSummary, condition: str) -> list[FastestStrategy]:
+    """Return the fastest strategy on each number of workers that two strategies or more ran on, in ascending order."""
     members = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
-    rows = [list(rows) for _, rows in groupby(members, key=lambda group: group.workers)]
-    return [win for row in rows if len(row) > 1 and (win := _win(row, summary.differences)) is not None]
+    by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
+    candidates = (_fastest_strategy(groups, summary.differences) for groups in by_size if len(groups) > 1)
+    return [fastest for fastest in candidates if fastest is not None]
 
 
-def falls(curve: Curve, target: str | None = None) -> str:
-    """From which number of workers on a curve is below ENOUGH; a crossing lies between two that were measured."""
-    called = f"{curve.called}{_by(curve.of, target)}"
-    above = list(takewhile(lambda point: point.efficiency >= ENOUGH, curve.points))
-    if len(above) == len(curve.points):
+def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> str:
+    """Return from which number of workers on the efficiency of a curve is below EXPECTED_EFFICIENCY.
+
+    Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
+    """
+    name = f"{curve.description}{_describe_time_metric(curve.of, target)}"
+    sufficient = list(takewhile(lambda point: point.efficiency >= EXPECTED_EFFICIENCY, curve.points))
+    if len(sufficient) == len(curve.points):
         last = curve.points[-1]
-        return f"{called} keeps {share(last.efficiency)} efficiency up to {workers(last.workers)}"
-    first = curve.points[len(above)]
-    before = f" (on {above[-1].workers} it is {share(above[-1].efficiency)})" if above else ""
-    span = _per_worker(first.speedup_ci, first.workers / curve.base.workers)
-    fallen = f"{called}: efficiency falls below {share(ENOUGH)} at {workers(first.workers)}"
-    return f"{fallen}, to {share(first.efficiency)}{span}{before}"
+        return f"{name} keeps {format_share(last.efficiency)} efficiency up to {format_worker_count(last.workers)}"
+    first_below = curve.points[len(sufficient)]
+    threshold, workers = format_share(EXPECTED_EFFICIENCY), format_worker_count(first_below.workers)
+    interval = _format_efficiency_interval(first_below.speedup_ci, first_below.workers / curve.base.workers)
+    before = ""
+    if sufficient:
+        before = f" (on {sufficient[-1].workers} it is {format_share(sufficient[-1].efficiency)})"
+    fall = f"{name}: efficiency falls below {threshold} at {workers}"
+    return f"{fall}, to {format_share(first_below.efficiency)}{interval}{before}"
 
 
-def _win(row: Sequence[TrialGroup], found: Sequence[Difference]) -> Win | None:
-    """None where nothing took time, or nobody knows how much: such a size has no winner."""
-    of = choose_time_metric(row)
-    first, second = sorted(row, key=lambda group: group.mean_time_s(of))[:2]
-    ours, theirs = first.times_s(of), second.times_s(of)
-    if not np.isfinite(first.mean_time_s(of)) or not (ours > 0).all() or not (theirs > 0).all():
+def _fastest_strategy(
+    groups: Sequence[TrialGroup], differences: Sequence[StrategyDifference]
+) -> FastestStrategy | None:
+    """Return the fastest of the groups on one number of workers; None where a time is zero or unknown."""
+    time_metric = choose_time_metric(groups)
+    fastest, second = sorted(groups, key=lambda group: group.mean_time_s(time_metric))[:2]
+    fastest_times, second_times = fastest.times_s(time_metric), second.times_s(time_metric)
+    fastest_s, second_s = fastest.mean_time_s(time_metric), second.mean_time_s(time_metric)
+    if not np.isfinite(fastest_s) or not (fastest_times > 0).all() or not (second_times > 0).all():
         return None
-    test, shared = difference_of(first, second, found), len(first.seeds & second.seeds)
-    interval = ratio_interval(theirs, ours, paired=have_same_seeds((first, second)))
-    return Win(
-        first.workers, first.strategy, second.mean_time_s(of) / first.mean_time_s(of), interval, test, shared, of
+    return FastestStrategy(
+        workers=fastest.workers,
+        winner=fastest.strategy,
+        time_ratio=second_s / fastest_s,
+        interval=ratio_interval(second_times, fastest_times, paired=have_same_seeds((fastest, second))),
+        difference=find_difference(fastest, second, differences),
+        shared_seeds=len(fastest.seeds & second.seeds),
+        time_metric=time_metric,
     )
 
 
-def _wins(condition: str, found: Sequence[Win], target: str | None) -> str:
-    """As in "ring wins from 4 workers on, by 1.4× [1.3, 1.5] on 16; on 2, ps and ring can't be told apart"."""
-    if not found:
+def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrategy], target: str | None) -> str:
+    """Return which strategy wins on which numbers of workers, and by how much on the most workers.
+
+    For example: "ring wins from 4 workers on, by 1.40× [1.30, 1.50] (p = 0.003) on 16; ps wins up to 2 workers". A
+    strategy "wins" where it differs significantly from the second; otherwise it "is fastest", and the reason follows.
+    """
+    if not fastest:
         return ""
-    last = found[-1]
-    tail = [*takewhile(lambda win: win.winner == last.winner and win.sure, reversed(found))]
+    last = fastest[-1]
+    winning = [*takewhile(lambda one: one.winner == last.winner and one.is_significant, reversed(fastest))]
+    earlier = fastest[: len(fastest) - len(winning)]
+    earlier_winners = {one.winner: one.workers for one in earlier if one.is_significant}
+    up_to = "".join(
+        f"; {name} wins up to {format_worker_count(workers)}"
+        for name, workers in earlier_winners.items()
+        if name != last.winner
+    )
     where = f" ({condition})" if condition else ""
-    margin = f"{_margin(last)}{_chance(last.test)}{_by(last.of, target)}"
-    others = {win.winner: win.workers for win in found[: len(found) - len(tail)] if win.sure}
-    before = "".join(f"; {name} wins up to {count}" for name, count in others.items() if name != last.winner)
-    if not tail:
-        return f"{last.winner} is fastest on {workers(last.workers)}{where}, {margin}; {_doubt(last)}{before}"
-    since = "from " + workers(tail[-1].workers) + " on" if len(tail) > 1 else "on " + workers(last.workers)
-    more = f" on {last.workers}" if len(tail) > 1 else ""
-    return f"{last.winner} wins {since}{where}, {margin}{more}{before}"
+    time_metric = _describe_time_metric(last.time_metric, target)
+    margin = f"{_describe_margin(last)}{_format_p_value(last.difference)}{time_metric}"
+    if not winning:
+        workers = format_worker_count(last.workers)
+        return f"{last.winner} is fastest on {workers}{where}, {margin}; {_reason_without_winner(last)}{up_to}"
+    if len(winning) == 1:
+        return f"{last.winner} wins on {format_worker_count(last.workers)}{where}, {margin}{up_to}"
+    first_workers = format_worker_count(winning[-1].workers)
+    return f"{last.winner} wins from {first_workers} on{where}, {margin} on {last.workers}{up_to}"
 
 
-def _margin(win: Win) -> str:
-    """No number of times is as long as never."""
-    if not np.isfinite(win.ratio):
+def _describe_margin(fastest: FastestStrategy) -> str:
+    """Return by how much the fastest strategy leads; there is no ratio where no other strategy reaches the target."""
+    if not np.isfinite(fastest.time_ratio):
         return "as no other reaches the target"
-    return f"by {number(win.ratio)}{TIMES_SIGN}{_shown(win.interval)}"
+    return f"by {format_number(fastest.time_ratio)}{TIMES_SIGN}{_format_interval(fastest.interval)}"
 
 
-def _by(of: TimeMetric, target: str | None) -> str:
-    """Told where it is not the time to the target that everybody expects."""
-    return " by time for the same samples" if target and of == "time_to_samples" else ""
+def _describe_time_metric(time_metric: TimeMetric, target: str | None) -> str:
+    """Return " by time for the same samples" if a scenario with a target compares such times; else an empty text."""
+    return " by time for the same samples" if target and time_metric == "time_to_samples" else ""
 
 
-def _doubt(win: Win) -> str:
-    """Why the fastest does not win."""
-    if win.interval is None:
-        return "once each: no interval"
-    if win.test is None:
-        return "one shared seed: no test" if win.shared else "other seeds: no test"
-    return "repeats do not tell it from the next"
+def _reason_without_winner(fastest: FastestStrategy) -> str:
+    """Return why the fastest strategy does not count as the winner."""
+    if fastest.interval is None:
+        return "each ran once: no interval"
+    if fastest.difference is None:
+        return "one shared seed: no test" if fastest.shared_seeds else "no shared seeds: no test"
+    return "repeats do not differ significantly from the next strategy's"
 
 
-def _chance(test: Difference | None) -> str:
-    """With the number of pairs where some repeats have no partner."""
-    if test is None:
+def _format_p_value(difference: StrategyDifference | None) -> str:
+    """Return the p-value, with the number of shared seeds where some repeats have no partner."""
+    if difference is None:
         return ""
-    p_value, over = test.p_adjusted, f" over {test.found.pairs} shared seeds" if test.partial else ""
-    return f" (p = {p_value:.2g}{over})" if p_value >= LEAST_CHANCE else f" (p < {LEAST_CHANCE:g}{over})"
+    seeds = f" over {difference.comparison.pairs} shared seeds" if difference.has_unpaired_repeats else ""
+    p_value = difference.p_adjusted
+    return f" (p = {p_value:.2g}{seeds})" if p_value >= MIN_SHOWN_P_VALUE else f" (p < {MIN_SHOWN_P_VALUE:g}{seeds})"
 
 
-def _shown(found: Interval | None) -> str:
-    return f" [{number(found[0])}, {number(found[1])}]" if found else ""
+def _format_interval(interval: Interval | None) -> str:
+    return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
 
 
-def _per_worker(found: Interval | None, ratio: float) -> str:
-    return f" [{share(found[0] / ratio)}, {share(found[1] / ratio)}]" if found else ""
+def _format_efficiency_interval(speedup_interval: Interval | None, relative_workers: float) -> str:
+    if not speedup_interval:
+        return ""
+    low, high = (format_share(end / relative_workers) for end in speedup_interval)
+    return f" [{low}, {high}]"
 
 
-def _told_apart(summary: RunSummary) -> str:
-    """How many pairs of strategies on as many workers differ, corrected for their number; empty without repeats."""
-    found = summary.differences
-    apart = sum(each.p_adjusted < CHANCE for each in found)
-    pairs = f"{apart} of {len(found)} pair{'s' * (len(found) > 1)} of strategies"
-    partial = sum(each.partial for each in found)
-    some = f", {partial} over the seeds that both ran" if partial else ""
-    return f"{pairs} can be told apart by their repeats (p < {CHANCE:g}, paired by seed{some}, Holm)" if found else ""
+def _describe_significant_pairs(summary: RunSummary) -> str:
+    """Return how many pairs of strategies differ significantly after Holm's correction; empty without repeats."""
+    differences = summary.differences
+    if not differences:
+        return ""
+    significant = sum(difference.p_adjusted < SIGNIFICANCE_LEVEL for difference in differences)
+    pairs = f"{significant} of {len(differences)} pair{'s' * (len(differences) > 1)} of strategies"
+    partial = sum(difference.has_unpaired_repeats for difference in differences)
+    partial_text = f", {partial} over the seeds that both ran" if partial else ""
+    verb = "differ" if len(differences) > 1 else "differs"
+    return f"{pairs} {verb} significantly (p < {SIGNIFICANCE_LEVEL:g}, paired by seed{partial_text}, Holm)"
 
 
-def _suspicious(summary: RunSummary) -> str:
-    """Who learns from significantly fewer samples than one worker alone: a wrong divisor looks like that."""
-    names = [name for name, found in guards(summary.groups).items() if found.suspicious]
+def _describe_suspicious_groups(summary: RunSummary) -> str:
+    """Return which groups need significantly fewer samples than one worker alone, as with a wrong divisor."""
+    names = [name for name, check in check_convergence(summary.groups).items() if check.is_suspicious]
     if not names:
         return ""
     need = "needs" if len(names) == 1 else "need"
     return f"{', '.join(names)} {need} significantly fewer samples than one worker alone (Holm): check for a bug"
 
 
-def _unguarded(summary: RunSummary) -> str:
-    """Why that could not be asked of all who reached the target."""
-    lack = unguarded(summary.groups)
-    some = " for all" if guards(summary.groups) else ""
-    return f"guard against learning too well not run{some}: {lack}" if lack else ""
+def _describe_unchecked_groups(summary: RunSummary) -> str:
+    """Return why the samples to target of some repeated groups were not compared with a baseline's."""
+    reason = explain_unchecked_groups(summary.groups)
+    some = " for some strategies" if check_convergence(summary.groups) else ""
+    return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

@@ -1,79 +1,80 @@
-"""How numbers are written for people, the same on the page and in the figures."""
+"""Formatting of numbers and names in reports, tables and figures."""
 
 import math
 from collections.abc import Iterable, Mapping
 
-NONE = "\N{EN DASH}"
-DIGITS = 3
-TINY = 1e-5  # below it zeros are harder to count than a power is to read
-PREFIXES = {-2: "\N{MICRO SIGN}", -1: "m", 0: "", 1: "k", 2: "M", 3: "G"}  # power of 1000 -> prefix
+NO_VALUE = "\N{EN DASH}"
+SIGNIFICANT_DIGITS = 3
+MIN_DECIMAL = 1e-5  # smaller numbers are written with a power of ten, since zeros are hard to count
+DIGITS_PER_PREFIX = 3
+UNIT_PREFIXES = {-2: "\N{MICRO SIGN}", -1: "m", 0: "", 1: "k", 2: "M", 3: "G"}  # power of 1000 -> prefix
 
 
-def number(value: float | None) -> str:
-    """Three significant digits, "2.10", "12.3", "1,180", "1.02e-12"; a dash where there is no number."""
+def format_number(value: float | None) -> str:
+    """Return a number with three significant digits: "2.10", "12.3", "1,180", "1.02e-12"; a dash for no number."""
     if value is None or not math.isfinite(value):
-        return NONE
+        return NO_VALUE
     if value == 0:
         return "0"
-    if abs(value) < TINY:
-        return f"{value:.{DIGITS - 1}e}"
+    if abs(value) < MIN_DECIMAL:
+        return f"{value:.{SIGNIFICANT_DIGITS - 1}e}"
     magnitude = math.floor(math.log10(abs(value)))
-    return f"{value:,.{max(0, DIGITS - 1 - magnitude)}f}"
+    return f"{value:,.{max(0, SIGNIFICANT_DIGITS - 1 - magnitude)}f}"
 
 
-def share(value: float | None, digits: int = 0) -> str:
-    """A share of one: "48%"."""
-    return NONE if value is None else f"{value:.{digits}%}"
+def format_share(value: float | None, digits: int = 0) -> str:
+    """Return a share of one in percent: 0.48 is "48%"; a dash for None."""
+    return NO_VALUE if value is None else f"{value:.{digits}%}"
 
 
-def difference(value: float | None) -> str:
-    """A share with its sign: "+4.2%"."""
-    return NONE if value is None else f"{round(value, 3) + 0.0:+.1%}"  # + 0.0 turns -0.0 into 0.0
+def format_signed_share(value: float | None) -> str:
+    """Return a share of one in percent with its sign: 0.042 is "+4.2%"; a dash for None."""
+    return NO_VALUE if value is None else f"{round(value, 3) + 0.0:+.1%}"  # + 0.0 turns -0.0 into 0.0
 
 
-def milliseconds(value: float | None) -> str:
-    """Seconds as a bare number of milliseconds."""
-    return number(None if value is None else 1000 * value)
+def format_milliseconds(seconds: float | None) -> str:
+    """Return seconds as a number of milliseconds without unit: 0.0123 is "12.3"; a dash for None."""
+    return format_number(None if seconds is None else 1000 * seconds)
 
 
-def minutes(value: float | None) -> str:
-    """Two decimals, as results are published: "366.19", "0.12"."""
-    return NONE if value is None or not math.isfinite(value) else f"{value:,.2f}"
+def format_minutes(minutes: float | None) -> str:
+    """Return minutes with two decimals, as MLPerf publishes results: "366.19", "0.12"; a dash for no number."""
+    return NO_VALUE if minutes is None or not math.isfinite(minutes) else f"{minutes:,.2f}"
 
 
-def volume(counts: Mapping[str, int]) -> str:
-    """The sum over the nodes in the decimal unit that fits: "19.1 MB"."""
-    value, units = float(sum(counts.values())), ["B", "kB", "MB", "GB", "TB"]
-    power = min(len(units) - 1, int(math.log10(value) // DIGITS)) if value >= 1 else 0
-    return f"{number(value / 1000**power)} {units[power]}" if power else f"{value:.0f} B"
+def format_total_bytes(bytes_by_node: Mapping[str, int]) -> str:
+    """Return the bytes of all nodes together, in the decimal unit that fits: "19.1 MB"."""
+    total_bytes, units = float(sum(bytes_by_node.values())), ["B", "kB", "MB", "GB", "TB"]
+    power = min(len(units) - 1, int(math.log10(total_bytes) // DIGITS_PER_PREFIX)) if total_bytes >= 1 else 0
+    return f"{format_number(total_bytes / 1000**power)} {units[power]}" if power else f"{total_bytes:.0f} B"
 
 
-def quantity(value: float | None, unit: str) -> str:
-    """With the unit's prefix: 1e8 bit/s is "100 Mbit/s", 0.005 s is "5.00 ms"; 0.01 in % is "1.00%"."""
+def format_quantity(value: float | None, unit: str) -> str:
+    """Return a quantity with a unit prefix: 1e8 bit/s is "100 Mbit/s", 0.005 s is "5.00 ms", 0.01 in % is "1.00%"."""
     if unit == "%":
-        return NONE if value is None else f"{number(100 * value)}%"
+        return NO_VALUE if value is None else f"{format_number(100 * value)}%"
     if not value or not math.isfinite(value):
-        return f"0 {unit}" if value == 0 else NONE
-    power = min(max(math.floor(math.log10(abs(value)) / DIGITS), min(PREFIXES)), max(PREFIXES))
-    return f"{number(value / 1000**power)} {PREFIXES[power]}{unit}"
+        return f"0 {unit}" if value == 0 else NO_VALUE
+    power = min(max(math.floor(math.log10(abs(value)) / DIGITS_PER_PREFIX), min(UNIT_PREFIXES)), max(UNIT_PREFIXES))
+    return f"{format_number(value / 1000**power)} {UNIT_PREFIXES[power]}{unit}"
 
 
-def workers(count: int) -> str:
-    """One worker, four workers: "1 worker", "4 workers"."""
+def format_worker_count(count: int) -> str:
+    """Return a number of workers with its noun: "1 worker", "4 workers"."""
     return f"{count} worker{'s' * (count != 1)}"
 
 
-def counted(count: int, noun: str) -> str:
-    """With its noun: "1 result", "1,309 results"."""
+def format_count(count: int, noun: str) -> str:
+    """Return a count with its noun in singular or plural: "1 result", "1,309 results"."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names as a sentence lists them: "a", "a and b", "a, b and c"."""
+def join_names(names: Iterable[str]) -> str:
+    """Return names as a list in a sentence: "a", "a and b", "a, b and c"."""
     *others, last = [*names] or [""]
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def sentence(text: str) -> str:
-    """With a capital at the beginning."""
+def capitalise_first_letter(text: str) -> str:
+    """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from analysis.metrics.proof import together
+from analysis.metrics.proof import merge_achieved_properties
 from analysis.reading.damage import FileDamage
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
@@ -33,5 +33,5 @@ def analyse_run(
     trials = [each for each in analysed if isinstance(each, AnalysedTrial)]
     unread_damage = tuple(each for each in analysed if isinstance(each, FileDamage))
     table = RunTable(run_folder, tuple(trial.table for trial in trials), unread_damage)
-    proofs = together(proof for trial in trials for proof in trial.proofs)
+    proofs = merge_achieved_properties(proof for trial in trials for proof in trial.proofs)
     return table, summary.build_summary(table, [trial.result for trial in trials], proofs)

@@ -8,16 +8,19 @@ import numpy as np
 
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.final import final_metrics
-from analysis.metrics.happened import Happened, happened
-from analysis.metrics.phase_seconds import phase_seconds
-from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_step_s
-from analysis.metrics.progress import samples_done, samples_per_second, steps_done
-from analysis.metrics.samples_to_target import evaluation_samples, samples_to_target
-from analysis.metrics.staleness import staleness
-from analysis.metrics.step_seconds import Typical, step_seconds, typical_of, typical_step_s
-from analysis.metrics.switch import Switch, switch
-from analysis.metrics.time_to_target import time_to_target_s
+from analysis.metrics.happened import EventOutcome, event_outcomes
+from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_median_step_s
+from analysis.metrics.progress import final_metrics, samples_done, samples_per_second, steps_done
+from analysis.metrics.staleness import staleness_statistics
+from analysis.metrics.step_seconds import (
+    StepStatistic,
+    step_phase_seconds,
+    step_seconds,
+    typical_step_s,
+    typical_step_statistic,
+)
+from analysis.metrics.switch import SwitchResult, measure_switch
+from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import TrialTable
 from analysis.statistics.centre import Floats, olympic_mean
 
@@ -65,14 +68,14 @@ class TrialResult:
     declared_samples_per_second: float | None  # sum over the workers
     target: str | None
     status_reason: str
-    events: list[Happened]
+    events: list[EventOutcome]
     typical_step_seconds: float | None  # measured counterpart of the predicted step: see `typical_of`
     predicted_samples_per_second: float | None  # of all workers, dropped gradients included
-    switch: Switch | None = None  # of a strategy that switches
+    switch: SwitchResult | None = None  # of a strategy that switches
     evaluation_samples: int | None = None  # samples between the evaluation that reached the target and the previous one
     predicted_mean_step_seconds: float | None = None  # predicted mean over the steps that `phase_seconds` averages
     saturates_at: float | None = None  # predicted number of workers that saturate the servers' links
-    typical_of: Typical = "median"  # statistic of the steps that `typical_step_seconds` is; one value per round
+    typical_of: StepStatistic = "median"  # statistic of the steps that `typical_step_seconds` is; one value per round
 
     @property
     def is_finished(self) -> bool:
@@ -87,17 +90,17 @@ class TrialResult:
         return self.time_to_target_s * self.evaluation_samples / self.samples_to_target
 
     @property
-    def compared_statistic(self) -> Typical:
+    def compared_statistic(self) -> StepStatistic:
         """Statistic of the measured steps that is compared with the prediction.
 
         After a switch it is the mean, because a median would be a step of only one of the two strategies.
         """
-        return "mean" if self.switch and self.switch.switched else self.typical_of
+        return "mean" if self.switch and self.switch.has_switched else self.typical_of
 
     @property
     def compared_step_seconds(self) -> float | None:
         """Measured step time that is compared with the prediction, in seconds."""
-        if self.switch and self.switch.switched:
+        if self.switch and self.switch.has_switched:
             return self.step_seconds["mean"] if self.step_seconds else None
         return self.typical_step_seconds
 
@@ -133,26 +136,26 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
         samples_to_target=None if has_missed else samples_to_target(trial),
         final=final_metrics(trial),
         step_seconds=step_seconds(trial),
-        predicted_step_seconds=predicted_step_s(trial),
-        phase_seconds=phase_seconds(trial),
+        predicted_step_seconds=predicted_median_step_s(trial),
+        phase_seconds=step_phase_seconds(trial),
         overlap=None,  # not measured: nodes log only the communication that compute did not hide
         bytes_sent=bytes_sent(trial),
         expected_bytes_sent=expected_bytes_sent(trial),
-        staleness=staleness(trial),
+        staleness=staleness_statistics(trial),
         params_sha256=trial.params_sha256,
         baseline=plan.baseline,
         condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in plan.condition),
         declared_samples_per_second=plan.declared_samples_per_second,
         target=str(plan.target) if plan.target else None,
         status_reason=reason,
-        events=happened(trial),
+        events=event_outcomes(trial),
         typical_step_seconds=typical_step_s(trial),
         predicted_samples_per_second=plan.predicted_samples_per_second,
-        switch=switch(trial),
-        evaluation_samples=evaluation_samples(trial),
+        switch=measure_switch(trial),
+        evaluation_samples=evaluation_interval_samples(trial),
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
         saturates_at=plan.saturation_workers,
-        typical_of=typical_of(plan),
+        typical_of=typical_step_statistic(plan),
     )
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from analysis.checks import fidelity
 from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_level
-from analysis.metrics.balance import Balance, balance
-from analysis.metrics.comparison import Difference, differences
-from analysis.metrics.proof import Proof, proofs
-from analysis.metrics.speedup import Curve, curves
-from analysis.metrics.switch import Switch, stale_s
-from analysis.metrics.worth import ends, worth
+from analysis.metrics.balance import BalancePoint, balance_points
+from analysis.metrics.comparison import StrategyDifference, compare_strategies
+from analysis.metrics.proof import AchievedProperty, run_achieved_properties
+from analysis.metrics.speedup import SpeedupCurve, speedup_curves
+from analysis.metrics.switch import SwitchResult, staleness_cost_s
+from analysis.metrics.worth import final_qualities, judge_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunTable
@@ -39,13 +39,13 @@ class RunSummary:
     verdict: VerdictLevel
     status: TrialStatus
     trials: list[TrialResult]
-    curves: list[Curve]
-    balance: list[Balance]
+    curves: list[SpeedupCurve]
+    balance: list[BalancePoint]
     # Additions to the original keys:
     run: str
     question: str
     rungs: dict[str, list[str]]  # property of links -> mechanisms that enforced it, over all trials
-    proofs: list[Proof]
+    proofs: list[AchievedProperty]
     published: tuple[PublishedCurve, ...] = ()  # published results that the scenario quotes
     damage: list[str] = field(default_factory=list)  # problems of the run's files: "file:line: problem"
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
@@ -56,9 +56,9 @@ class RunSummary:
         return group_trials(self.trials)
 
     @cached_property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[StrategyDifference, ...]:
         """Comparisons of all pairs of strategies that share at least two seeds."""
-        return differences(self.groups)
+        return compare_strategies(self.groups)
 
     @cached_property
     def strategies(self) -> tuple[str, ...]:
@@ -91,13 +91,13 @@ class RunSummary:
 def summarise_run(run: RunTable, verdicts: Mapping[str, Mapping[str, CheckVerdict]]) -> RunSummary:
     """Measure and compare all trials of a run, given the verdicts of each trial by its id and the check's name."""
     trials = [measure_trial(trial, verdicts[trial.plan.trial].values()) for trial in run.trials]
-    return build_summary(run, trials, proofs(run.trials))
+    return build_summary(run, trials, run_achieved_properties(run.trials))
 
 
-def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[Proof, ...]) -> RunSummary:
+def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[AchievedProperty, ...]) -> RunSummary:
     """Compare the measured trials of a run and return its summary."""
     trials = _compare_switches(trials, run)
-    found_curves = curves(group_trials(trials))
+    found_curves = speedup_curves(group_trials(trials))
     verdicts = [trial.verdict for trial in trials]
     if run.unread_trial_damage:
         verdicts.append(VerdictLevel.INVALID)
@@ -110,7 +110,7 @@ def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[Proof,
         status=min((trial.status for trial in trials), key=STATUSES_WORST_FIRST.index, default="aborted"),
         trials=trials,
         curves=list(found_curves),
-        balance=[pick for curve in found_curves for pick in balance(curve)],
+        balance=[pick for curve in found_curves for pick in balance_points(curve)],
         run=run.folder.path.resolve().name,
         question=run.folder.question,
         rungs=_collect_link_mechanisms(run),
@@ -160,7 +160,7 @@ def _remove_switch_time_keys(
 
 
 def _add_switch_verdict(
-    trial: TrialResult, switch: Switch, pairs: Sequence[tuple[TrialResult, TrialResult | None]]
+    trial: TrialResult, switch: SwitchResult, pairs: Sequence[tuple[TrialResult, TrialResult | None]]
 ) -> TrialResult:
     """Return the trial with the verdict on its switch.
 
@@ -171,9 +171,11 @@ def _add_switch_verdict(
         return trial
     repeats = [pair for pair in pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
     unswitched = next((other for switched, other in repeats if switched.id == trial.id), None)
-    found = worth(trial, unswitched, ends([(switched, other) for switched, other in repeats if other]))
+    found = judge_switch(
+        trial, unswitched, final_qualities([(switched, other) for switched, other in repeats if other])
+    )
     needed, needed_unswitched = trial.samples_to_target, unswitched.samples_to_target if unswitched else None
-    stale = stale_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
+    stale = staleness_cost_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
     return replace(trial, switch=replace(switch, verdict=found.verdict, quality=found.quality, stale_s=stale))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.report.wording import listed, number
+from analysis.report.wording import format_number, join_names
 from analysis.results.result import TrialGroup
 from analysis.results.summary import RunSummary
 
@@ -69,9 +69,9 @@ def describe_condition_effects(summary: RunSummary) -> str:
     if len(effects) == 1 and len(groups := _longest_group_list(summary)) > COMPARED_CONDITION_COUNT:
         return _describe_every_condition(groups)
     smallest, *larger = effects
-    parts = [f"{number(smallest.time_ratio)} times as long with {smallest.strategy}"]
+    parts = [f"{format_number(smallest.time_ratio)} times as long with {smallest.strategy}"]
     listed_effects, rest = (larger, "") if len(larger) < MAX_LISTED_STRATEGIES else (larger[-1:], ", others in between")
-    parts += [f"{number(effect.time_ratio)} with {effect.strategy}{rest}" for effect in listed_effects]
+    parts += [f"{format_number(effect.time_ratio)} with {effect.strategy}{rest}" for effect in listed_effects]
     return f"from {smallest.before.condition} to {smallest.after.condition}, the same samples take {', '.join(parts)}"
 
 
@@ -82,8 +82,8 @@ def _longest_group_list(summary: RunSummary) -> list[TrialGroup]:
 def _describe_every_condition(groups: Sequence[TrialGroup]) -> str:
     """Return a clause on one strategy under three conditions or more, each compared with the first."""
     first, *others = groups
-    ratios = listed(number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
-    conditions = listed(shorten_conditions(group.condition for group in others))
+    ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
+    conditions = join_names(shorten_conditions(group.condition for group in others))
     return f"with {conditions} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from analysis.checks import fidelity
-from analysis.metrics.proof import Proof, rows
+from analysis.metrics.proof import AchievedProperty, achieved_properties
 from analysis.reading import trial_record as record
 from analysis.reading.damage import FileDamage, read_or_report_damage
 from analysis.reading.mllog import NodeLog
@@ -31,7 +31,7 @@ class AnalysedTrial:
 
     table: TrialTable
     result: TrialResult
-    proofs: tuple[Proof, ...]
+    proofs: tuple[AchievedProperty, ...]
 
 
 def analyse_trial(folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
@@ -54,7 +54,7 @@ def _read_logs_and_table(folder: TrialFolder) -> tuple[Mapping[str, NodeLog], Tr
 def _measure_and_record(
     folder: TrialFolder, logs: Mapping[str, NodeLog], trial: TrialTable, *, write: bool
 ) -> AnalysedTrial:
-    verdicts, proofs = fidelity.judge_trial(trial), rows(trial)
+    verdicts, proofs = fidelity.judge_trial(trial), achieved_properties(trial)
     if write:
         record.write_trial_record(folder, trial, logs)
         fidelity.write_fidelity(folder, trial, verdicts, proofs)

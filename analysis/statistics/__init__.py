@@ -1,10 +1,11 @@
-"""What may be said of a few runs: how sure, of which difference, and is it too good to be true? Knows arrays only.
+"""Statistics of a few runs: intervals, comparisons and balance points, computed from arrays only.
 
-centre       the olympic mean, MLPerf's centre of a few runs
-bootstrap    intervals: of a centre, of a ratio of two, of many centres together
-efficiency   speedup, E', and its factors hardware x statistical
-balance      how many workers are worth their cost, by three rules, with intervals
-paired       two strategies over the same seeds; `holm` for many such comparisons
-rounding     what is left of doubt where runs agree because they were rounded alike
-guard        a strategy that needs fewer samples than the reference is checked for a bug, not celebrated
+centre              olympic mean (MLPerf's centre of a few runs) and median
+bootstrap           confidence intervals of a centre and of a ratio of two centres
+efficiency          speedup, efficiency E', and its factors hardware x statistical
+balance             the number of workers that is worth its cost, by three rules, with intervals
+paired              comparison of two strategies over the same seeds
+holm                correction of p-values for the number of comparisons
+rounding            variance that remains where runs agree because their times were rounded to the same value
+convergence_check   check for strategies that need fewer samples than the reference
 """

@@ -1,6 +1,6 @@
-"""How many workers are worth their cost? Three rules that people use, each stated.
+"""Balance points: how many workers are worth their cost, by three common rules.
 
-A single "break-even point" hides its rule (arXiv 2509.03263), so all are shown.
+A single "break-even point" hides the rule behind it (arXiv 2509.03263), so the results of all three are shown.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,71 +10,100 @@ import numpy as np
 
 from analysis.statistics.centre import Floats
 
-THRESHOLD = 0.5  # least efficiency
-ALPHA = 2  # how much more time counts than workers
+MIN_EFFICIENCY = 0.5  # of the rule "efficiency"
+TIME_EXPONENT = 2  # of the rule "least T^2 N": how much more time counts than workers
 
-Rule = Callable[[Floats, Floats], int | None]  # (workers / base workers, speedup) -> place in them
+# (workers / base workers, speedup), shape (n,) each -> index of the chosen number of workers
+BalanceRule = Callable[[Floats, Floats], int | None]
 
 
 @dataclass(frozen=True)
-class Pick:
-    """The number of workers that a rule picks."""
+class RuleChoice:
+    """The number of workers that a balance rule chooses."""
 
     rule: str
     workers: int
-    interval: tuple[int, int] | None  # None where nothing was repeated
+    interval: tuple[int, int] | None  # 95 %; None where nothing was repeated
 
 
-def efficient(workers: Floats, speedup: Floats) -> int | None:
-    """The largest N up to which efficiency stays at or above the threshold; None when already the first is below."""
-    below = np.flatnonzero(speedup / workers < THRESHOLD)
-    last = (int(below[0]) if below.size else workers.size) - 1
+def last_efficient_index(relative_workers: Floats, speedup: Floats) -> int | None:
+    """Return the index of the last number of workers before efficiency falls below MIN_EFFICIENCY.
+
+    None where the first number of workers is already below.
+    """
+    below = np.flatnonzero(speedup / relative_workers < MIN_EFFICIENCY)
+    last = (int(below[0]) if below.size else relative_workers.size) - 1
     return last if last >= 0 else None
 
 
-def knee(workers: Floats, speedup: Floats) -> int | None:
-    """The N farthest above the chord from first to last point on log axes; None without three points or a bend."""
-    x, y = np.log(workers), np.log(speedup)
+def knee_index(relative_workers: Floats, speedup: Floats) -> int | None:
+    """Return the index of the knee: the point farthest above the chord from first to last point on log axes.
+
+    None where there are fewer than three points, or no point lies above the chord.
+    """
+    x, y = np.log(relative_workers), np.log(speedup)
     if x.size < 3:  # noqa: PLR2004 -- a bend needs three points
         return None
     above = y - (y[0] + (y[-1] - y[0]) * (x - x[0]) / (x[-1] - x[0]))
     return int(np.argmax(above)) if above.max() > np.finfo(float).eps * x.size else None
 
 
-def cheapest(workers: Floats, speedup: Floats) -> int:
-    """The N with the least T^2 N: twice the workers must buy more than 1/sqrt(2) of the time."""
-    return int(np.argmin(workers / speedup**ALPHA))
+def least_cost_index(relative_workers: Floats, speedup: Floats) -> int:
+    """Return the index of the number of workers N with the least T^2 N.
+
+    By this rule, twice the workers are worth it where they shorten the time to less than 1/sqrt(2).
+    """
+    return int(np.argmin(relative_workers / speedup**TIME_EXPONENT))
 
 
-RULES: dict[str, Rule] = {
-    f"efficiency >= {THRESHOLD:g}": efficient,
-    "knee": knee,
-    f"least T^{ALPHA} N": cheapest,
+BALANCE_RULES: dict[str, BalanceRule] = {
+    f"efficiency >= {MIN_EFFICIENCY:g}": last_efficient_index,
+    "knee": knee_index,
+    f"least T^{TIME_EXPONENT} N": least_cost_index,
 }
 
 
-def picks(counts: Sequence[int], base: int, speedup: Floats, draws: Floats | None) -> tuple[Pick, ...]:
-    """What each rule picks among `counts`; a rule without an answer is left out, and one point leaves no choice.
+def choose_worker_counts(
+    worker_counts: Sequence[int], base_workers: int, speedup: Floats, speedup_draws: Floats | None
+) -> tuple[RuleChoice, ...]:
+    """Return the number of workers that each balance rule chooses among `worker_counts`.
 
-    `draws`, shape (draws, counts): the speedups of resampled runs, for the intervals.
+    A rule that chooses nothing is left out. Empty for a single number of workers.
+
+    Args:
+        worker_counts: measured numbers of workers, in ascending order.
+        base_workers: workers of the base of the speedups.
+        speedup: speedup for each number of workers, shape (counts,).
+        speedup_draws: speedups of resampled runs for the intervals, shape (draws, counts); None without repeats.
     """
-    if len(counts) == 1:
+    if len(worker_counts) == 1:
         return ()
-    relative = np.array(counts) / base
-    found = {name: rule(relative, speedup) for name, rule in RULES.items()}
+    relative_workers = np.array(worker_counts) / base_workers
+    chosen = {name: rule(relative_workers, speedup) for name, rule in BALANCE_RULES.items()}
     return tuple(
-        Pick(name, counts[place], _interval(RULES[name], relative, draws, counts))
-        for name, place in found.items()
-        if place is not None
+        RuleChoice(
+            name,
+            worker_counts[index],
+            _worker_count_interval(BALANCE_RULES[name], relative_workers, speedup_draws, worker_counts),
+        )
+        for name, index in chosen.items()
+        if index is not None
     )
 
 
-def _interval(rule: Rule, relative: Floats, draws: Floats | None, counts: Sequence[int]) -> tuple[int, int] | None:
-    """The numbers of workers that hold the middle 95 % of the resampled answers; None where too few have one."""
-    if draws is None:
+def _worker_count_interval(
+    rule: BalanceRule, relative_workers: Floats, speedup_draws: Floats | None, worker_counts: Sequence[int]
+) -> tuple[int, int] | None:
+    """Return the central 95 % of the numbers of workers that a rule chooses on resampled speedups.
+
+    None without draws, or where the rule chooses nothing on more than half of them.
+    """
+    if speedup_draws is None:
         return None
-    places = [float(place) for place in (rule(relative, speedup) for speedup in draws) if place is not None]
-    if 2 * len(places) < len(draws):
+    indices = [
+        float(index) for index in (rule(relative_workers, speedup) for speedup in speedup_draws) if index is not None
+    ]
+    if 2 * len(indices) < len(speedup_draws):
         return None
-    low, high = np.percentile(places, [2.5, 97.5], method="nearest").tolist()
-    return counts[round(low)], counts[round(high)]
+    low, high = np.percentile(indices, [2.5, 97.5], method="nearest").tolist()
+    return worker_counts[round(low)], worker_counts[round(high)]

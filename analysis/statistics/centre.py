@@ -1,4 +1,4 @@
-"""What is the centre of a few runs?"""
+"""Centres of a few runs: olympic mean and median, for times that may be infinite."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,20 +6,22 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-def olympic_mean(values: Floats, dropped: int = 1) -> Floats:
-    """Mean along the last axis without the `dropped` fastest and slowest; the plain mean where that would leave none.
+def olympic_mean(values: Floats, dropped_per_side: int = 1) -> Floats:
+    """Return the mean along the last axis without the `dropped_per_side` smallest and largest values.
 
-    Source: MLPerf Training rules. A run that missed its target is infinite and may be the one dropped.
+    It is the plain mean where that would leave no value. Source: MLPerf Training rules. A run that missed its target is
+    infinite and may be the dropped one.
     """
-    if values.shape[-1] > 2 * dropped:
-        values = np.sort(values, axis=-1)[..., dropped : values.shape[-1] - dropped]
+    if values.shape[-1] > 2 * dropped_per_side:
+        values = np.sort(values, axis=-1)[..., dropped_per_side : values.shape[-1] - dropped_per_side]
     return np.asarray(values.mean(axis=-1))
 
 
-def median(values: Floats) -> float:
-    """The middle run by rank: half of the runs may have missed (infinite) before it is infinite too.
+def median_by_rank(values: Floats) -> float:
+    """Return the median of the values; unlike an interpolated median it may be infinite.
 
-    Of an even number the mean of the two in the middle, which is infinite when one of them is.
+    The result is infinite once more than half of the values are (runs that missed the target), or one of the two in the
+    middle of an even number.
     """
     ranked = np.sort(values)
     return float((ranked[(values.size - 1) // 2] + ranked[values.size // 2]) / 2)

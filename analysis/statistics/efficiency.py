@@ -1,35 +1,37 @@
-"""How much faster on N workers, and where does the rest go? One definition for our runs and for published series.
+"""Speedup, efficiency and its two factors: one definition for our runs and for published series.
 
 S(N) = T(base) / T(N)          speedup
 E'(N) = S / (N / N_base)       efficiency (Mattson et al., MLPerf Training Benchmark, 2020)
-E' = hardware x statistical    (the factors of goodput: Qiao et al., Pollux, OSDI 2021)
+E' = hardware x statistical    factors of goodput (Qiao et al., Pollux, OSDI 2021)
 statistical = samples-to-target(base) / samples-to-target(N)
 hardware = E' / statistical
 
-So their product is E' by definition, and hardware is a remainder, not a measurement: all that E' lost and learning did
-not. It is the gain in samples per second and worker as far as T = samples-to-target / rate holds on both sides for the
-same runs; `Point.rate_efficiency` of our runs is that gain as measured, and stands beside it.
+The product of the factors is E' by definition, so hardware efficiency is not measured: it is the part of E' that the
+samples to target do not explain. It equals the gain in samples per second and worker where T = samples-to-target / rate
+holds for the same runs on both sides. `SpeedupPoint.rate_efficiency` is that gain as measured.
 """
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Factors:
-    """What a number of workers gives, against a base."""
+class EfficiencyFactors:
+    """Speedup, efficiency and its factors on a number of workers, compared with a base."""
 
     speedup: float
     efficiency: float
     hardware: float
-    statistical: float | None  # None where samples-to-target are unknown: then all counts as hardware
+    statistical: float | None  # None where samples to target are unknown; then hardware is the whole efficiency
 
 
 def speedup(base_time: float, time: float) -> float:
-    """S, from times in any unit; never (infinite) is no speedup at all."""
+    """Return how many times as fast as the base, from two times in the same unit; 0 for an infinite time."""
     return base_time / time
 
 
-def factors(relative: float, speedup: float, statistical: float | None) -> Factors:
-    """The factors of `speedup` on `relative` times the workers of the base."""
-    efficiency = speedup / relative
-    return Factors(speedup, efficiency, efficiency / (statistical or 1), statistical)
+def split_efficiency(
+    relative_workers: float, speedup: float, statistical_efficiency: float | None
+) -> EfficiencyFactors:
+    """Return the efficiency of a speedup on `relative_workers` times the base's workers, split into its factors."""
+    efficiency = speedup / relative_workers
+    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)

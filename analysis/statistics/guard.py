@@ -1,7 +1,7 @@
-"""Does a strategy learn from fewer samples than it should need?
+"""Check for strategies that learn from fewer samples than they should need.
 
-MLCommons holds results against reference convergence points, since who trains on fewer samples than the reference has
-most often changed the problem. The same here: such a strategy is flagged "check for a bug", not celebrated.
+MLCommons compares results with reference convergence points, since training on fewer samples than the reference most
+often means that the problem was changed. Here, too, such a strategy is flagged "check for a bug".
 """
 
 from dataclasses import dataclass
@@ -10,53 +10,69 @@ import numpy as np
 from scipy.special import stdtr
 
 from analysis.statistics.centre import Floats
-from analysis.statistics.rounding import rounding
+from analysis.statistics.rounding import rounding_variance
 
-CHANCE = 0.05  # as in MLCommons' check
+SIGNIFICANCE_LEVEL = 0.05  # as in the check of MLCommons
 
 
 @dataclass(frozen=True)
-class Convergence:
-    """Samples-to-target beside the reference's."""
+class ConvergenceCheck:
+    """Samples to target of a strategy compared with those of a reference."""
 
-    ratio: float  # mean / mean of the reference; below 1 means fewer
-    p_value: float  # one-sided, of needing no fewer; `holm` adjusts many
+    ratio: float  # mean / mean of the reference; below 1 means fewer samples
+    p_value: float  # one-sided, of needing no fewer samples; `holm_adjust` adjusts several
 
     @property
-    def suspicious(self) -> bool:
-        """Whether it needs significantly fewer."""
-        return self.p_value < CHANCE
+    def is_suspicious(self) -> bool:
+        """Whether the strategy needs significantly fewer samples than the reference."""
+        return self.p_value < SIGNIFICANCE_LEVEL
 
     @property
     def advice(self) -> str:
-        """What to do about it; empty where nothing is odd."""
-        return "check for a bug" if self.suspicious else ""
+        """Advice to the user; empty where the check is not suspicious."""
+        return "check for a bug" if self.is_suspicious else ""
 
 
-def convergence(samples: Floats, reference: Floats, steps: tuple[float, float] = (0.0, 0.0)) -> Convergence:
-    """One-sided t-test for unequal variances (Welch 1947); runs that missed are infinite, and are never too good.
+def compare_with_reference(
+    samples_to_target: Floats, reference_samples: Floats, rounding_steps: tuple[float, float] = (0.0, 0.0)
+) -> ConvergenceCheck:
+    """Compare samples to target with those of a reference, one-sided, by a t-test for unequal variances (Welch 1947).
 
-    `steps`: what either side's samples are rounded up to, the samples between two evaluations. Equal runs are as
-    uncertain as their rounding; where nothing is rounded (0) they are exact.
+    Runs that missed the target are infinite; a strategy with such a run is never suspicious.
+
+    Args:
+        samples_to_target: samples to target of each run.
+        reference_samples: samples to target of each run of the reference.
+        rounding_steps: samples between two evaluations, for both sides: samples to target are rounded up to these.
+            Equal runs are as uncertain as their rounding; with 0 they count as exact.
 
     Raises:
-        ValueError: the reference did not converge, or either side has a single run, of which no spread is known.
+        ValueError: the reference did not converge, or either side has a single run, whose spread is unknown.
     """
-    if not np.isfinite(reference).all():
-        raise ValueError("a reference that missed its target is none")
-    if min(samples.size, reference.size) == 1:
-        raise ValueError("a single run has no spread to test by")
-    if not np.isfinite(samples).all():
-        return Convergence(np.inf, 1.0)
-    gap = float(samples.mean() - reference.mean())
-    return Convergence(float(samples.mean() / reference.mean()), _welch(gap, (samples, reference), steps))
+    if not np.isfinite(reference_samples).all():
+        raise ValueError("a run of the reference missed its target; use a reference whose runs all reached it")
+    if min(samples_to_target.size, reference_samples.size) == 1:
+        raise ValueError("a single run has no spread to test by; give two runs or more on both sides")
+    if not np.isfinite(samples_to_target).all():
+        return ConvergenceCheck(np.inf, 1.0)
+    mean_difference = float(samples_to_target.mean() - reference_samples.mean())
+    p_value = _welch_p_value(mean_difference, (samples_to_target, reference_samples), rounding_steps)
+    return ConvergenceCheck(float(samples_to_target.mean() / reference_samples.mean()), p_value)
 
 
-def _welch(gap: float, sides: tuple[Floats, Floats], steps: tuple[float, float]) -> float:
-    parts = np.array(
-        [max(each.var(ddof=1) / each.size, rounding(each, step)) for each, step in zip(sides, steps, strict=True)]
+def _welch_p_value(
+    mean_difference: float, sample_pair: tuple[Floats, Floats], rounding_steps: tuple[float, float]
+) -> float:
+    """Return the one-sided p-value of Welch's t-test; the variance of a mean is at least that of its rounding."""
+    mean_variances = np.array(
+        [
+            max(sample.var(ddof=1) / sample.size, rounding_variance(sample, step))
+            for sample, step in zip(sample_pair, rounding_steps, strict=True)
+        ]
     )
-    if parts.sum() == 0:
-        return float(gap >= 0)
-    freedom = parts.sum() ** 2 / (parts**2 / [each.size - 1 for each in sides]).sum()
-    return float(stdtr(freedom, gap / np.sqrt(parts.sum())))
+    if mean_variances.sum() == 0:
+        return float(mean_difference >= 0)
+    degrees_of_freedom = (
+        mean_variances.sum() ** 2 / (mean_variances**2 / [sample.size - 1 for sample in sample_pair]).sum()
+    )
+    return float(stdtr(degrees_of_freedom, mean_difference / np.sqrt(mean_variances.sum())))

@@ -1,18 +1,19 @@
-"""Which of many comparisons still hold when all were looked at?"""
+"""Holm's correction of p-values for the number of comparisons."""
 
 import numpy as np
 
 from analysis.statistics.centre import Floats
 
 
-def holm(chances: Floats) -> Floats:
-    """Adjusted p-values in the order given: below 0.05 means 5 % for the whole family, whatever is true of it.
+def holm_adjust(p_values: Floats) -> Floats:
+    """Return p-values adjusted for their number, in the given order.
 
-    The k-th smallest of m counts (m - k + 1) times, and never less than one before it
-    (Holm, A simple sequentially rejective multiple test procedure, 1979).
+    An adjusted value below 0.05 keeps the chance of one or more false positives among all comparisons below 5 %. The
+    k-th smallest of m p-values is multiplied by m - k + 1, and is never less than the adjusted one before it (Holm, A
+    simple sequentially rejective multiple test procedure, 1979).
     """
-    order = np.argsort(chances, kind="stable")
-    stepped = np.maximum.accumulate(chances[order] * np.arange(chances.size, 0, -1))
+    order = np.argsort(p_values, kind="stable")
+    stepped = np.maximum.accumulate(p_values[order] * np.arange(p_values.size, 0, -1))
     adjusted = np.empty_like(stepped)
     adjusted[order] = np.minimum(stepped, 1.0)
     return adjusted

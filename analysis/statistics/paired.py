@@ -1,6 +1,6 @@
-"""Is one strategy faster than another, over the same seeds?
+"""Comparison of the times of two strategies over the same seeds.
 
-A seed fixes initial parameters and the order of data, so what it gives to both cancels in their ratio.
+A seed fixes the initial parameters and the order of the data, so its effect on both strategies cancels in their ratio.
 """
 
 from dataclasses import dataclass
@@ -10,82 +10,99 @@ from scipy.special import stdtr
 
 from analysis.statistics.bootstrap import Interval, ratio_interval
 from analysis.statistics.centre import Floats, olympic_mean
-from analysis.statistics.rounding import rounding
+from analysis.statistics.rounding import rounding_variance
 
-EXACT = 14  # pairs up to which every pattern of signs is tried: 2^14 are a moment
+MAX_EXACT_PAIRS = 14  # number up to which all patterns of signs are tried: 2^14 take a moment
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How many times as long `theirs` take as `ours`."""
+class PairedComparison:
+    """Ratio of the times of two strategies over the same seeds, with interval and p-value."""
 
-    ratio: float  # of olympic means; above 1 means that ours are faster
+    ratio: float  # second / first, of olympic means; above 1 means that the first is faster
     interval: Interval | None  # 95 %
-    p_value: float  # two-sided, of no difference; `holm` adjusts many
+    p_value: float  # two-sided, of no difference; `holm_adjust` adjusts several
     pairs: int
-    missed: tuple[int, int]  # runs of ours and of theirs that never reached the target
+    missed_runs: tuple[int, int]  # runs of the first and of the second that did not reach the target
 
 
-def compare(ours: Floats, theirs: Floats, steps: tuple[float, float] = (0.0, 0.0)) -> Comparison:
-    """Times by seed, in the same order; a run that missed is infinite and stays in.
+def compare_paired_times(
+    first_times: Floats, second_times: Floats, rounding_steps: tuple[float, float] = (0.0, 0.0)
+) -> PairedComparison:
+    """Compare the times of two strategies, one per seed, in the same order of seeds.
 
-    p: Student's t of log ratios where all are finite, for times vary by factors; where a run missed, signed ranks
-    (Wilcoxon 1945) with infinity as the largest, which with fewer than six pairs can never fall under 0.05.
-    `steps`: what either side's times are rounded up to, the time between two evaluations; a mean ratio is at least as
-    uncertain as that leaves it.
+    A run that missed the target is infinite and is not left out. The p-value is that of Student's t-test of log ratios
+    where all times are finite, since times vary by factors. Where a run missed, it is that of signed ranks (Wilcoxon
+    1945) with infinity as the largest rank, which cannot fall below 0.05 with fewer than six pairs.
+
+    Args:
+        first_times: times of the first strategy, shape (seeds,).
+        second_times: times of the second strategy, shape (seeds,).
+        rounding_steps: time between two evaluations, for both strategies: times are rounded up to these. The mean log
+            ratio is at least as uncertain as this rounding.
 
     Raises:
-        ValueError: not the same number of runs, or a time that is not positive.
+        ValueError: the numbers of runs differ, or a time is not positive.
     """
-    if ours.size != theirs.size:
-        raise ValueError(f"{ours.size} runs cannot be paired with {theirs.size}")
-    if not (np.minimum(ours, theirs) > 0).all():
-        raise ValueError("times must be positive")
+    if first_times.size != second_times.size:
+        raise ValueError(f"{first_times.size} runs cannot be paired with {second_times.size}; give one per seed each")
+    if not (np.minimum(first_times, second_times) > 0).all():
+        raise ValueError(f"times must be positive; the smallest is {np.minimum(first_times, second_times).min():g}")
     with np.errstate(invalid="ignore"):
-        ratio = float(olympic_mean(theirs) / olympic_mean(ours))
-    logs = _log_ratios(ours, theirs)
-    finite = bool(np.isfinite([ours, theirs]).all())
-    chance = student(logs, _rounding(ours, steps[0]) + _rounding(theirs, steps[1])) if finite else _signed_ranks(logs)
-    missed = (int(np.isinf(ours).sum()), int(np.isinf(theirs).sum()))
-    return Comparison(ratio, ratio_interval(theirs, ours, paired=True), chance, ours.size, missed)
-
-
-def _log_ratios(ours: Floats, theirs: Floats) -> Floats:
-    """Zero where both missed: that seed tells nothing apart."""
-    both = np.isinf(ours) & np.isinf(theirs)
-    with np.errstate(invalid="ignore"):
-        return np.where(both, 0.0, np.log(theirs) - np.log(ours))
-
-
-def _rounding(times: Floats, step: float) -> float:
-    """As a variance of the mean logarithm."""
-    return rounding(times, step) / float(times.mean()) ** 2
-
-
-def student(gaps: Floats, least: float = 0.0) -> float:
-    """Student's t, two-sided: the chance of gaps, one per pair, whose mean is as far from zero.
-
-    One where nothing was repeated; the mean varies by `least`, and where nothing is rounded equal runs are exact.
-    """
-    if gaps.size <= 1:
-        return 1.0
-    error = np.sqrt(max(float(gaps.var(ddof=1)) / gaps.size, least))
-    if error == 0:
-        return float(gaps[0] == 0)
-    return float(2 * stdtr(gaps.size - 1, -abs(gaps.mean()) / error))
-
-
-def _signed_ranks(logs: Floats) -> float:
-    """The share of sign patterns whose ranks lean at least as far; all of them, or of 2^EXACT drawn ones."""
-    ranks = _ranks(np.abs(logs)) * (logs != 0)
-    if logs.size <= EXACT:
-        signs = 1 - 2 * ((np.arange(2**logs.size)[:, None] >> np.arange(logs.size)) & 1)
+        ratio = float(olympic_mean(second_times) / olympic_mean(first_times))
+    log_ratios = _log_ratios(first_times, second_times)
+    if np.isfinite([first_times, second_times]).all():
+        first_step, second_step = rounding_steps
+        min_mean_variance = _log_rounding_variance(first_times, first_step) + _log_rounding_variance(
+            second_times, second_step
+        )
+        p_value = paired_t_test(log_ratios, min_mean_variance)
     else:
-        signs = np.random.default_rng(0).choice([-1, 1], size=(2**EXACT, logs.size))
-    leans = np.abs(signs @ ranks)
-    return float(np.mean(leans >= abs(np.sign(logs) @ ranks)))
+        p_value = _signed_rank_test(log_ratios)
+    missed_runs = (int(np.isinf(first_times).sum()), int(np.isinf(second_times).sum()))
+    interval = ratio_interval(second_times, first_times, paired=True)
+    return PairedComparison(ratio, interval, p_value, first_times.size, missed_runs)
 
 
-def _ranks(values: Floats) -> Floats:
-    """From 1, ties share their mean rank."""
-    return np.array([(values < each).sum() + ((values == each).sum() + 1) / 2 for each in values])
+def _log_ratios(first_times: Floats, second_times: Floats) -> Floats:
+    """Return ln(second / first) of each pair; 0 where both missed, since such a seed shows no difference."""
+    both_missed = np.isinf(first_times) & np.isinf(second_times)
+    with np.errstate(invalid="ignore"):
+        return np.where(both_missed, 0.0, np.log(second_times) - np.log(first_times))
+
+
+def _log_rounding_variance(times: Floats, rounding_step: float) -> float:
+    """Return the variance that rounding of the times causes in the mean of their logarithms."""
+    return rounding_variance(times, rounding_step) / float(times.mean()) ** 2
+
+
+def paired_t_test(differences: Floats, min_mean_variance: float = 0.0) -> float:
+    """Return the two-sided p-value of Student's t-test that the mean of paired differences is zero.
+
+    It is 1 for a single pair. The variance of the mean is at least `min_mean_variance`; with 0, equal differences count
+    as exact.
+    """
+    if differences.size <= 1:
+        return 1.0
+    standard_error = np.sqrt(max(float(differences.var(ddof=1)) / differences.size, min_mean_variance))
+    if standard_error == 0:
+        return float(differences[0] == 0)
+    return float(2 * stdtr(differences.size - 1, -abs(differences.mean()) / standard_error))
+
+
+def _signed_rank_test(log_ratios: Floats) -> float:
+    """Return the p-value of the signed-rank test that log ratios are symmetric around zero.
+
+    It is the share of sign patterns whose signed rank sum is at least as far from zero as the observed one.
+
+    Up to MAX_EXACT_PAIRS pairs all patterns are tried, beyond that 2^MAX_EXACT_PAIRS random ones.
+    """
+    from scipy.stats import rankdata  # noqa: PLC0415 -- its import takes half a second; needed only where a run missed
+
+    ranks = rankdata(np.abs(log_ratios)) * (log_ratios != 0)
+    if log_ratios.size <= MAX_EXACT_PAIRS:
+        signs = 1 - 2 * ((np.arange(2**log_ratios.size)[:, None] >> np.arange(log_ratios.size)) & 1)
+    else:
+        signs = np.random.default_rng(0).choice([-1, 1], size=(2**MAX_EXACT_PAIRS, log_ratios.size))
+    rank_sums = np.abs(signs @ ranks)
+    return float(np.mean(rank_sums >= abs(np.sign(log_ratios) @ ranks)))

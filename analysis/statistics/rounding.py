@@ -1,14 +1,18 @@
-"""How much of a mean is rounding? A target is met at an evaluation, so what it takes is rounded up to the next one."""
+"""Rounding error of times and samples to target.
+
+A target is reached at an evaluation, so times and samples to target are rounded up to the next evaluation.
+"""
 
 import numpy as np
 
 from analysis.statistics.centre import Floats
 
 
-def rounding(values: Floats, step: float) -> float:
-    """The variance of the runs' mean that rounding to a `step` gives, whatever they show: step^2/12 per run (uniform).
+def rounding_variance(values: Floats, rounding_step: float) -> float:
+    """Return the variance of the mean of runs that rounding up to multiples of `rounding_step` causes.
 
-    Runs within one step of each other share their rounding, and no number of them takes it away; others average it out.
+    It is step^2/12 per run (uniform). Runs within one step of each other share their rounding, so their number does not
+    reduce it; otherwise it is divided by the number of runs.
     """
-    shared = np.ptp(values) <= step
-    return step**2 / 12 / (1 if shared else values.size)
+    is_shared = np.ptp(values) <= rounding_step
+    return rounding_step**2 / 12 / (1 if is_shared else values.size)

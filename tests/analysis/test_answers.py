@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.speedup import curves
-from analysis.metrics.switch import Switch
+from analysis.metrics.speedup import speedup_curves
+from analysis.metrics.switch import SwitchResult
 from analysis.reading.run_table import TrialTable
-from analysis.report.answers import KINDS, answer
-from analysis.report.headline import headline
+from analysis.report.answers import FINDING_FUNCTIONS, main_finding
+from analysis.report.headline import headline_sentences
 from analysis.results.result import TrialResult, group_trials, measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from services.scenario.published import PublishedCurve
@@ -35,7 +35,7 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
 
 def summary(*trials: TrialResult, published: tuple[PublishedCurve, ...] = ()) -> RunSummary:
     """The numbers of a run of these trials."""
-    found = list(curves(group_trials(trials)))
+    found = list(speedup_curves(group_trials(trials)))
     told = list(trials)
     return RunSummary(
         SUMMARY_SCHEMA,
@@ -66,34 +66,38 @@ def ladder(trial: Trials, **ends: tuple[float, ...]) -> list[TrialResult]:
 
 def test_how_little_is_enough_is_answered_by_quality_and_time(trial: Trials) -> None:
     """Half in lockstep is as good as all of it, as far as two repeats can tell; none is not."""
-    told = answer(summary(*ladder(trial, f0=(1.0, 0.50, 0.51), f50=(2.0, 0.91, 0.88), f100=(4.0, 0.90, 0.91))))
+    told = main_finding(summary(*ladder(trial, f0=(1.0, 0.50, 0.51), f50=(2.0, 0.91, 0.88), f100=(4.0, 0.90, 0.91))))
 
     assert told == (
-        "switch ends at accuracy 0.905 with fraction 100; 2 repeats can't tell fraction 50 from it (p ≥ 0.05), "
-        "and with fraction 50 (0.895) the same samples take 50% of its time"
+        "switch ends at its best accuracy, 0.905, with fraction 100; "
+        "over 2 repeats there is no significant difference to fraction 50 (p ≥ 0.05), "
+        "and with fraction 50 (0.895) the same samples take 50% of the time"
     )
 
 
 def test_a_repeat_that_failed_leaves_the_others_to_compare(trial: Trials) -> None:
     """Seeds are compared that ended in both; of three repeats and two, two."""
-    told = answer(summary(*ladder(trial, f0=(1.0, 0.50, 0.51), f50=(2.0, 0.91, 0.88, 0.7), f100=(4.0, 0.90, 0.91))))
+    told = main_finding(
+        summary(*ladder(trial, f0=(1.0, 0.50, 0.51), f50=(2.0, 0.91, 0.88, 0.7), f100=(4.0, 0.90, 0.91)))
+    )
 
-    assert "; 2 repeats can't tell fraction 50 from it" in told
+    assert "; over 2 repeats there is no significant difference to fraction 50" in told
 
 
 def test_a_quality_of_zero_is_told_from_a_good_one(trial: Trials) -> None:
     """A model that never finds the right class has an accuracy, of which there is no logarithm."""
-    told = answer(summary(*ladder(trial, f0=(1.0, 0.0, 0.0), f50=(2.0, 0.91, 0.90))))
+    told = main_finding(summary(*ladder(trial, f0=(1.0, 0.0, 0.0), f50=(2.0, 0.91, 0.90))))
 
     assert told == (
-        "switch ends at accuracy 0.905 with fraction 50; repeats tell it from every other that takes less time"
+        "switch ends at its best accuracy, 0.905, with fraction 50; "
+        "every condition that takes less time differs significantly"
     )
 
 
 def test_the_best_that_is_also_the_fastest_is_told_from_nothing(trial: Trials) -> None:
-    told = answer(summary(*ladder(trial, f0=(1.0, 0.95, 0.951), f50=(2.0, 0.90, 0.901))))
+    told = main_finding(summary(*ladder(trial, f0=(1.0, 0.95, 0.951), f50=(2.0, 0.90, 0.901))))
 
-    assert told == "switch ends at accuracy 0.950 with fraction 0; no other takes less time"
+    assert told == "switch ends at its best accuracy, 0.950, with fraction 0; no other condition takes less time"
 
 
 def test_where_nothing_took_time_nothing_is_as_good_in_less(trial: Trials) -> None:
@@ -102,7 +106,7 @@ def test_where_nothing_took_time_nothing_is_as_good_in_less(trial: Trials) -> No
         replace(each, seconds=0.0, samples_per_second=None) for each in ladder(trial, f0=(1, 0.9, 0.8), f1=(1, 0.8, 1))
     ]
 
-    assert answer(summary(*still)) == ""
+    assert main_finding(summary(*still)) == ""
 
 
 def test_how_much_is_best_is_answered_by_the_time_to_the_target(trial: Trials) -> None:
@@ -110,8 +114,8 @@ def test_how_much_is_best_is_answered_by_the_time_to_the_target(trial: Trials) -
     ends = {"backups 0": 2.0, "backups 1": 3.0, "backups 2": None}
     trials = [trial("it", 4, 1.0, name, time_to_target_s=s, target="accuracy ≥ 0.9") for name, s in ends.items()]
 
-    assert answer(summary(*trials)) == (
-        "to accuracy ≥ 0.9 it takes 2.00 s with backups 0, takes 3.00 s with 1, misses it with 2"
+    assert main_finding(summary(*trials)) == (
+        "to reach accuracy ≥ 0.9, it takes 2.00 s with backups 0, takes 3.00 s with 1, misses it with 2"
     )
 
 
@@ -123,13 +127,13 @@ def test_whether_strategies_agree_is_told_by_the_spread_at_the_end(trial: Trials
         for name, (mae, s) in ends.items()
     ]
 
-    assert answer(summary(*trials)) == "1 of 2 trials reach mae ≤ 0.3; they end at mae 0.280 to 0.310"
+    assert main_finding(summary(*trials)) == "1 of 2 trials reach mae ≤ 0.3; they end at mae 0.280 to 0.310"
 
 
 def test_who_failed_after_the_target_is_not_among_those_who_reached_it(trial: Trials) -> None:
     ended = {"final": {"mae": 0.3}, "time_to_target_s": 1.0, "target": "mae ≤ 0.3"}
 
-    told = answer(summary(trial("ring", 4, 1.0, **ended), trial("ps", 4, 1.0, status="failed", **ended)))
+    told = main_finding(summary(trial("ring", 4, 1.0, **ended), trial("ps", 4, 1.0, status="failed", **ended)))
 
     assert told.startswith("1 of 1 trials reach mae ≤ 0.3")
 
@@ -147,9 +151,9 @@ def test_efficiency_is_told_of_the_size_that_ran_under_each_condition(trial: Tri
     fixed = growing(trial, "batch fixed", {1: (8.0, 1000), 2: (5.0, 1000), 4: (4.0, 1000), 8: (4.0, 1000)})
     more = growing(trial, "batch growing", {1: (8.0, 1000), 2: (4.0, 1000), 4: (2.0, 1000)})
 
-    assert answer(summary(*fixed, *more)) == (
-        "on the most workers that ran under each, ring keeps of its efficiency "
-        "25% with batch fixed on 8, all of the loss in hardware; 100% with batch growing on 4"
+    assert main_finding(summary(*fixed, *more)) == (
+        "on the most workers that ran under each condition, the efficiency of ring is "
+        "25% with batch fixed (8 workers), all of the loss in hardware; 100% with batch growing (4 workers)"
     )
 
 
@@ -158,8 +162,8 @@ def test_a_target_that_was_missed_is_not_told_as_efficiency_that_was_kept(trial:
     fixed = growing(trial, "batch fixed", {1: (8.0, 1000), 2: (5.0, 1000), 4: (4.0, 1000)})
     more = growing(trial, "batch growing", {1: (8.0, 1000), 2: (4.0, 1000), 4: (2.0, None)})
 
-    assert answer(summary(*fixed, *more)).endswith(
-        "; 100% with batch growing by samples alone, for not every size reaches the target"
+    assert main_finding(summary(*fixed, *more)).endswith(
+        "; 100% with batch growing by samples only, since not every number of workers reaches the target"
     )
 
 
@@ -173,8 +177,8 @@ def test_where_efficiency_goes_is_told_under_each_condition(trial: Trials) -> No
         for n, (s, needed) in sizes.items()
     ]
 
-    assert answer(summary(*trials)) == (
-        "on 4 workers, ring keeps of its efficiency 50% with batch fixed, all of the loss in hardware; "
+    assert main_finding(summary(*trials)) == (
+        "on 4 workers, the efficiency of ring is 50% with batch fixed, all of the loss in hardware; "
         "50% with batch growing, mostly lost in learning (50%; hardware 100%)"
     )
 
@@ -185,7 +189,7 @@ def test_who_is_first_in_every_case_is_named(trial: Trials) -> None:
     cases = [(n, f"features {size}") for size in (1, 4) for n in (4, 8)]
     trials = [trial(name, n, s, size) for name, row in seconds.items() for (n, size), s in zip(cases, row, strict=True)]
 
-    assert answer(summary(*trials)) == (
+    assert main_finding(summary(*trials)) == (
         "ring and auto are within 5% of the fastest in all 4 cases; "
         "tree on 4 workers (features 1) takes 2.00 times as long as the fastest there"
     )
@@ -194,8 +198,8 @@ def test_who_is_first_in_every_case_is_named(trial: Trials) -> None:
 def test_from_how_many_workers_on_more_gain_nothing_is_told_beside_the_closed_form(trial: Trials) -> None:
     trials = [trial("one", n, s, saturates_at=5.2) for n, s in ((2, 4.0), (4, 2.1), (8, 2.0))]
 
-    assert answer(summary(*trials)) == (
-        "one: from 4 to 8 workers it gets 1.05 times as fast (the closed form: 5.20 fill its servers' links)"
+    assert main_finding(summary(*trials)) == (
+        "one: from 4 to 8 workers it gets 1.05 times as fast (closed form: 5.20 workers fill its servers' links)"
     )
 
 
@@ -203,13 +207,13 @@ def test_how_a_step_grows_is_told_where_every_worker_keeps_its_batch(trial: Tria
     steps_s = {2: 0.1, 4: 0.15, 8: 0.3}
     trials = [trial("ps", n, s, samples=100 * n, step_seconds={"p50": s}) for n, s in steps_s.items()]
 
-    assert answer(summary(*trials)) == "from 2 to 8 workers, a step of ps grows 3.00 times"
+    assert main_finding(summary(*trials)) == "from 2 to 8 workers, a step of ps becomes 3.00 times as long"
 
 
 def test_what_sharing_costs_is_the_efficiency_that_is_left(trial: Trials) -> None:
     alone = replace(trial("none", 1, 8.0, baseline=True), labels={"condition": ""})
 
-    assert answer(summary(alone, trial("ring", 8, 1.0), trial("ps", 8, 1.25))) == (
+    assert main_finding(summary(alone, trial("ring", 8, 1.0), trial("ps", 8, 1.25))) == (
         "on 8 workers, ring keeps 100.0% and ps keeps 80.0% of the efficiency of one worker alone"
     )
 
@@ -217,8 +221,8 @@ def test_what_sharing_costs_is_the_efficiency_that_is_left(trial: Trials) -> Non
 def test_whether_everything_runs_is_answered_by_what_ran(trial: Trials) -> None:
     both = [trial("ring", 2, 1.0), trial("ps", 2, 1.0)]
 
-    assert answer(summary(*both)) == "all 2 trials ran to their end: ring and ps"
-    assert answer(summary(both[0], replace(both[1], status="failed"))) == "1 of 2 trials ran to their end"
+    assert main_finding(summary(*both)) == "all 2 trials finished: ring and ps"
+    assert main_finding(summary(both[0], replace(both[1], status="failed"))) == "1 of 2 trials finished"
 
 
 def test_what_others_published_asks_for_the_closed_form(trial: Trials) -> None:
@@ -227,8 +231,8 @@ def test_what_others_published_asks_for_the_closed_form(trial: Trials) -> None:
     )
     trials = [trial("ring", n, 8 / n, predicted_samples_per_second=125.0 * n) for n in (1, 4)]
 
-    assert answer(summary(*trials, published=(theirs,))) == (
-        "ring on 4 workers: 4.00 times the samples per second of ring on 1 worker, the closed form says 4.00"
+    assert main_finding(summary(*trials, published=(theirs,))) == (
+        "ring on 4 workers: 4.00 times the samples per second of ring on 1 worker, the closed form predicts 4.00"
     )
 
 
@@ -238,14 +242,14 @@ def test_where_nothing_of_this_was_varied_the_fastest_is_the_answer(trial: Trial
         trial(name, n, s / n, time_to_target_s=s / n, **REACHED) for name, s in (("a", 1.0), ("b", 2.0)) for n in (1, 2)
     ]
 
-    assert answer(summary(*trials)) == ""
+    assert main_finding(summary(*trials)) == ""
 
 
 def test_a_run_of_which_no_trial_finished_has_no_answer(trial: Trials) -> None:
     """Kinds are asked of every run, also of those that broke off at once."""
     numbers = summary(replace(trial("ring", 2, 1.0), status="aborted"))
 
-    assert all(isinstance(kind(numbers), str) for kind in KINDS)
+    assert all(isinstance(kind(numbers), str) for kind in FINDING_FUNCTIONS)
 
 
 def test_nobody_is_first_where_one_worker_alone_was_all_that_finished(trial: Trials) -> None:
@@ -254,22 +258,22 @@ def test_nobody_is_first_where_one_worker_alone_was_all_that_finished(trial: Tri
     alone = [trial("none", 1, 8.0, each, baseline=True) for each in conditions]
     failed = [trial("ring", n, 2.0, each, status="failed") for each in conditions for n in (2, 4)]
 
-    assert answer(summary(*alone, *failed)) == ""
+    assert main_finding(summary(*alone, *failed)) == ""
 
 
 def test_a_switch_is_told_of_the_most_workers_in_whatever_order_they_ran(trial: Trials) -> None:
     """A sweep may begin with its largest size."""
-    never = Switch(outcome="never switched", value=None, threshold=None, points=3)
+    never = SwitchResult(outcome="never switched", value=None, threshold=None, points=3)
     sizes = [trial("switch", n, 8 / n, switch=never) for n in (8, 4)]
 
-    assert answer(summary(*sizes)).startswith("switch on 8 workers: never switched")
-    assert not any("on 4 workers: never" in told for told in headline(summary(*sizes)))
+    assert main_finding(summary(*sizes)).startswith("switch on 8 workers: never switched")
+    assert not any("on 4 workers: never" in told for told in headline_sentences(summary(*sizes)))
 
 
 def test_a_switch_is_the_question_among_few_strategies_and_one_of_them_among_many(trial: Trials) -> None:
     """Whether the eighteenth way to agree paid by itself is not what a comparison of eighteen asks."""
-    never = Switch(outcome="never switched", value=None, threshold=None, points=3)
+    never = SwitchResult(outcome="never switched", value=None, threshold=None, points=3)
     switched, others = trial("switch", 4, 4.0, switch=never), [trial(name, 4, 2.0) for name in ("ring", "ps", "easgd")]
 
-    assert "never switched" in answer(summary(switched, *others[:2]))
-    assert "never switched" not in answer(summary(switched, *others))
+    assert "never switched" in main_finding(summary(switched, *others[:2]))
+    assert "never switched" not in main_finding(summary(switched, *others))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.balance import balance
-from analysis.metrics.speedup import curves
+from analysis.metrics.balance import balance_points
+from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialTable
-from analysis.report.summary_text import brief, wins
+from analysis.report.summary_text import fastest_strategies, summary_sentences
 from analysis.results.result import TrialResult, group_trials, measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 
@@ -32,8 +32,8 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
 
 
 def summary(*trials: TrialResult, damage: tuple[str, ...] = ()) -> RunSummary:
-    found = list(curves(group_trials(trials)))
-    picks = [pick for curve in found for pick in balance(curve)]
+    found = list(speedup_curves(group_trials(trials)))
+    picks = [pick for curve in found for pick in balance_points(curve)]
     numbers = RunSummary(
         SUMMARY_SCHEMA,
         "s",
@@ -60,18 +60,18 @@ def repeated(trial: Trials, strategy: str, workers: int, seconds: float) -> list
 def test_the_winner_is_told_from_where_on_by_how_much_and_how_sure(trial: Trials) -> None:
     times = {("ps", 2): 4.0, ("ring", 2): 6.0, ("ps", 4): 3.0, ("ring", 4): 2.0, ("ps", 8): 3.0, ("ring", 8): 1.5}
 
-    told = brief(summary(*(each for (name, n), s in times.items() for each in repeated(trial, name, n, s))))
+    told = summary_sentences(summary(*(each for (name, n), s in times.items() for each in repeated(trial, name, n, s))))
 
     assert told[0].startswith("Ring wins from 4 workers on, by 2.00× [")
-    assert told[0].endswith("on 8; ps wins up to 2")
+    assert told[0].endswith("on 8; ps wins up to 2 workers")
     (low, high) = (float(end) for end in told[0].split("[")[1].split("]")[0].split(", "))
     assert 1.9 < low <= 2.0 <= high < 2.1
 
 
 def test_runs_that_were_not_repeated_have_no_interval_and_it_is_said(trial: Trials) -> None:
-    told = brief(summary(trial("ring", 2, 1.0), trial("ps", 2, 2.0)))
+    told = summary_sentences(summary(trial("ring", 2, 1.0), trial("ps", 2, 2.0)))
 
-    assert told == ["Ring is fastest on 2 workers, by 2.00×; once each: no interval"]
+    assert told == ["Ring is fastest on 2 workers, by 2.00×; each ran once: no interval"]
 
 
 def test_repeats_that_overlap_give_no_winner(trial: Trials) -> None:
@@ -80,10 +80,10 @@ def test_repeats_that_overlap_give_no_winner(trial: Trials) -> None:
         trial(name, 2, s, r) for name, shift in (("ring", 0), ("ps", 2)) for r, s in enumerate(_moved(spread, shift))
     ]
 
-    (win,) = wins(summary(*both), "")
+    (win,) = fastest_strategies(summary(*both), "")
 
-    assert not win.sure
-    assert "do not tell it" in brief(summary(*both))[0]
+    assert not win.is_significant
+    assert "do not differ significantly" in summary_sentences(summary(*both))[0]
 
 
 @pytest.mark.parametrize("repeats", [2, 3])
@@ -95,10 +95,11 @@ def test_a_strategy_seldom_wins_against_itself(trial: Trials, repeats: int) -> N
     generator = np.random.default_rng(repeats)
 
     found = [
-        wins(summary(*_alike(trial, np.exp(0.07 * generator.standard_normal((2, repeats))))), "")[0] for _ in range(60)
+        fastest_strategies(summary(*_alike(trial, np.exp(0.07 * generator.standard_normal((2, repeats))))), "")[0]
+        for _ in range(60)
     ]
 
-    assert sum(win.sure for win in found) <= 7
+    assert sum(win.is_significant for win in found) <= 7
     assert sum(win.interval is not None and win.interval[0] > 1 for win in found) > 7  # what they were told by before
 
 
@@ -111,11 +112,11 @@ def test_what_is_sure_has_its_chance_beside_it_corrected_for_all_pairs(trial: Tr
         *(each for name, s in (("ring", 1.0), ("ps", 1.05), ("tree", 1.06)) for each in noisy(trial, name, s))
     )
 
-    (win,) = wins(numbers, "")
+    (win,) = fastest_strategies(numbers, "")
 
-    (pair,) = (each for each in numbers.differences if {each.ours.strategy, each.theirs.strategy} == {"ring", "ps"})
-    assert win.p_value == pair.p_adjusted > pair.found.p_value
-    assert f"(p = {win.p_value:.2g})" in brief(numbers)[0]
+    (pair,) = (each for each in numbers.differences if {each.faster.strategy, each.slower.strategy} == {"ring", "ps"})
+    assert win.p_value == pair.p_adjusted > pair.comparison.p_value
+    assert f"(p = {win.p_value:.2g})" in summary_sentences(numbers)[0]
 
 
 def noisy(trial: Trials, strategy: str, seconds: float) -> list[TrialResult]:
@@ -134,9 +135,9 @@ def test_exact_repeats_win_and_only_those_that_were_rounded_alike_do_not(trial: 
         )
     )
 
-    assert "Ring wins on 2 workers, by 1.25× [1.25, 1.25] (p < 0.001)" in brief(exact)
-    assert wins(rounded, "")[0].of == "time_to_target"
-    assert not wins(rounded, "")[0].sure
+    assert "Ring wins on 2 workers, by 1.25× [1.25, 1.25] (p < 0.001)" in summary_sentences(exact)
+    assert fastest_strategies(rounded, "")[0].time_metric == "time_to_target"
+    assert not fastest_strategies(rounded, "")[0].is_significant
 
 
 def test_who_alone_reaches_the_target_on_most_workers_is_the_one_that_is_told(trial: Trials) -> None:
@@ -149,15 +150,15 @@ def test_who_alone_reaches_the_target_on_most_workers_is_the_one_that_is_told(tr
         )
     )
 
-    found = wins(numbers, "")
+    found = fastest_strategies(numbers, "")
 
-    assert [(win.workers, win.winner, win.ratio) for win in found] == [
+    assert [(win.workers, win.winner, win.time_ratio) for win in found] == [
         (8, "ring", pytest.approx(2, rel=0.02)),
         (16, "ps", float("inf")),
     ]
-    assert brief(numbers)[0] == (
+    assert summary_sentences(numbers)[0] == (
         "Ps is fastest on 16 workers, as no other reaches the target (p = 0.062); "
-        "repeats do not tell it from the next; ring wins up to 8"
+        "repeats do not differ significantly from the next strategy's; ring wins up to 8 workers"
     )
 
 
@@ -165,18 +166,18 @@ def test_one_failed_repeat_costs_its_pair_and_not_the_test(trial: Trials) -> Non
     """The other four seeds still pair, and it is said that they are four."""
     ring, ps = repeated(trial, "ring", 2, 1.0), repeated(trial, "ps", 2, 2.0)
 
-    told = brief(summary(*ring, replace(ps[2], status="failed"), *ps[:2], *ps[3:]))
+    told = summary_sentences(summary(*ring, replace(ps[2], status="failed"), *ps[:2], *ps[3:]))
 
     assert told[0].startswith("Ring wins on 2 workers, by 2.00× [")
     assert told[0].endswith("(p < 0.001 over 4 shared seeds)")
     assert told[1].endswith("(p < 0.05, paired by seed, 1 over the seeds that both ran, Holm)")
 
 
-@pytest.mark.parametrize(("first", "why"), [(5, "other seeds: no test"), (4, "one shared seed: no test")])
+@pytest.mark.parametrize(("first", "why"), [(5, "no shared seeds: no test"), (4, "one shared seed: no test")])
 def test_fewer_than_two_shared_seeds_are_no_test(trial: Trials, first: int, why: str) -> None:
     ps = [replace(each, seed=each.seed + first) for each in repeated(trial, "ps", 2, 2.0)]
 
-    told = brief(summary(*repeated(trial, "ring", 2, 1.0), *ps))
+    told = summary_sentences(summary(*repeated(trial, "ring", 2, 1.0), *ps))
 
     assert told[0].endswith(f"; {why}")
 
@@ -185,7 +186,7 @@ def test_a_size_without_times_has_no_winner(trial: Trials) -> None:
     """A simulated cluster without any pace or rate."""
     still = [replace(trial(name, 2, 1.0), seconds=0.0, samples_per_second=None) for name in ("ring", "ps")]
 
-    assert wins(summary(*still), "") == []
+    assert fastest_strategies(summary(*still), "") == []
 
 
 def test_sentence_and_test_are_of_the_same_time(trial: Trials) -> None:
@@ -199,19 +200,19 @@ def test_sentence_and_test_are_of_the_same_time(trial: Trials) -> None:
         )
     )
 
-    (win,), (pair,) = wins(numbers, ""), numbers.differences
+    (win,), (pair,) = fastest_strategies(numbers, ""), numbers.differences
 
-    assert (win.of, pair.of) == ("time_to_samples", "time_to_samples")
-    assert "by time for the same samples" in brief(numbers)[0]
+    assert (win.time_metric, pair.time_metric) == ("time_to_samples", "time_to_samples")
+    assert "by time for the same samples" in summary_sentences(numbers)[0]
 
 
 def test_who_is_fastest_is_asked_of_the_number_that_is_told(trial: Trials) -> None:
     """One slow repeat of five: the olympic mean drops it, a plain mean would name the other and a ratio below one."""
     slow = [trial("ring", 2, s, r) for r, s in enumerate((1.0, 1.0, 1.0, 1.0, 9.0))]
 
-    (win,) = wins(summary(*slow, *repeated(trial, "ps", 2, 1.5)), "")
+    (win,) = fastest_strategies(summary(*slow, *repeated(trial, "ps", 2, 1.5)), "")
 
-    assert (win.winner, win.ratio) == ("ring", pytest.approx(1.5))
+    assert (win.winner, win.time_ratio) == ("ring", pytest.approx(1.5))
 
 
 def _moved(values: tuple[float, ...], by: int) -> tuple[float, ...]:
@@ -220,13 +221,13 @@ def _moved(values: tuple[float, ...], by: int) -> tuple[float, ...]:
 
 def test_efficiency_is_told_where_it_falls_below_sixty_percent(trial: Trials) -> None:
     """On 8 workers 8 / 2.5 s / 8 = 40 %; between 4 (80 %) and 8 nothing was measured, so both are named."""
-    told = brief(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5), trial("ring", 8, 2.5)))
+    told = summary_sentences(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5), trial("ring", 8, 2.5)))
 
     assert told == ["Ring: efficiency falls below 60% at 8 workers, to 40% (on 4 it is 80%)"]
 
 
 def test_efficiency_that_holds_is_told_with_how_far_was_looked(trial: Trials) -> None:
-    told = brief(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5)))
+    told = summary_sentences(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5)))
 
     assert told == ["Ring keeps 80% efficiency up to 4 workers"]
 
@@ -239,7 +240,7 @@ def test_who_learns_from_fewer_samples_than_one_worker_alone_is_flagged(trial: T
         for repeat in range(5)
     ]
 
-    told = [each for each in brief(summary(*runs)) if "check for a bug" in each]
+    told = [each for each in summary_sentences(summary(*runs)) if "check for a bug" in each]
 
     assert told == ["Ring ×2 needs significantly fewer samples than one worker alone (Holm): check for a bug"]
 
@@ -247,22 +248,22 @@ def test_who_learns_from_fewer_samples_than_one_worker_alone_is_flagged(trial: T
 def test_it_is_said_that_the_guard_had_no_baseline(trial: Trials) -> None:
     runs = [trial("ring", 2, 2.0 + repeat, repeat, time_to_target_s=2.0, samples_to_target=500) for repeat in range(2)]
 
-    assert "Guard against learning too well not run: no baseline" in brief(summary(*runs))
+    assert "Samples to target not compared with a baseline: no baseline" in summary_sentences(summary(*runs))
 
 
 def test_pairs_that_repeats_tell_apart_are_counted(trial: Trials) -> None:
     times = {"ring": 1.0, "ps": 2.0, "tree": 1.0}
 
-    told = brief(summary(*(each for name, s in times.items() for each in repeated(trial, name, 2, s))))
+    told = summary_sentences(summary(*(each for name, s in times.items() for each in repeated(trial, name, 2, s))))
 
-    assert any(each.startswith("2 of 3 pairs of strategies can be told apart") for each in told)
+    assert any(each.startswith("2 of 3 pairs of strategies differ significantly") for each in told)
 
 
 def test_trials_in_no_comparison_are_counted(trial: Trials) -> None:
     lost = trial("ring", 2, 1.0, 1, status="failed")
     unread = "trials/007-ring/plan.json: the file: Invalid JSON"
 
-    told = brief(summary(trial("ring", 2, 1.0), lost, damage=(unread,)))
+    told = summary_sentences(summary(trial("ring", 2, 1.0), lost, damage=(unread,)))
 
     assert told == ["2 of 3 trials are excluded from comparisons: 1 failed, 1 unreadable"]
 
@@ -272,7 +273,7 @@ def test_an_interrupted_run_tells_how_many_trials_were_planned(trial: Trials) ->
     stopped = trial("ring", 2, 1.0, 1, status="aborted", status_reason="interrupted")
     done = summary(trial("ring", 2, 1.0), stopped)
 
-    told = brief(replace(done, not_run=["002-ring-w2-r2", "003-ring-w2-r3"]))
+    told = summary_sentences(replace(done, not_run=["002-ring-w2-r2", "003-ring-w2-r3"]))
 
     assert told == [
         "2 of 4 trials have not run: the run was interrupted",

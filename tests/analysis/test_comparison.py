@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.comparison import differences, guards, unguarded
+from analysis.metrics.comparison import check_convergence, compare_strategies, explain_unchecked_groups
 from analysis.reading.run_table import TrialTable
 from analysis.results.result import TrialResult, group_trials, measure_trial
 
@@ -40,39 +40,39 @@ def repeats(make_trial: Callable[..., TrialTable]) -> Repeats:
 
 
 def test_the_faster_of_a_pair_comes_first_with_how_much_faster_it_is(repeats: Repeats) -> None:
-    (found,) = differences(group_trials([*repeats("slow", 4, 5.5), *repeats("ring", 4, 5)]))
+    (found,) = compare_strategies(group_trials([*repeats("slow", 4, 5.5), *repeats("ring", 4, 5)]))
 
-    assert (found.ours.strategy, found.theirs.strategy, found.of) == ("ring", "slow", "time_to_target")
-    assert found.found.ratio == pytest.approx(1.1)
-    assert found.found.p_value < 1e-6
-    assert found.p_adjusted == found.found.p_value
+    assert (found.faster.strategy, found.slower.strategy, found.time_metric) == ("ring", "slow", "time_to_target")
+    assert found.comparison.ratio == pytest.approx(1.1)
+    assert found.comparison.p_value < 1e-6
+    assert found.p_adjusted == found.comparison.p_value
 
 
 def test_many_comparisons_raise_every_p_value(repeats: Repeats) -> None:
     trials = [trial for place in range(4) for trial in repeats(f"s{place}", 4, 5 + place)]
 
-    found = differences(group_trials(trials))
+    found = compare_strategies(group_trials(trials))
 
     assert len(found) == 6
-    assert all(each.p_adjusted >= each.found.p_value for each in found)
+    assert all(each.p_adjusted >= each.comparison.p_value for each in found)
 
 
 def test_only_like_is_compared_with_like(repeats: Repeats) -> None:
     other_seeds = [replace(trial, seed=trial.seed + 4) for trial in repeats("b", 4, 5)]  # one of five is shared
 
-    assert differences(group_trials([*repeats("a", 4, 5), *repeats("a", 8, 5), *other_seeds])) == ()
-    assert differences(group_trials(repeats("a", 4, 5)[:1] + repeats("c", 4, 6)[:1])) == ()
+    assert compare_strategies(group_trials([*repeats("a", 4, 5), *repeats("a", 8, 5), *other_seeds])) == ()
+    assert compare_strategies(group_trials(repeats("a", 4, 5)[:1] + repeats("c", 4, 6)[:1])) == ()
 
 
 def test_pairs_are_of_the_seeds_that_both_ran(repeats: Repeats) -> None:
     """A repeat that failed takes its partner along, and nobody else."""
     whole, lost = repeats("a", 4, 5), repeats("b", 4, 5.5)
 
-    (every,) = differences(group_trials([*whole[1:], *lost[1:]]))
-    (found,) = differences(group_trials([*whole, *lost[1:]]))
+    (every,) = compare_strategies(group_trials([*whole[1:], *lost[1:]]))
+    (found,) = compare_strategies(group_trials([*whole, *lost[1:]]))
 
-    assert (found.found, found.partial, every.partial) == (every.found, True, False)
-    assert found.found.pairs == 4
+    assert (found.comparison, found.has_unpaired_repeats, every.has_unpaired_repeats) == (every.comparison, True, False)
+    assert found.comparison.pairs == 4
 
 
 def test_what_took_no_time_is_not_compared(repeats: Repeats) -> None:
@@ -80,25 +80,25 @@ def test_what_took_no_time_is_not_compared(repeats: Repeats) -> None:
     still = {"time_to_target_s": None, "samples_per_second": None, "seconds": 0.0}
     trials = [replace(trial, **still) for name in ("a", "b") for trial in repeats(name, 2, 1)]
 
-    assert differences(group_trials(trials)) == ()
+    assert compare_strategies(group_trials(trials)) == ()
 
 
 def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats) -> None:
     missed = {"status": "missed_target"}
     trials = [replace(trial, time_to_target_s=None) for name in ("a", "b") for trial in repeats(name, 2, 1, **missed)]
 
-    (found,) = differences(group_trials(trials))
+    (found,) = compare_strategies(group_trials(trials))
 
-    assert (found.of, found.found.ratio) == ("time_to_samples", 1)
+    assert (found.time_metric, found.comparison.ratio) == ("time_to_samples", 1)
 
 
 def test_who_needs_far_fewer_samples_than_one_worker_alone_is_suspicious(repeats: Repeats) -> None:
     trials = [*repeats("baseline", 1, 10), *repeats("magic", 4, 3, samples=400), *repeats("ring", 4, 3, samples=1010)]
 
-    found = guards(group_trials(trials))
+    found = check_convergence(group_trials(trials))
 
     assert {name.split()[0]: each.advice for name, each in found.items()} == {"magic": "check for a bug", "ring": ""}
-    assert guards(group_trials(repeats("ring", 4, 3))) == {}
+    assert check_convergence(group_trials(repeats("ring", 4, 3))) == {}
 
 
 def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats) -> None:
@@ -107,11 +107,13 @@ def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats)
     base = [replace(trial, **alike) for trial in repeats("baseline", 1, 10)[:2]]
     ring = [replace(trial, **alike | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
 
-    (rounded,) = guards(group_trials([*base, *ring])).values()
-    (exact,) = guards(group_trials([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])).values()
+    (rounded,) = check_convergence(group_trials([*base, *ring])).values()
+    (exact,) = check_convergence(
+        group_trials([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])
+    ).values()
 
-    assert not rounded.suspicious
-    assert exact.suspicious
+    assert not rounded.is_suspicious
+    assert exact.is_suspicious
 
 
 def test_many_guards_raise_every_p_value(repeats: Repeats) -> None:
@@ -119,21 +121,21 @@ def test_many_guards_raise_every_p_value(repeats: Repeats) -> None:
     base, ring = repeats("baseline", 1, 10), repeats("ring", 4, 3, samples=790)
     others = [trial for place in range(9) for trial in repeats(f"s{place}", 4, 3, samples=1000)]
 
-    (alone,) = guards(group_trials([*base, *ring])).values()
-    among = guards(group_trials([*base, *ring, *others]))
+    (alone,) = check_convergence(group_trials([*base, *ring])).values()
+    among = check_convergence(group_trials([*base, *ring, *others]))
 
-    assert alone.suspicious
+    assert alone.is_suspicious
     assert among[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
-    assert not any(each.suspicious for each in among.values())
+    assert not any(each.is_suspicious for each in among.values())
 
 
 def test_one_baseline_guards_all_conditions_that_it_serves(repeats: Repeats) -> None:
     """One worker alone has no servers to sweep."""
     magic = repeats("magic", 4, 3, samples=300, condition="servers 2", labels={"servers": 2})
 
-    (found,) = guards(group_trials([*repeats("baseline", 1, 10), *magic])).values()
+    (found,) = check_convergence(group_trials([*repeats("baseline", 1, 10), *magic])).values()
 
-    assert found.suspicious
+    assert found.is_suspicious
 
 
 @pytest.mark.parametrize(
@@ -143,8 +145,8 @@ def test_one_baseline_guards_all_conditions_that_it_serves(repeats: Repeats) -> 
 def test_why_the_guard_was_not_run_is_known(repeats: Repeats, kept: int, changes: dict[str, Any], why: str) -> None:
     base = [replace(trial, **changes) for trial in repeats("baseline", 1, 10)[:kept]]
 
-    assert why in unguarded(group_trials([*base, *repeats("ring", 4, 3)]))
-    assert unguarded(group_trials([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
+    assert why in explain_unchecked_groups(group_trials([*base, *repeats("ring", 4, 3)]))
+    assert explain_unchecked_groups(group_trials([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
 
 
 def test_how_often_is_evaluated_bounds_what_times_to_target_say(repeats: Repeats) -> None:
@@ -158,7 +160,7 @@ def test_how_often_is_evaluated_bounds_what_times_to_target_say(repeats: Repeats
         for samples in (1, 500)
     )
 
-    (plain,), (hidden,) = differences(group_trials(fine)), differences(group_trials(coarse))
+    (plain,), (hidden,) = compare_strategies(group_trials(fine)), compare_strategies(group_trials(coarse))
 
     assert plain.p_adjusted < 0.001
     assert hidden.p_adjusted > 0.05

@@ -13,7 +13,7 @@ from analysis.reading.damage import FileDamage, find_run_damage, read_or_report_
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import TrialTable
 from analysis.report import report
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 from analysis.results.examine import analyse_run
 from ensayo.cli import app
 
@@ -164,7 +164,7 @@ def run(make_run: MakeRun) -> RunFolder:
 def read(run: RunFolder) -> tuple[dict[str, Any], str]:
     """What summary.json and the page say, without figures."""
     _, numbers = analyse_run(run, write=True)
-    return numbers.as_dict(), report.page(run, numbers, [])
+    return numbers.as_dict(), report.render_page(run, numbers, [])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -343,7 +343,7 @@ def test_every_trial_may_be_damaged(run: RunFolder) -> None:
 
 def test_what_a_reader_does_not_understand_is_told_with_its_place(run: RunFolder) -> None:
     """Nobody finds out what was odd by "another version?" alone."""
-    found = read_or_report_damage(run.trial_folders[0], lambda _: number("no number"))  # type: ignore[arg-type]
+    found = read_or_report_damage(run.trial_folders[0], lambda _: format_number("no number"))  # type: ignore[arg-type]
 
     assert isinstance(found, FileDamage)
     assert re.search(r"TypeError at analysis/report/wording\.py:\d+: ", found.problem)

@@ -38,7 +38,7 @@ def eventful(make_run: MakeRun, line: Callable[..., str]) -> RunFolder:
 
 
 def test_every_planned_event_is_in_the_summary_with_its_lateness(eventful: RunFolder) -> None:
-    report.write(eventful.path)
+    report.write_report(eventful.path)
 
     (trial,) = json.loads(eventful.summary_path.read_text())["trials"]
     first, second = trial["events"]
@@ -52,7 +52,7 @@ def test_every_planned_event_is_in_the_summary_with_its_lateness(eventful: RunFo
 
 
 def test_the_page_lists_events_and_shows_them_shaded(eventful: RunFolder) -> None:
-    report.write(eventful.path)
+    report.write_report(eventful.path)
 
     page = eventful.report_path.read_text()
 
@@ -91,7 +91,7 @@ def test_a_run_without_events_has_no_such_figure(make_run: MakeRun) -> None:
 
 def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: MakeRun) -> None:
     folder = make_run(strategies=("ring",), workers=(2,))
-    report.write(folder.path)
+    report.write_report(folder.path)
 
     page = folder.report_path.read_text()
     proofs = json.loads(folder.summary_path.read_text())["proofs"]
@@ -109,7 +109,7 @@ def test_the_footer_names_what_enforced_links_when_it_is_not_the_first_choice(ma
     status["shaping"] = {name: shaped | {"rung": "transport"} for name, shaped in status["shaping"].items()}
     trial.status_path.write_text(json.dumps(status))
 
-    report.write(folder.path)
+    report.write_report(folder.path)
     numbers = json.loads(folder.summary_path.read_text())
 
     assert numbers["rungs"] == {"rate": ["transport"]}

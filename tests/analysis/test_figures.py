@@ -24,13 +24,13 @@ from analysis.figures.predicted_speedup import predicted_speedup
 from analysis.figures.quality import quality
 from analysis.figures.speedup import caption, speedup
 from analysis.figures.step_breakdown import step_breakdown
-from analysis.metrics.speedup import Point
+from analysis.metrics.speedup import SpeedupPoint
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, read_run
 from analysis.report import report
-from analysis.report.headline import headline
-from analysis.report.wording import number
+from analysis.report.headline import headline_sentences
+from analysis.report.wording import format_number
 from analysis.results.summary import judge_trials, summarise_run
 
 RunWriter = Callable[..., RunFolder]
@@ -48,7 +48,7 @@ def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Call
         _switch(folder.trial_folders[-1], line)
         _end_worse(folder.trial_folders[-1], line)
         table = read_run(folder)
-        return list(report.draw(Run(table, summarise_run(table, judge_trials(table)))))
+        return list(report.draw_figures(Run(table, summarise_run(table, judge_trials(table)))))
 
     return drawn
 
@@ -153,7 +153,7 @@ def test_speedups_stand_beside_those_of_the_closed_forms(make_run: Callable[...,
     for kind in [key for key in told if key[1] > 1]:
         assert shown["predicted_speedup"][kind] == pytest.approx(told[kind] / told["baseline", 1])
         assert shown["measured_speedup"][kind] == pytest.approx(rates[kind] / rates["baseline", 1])
-    title = r"Ring on 4 workers: \S+ times the samples per second of one worker alone, the closed form says \S+"
+    title = r"Ring on 4 workers: \S+ times the samples per second of one worker alone, the closed form predicts \S+"
     assert re.match(title, drawing.title)
 
 
@@ -183,9 +183,10 @@ def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..
     assert "a study" in drawing.caption
     ours = shown.loc[("ring", 4)]
     assert (
-        "Ring: others published 1.25 times on 4 workers (a study), where their own model says 3.75; "
-        f"here {number(ours['measured_speedup'])}, and our form says {number(ours['predicted_speedup'])}."
-    ) in headline(numbers)
+        "Ring: others published a speedup of 1.25 on 4 workers (a study), where their own model predicts 3.75; "
+        f"here it is {format_number(ours['measured_speedup'])}, "
+        f"and our closed form predicts {format_number(ours['predicted_speedup'])}."
+    ) in headline_sentences(numbers)
 
 
 def test_bases_under_several_conditions_are_named_with_them(make_run: Callable[..., RunFolder]) -> None:
@@ -366,7 +367,7 @@ def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder]) 
     assert below.get_window_extent().y0 >= 0
 
 
-def amdahl_of(point: Point, serial: float) -> Point:
+def amdahl_of(point: SpeedupPoint, serial: float) -> SpeedupPoint:
     """The point where Amdahl's law puts it."""
     return replace(point, rate_speedup=1 / (serial + (1 - serial) / point.workers))
 

@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.final import final_metrics
-from analysis.metrics.phase_seconds import phase_seconds
 from analysis.metrics.predicted_step import predicted_mean_step_s
-from analysis.metrics.progress import samples_done, samples_per_second, steps_done
-from analysis.metrics.samples_to_target import evaluation_samples, samples_to_target
-from analysis.metrics.staleness import staleness
-from analysis.metrics.step_seconds import step_seconds, typical_step_s
-from analysis.metrics.time_to_target import time_to_target_s
+from analysis.metrics.progress import final_metrics, samples_done, samples_per_second, steps_done
+from analysis.metrics.staleness import staleness_statistics
+from analysis.metrics.step_seconds import step_phase_seconds, step_seconds, typical_step_s
+from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import RunTable, TrialTable
-from analysis.statistics.bootstrap import interval, joint
+from analysis.statistics.bootstrap import percentile_interval, resample_olympic_means
 from analysis.statistics.centre import olympic_mean
 
 MakeTrial = Callable[..., TrialTable]
@@ -58,7 +55,7 @@ def test_samples_to_target_come_in_steps_of_an_evaluation(
     """Somewhere since the evaluation before, or since the start, the model had become good enough."""
     trial = make_trial({"coordinator": coordinator}, target={"metric": "accuracy", "at_least": at_least})
 
-    assert evaluation_samples(trial) == step
+    assert evaluation_interval_samples(trial) == step
 
 
 def test_an_error_metric_is_reached_from_above(make_trial: MakeTrial, coordinator: list[str]) -> None:
@@ -150,7 +147,7 @@ def test_batches_of_one_node_are_one_table(make_trial: MakeTrial, steps_line: Li
 def test_phase_seconds_name_what_no_phase_accounts_for(make_trial: MakeTrial, steps_line: Line) -> None:
     rows = [{"step_s": 2.0, "compute_s": 1.0, "exchange_s": 0.25}, {"step_s": 1.0, "compute_s": 0.6, "exchange_s": 0.3}]
 
-    found = phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
+    found = step_phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
 
     assert found == pytest.approx(
         {"data": 0, "compute": 0.8, "exchange": 0.275, "wait": 0, "update": 0, "other": 0.425}
@@ -161,7 +158,7 @@ def test_phases_are_of_steps_on_whole_batches(make_trial: MakeTrial, steps_line:
     """An epoch's last batch is shorter, and no closed form is of it."""
     rows = [{"compute_s": 0.6, "samples": 8}, {"compute_s": 0.8, "samples": 8}, {"compute_s": 0.1, "samples": 2}]
 
-    found = phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
+    found = step_phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
 
     assert found is not None
     assert found["compute"] == pytest.approx(0.7)
@@ -179,9 +176,9 @@ def test_of_several_steps_to_a_round_a_short_one_takes_the_others_with_it(
         for rows in (whole + short, short)
     )
 
-    assert (phase_seconds(both) or {})["exchange"] == pytest.approx(0.2)
+    assert (step_phase_seconds(both) or {})["exchange"] == pytest.approx(0.2)
     assert predicted_mean_step_s(both) == 1
-    assert (phase_seconds(none) or {})["exchange"] == pytest.approx(0.45)
+    assert (step_phase_seconds(none) or {})["exchange"] == pytest.approx(0.45)
     assert predicted_mean_step_s(none) is None
 
 
@@ -198,7 +195,7 @@ def test_phases_add_up_to_the_mean_that_the_closed_form_says(rehearse: Rehearse,
     """In virtual time nothing else takes any: 1,437 samples are five batches of 256 and one of 157 per epoch."""
     (trial,) = rehearse({"it": strategy}, workload={"batch": 256}).trials
 
-    found, told = phase_seconds(trial), predicted_mean_step_s(trial)
+    found, told = step_phase_seconds(trial), predicted_mean_step_s(trial)
 
     assert found is not None
     assert told is not None
@@ -216,7 +213,7 @@ def test_a_synchronous_worker_waits_until_the_slowest_one_begins_its_exchange(
         "worker-1": [steps_line([{"compute_s": 1.0, "exchange_s": 0.5}], "worker-1")],
     }
 
-    found = phase_seconds(make_trial(logs, workers=2, strategy={"synchrony": {"kind": strategy}}))
+    found = step_phase_seconds(make_trial(logs, workers=2, strategy={"synchrony": {"kind": strategy}}))
 
     assert found is not None
     assert found["wait"] == pytest.approx(waited_s)
@@ -248,13 +245,13 @@ def test_a_server_is_expected_to_answer_the_mean_of_its_workers_steps(make_trial
 def test_staleness_is_counted_by_age(make_trial: MakeTrial, updates_line: Line) -> None:
     aged = [[version, 0, version, age, 10, 0.0] for version, age in enumerate((0, 1, 1, 4))]
 
-    found = staleness(make_trial({"server-0": [updates_line(aged[:3]), updates_line(aged[3:])]}))
+    found = staleness_statistics(make_trial({"server-0": [updates_line(aged[:3]), updates_line(aged[3:])]}))
 
     assert found == {"mean": 1.5, "max": 4, "histogram": {"0": 1, "1": 2, "4": 1}}
 
 
 def test_without_servers_nothing_is_stale(make_trial: MakeTrial) -> None:
-    assert staleness(make_trial({})) is None
+    assert staleness_statistics(make_trial({})) is None
 
 
 def test_the_olympic_mean_drops_the_fastest_and_the_slowest() -> None:
@@ -265,6 +262,6 @@ def test_the_olympic_mean_drops_the_fastest_and_the_slowest() -> None:
 
 
 def test_the_bootstrap_interval_covers_the_mean_and_stays_within_the_data() -> None:
-    low, high = interval(joint([np.array([1.0, 2.0, 3.0, 4.0, 5.0])], paired=False)[:, 0])
+    low, high = percentile_interval(resample_olympic_means([np.array([1.0, 2.0, 3.0, 4.0, 5.0])], paired=False)[:, 0])
 
     assert 1.0 <= low < 3.0 < high <= 5.0

@@ -9,7 +9,7 @@ import pytest
 from analysis.checks import fidelity
 from analysis.checks.fidelity import collect_remedies, judge_trial, list_remedies
 from analysis.checks.verdict import NOT_ENFORCED_REMEDY, SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.proof import rows
+from analysis.metrics.proof import achieved_properties
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import TrialTable
 
@@ -69,6 +69,6 @@ def test_advice_on_a_run_stands_there_once(
     trial = late(make_trial, stop_line)
     folder = RunFolder(tmp_path)
 
-    fidelity.write_fidelity(folder.trial_folders[0], trial, judge_trial(trial), rows(trial))
+    fidelity.write_fidelity(folder.trial_folders[0], trial, judge_trial(trial), achieved_properties(trial))
 
     assert collect_remedies(folder) == [SLOW_HOST_REMEDY]

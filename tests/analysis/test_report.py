@@ -28,7 +28,7 @@ MakeRun = Callable[..., RunFolder]
 def written(run_writer: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A finished run with its report; read only."""
     folder = run_writer(tmp_path_factory.mktemp("runs"))
-    report.write(folder.path)
+    report.write_report(folder.path)
     return folder
 
 
@@ -134,7 +134,7 @@ def test_writing_again_changes_nothing(written: RunFolder, tmp_path: Path) -> No
     copy = RunFolder(tmp_path / "quickstart" / written.path.name)
     shutil.copytree(written.path, copy.path)
 
-    report.write(copy.path)
+    report.write_report(copy.path)
 
     for name in ("report.html", "summary.json", "figures/speedup.svg", "figures/learning.png"):
         assert (copy.path / name).read_bytes() == (written.path / name).read_bytes()
@@ -150,7 +150,7 @@ def test_an_unfinished_run_still_gets_its_report(make_run: MakeRun) -> None:
     shutil.rmtree(fourth.path / "logs")
     fifth.status_path.write_text('{"trial": "cut o')
 
-    page = report.write(folder.path).read_text()
+    page = report.write_report(folder.path).read_text()
 
     told = json.loads(folder.summary_path.read_text())
     assert [trial["status"] for trial in told["trials"]] == ["success", "failed", "aborted", "aborted", "aborted"]
@@ -161,7 +161,7 @@ def test_an_unfinished_run_still_gets_its_report(make_run: MakeRun) -> None:
 def test_a_run_without_any_trial_says_so(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"run": "broken-off"}')
 
-    page = report.write(tmp_path).read_text()
+    page = report.write_report(tmp_path).read_text()
 
     assert "No trial finished" in page
 
@@ -169,7 +169,7 @@ def test_a_run_without_any_trial_says_so(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:
     """Nothing may be written into somebody's folder, nor an empty one be called valid."""
     with pytest.raises(UserError, match="not a run folder"):
-        report.write(tmp_path)
+        report.write_report(tmp_path)
 
     assert not any(tmp_path.iterdir())
 
@@ -177,7 +177,7 @@ def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:
 def test_the_headline_names_winner_margin_and_reason(
     written: RunFolder, numbers: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
-    answer = headline.headline(numbers(written))
+    answer = headline.headline_sentences(numbers(written))
 
     winner = "Ring on 4 workers reaches accuracy ≥ 0.95 first, in 1."
     assert answer[0].startswith(winner)
@@ -191,17 +191,17 @@ def test_equal_strategies_are_not_given_a_winner(
 ) -> None:
     folder = make_run(strategies=("ring",), workers=(1,))
 
-    assert "too close to call" in headline.headline(numbers(folder))[0]
+    assert "too close to call" in headline.headline_sentences(numbers(folder))[0]
 
 
 def test_one_worker_alone_is_compared_with_those_that_share_the_work(
     make_run: MakeRun, numbers: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
-    answer = headline.headline(numbers(make_run(strategies=("ps_bsp",), workers=(1, 4))))
+    answer = headline.headline_sentences(numbers(make_run(strategies=("ps_bsp",), workers=(1, 4))))
 
     assert answer[0].startswith("One worker alone reaches accuracy")
     assert answer[0].endswith("times as fast as ps_bsp on 4 workers.")
-    assert answer[1].startswith("Why: one worker alone exchanges for 0 ms per step, ps_bsp on 4 for 3")
+    assert answer[1].startswith("Why: one worker alone exchanges for 0 ms per step, ps_bsp on 4 workers for 3")
 
 
 def test_a_narrow_screen_shows_findings_outside_of_the_figures(written: RunFolder) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.metrics.balance import cheapest, efficient, knee
-from analysis.metrics.speedup import curves
+from analysis.metrics.balance import knee_index, last_efficient_index, least_cost_index
+from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialTable
 from analysis.results.result import TrialResult, group_trials, measure_trial
 
@@ -39,7 +39,7 @@ def trial_of(result: TrialResult) -> Callable[..., TrialResult]:
 def test_efficiency_is_the_product_of_hardware_and_statistics(trial_of: Callable[..., TrialResult]) -> None:
     trials = [trial_of("baseline", 1, 10), trial_of("asp", 4, 5, samples=1600, servers=1)]
 
-    (curve,) = curves(group_trials(trials))
+    (curve,) = speedup_curves(group_trials(trials))
     (point,) = curve.points
 
     assert (curve.of, curve.base.workers, curve.base.seconds) == ("time_to_target", 1, 10)
@@ -52,7 +52,7 @@ def test_efficiency_is_the_product_of_hardware_and_statistics(trial_of: Callable
 
 
 def test_without_a_baseline_the_smallest_number_of_workers_is_the_base(trial_of: Callable[..., TrialResult]) -> None:
-    (curve,) = curves(group_trials([trial_of("ring", 8, 3), trial_of("ring", 2, 6)]))
+    (curve,) = speedup_curves(group_trials([trial_of("ring", 8, 3), trial_of("ring", 2, 6)]))
 
     assert (curve.base.strategy, curve.base.workers) == ("ring", 2)
     assert [(point.workers, point.speedup, point.efficiency) for point in curve.points] == [(2, 1, 1), (8, 2, 0.5)]
@@ -61,7 +61,7 @@ def test_without_a_baseline_the_smallest_number_of_workers_is_the_base(trial_of:
 def test_a_missed_target_falls_back_to_the_common_sample_budget(trial_of: Callable[..., TrialResult]) -> None:
     trials = [trial_of("baseline", 1, 10), trial_of("asp", 2, None, samples_per_second=150.0)]
 
-    (curve,) = curves(group_trials(trials))
+    (curve,) = speedup_curves(group_trials(trials))
 
     assert curve.of == "time_to_samples"
     assert curve.points[0].speedup == pytest.approx(1.5)
@@ -69,7 +69,7 @@ def test_a_missed_target_falls_back_to_the_common_sample_budget(trial_of: Callab
 
 
 def test_failed_trials_take_no_part(trial_of: Callable[..., TrialResult]) -> None:
-    assert curves(group_trials([trial_of("baseline", 1, 10), trial_of("ring", 2, 5, status="failed")])) == ()
+    assert speedup_curves(group_trials([trial_of("baseline", 1, 10), trial_of("ring", 2, 5, status="failed")])) == ()
 
 
 def test_conditions_are_compared_with_their_own_base(trial_of: Callable[..., TrialResult]) -> None:
@@ -79,7 +79,7 @@ def test_conditions_are_compared_with_their_own_base(trial_of: Callable[..., Tri
         for strategy, workers, seconds in (("baseline", 1, slow), ("ring", 4, fast))
     ]
 
-    assert {curve.condition: curve.points[0].speedup for curve in curves(group_trials(trials))} == {
+    assert {curve.condition: curve.points[0].speedup for curve in speedup_curves(group_trials(trials))} == {
         "10mbit": 2,
         "1gbit": 4,
     }
@@ -89,7 +89,7 @@ def test_a_baseline_serves_for_keys_that_it_does_not_have(trial_of: Callable[...
     """One worker alone has no servers to sweep, and is still what all numbers of servers are compared with."""
     trials = [trial_of("baseline", 1, 10), trial_of("ps", 4, 5, condition="servers 2", labels={"servers": 2})]
 
-    (curve,) = curves(group_trials(trials))
+    (curve,) = speedup_curves(group_trials(trials))
 
     assert (curve.base.strategy, curve.points[0].speedup) == ("baseline", 2)
 
@@ -101,7 +101,7 @@ def test_repeats_give_an_interval_around_the_speedup(trial_of: Callable[..., Tri
         for repeat, noise in enumerate((0.9, 1.0, 1.1))
     ]
 
-    point = curves(group_trials(trials))[0].points[0]
+    point = speedup_curves(group_trials(trials))[0].points[0]
 
     assert point.runs == 3
     assert point.speedup == pytest.approx(2.5)
@@ -114,7 +114,7 @@ def test_unequal_nodes_are_measured_against_the_sum_of_their_speeds(trial_of: Ca
         trial_of("ring", 2, 8, declared_samples_per_second=6000.0),  # one full, one half as fast
     ]
 
-    assert curves(group_trials(trials))[0].points[0].efficiency_by_speed == pytest.approx(1.25 / 1.5)
+    assert speedup_curves(group_trials(trials))[0].points[0].efficiency_by_speed == pytest.approx(1.25 / 1.5)
 
 
 WORKERS = np.array([1.0, 2.0, 4.0, 8.0])
@@ -127,21 +127,21 @@ WORKERS = np.array([1.0, 2.0, 4.0, 8.0])
 def test_the_efficiency_rule_stops_where_efficiency_first_falls_below_half(
     speedup: list[float], place: int | None
 ) -> None:
-    assert efficient(WORKERS, np.array(speedup)) == place
+    assert last_efficient_index(WORKERS, np.array(speedup)) == place
 
 
 @pytest.mark.parametrize(("speedup", "place"), [([1, 2, 4, 4], 2), ([1, 1.9, 2, 2.1], 1), ([1, 2, 4, 8], None)])
 def test_the_knee_is_farthest_above_the_chord(speedup: list[float], place: int | None) -> None:
-    assert knee(WORKERS, np.array(speedup)) == place
+    assert knee_index(WORKERS, np.array(speedup)) == place
 
 
 def test_two_points_have_no_knee() -> None:
-    assert knee(WORKERS[:2], np.array([1.0, 1.5])) is None
+    assert knee_index(WORKERS[:2], np.array([1.0, 1.5])) is None
 
 
 @pytest.mark.parametrize(("speedup", "place"), [([1, 1.3, 1.5, 1.7], 0), ([1, 1.6, 2.2, 2.5], 1), ([1, 2, 4, 8], 3)])
 def test_twice_the_workers_must_buy_a_speedup_of_root_two(speedup: list[float], place: int | None) -> None:
-    assert cheapest(WORKERS, np.array(speedup)) == place
+    assert least_cost_index(WORKERS, np.array(speedup)) == place
 
 
 def test_repeats_over_the_same_seeds_are_paired(trial_of: Callable[..., TrialResult]) -> None:
@@ -153,7 +153,7 @@ def test_repeats_over_the_same_seeds_are_paired(trial_of: Callable[..., TrialRes
     ]
     apart = [replace(trial, seed=trial.seed + 10 * trial.workers) for trial in trials]
 
-    (paired,), (unpaired,) = curves(group_trials(trials[::-1])), curves(group_trials(apart))
+    (paired,), (unpaired,) = speedup_curves(group_trials(trials[::-1])), speedup_curves(group_trials(apart))
 
     assert (paired.paired, unpaired.paired) == (True, False)
     assert paired.points[0].speedup_ci == pytest.approx((2.5, 2.5))

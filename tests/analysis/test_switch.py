@@ -17,15 +17,15 @@ from analysis.figures import Run
 from analysis.figures.predicted import predicted
 from analysis.figures.switch import switch as draw_switch
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.switch import Switch, how_often, switch, told
-from analysis.metrics.worth import Ends, ends, worth
+from analysis.metrics.switch import SwitchResult, describe_repeat_outcomes, describe_switch, measure_switch
+from analysis.metrics.worth import FinalQualities, final_qualities, judge_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_run
 from analysis.reading.training_phases import training_phases
-from analysis.report.headline import headline
-from analysis.report.report import page
-from analysis.report.wording import milliseconds, number
+from analysis.report.headline import headline_sentences
+from analysis.report.report import render_page
+from analysis.report.wording import format_milliseconds, format_number
 from analysis.results.summary import RunSummary, judge_trials, summarise_run
 from analysis.results.trial import analyse_trial
 from services.cluster.fluid_link import goodput_bytes_per_s
@@ -60,7 +60,8 @@ def test_a_switch_away_from_stragglers_pays_because_nobody_waits(rehearse: Rehea
     assert ring.seconds is not None
     assert trial.seconds == pytest.approx(ring.seconds - found.saved_s, rel=0.1)  # halves of a run are not quite alike
     assert any(
-        "the switch paid" in sentence and "no wait for the slowest" in sentence for sentence in headline(summary)
+        "the switch paid" in sentence and "no wait for the slowest" in sentence
+        for sentence in headline_sentences(summary)
     )
 
 
@@ -76,13 +77,15 @@ def test_a_switch_that_ruins_the_model_never_paid_however_fast_its_batches_are(
 
     summary = summary_of(run)
     ring, trial = summary.trials
-    told = " ".join(headline(summary))
+    told = " ".join(headline_sentences(summary))
 
     assert trial.switch is not None
     assert trial.switch.saved_s is not None
     assert trial.switch.saved_s > 0
-    assert trial.switch.lost
-    ends = f"accuracy ends at {number(trial.final['accuracy'])} instead of {number(ring.final['accuracy'])}"
+    assert trial.switch.has_lost_quality
+    ends = (
+        f"accuracy ends at {format_number(trial.final['accuracy'])} instead of {format_number(ring.final['accuracy'])}"
+    )
     missed = "accuracy ≥ 0.99 was missed: " if target else ""
     assert f", but {missed}{ends}" in told
     assert "the switch did not pay: a batch takes" in told
@@ -100,7 +103,7 @@ def test_a_switch_alone_saved_time_and_nobody_knows_whether_it_paid(
     """No trial went on as before: its model may have been better, and may have missed the target, too."""
     summary = summary_of(rehearse({"switch": RING_TO_ASP}, workload=workload, **STALLING))
 
-    told = " ".join(headline(summary))
+    told = " ".join(headline_sentences(summary))
 
     assert "the switch saved time, because a batch takes" in told
     assert "paid" not in told
@@ -115,9 +118,9 @@ def test_what_never_switched_for_its_rule_went_on_as_before(rehearse: Rehearse) 
 
     for each in early:
         assert each.switch is not None
-        found = ends([(each, lockstep)])
+        found = final_qualities([(each, lockstep)])
         assert found is not None
-        assert each.switch.lost == found.worse
+        assert each.switch.has_lost_quality == found.is_worse
         assert each.switch.verdict in ("paid", "quality was lost")
 
 
@@ -134,14 +137,14 @@ def test_on_the_way_to_a_target_who_is_there_first_decides(
     assert trial.switch.before is not None
     needed = trial.switch.before.samples + 1
 
-    found = worth(
+    found = judge_switch(
         replace(trial, time_to_target_s=ours_s, samples_to_target=needed),
         replace(ring, time_to_target_s=theirs_s),
         None,
     )
 
     assert found.verdict == verdict
-    assert f"took {number(ours_s)} s" in found.quality
+    assert f"took {format_number(ours_s)} s" in found.quality
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_a_target_that_is_missed_without_the_switch_too_is_not_lost_by_it(
     trial = replace(trial, time_to_target_s=None, final={"accuracy": ours})
     ring = replace(ring, time_to_target_s=theirs_s, final={"accuracy": 0.94})
 
-    found = worth(trial, ring, ends([(trial, ring)]))
+    found = judge_switch(trial, ring, final_qualities([(trial, ring)]))
 
     assert found.verdict == verdict
     assert ("accuracy ≥ 0.999 was missed" in found.quality) == (verdict != "paid")
@@ -170,10 +173,10 @@ def test_a_quality_is_worse_where_it_is_so_beyond_what_seeds_make_of_it(theirs: 
     every = [quality - loss for quality in theirs]
     noisy = [quality + loss * (1 if seed % 2 else -1.01) for seed, quality in enumerate(theirs[: len(theirs) // 2 * 2])]
 
-    assert Ends("accuracy", tuple(every), tuple(theirs)).worse
-    assert not Ends("accuracy", tuple(noisy), tuple(theirs[: len(noisy)])).worse
-    assert not Ends("accuracy", tuple(theirs), tuple(every)).worse
-    assert Ends("loss", tuple(theirs), tuple(every)).worse
+    assert FinalQualities("accuracy", tuple(every), tuple(theirs)).is_worse
+    assert not FinalQualities("accuracy", tuple(noisy), tuple(theirs[: len(noisy)])).is_worse
+    assert not FinalQualities("accuracy", tuple(theirs), tuple(every)).is_worse
+    assert FinalQualities("loss", tuple(theirs), tuple(every)).is_worse
 
 
 def test_a_switch_to_a_saturated_server_does_not_pay(rehearse: Rehearse) -> None:
@@ -186,7 +189,7 @@ def test_a_switch_to_a_saturated_server_does_not_pay(rehearse: Rehearse) -> None
     assert trial.switch.break_even_workers < 8
     assert trial.switch.saved_s is not None
     assert trial.switch.saved_s < 0
-    assert any("did not pay" in sentence for sentence in headline(summary))
+    assert any("did not pay" in sentence for sentence in headline_sentences(summary))
 
 
 @pytest.mark.parametrize("synchrony", ["bsp", "asp"])
@@ -199,7 +202,7 @@ def test_workers_that_became_servers_are_missed_by_no_check(rehearse: Rehearse, 
     assert check_replicas_agree(trial).level == VerdictLevel.VALID
     assert expected_bytes_sent(trial) == bytes_sent(trial)
     assert [phase.promoted_workers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
-    found = switch(trial)
+    found = measure_switch(trial)
     assert found is not None
     assert found.gain is not None
     assert found.gain.shares_s == pytest.approx(-240 / 4 / 1000, rel=0.01)  # from a quarter of 240 to a half
@@ -221,7 +224,9 @@ def test_workers_that_are_done_while_others_are_not_do_not_queue(rehearse: Rehea
     assert found.break_even_workers > 16
     assert abs(found.gain.queueing_s) < 0.05 * abs(found.gain.batch_s)
     assert found.gain.finish_s == pytest.approx(found.gain.batch_s, rel=0.1)
-    assert any("did not pay" in told and "workers finish apart at the end (-" in told for told in headline(summary))
+    assert any(
+        "did not pay" in told and "workers finish at different times (-" in told for told in headline_sentences(summary)
+    )
 
 
 def test_waiting_at_a_bound_is_waiting_and_no_queue(rehearse: Rehearse) -> None:
@@ -231,7 +236,7 @@ def test_waiting_at_a_bound_is_waiting_and_no_queue(rehearse: Rehearse) -> None:
     assert trial.switch_record is not None
     later = trial.steps[trial.steps["start_s"] >= trial.switch_record.after_begins_s]
 
-    found = switch(trial)
+    found = measure_switch(trial)
 
     assert found is not None
     assert found.gain is not None
@@ -246,7 +251,7 @@ def test_seconds_in_which_nobody_steps_are_nobodys_exchange(rehearse: Rehearse, 
     (trial,) = rehearse({"switch": RING_TO_ASP}).trials
     assert trial.seconds is not None
 
-    found, later = switch(trial), switch(replace(trial, seconds=trial.seconds + idle_s))
+    found, later = measure_switch(trial), measure_switch(replace(trial, seconds=trial.seconds + idle_s))
 
     assert found is not None
     assert found.gain is not None
@@ -265,7 +270,7 @@ def test_nobody_finishes_apart_in_lockstep_nor_before_a_switch(rehearse: Rehears
     strategy = {"kind": "strategy_switch", "before": asp, "after": {"kind": kind}}
     (trial,) = rehearse({"switch": strategy | {"when": {"kind": "at", "fraction": 0.5}}}, **STALLING).trials
 
-    found = switch(trial)
+    found = measure_switch(trial)
 
     assert found is not None
     assert found.before is not None
@@ -282,7 +287,7 @@ def test_a_switch_that_never_comes_is_said_to_have_never_come(rehearse: Rehearse
 
     assert summary.trials[0].switch is not None
     assert summary.trials[0].switch.outcome == "never switched"
-    assert any("never switched" in sentence for sentence in headline(summary))
+    assert any("never switched" in sentence for sentence in headline_sentences(summary))
     drawing = draw_switch(Run(run, summary))
     assert drawing is not None
     assert "never switched" in drawing.title
@@ -303,7 +308,7 @@ def test_a_garbled_record_is_not_told_as_a_switch_that_never_came(rehearse: Rehe
 
     assert run.summary.trials[0].switch is None
     assert draw_switch(run) is None
-    assert not any("never switched" in sentence for sentence in headline(run.summary))
+    assert not any("never switched" in sentence for sentence in headline_sentences(run.summary))
 
 
 def test_a_switch_that_only_workers_tell_of_is_damage(rehearse: Rehearse, tmp_path: Path) -> None:
@@ -342,13 +347,13 @@ def test_the_table_prints_the_step_that_is_compared(rehearse: Rehearse) -> None:
     run = rehearse({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
 
     summary = summary_of(run)
-    text = page(run.folder, summary, [])
+    text = render_page(run.folder, summary, [])
 
     for trial in summary.trials:
         assert trial.compared_step_seconds is not None
         assert trial.predicted_step_seconds is not None
         assert trial.remainder == pytest.approx(trial.compared_step_seconds / trial.predicted_step_seconds - 1)
-        assert f"{milliseconds(trial.compared_step_seconds)}<small>mean</small>" in text
+        assert f"{format_milliseconds(trial.compared_step_seconds)}<small>mean</small>" in text
 
 
 @pytest.mark.parametrize(
@@ -443,7 +448,7 @@ def test_the_break_even_is_the_plans(rehearse: Rehearse, servers: int) -> None:
     """n* = s·(t_c·B/S + 2), and s·(t_c·B/S + 1) + 1 where several servers answer in turn what is one message each."""
     after = {"kind": "parameter_server", "servers": servers, "synchrony": {"kind": "asp"}}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"after": after}}, rate="10mbit").trials
-    planned, found = trial.plan, switch(trial)
+    planned, found = trial.plan, measure_switch(trial)
 
     assert found is not None
     computed = planned.predicted.compute_s * goodput_bytes_per_s(10e6) / planned.vector_bytes
@@ -462,7 +467,7 @@ def test_a_switch_before_the_first_step_has_nothing_to_compare_with(rehearse: Re
     """There is no batch before it."""
     (trial,) = rehearse({"switch": RING_TO_ASP | {"when": {"kind": "at", "step": 0}}}).trials
 
-    found = switch(trial)
+    found = measure_switch(trial)
 
     assert found is not None
     assert (found.outcome, found.gain, found.share) == ("switched", None, 0.0)
@@ -473,7 +478,7 @@ def test_a_switch_forced_before_its_window_was_full_has_no_value(rehearse: Rehea
     rule = {"kind": "plateau", "window": 3, "force_at": 1}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"when": rule}}).trials
 
-    found = switch(trial)
+    found = measure_switch(trial)
 
     assert found is not None
     assert (found.outcome, found.value) == ("switched", None)
@@ -488,8 +493,8 @@ def test_only_switches_that_can_be_judged_are_counted_as_paying_or_not(rehearse:
     paid = replace(trial.switch, verdict="paid")
     early, lost = replace(paid, gain=None, verdict="unknown"), replace(paid, verdict="quality was lost")
 
-    assert how_often([paid, early]) == ""
-    assert how_often([paid, early, lost]) == "it paid in 1 of 2"
+    assert describe_repeat_outcomes([paid, early]) == ""
+    assert describe_repeat_outcomes([paid, early, lost]) == "it paid in 1 of 2"
 
 
 def test_what_staleness_costs_is_what_more_samples_to_the_target_take(rehearse: Rehearse) -> None:
@@ -521,30 +526,30 @@ def test_without_a_trial_that_stayed_staleness_is_not_told(rehearse: Rehearse) -
     (trial,) = summary_of(rehearse({"switch": RING_TO_ASP}, workload={"target": ACCURATE}, **STALLING)).trials
 
     assert trial.switch is not None
-    assert trial.switch.switched
+    assert trial.switch.has_switched
     assert trial.switch.stale_s is None
 
 
 @pytest.fixture
-def switched(rehearse: Rehearse) -> Switch:
+def switched(rehearse: Rehearse) -> SwitchResult:
     """One that switched halfway."""
-    found = switch(rehearse({"switch": RING_TO_ASP}).trials[0])
+    found = measure_switch(rehearse({"switch": RING_TO_ASP}).trials[0])
     assert found is not None
     return found
 
 
-def test_a_batch_that_takes_as_long_as_before_has_no_cause(switched: Switch) -> None:
+def test_a_batch_that_takes_as_long_as_before_has_no_cause(switched: SwitchResult) -> None:
     """\"100 ms instead of 100 ms\", because nobody waits, is no reason for anything."""
     assert switched.before is not None
     alike = replace(switched, after=switched.before, saved_s=-0.01, verdict="did not pay")
 
-    text = told(alike, 4)
+    text = describe_switch(alike, 4)
 
     assert text.startswith("the switch did not pay: a batch takes ")
     assert text.endswith(" ms as before")
 
 
-def test_long_batches_are_told_in_digits(switched: Switch) -> None:
+def test_long_batches_are_told_in_digits(switched: SwitchResult) -> None:
     """Two seconds are 2,000 ms, not 2e+03."""
     assert switched.before is not None
     assert switched.after is not None
@@ -557,12 +562,14 @@ def test_long_batches_are_told_in_digits(switched: Switch) -> None:
         saved_s=9.0,
     )
 
-    assert "a batch takes 2,000 ms instead of 4,000 ms: no wait for the slowest (+2,000 ms saved)" in told(slow, 4)
+    assert "a batch takes 2,000 ms instead of 4,000 ms: no wait for the slowest (+2,000 ms saved)" in describe_switch(
+        slow, 4
+    )
 
 
-def test_a_switch_after_which_nothing_came_was_not_before_the_first_step(switched: Switch) -> None:
-    assert "after the last step" in told(replace(switched, after=None, gain=None, saved_s=None), 4)
-    assert "before the first step" in told(replace(switched, before=None, gain=None, saved_s=None), 4)
+def test_a_switch_after_which_nothing_came_was_not_before_the_first_step(switched: SwitchResult) -> None:
+    assert "after the last step" in describe_switch(replace(switched, after=None, gain=None, saved_s=None), 4)
+    assert "before the first step" in describe_switch(replace(switched, before=None, gain=None, saved_s=None), 4)
 
 
 def test_a_switch_is_told_of_one_repeat_or_of_the_median_of_several(rehearse: Rehearse) -> None:
@@ -570,7 +577,9 @@ def test_a_switch_is_told_of_one_repeat_or_of_the_median_of_several(rehearse: Re
     summary = summary_of(rehearse({"switch": RING_TO_ASP}))
     again = replace(summary.trials[0], id="again", repeat=1)
 
-    once, twice = (headline(replace(summary, trials=trials)) for trials in (summary.trials, [*summary.trials, again]))
+    once, twice = (
+        headline_sentences(replace(summary, trials=trials)) for trials in (summary.trials, [*summary.trials, again])
+    )
 
     assert any("a batch takes" in sentence and sentence.endswith("(one repeat).") for sentence in once)
     assert any("a batch takes" in sentence and "(the median of 2 repeats" in sentence for sentence in twice)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from analysis.report.wording import number
 )
 def test_a_number_has_three_digits_and_no_row_of_zeros(value: float | None, text: str) -> None:
     """Nobody counts the zeros of 0.00000000000102."""
-    assert number(value) == text
+    assert format_number(value) == text

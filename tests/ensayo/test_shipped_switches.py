@@ -15,7 +15,7 @@ from scipy.stats import ttest_1samp, ttest_rel
 
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_run
-from analysis.report.headline import headline
+from analysis.report.headline import headline_sentences
 from analysis.results.summary import RunSummary, judge_trials, summarise_run
 from compose.engines import choose_engine
 from compose.runs.run import ScenarioSource, run_scenario
@@ -41,7 +41,7 @@ class Answer:
 
     @property
     def told(self) -> str:
-        return " ".join(headline(self.numbers))
+        return " ".join(headline_sentences(self.numbers))
 
     def seconds(self, label: str) -> list[float]:
         """To the target, by repeat; a trial that missed it has none and fails the comparison."""
@@ -92,7 +92,7 @@ def test_where_servers_are_saturated_the_report_says_that_a_switch_does_not_pay(
     asked = ask("switch-saturated", {"repeats": "1", "workload.epochs": "4"})
 
     assert "the switch did not pay, because a batch takes" in asked.told
-    assert "the servers are saturated, 8 workers where 3.24 fill them" in asked.told
+    assert "the servers' links are saturated: 3.24 workers fill them, 8 run" in asked.told
 
 
 def test_who_never_works_in_lockstep_is_worse_beyond_what_seeds_do(swept: Swept) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
-from analysis.metrics.staleness import staleness
+from analysis.metrics.staleness import staleness_statistics
 from analysis.reading.run_table import TrialTable
 
 
@@ -17,7 +17,7 @@ def check_staleness(trial: TrialTable) -> CheckVerdict:
     With a bound, no gradient may come from a step further ahead of the slowest worker than the bound. A worker that has
     left does not count.
     """
-    found = staleness(trial)
+    found = staleness_statistics(trial)
     if found is None or (trial.plan.synchrony == "synchronous" and trial.plan.second_phase is None):
         return valid_verdict("no gradient is stale")
     mean = f"mean staleness {found['mean']:.2f}"

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from matplotlib.axes import Axes
 
 from analysis.figures.drawing.style import INK
-from analysis.metrics.balance import RULES, Balance
-from analysis.metrics.speedup import Curve, Point
+from analysis.metrics.balance import BALANCE_RULES, BalancePoint
+from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
 
-SHAPES = dict(zip(RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True))  # rule -> hollow mark and its size in points
+SHAPES = dict(
+    zip(BALANCE_RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True)
+)  # rule -> hollow mark and its size in points
 
 
 def printed(rule: str) -> str:
@@ -20,7 +22,9 @@ WORDS = {"o": "circle", "s": "square", "D": "diamond"}
 LEGEND = f"Balance points: {', '.join(f'{WORDS[shape]} {printed(rule)}' for rule, (shape, _) in SHAPES.items())}."
 
 
-def mark(axes: Axes, curve: Curve, picks: Sequence[Balance], height: Callable[[Point], float]) -> None:
+def mark(
+    axes: Axes, curve: SpeedupCurve, picks: Sequence[BalancePoint], height: Callable[[SpeedupPoint], float]
+) -> None:
     """A hollow mark around each point that a rule picks; of different sizes, since rules may pick the same."""
     for point in curve.points:
         for rule in _rules(curve, point, picks):
@@ -31,12 +35,12 @@ def mark(axes: Axes, curve: Curve, picks: Sequence[Balance], height: Callable[[P
             )  # fmt: skip
 
 
-def rules_at(curve: Curve, point: Point, picks: Sequence[Balance]) -> str:
+def rules_at(curve: SpeedupCurve, point: SpeedupPoint, picks: Sequence[BalancePoint]) -> str:
     """The rules that pick this point, for tables."""
     return "; ".join(_rules(curve, point, picks))
 
 
-def _rules(curve: Curve, point: Point, picks: Sequence[Balance]) -> Iterator[str]:
+def _rules(curve: SpeedupCurve, point: SpeedupPoint, picks: Sequence[BalancePoint]) -> Iterator[str]:
     for pick in picks:
         if (pick.strategy, pick.condition, pick.workers) == (curve.strategy, curve.condition, point.workers):
             yield pick.rule

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.report.wording import sentence
+from analysis.report.wording import capitalise_first_letter
 from analysis.results.summary import RunSummary
 
 # The report replaces these three by its own variables, so that figures follow a light or dark page.
@@ -164,7 +164,7 @@ def entitle(
 
     Names in the key have the marker that `shapes` gives and the line style that `dashes` gives.
     """
-    finding = textwrap.fill(sentence(title), TITLE_CHARACTERS)
+    finding = textwrap.fill(capitalise_first_letter(title), TITLE_CHARACTERS)
     room = "\n" * key_rows(key) if key else ""  # the layout leaves more lines for the key
     figure.suptitle(finding + room, x=0.01, ha="left", fontsize=TITLE_POINTS, fontweight="bold")
     figure.supxlabel(below, x=0.01, ha="left", fontsize=7.5, color=BASELINE)

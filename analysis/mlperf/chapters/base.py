@@ -13,13 +13,13 @@ from pandas.api.types import is_numeric_dtype
 
 from analysis.figures.base import Drawing
 from analysis.mlperf.study import Study
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 
 
 def plain(value: Any) -> str:
     """Whole numbers and words as they are, other numbers with three digits, a dash for what is missing."""
     if value is None or isinstance(value, float):
-        return number(value)
+        return format_number(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

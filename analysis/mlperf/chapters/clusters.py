@@ -9,7 +9,7 @@ from analysis.mlperf.clusters import SEEDS, STABLE, Clustering, cluster
 from analysis.mlperf.figures.cluster_map import cluster_map, span
 from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.study import Study, Workload
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 
 CHOSEN = (
     Column("workload", "workload"),
@@ -99,8 +99,8 @@ def _cluster(workload: Workload, clustering: Clustering, label: int) -> dict[str
         "cluster": label + 1,
         "systems": len(members),
         "accelerators": span(f"{counts[0]:,}", f"{counts[-1]:,}"),
-        "speedup": span(number(speedups[0]), number(speedups[-1])),
-        "efficiency": span(number(efficiencies[0]), number(efficiencies[-1])),
+        "speedup": span(format_number(speedups[0]), format_number(speedups[-1])),
+        "efficiency": span(format_number(efficiencies[0]), format_number(efficiencies[-1])),
         "families": ", ".join(sorted({family(each.result.accelerator) for each in members})),
         "names": "; ".join(f"{each.result.submitter} {each.result.system}" for each in members),
     }

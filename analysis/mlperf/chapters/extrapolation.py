@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.laws.backtest import Forecast, Score
+from analysis.laws.backtest import ForecastScore, LawForecast
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.figures.fan import fan
 from analysis.mlperf.forecasts import (
@@ -23,16 +23,16 @@ from analysis.mlperf.forecasts import (
 from analysis.mlperf.reading.learning import series_of
 from analysis.mlperf.series import APPENDIX, MINUTE, NEXT_ROUND, SHIPPED, Series, series_from, shipped_with
 from analysis.mlperf.study import Study
-from analysis.report.wording import difference, number, share
+from analysis.report.wording import format_number, format_share, format_signed_share
 
 SCORES = (
     Column("law", "law"),
     Column("points", "points"),
-    Column("median", "median |error|", share),
-    Column("worst", "worst", share),
-    Column("covered", "inside its 90 % band", share),
+    Column("median", "median |error|", format_share),
+    Column("worst", "worst", format_share),
+    Column("covered", "inside its 90 % band", format_share),
     Column("width", "band, high/low"),
-    Column("rigid", "inside, without drift", share),
+    Column("rigid", "inside, without drift", format_share),
 )
 HEADS = {OURS_UNKNOWN: "best batch", OURS_KNOWN: "parts, known", OURS_PLANNED: "parts, chosen"}
 BESIDE = ("Amdahl", *OURS)  # laws that are also tried on other series
@@ -41,13 +41,13 @@ POINTS = (
     Column("workload", "workload"),
     Column("workers", "N"),
     Column("observed", "minutes"),
-    *(Column(f"{name} error", HEADS.get(name, name), difference) for name in LAWS),
+    *(Column(f"{name} error", HEADS.get(name, name), format_signed_share) for name in LAWS),
     Column("judged", "counts"),
 )
 OTHER_POINTS = (
     Column("set", "series"),
     *POINTS[:3],
-    *(Column(f"{name} error", HEADS.get(name, name), difference) for name in BESIDE),
+    *(Column(f"{name} error", HEADS.get(name, name), format_signed_share) for name in BESIDE),
     *(Column(name, f"{HEADS[name]}: minutes, 90 %") for name in OURS),
 )
 BANDS_OF_OURS = (
@@ -104,13 +104,13 @@ def extrapolation(study: Study) -> Chapter | None:
     )
 
 
-def _finding(scores: dict[str, Score]) -> str:
+def _finding(scores: dict[str, ForecastScore]) -> str:
     unknown, known = scores[OURS_UNKNOWN], scores[OURS_KNOWN]
     classic = min((scores[law] for law in LAWS if law not in OURS), key=lambda each: each.median)
     return (
-        f"From {SHOWN} accelerators, {ASKED} and more are missed by {share(unknown.median)} (median) from times alone, "
-        f"by {share(known.median)} from parts with the batch known, by {share(classic.median)} with the best classic "
-        f"law ({classic.law}); our 90 % bands hold {share(unknown.covered)} and {share(known.covered)} of the points."
+        f"From {SHOWN} accelerators, {ASKED} and more are missed by {format_share(unknown.median)} (median) from times alone, "
+        f"by {format_share(known.median)} from parts with the batch known, by {format_share(classic.median)} with the best classic "
+        f"law ({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and {format_share(known.covered)} of the points."
     )
 
 
@@ -132,10 +132,10 @@ def _beside() -> str:
     """The same on fewer systems, and on a round that nobody had asked."""
     told = {name: {each.law: each for each in _other(path).scores} for name, path in OTHERS.items()}
     sentences = [
-        f"On {name}: best batch {share(scores[OURS_UNKNOWN].median)}, parts with the batch known "
-        f"{share(scores[OURS_KNOWN].median)}, Amdahl {share(scores['Amdahl'].median)}, "
-        f"{scores[OURS_KNOWN].points} points, of which our bands hold {share(scores[OURS_UNKNOWN].covered)} and "
-        f"{share(scores[OURS_KNOWN].covered)}."
+        f"On {name}: best batch {format_share(scores[OURS_UNKNOWN].median)}, parts with the batch known "
+        f"{format_share(scores[OURS_KNOWN].median)}, Amdahl {format_share(scores['Amdahl'].median)}, "
+        f"{scores[OURS_KNOWN].points} points, of which our bands hold {format_share(scores[OURS_UNKNOWN].covered)} and "
+        f"{format_share(scores[OURS_KNOWN].covered)}."
         for name, scores in told.items()
     ]
     return (
@@ -179,7 +179,7 @@ def _points(series: Series, found: Trial) -> list[dict[str, object]]:
     return [_point(series, [told[workers] for told in by_law.values()]) for workers in by_law[OURS_UNKNOWN]]
 
 
-def _point(series: Series, forecasts: Sequence[Forecast]) -> dict[str, object]:
+def _point(series: Series, forecasts: Sequence[LawForecast]) -> dict[str, object]:
     first = forecasts[0]
     row: dict[str, object] = {
         "benchmark": series.benchmark,
@@ -191,12 +191,12 @@ def _point(series: Series, forecasts: Sequence[Forecast]) -> dict[str, object]:
     }
     for each in forecasts:
         low, high = each.low / MINUTE, each.high / MINUTE
-        row |= {f"{each.law} error": each.error, f"{each.law} low": low, f"{each.law} high": high}
+        row |= {f"{each.law} error": each.relative_error, f"{each.law} low": low, f"{each.law} high": high}
         row[each.law] = _told(each)
     return row
 
 
-def _told(each: Forecast) -> str:
-    missed = "" if each.covered else ", missed"
-    centre, low, high = (number(seconds / MINUTE) for seconds in (each.predicted, each.low, each.high))
+def _told(each: LawForecast) -> str:
+    missed = "" if each.is_covered else ", missed"
+    centre, low, high = (format_number(seconds / MINUTE) for seconds in (each.predicted, each.low, each.high))
     return f"{centre} [{low}, {high}]{missed}"

@@ -7,8 +7,8 @@ from analysis.mlperf.figures.factors import factors as drawn
 from analysis.mlperf.reading.learning import series_of
 from analysis.mlperf.series import Series
 from analysis.mlperf.study import Study
-from analysis.report.wording import number
-from analysis.statistics.bootstrap import interval
+from analysis.report.wording import format_number
+from analysis.statistics.bootstrap import percentile_interval
 
 COLUMNS = (
     Column("workload", "workload"),
@@ -61,7 +61,7 @@ def _rows(series: Series) -> list[dict[str, object]]:
             "accelerators": size.accelerators,
             "minutes": size.minutes,
             "speedup": found.speedup,
-            "speedup_ci": "{} to {}".format(*map(number, interval(draws[:, place]))),
+            "speedup_ci": "{} to {}".format(*map(format_number, percentile_interval(draws[:, place]))),
             "efficiency": found.efficiency,
             "hardware": found.hardware,
             "statistical": found.statistical,

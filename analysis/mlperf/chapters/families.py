@@ -10,13 +10,13 @@ from analysis.mlperf.figures.families import families as drawn
 from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.references import Scaled, scaled, slowest_of_the_smallest
 from analysis.mlperf.study import Study, Workload
-from analysis.report.wording import minutes
+from analysis.report.wording import format_minutes
 
 COLUMNS = (
     Column("workload", "workload"),
     Column("family", "kind"),
     Column("reference_accelerators", "N of its reference"),
-    Column("reference_minutes", "minutes", minutes),
+    Column("reference_minutes", "minutes", format_minutes),
     Column("systems", "larger systems"),
     Column("largest", "largest N"),
     Column("efficiency", "its E'"),

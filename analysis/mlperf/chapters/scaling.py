@@ -6,13 +6,13 @@ from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.figures.cluster_map import span
 from analysis.mlperf.figures.comparison import comparison, table
 from analysis.mlperf.study import Study, Workload
-from analysis.report.wording import minutes, number
+from analysis.report.wording import format_minutes, format_number
 
 FASTEST = (
     Column("workload", "workload"),
     Column("system", "fastest system"),
     Column("accelerators", "accelerators"),
-    Column("minutes", "minutes", minutes),
+    Column("minutes", "minutes", format_minutes),
     Column("speedup", "speedup S"),
     Column("efficiency", "E'"),
     Column("above_one", "systems with E' > 1"),
@@ -23,7 +23,7 @@ ALL = (
     Column("system", "system"),
     Column("family", "accelerator"),
     Column("accelerator_count", "accelerators"),
-    Column("minutes", "minutes", minutes),
+    Column("minutes", "minutes", format_minutes),
     Column("speedup", "speedup S"),
     Column("efficiency", "E'"),
 )
@@ -55,7 +55,7 @@ def scaling(study: Study) -> Chapter:
 
 
 def _range(values: pd.Series) -> str:
-    return span(number(values.min()), number(values.max()))
+    return span(format_number(values.min()), format_number(values.max()))
 
 
 def _fastest(workload: Workload) -> dict[str, object]:

@@ -6,7 +6,7 @@ from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.figures.frame import TRADEMARK
 from analysis.mlperf.reading.results import Result
 from analysis.mlperf.study import NAMES, Study
-from analysis.report.wording import counted
+from analysis.report.wording import format_count
 
 SHIPPED_ORIGIN = (
     "The minutes of training_v4.1.csv were computed from the run logs of the closed division that MLCommons published "
@@ -32,7 +32,7 @@ def sources(study: Study) -> Chapter:
         Table("left-out", "Read but not scored", LEFT_OUT, left_out),
     )
     read = study.results
-    finding = f"Read from {read.name}: {counted(len(read.rows), 'result')}, {len(read.left_out)} left out."
+    finding = f"Read from {read.name}: {format_count(len(read.rows), 'result')}, {len(read.left_out)} left out."
     origin = [SHIPPED_ORIGIN] if read.shipped else []
     return Chapter(
         "Sources and limits", finding, (*origin, STANDING, TRADEMARK), tuple(each for each in tables if len(each.data))

@@ -4,7 +4,7 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, Column, Table
 from analysis.mlperf.study import Study, Workload
-from analysis.report.wording import counted, minutes
+from analysis.report.wording import format_count, format_minutes
 
 COLUMNS = (
     Column("workload", "workload"),
@@ -13,7 +13,7 @@ COLUMNS = (
     Column("most", "most"),
     Column("reference", "reference system"),
     Column("reference_accelerators", "its accelerators"),
-    Column("reference_minutes", "its minutes", minutes),
+    Column("reference_minutes", "its minutes", format_minutes),
 )
 RULE = (
     "The reference of a workload is the slowest of its smallest systems. It decides every number below: where it is an "
@@ -25,8 +25,8 @@ def systems(study: Study) -> Chapter:
     """How many systems trained each workload, and the reference of each."""
     data = pd.DataFrame([_row(workload) for workload in study.workloads])
     everywhere = in_all(study)
-    finding = f"{counted(len(study.results.rows), 'result')} of {counted(len(data), 'workload')}"
-    all_of_them = f"; {counted(len(everywhere), 'system')} trained all of them" if len(data) > 1 else ""
+    finding = f"{format_count(len(study.results.rows), 'result')} of {format_count(len(data), 'workload')}"
+    all_of_them = f"; {format_count(len(everywhere), 'system')} trained all of them" if len(data) > 1 else ""
     told = "In all workloads: " + "; ".join(f"{submitter} {system}" for submitter, system in everywhere) + "."
     return Chapter(
         "Systems and references",

@@ -15,7 +15,7 @@ from analysis.mlperf.clusters import STABLE, Clustering
 from analysis.mlperf.figures.frame import counts_axis, families, frame
 from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.study import Study, Workload
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 
 AREA = 90.0  # of a mark for one system, in square points
 SHAPES = ("o", "s", "D", "h", "p", "8")  # with room for a number, one for each cluster that k-means may find
@@ -82,7 +82,7 @@ def _called(workload: Workload, found: Clustering, label: int) -> str:
     counts = sorted(each.result.accelerator_count for each in members)
     efficiencies = sorted(each.efficiency for each in members)
     sizes = span(f"{counts[0]:,}", f"{counts[-1]:,}")
-    return f"{label + 1}: N {sizes}, E' {span(number(efficiencies[0]), number(efficiencies[-1]))}"
+    return f"{label + 1}: N {sizes}, E' {span(format_number(efficiencies[0]), format_number(efficiencies[-1]))}"
 
 
 def span(low: str, high: str) -> str:

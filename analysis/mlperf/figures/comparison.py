@@ -12,7 +12,7 @@ from analysis.mlperf.figures.frame import colours, counts_axis, frame, markers
 from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.references import Scaled
 from analysis.mlperf.study import Study, Workload
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 from analysis.results.result import TIMES_SIGN
 
 HEIGHT_IN = 4.4
@@ -66,8 +66,8 @@ def _title(workload: Workload) -> str:
     others = [each for each in workload.systems if each.result != workload.reference]
     above = sum(each.efficiency > 1 for each in others)
     return (
-        f"{workload.name}: {top.result.accelerator_count:,} accelerators are {number(top.speedup)} times as fast as "
-        f"{top.reference.accelerator_count} (E' = {number(top.efficiency)}); "
+        f"{workload.name}: {top.result.accelerator_count:,} accelerators are {format_number(top.speedup)} times as fast as "
+        f"{top.reference.accelerator_count} (E' = {format_number(top.efficiency)}); "
         f"{above} of {len(others)} systems have E' above 1"
     )
 

@@ -7,7 +7,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import COLOURS, FAINT, INK, PAPER, canvas, entitle
-from analysis.laws import Fit
+from analysis.laws import LawFit
 from analysis.mlperf.figures.frame import NOT_OFFICIAL, counts_axis
 from analysis.mlperf.forecasts import OURS_KNOWN, OURS_UNKNOWN, Trial
 from analysis.mlperf.series import MINUTE, Series
@@ -56,7 +56,7 @@ def _panel(axes: Axes, series: Series, found: Trial) -> None:
         cost = each.workers / MINUTE
         axes.vlines(place, cost * each.low, cost * each.high, color=KNOWN, linewidth=1.4)
         axes.plot(place, cost * each.predicted, "D", color=KNOWN, markersize=4)
-    _observed(axes, series, fit.sizes[1])
+    _observed(axes, series, fit.size_range[1])
     axes.set_yscale("log", base=10)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -66,20 +66,20 @@ def _panel(axes: Axes, series: Series, found: Trial) -> None:
     counts_axis(axes, series.counts)
 
 
-def _outside(axes: Axes, fit: Fit, last: float) -> None:
-    axes.axvspan(fit.sizes[1], 2 * last, color=FAINT, alpha=0.35, linewidth=0)
+def _outside(axes: Axes, fit: LawFit, last: float) -> None:
+    axes.axvspan(fit.size_range[1], 2 * last, color=FAINT, alpha=0.35, linewidth=0)
 
 
-def _bands(axes: Axes, fit: Fit, counts: np.ndarray) -> None:
+def _bands(axes: Axes, fit: LawFit, counts: np.ndarray) -> None:
     at, cost = {"workers": counts}, counts / MINUTE
     for level, strength in ((90, 0.15), (50, 0.25)):
-        band = fit.band(at, level)
+        band = fit.prediction_band(at, level)
         axes.fill_between(counts, cost * band.low, cost * band.high, color=BAND, alpha=strength, linewidth=0)
     axes.plot(counts, cost * _told(fit, counts), color=BAND, linewidth=1.4)
 
 
-def _told(fit: Fit, counts: np.ndarray) -> np.ndarray:
-    return fit.law.value(fit.theta, {"workers": counts})
+def _told(fit: LawFit, counts: np.ndarray) -> np.ndarray:
+    return fit.law.predict(fit.parameters, {"workers": counts})
 
 
 def _observed(axes: Axes, series: Series, seen: float) -> None:

@@ -9,7 +9,7 @@ from matplotlib.ticker import NullLocator
 from analysis.figures.drawing.style import COLOURS, MARKERS, entitle
 from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.study import Study, Workload
-from analysis.report.wording import minutes
+from analysis.report.wording import format_minutes
 
 TRADEMARK = (
     "The MLPerf name and logo are registered and unregistered trademarks of MLCommons Association in the United States "
@@ -30,9 +30,7 @@ def frame(
 def reference(workload: Workload) -> str:
     """The reference of a workload with its size and time."""
     base = workload.reference
-    return (
-        f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {minutes(base.minutes)} min"
-    )
+    return f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {format_minutes(base.minutes)} min"
 
 
 def families(study: Study) -> list[str]:

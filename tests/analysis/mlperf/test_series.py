@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from analysis.figures.drawing.style import styled
-from analysis.laws import CriticalBatch, Parts
-from analysis.laws.backtest import PILOT, Contest
-from analysis.laws.parts import Prior
+from analysis.laws import CompositeLaw, CriticalBatchLaw
+from analysis.laws.backtest import PILOT_NOISE, LawComparison
+from analysis.laws.parts import LogNormalPrior
 from analysis.mlperf.chapters import Chapter
 from analysis.mlperf.chapters.balance import _cells, balance
 from analysis.mlperf.chapters.extrapolation import BESIDE, extrapolation
@@ -33,8 +33,8 @@ from analysis.mlperf.reading.results import SHIPPED as SHIPPED_RESULTS
 from analysis.mlperf.reading.results import Results, read_csv
 from analysis.mlperf.series import APPENDIX, NEXT_ROUND, series_from, shipped, shipped_with
 from analysis.mlperf.study import Study, study
-from analysis.report.wording import NONE, difference, number, share
-from analysis.statistics.balance import Pick, picks
+from analysis.report.wording import NO_VALUE, format_number, format_share, format_signed_share
+from analysis.statistics.balance import RuleChoice, choose_worker_counts
 
 SERIES = {series.benchmark: series for series in series_from(APPENDIX)}
 
@@ -144,7 +144,7 @@ def test_no_law_knows_what_shipped_series_hold_it_to(law: str) -> None:
     told = {name: dict(each.columns) for name, each in series.items()}
     spoilt = {name: spoil(each) for name, each in told.items()}
 
-    here, there = (Contest({law: LAWS[law]}, columns, SHOWN).forecasts(law) for columns in (told, spoilt))
+    here, there = (LawComparison({law: LAWS[law]}, columns, SHOWN).forecasts(law) for columns in (told, spoilt))
 
     assert len(here) >= len(SEVEN)
     assert [(each.predicted, each.low, each.high) for each in here] == [
@@ -164,7 +164,7 @@ def spoil(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def test_the_noise_that_is_supposed_is_that_of_small_systems() -> None:
     spreads = [size.run_spread for each in shipped() for size in each.sizes if size.accelerators <= SHOWN]
 
-    assert np.median(spreads) == pytest.approx(PILOT.sd, abs=0.005)
+    assert np.median(spreads) == pytest.approx(PILOT_NOISE.sd, abs=0.005)
 
 
 def test_columns_are_in_seconds() -> None:
@@ -186,7 +186,7 @@ def test_a_series_with_too_few_sizes_is_asked_nothing() -> None:
 
 def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
     errors = {
-        (each.series, each.workers): each.error
+        (each.series, each.workers): each.relative_error
         for each in tried(series_from(APPENDIX)).forecasts
         if each.law == "Amdahl"
     }
@@ -198,11 +198,11 @@ def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
 
 
 def test_a_series_is_described_by_all_of_its_sizes() -> None:
-    fit = described(series_from(APPENDIX), CriticalBatch())["bert"]
+    fit = described(series_from(APPENDIX), CriticalBatchLaw())["bert"]
 
-    assert fit.sizes == (736, 13888)  # batches
-    assert fit.theta[1] == pytest.approx(10865, rel=0.01)
-    assert fit.unidentified == ()
+    assert fit.size_range == (736, 13888)  # batches
+    assert fit.parameters[1] == pytest.approx(10865, rel=0.01)
+    assert fit.unidentified_parameters == ()
 
 
 def test_balance_points_come_with_rule_and_interval() -> None:
@@ -219,11 +219,11 @@ def test_balance_points_come_with_rule_and_interval() -> None:
 
 def test_without_draws_there_is_no_interval() -> None:
     """A single run per size says nothing of spread; no interval of width zero may stand in for that."""
-    found = picks([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
+    found = choose_worker_counts([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
 
-    assert {_cells("built", pick)["built_interval"] for pick in found} == {NONE}
-    assert _cells("built", Pick("knee", 2, (2, 2)))["built_interval"] == "2"
-    assert _cells("built", None) == {"built": None, "built_interval": NONE}
+    assert {_cells("built", pick)["built_interval"] for pick in found} == {NO_VALUE}
+    assert _cells("built", RuleChoice("knee", 2, (2, 2)))["built_interval"] == "2"
+    assert _cells("built", None) == {"built": None, "built_interval": NO_VALUE}
 
 
 def test_a_family_is_measured_against_its_own_smallest_system() -> None:
@@ -287,10 +287,10 @@ def test_other_priors_would_have_said_much_the_same(
     noise: float, fixed: float, width: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are judgements, so neither may be what makes the laws right."""
-    known, name = Parts(), f"parts of other priors: {noise}, {fixed}, {width}"
-    by_noise = Prior(known.noise_ratio.median * noise, known.noise_ratio.sd * width)
-    by_fixed = Prior(known.fixed_ratio.median * fixed, known.fixed_ratio.sd * width)
-    monkeypatch.setitem(LAWS, name, Parts(noise_ratio=by_noise, fixed_ratio=by_fixed))
+    known, name = CompositeLaw(), f"parts of other priors: {noise}, {fixed}, {width}"
+    by_noise = LogNormalPrior(known.noise_ratio.median * noise, known.noise_ratio.sd * width)
+    by_fixed = LogNormalPrior(known.fixed_ratio.median * fixed, known.fixed_ratio.sd * width)
+    monkeypatch.setitem(LAWS, name, CompositeLaw(noise_ratio=by_noise, fixed_ratio=by_fixed))
 
     (found,) = tried(shipped(), (name,)).scores
 
@@ -305,8 +305,8 @@ def test_laws_are_ranked_by_what_is_printed_over_the_same_sizes(chapter: Ask) ->
     assert back["median"].is_monotonic_increasing
     assert set(back.law) == set(LAWS)
     assert back.sizes.nunique() == back.series.nunique() == 1
-    assert f"{share(back['median'].iloc[0])} ({back.law.iloc[0]})" in found.finding
-    assert f"{share(back['median'].iloc[-1])} ({back.law.iloc[-1]})" in found.finding
+    assert f"{format_share(back['median'].iloc[0])} ({back.law.iloc[0]})" in found.finding
+    assert f"{format_share(back['median'].iloc[-1])} ({back.law.iloc[-1]})" in found.finding
 
 
 def test_a_law_of_other_observations_has_no_aicc_beside_the_classic_ones(chapter: Ask) -> None:
@@ -352,36 +352,45 @@ def line(*cells: object) -> str:
 
 def factor_row(row: dict[Hashable, Any]) -> str:
     sizes = f"{row['base']:,} \N{RIGHTWARDS ARROW} {row['accelerators']:,}"
-    values = (number(row[name]) for name in ("speedup", "efficiency", "hardware", "statistical"))
+    values = (format_number(row[name]) for name in ("speedup", "efficiency", "hardware", "statistical"))
     return line(row["workload"], sizes, *values, f"{row['batch']:,}")
 
 
 def back_row(row: dict[Hashable, Any]) -> str:
-    return line(row["law"], share(row["median"]), number(row["rms"]), row["sizes"])
+    return line(row["law"], format_share(row["median"]), format_number(row["rms"]), row["sizes"])
 
 
 def ours(row: dict[Hashable, Any], law: str) -> str:
     missed = ", missed" if "missed" in str(row[law]) else ""
-    return f"{difference(row[f'{law} error'])} [{row[f'{law} low']:.2g}, {row[f'{law} high']:.2g}]{missed}"
+    return f"{format_signed_share(row[f'{law} error'])} [{row[f'{law} low']:.2g}, {row[f'{law} high']:.2g}]{missed}"
 
 
 def point_row(row: dict[Hashable, Any]) -> str:
-    classic = (difference(row[f"{law} error"]) for law in LAWS if law not in OURS)
+    classic = (format_signed_share(row[f"{law} error"]) for law in LAWS if law not in OURS)
     return line(
-        row["workload"], f"{row['workers']:,}", number(row["observed"]), *classic, *(ours(row, law) for law in OURS)
+        row["workload"],
+        f"{row['workers']:,}",
+        format_number(row["observed"]),
+        *classic,
+        *(ours(row, law) for law in OURS),
     )
 
 
 def other_row(row: dict[Hashable, Any]) -> str:
-    size, minutes = f"{row['workers']:,}", number(row["observed"])
+    size, minutes = f"{row['workers']:,}", format_number(row["observed"])
     return line(
-        row["set"], row["workload"], size, minutes, difference(row["Amdahl error"]), *(ours(row, law) for law in OURS)
+        row["set"],
+        row["workload"],
+        size,
+        minutes,
+        format_signed_share(row["Amdahl error"]),
+        *(ours(row, law) for law in OURS),
     )
 
 
 def score_row(row: dict[Hashable, Any]) -> str:
-    shares = (share(row[name]) for name in ("median", "worst", "covered", "rigid"))
-    return line(row["set"], row["law"], row["points"], *shares, number(row["width"]))
+    shares = (format_share(row[name]) for name in ("median", "worst", "covered", "rigid"))
+    return line(row["set"], row["law"], row["points"], *shares, format_number(row["width"]))
 
 
 def test_balance_points_at_an_end_are_bounds_and_those_of_the_grid_are_about(benchmark_rows: pd.DataFrame) -> None:

@@ -15,7 +15,7 @@ from analysis.mlperf.report import chapters, write
 from analysis.mlperf.study import study
 from analysis.reading import parallel as cores
 from analysis.reading.parallel import ProcessPool
-from analysis.report.wording import number
+from analysis.report.wording import format_number
 from ensayo import cli
 from services.schema.errors import UserError
 
@@ -212,7 +212,8 @@ def test_the_page_of_the_documentation_says_what_the_command_finds(
         assert f"| {row.workload} | {row.k} | {row.silhouette:.3f} | {row.stability:.3f} | {told_stable} |" in page
     for row in fastest.itertuples():
         assert re.search(
-            rf"^\| {row.workload} \|.* \| {number(row.speedup)} \| {number(row.efficiency)} \| {row.above_one} \|$",
+            rf"^\| {row.workload} \|.* \| {format_number(row.speedup)} \| {format_number(row.efficiency)} "
+            rf"\| {row.above_one} \|$",
             page,
             re.MULTILINE,
         )

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import bootstrap
 
-from analysis.statistics.bootstrap import DRAWS, centre_interval, joint, ratio_interval
-from analysis.statistics.centre import median, olympic_mean
+from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS, centre_interval, ratio_interval, resample_olympic_means
+from analysis.statistics.centre import median_by_rank, olympic_mean
 
 TIMES = arrays(float, st.integers(2, 8), elements=st.floats(0.5, 50))
 
@@ -44,13 +44,13 @@ def test_a_strategy_compared_with_itself_is_exactly_as_fast(values: np.ndarray) 
 @settings(max_examples=40, deadline=None)
 @given(above=TIMES, below=TIMES, paired=st.booleans())
 def test_intervals_are_those_of_scipy(above: np.ndarray, below: np.ndarray, *, paired: bool) -> None:
-    """BCa is ours only because importing theirs takes longer than most reports compute."""
+    """Paired and unpaired, wherever BCa is defined."""
     below = np.resize(below, above.size) if paired else below
     assume(matters(above) and matters(below))
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         theirs = bootstrap(
-            (above, below), lambda x, y, axis: olympic_mean(x) / olympic_mean(y), n_resamples=DRAWS, paired=paired,
-            vectorized=True, method="BCa", rng=np.random.default_rng(0),
+            (above, below), lambda x, y, axis: olympic_mean(x) / olympic_mean(y),
+            n_resamples=BOOTSTRAP_DRAWS, paired=paired, vectorized=True, method="BCa", rng=np.random.default_rng(0),
         ).confidence_interval  # fmt: skip
     assume(np.isfinite(theirs).all())
 
@@ -81,7 +81,7 @@ def test_runs_of_the_same_seeds_are_drawn_together() -> None:
     """A lucky seed is lucky for both: as a pair their ratio does not vary, apart it does."""
     base = np.array([8.0, 10.0, 13.0, 9.0, 11.0])
 
-    together, apart = (joint([base, base / 2], paired=paired) for paired in (True, False))
+    together, apart = (resample_olympic_means([base, base / 2], paired=paired) for paired in (True, False))
 
     assert np.allclose(together[:, 0] / together[:, 1], 2)
     assert np.ptp(apart[:, 0] / apart[:, 1]) > 0.5
@@ -102,8 +102,8 @@ def test_one_run_says_nothing_of_others() -> None:
 
 
 def test_the_median_counts_misses_by_rank() -> None:
-    assert median(np.array([3.0, math.inf, 1.0])) == 3
-    assert math.isinf(median(np.array([1.0, math.inf])))
+    assert median_by_rank(np.array([3.0, math.inf, 1.0])) == 3
+    assert math.isinf(median_by_rank(np.array([1.0, math.inf])))
     assert olympic_mean(np.array([3.0, math.inf, 1.0])) == 3
 
 
@@ -112,5 +112,5 @@ def test_as_many_as_are_asked_for_are_dropped_at_either_end(values: np.ndarray) 
     """MLPerf drops four of the forty runs of 3D U-Net."""
     ranked = np.sort(values)
 
-    assert olympic_mean(values, dropped=4) == pytest.approx(ranked[4:-4].mean())
-    assert olympic_mean(values[:8], dropped=4) == pytest.approx(values[:8].mean())
+    assert olympic_mean(values, dropped_per_side=4) == pytest.approx(ranked[4:-4].mean())
+    assert olympic_mean(values[:8], dropped_per_side=4) == pytest.approx(values[:8].mean())
