@@ -88,7 +88,7 @@ class ShardMachine:
     _pushes_awaiting_reply: dict[int, WorkerPush] = field(default_factory=dict)
     _worker_clocks: dict[int, int] = field(init=False)
     _computing_workers: set[int] = field(init=False)
-    _stopping_workers: set[int] = field(default_factory=set)  # their last reply has told them that the budget is used
+    _stopping_workers: set[int] = field(default_factory=set)  # their last reply contained that the budget is used
     _step_timings: dict[int, StepTiming] = field(init=False)
     _recent_pushes: dict[int, tuple[WorkerPush, ...]] = field(default_factory=dict)  # a window of each worker's pushes
     _slow_windows: dict[int, int] = field(default_factory=dict)  # windows in a row in which a worker was too slow
@@ -172,7 +172,7 @@ class ShardMachine:
         """Yield the updates that are due: of an asynchronous push alone, and of the other pushes once there are enough.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
-        once one worker is told to wait, all workers wait for each other.
+        once one worker has to wait, all workers wait for each other.
         """
         self._is_asynchronous = self._is_asynchronous and bool(self.stragglers)
         if asynchronous_push in self._gathered_pushes:

@@ -12,7 +12,7 @@ COPIED = ("analysis", "benchmarks", "compose", "docs", "ensayo", "images", "prot
 SNIPPET = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEW_FILE = re.compile(r"^(?:.*\b)?[Cc]reate `([^`]+)`", re.MULTILINE)
 CHANGED_FILE = re.compile(r"`([^`]+\.(?:py|md))`")
-KINDS = "bf16 or Bf16 or chain or Chain or majority or Majority or power_law or PowerLaw or table"
+KINDS = "bf16 or Bf16 or chain or Chain or majority or Majority or power_law or PowerLaw or table or all_lines"
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def run(project: Path, *command: str) -> str:
 @pytest.mark.slow
 def test_every_part_of_the_page_passes_the_tests_of_its_family(extended: Path) -> None:
     """A page that is not executed is out of date after the next change of a contract."""
-    families = ("compressor", "collective", "strategy")
-    files = [f"tests/every/test_every_{family}.py" for family in families]
+    families = ("compressor", "collective", "strategy", "law")
+    files = [*(f"tests/every/test_every_{family}.py" for family in families), "tests/analysis/test_figures.py"]
 
     output = run(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", KINDS, *files)
 
