@@ -21,7 +21,7 @@ NAMES = {  # name here -> where it lives
     "plan": "services.plan.plan:make_plan",
     "rehearse": "ensayo.rehearsal:rehearse",
     "report": "analysis.report.report:write_report",
-    "compare": "analysis.comparison.changes:compare",
+    "compare": "analysis.comparison.changes:compare_runs",
 }
 
 __all__ = list(NAMES)

@@ -167,19 +167,19 @@ def compare(
     ] = None,
 ) -> None:
     """Lay runs over each other, and over public results: what changed, as a table and as a page."""
-    from analysis.comparison.changes import text
-    from analysis.comparison.lines import published, read
-    from analysis.comparison.page import write
+    from analysis.comparison.changes import format_changes
+    from analysis.comparison.lines import find_published_series, read_runs
+    from analysis.comparison.page import write_comparison
 
-    series = published(mlperf or ())
+    series = find_published_series(mlperf or ())
     if len(runs) + len(series) == 1:
         raise UserError(f"{runs[0]}: compare it with another run, or with public results: --mlperf bert")
-    compared = read(runs)
+    compared = read_runs(runs)
     for later in compared[1:]:
-        typer.echo(f"{text(compared[0].summary, later.summary)}\n")
+        typer.echo(f"{format_changes(compared[0].summary, later.summary)}\n")
     for told in (f"{run.letter} {each}" for run in compared for each in run.summary.damage):
         typer.echo(told, err=True)
-    typer.echo(write(compared, series, out or runs[-1] / "compare"))
+    typer.echo(write_comparison(compared, series, out or runs[-1] / "compare"))
 
 
 @app.command()
@@ -189,10 +189,10 @@ def export(
     out: Annotated[Path | None, typer.Option(help="a new folder; RUN/exports/<format> when absent")] = None,
 ) -> None:
     """Write a run for another tool: MLCommons' checkers, Perfetto, HTA, Chakra, TensorBoard, or as tables."""
-    from analysis.exports.export import export as export_run
+    from analysis.exports.export import export_run
 
     done = export_run(run, to, out)
-    for doubt in (*done.damage, *done.doubted, *done.left_out):
+    for doubt in (*done.damage, *done.doubtful_trials, *done.omissions):
         typer.echo(f"  {doubt}", err=True)
     typer.echo(done.path)
 

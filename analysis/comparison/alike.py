@@ -1,33 +1,37 @@
-"""May times and losses of runs be ranked? Only where they learn the same on the same cluster."""
+"""Settings in which runs differ. Times and losses are ranked only where the runs agree in all settings listed here."""
 
 from collections.abc import Hashable, Sequence
 
-from analysis.comparison.lines import Compared
+from analysis.comparison.lines import ComparedRun
 from analysis.reading.plan_view import PlanView
 
 
-def differing(runs: Sequence[Compared]) -> list[str]:
-    """In what runs differ that decides times and losses; a kind of thing that both sweep alike does not differ."""
-    told = [_decisive(run) for run in runs]
-    return [what for what in (told[0] if told else ()) if len({each[what] for each in told}) > 1]
+def differing_settings(runs: Sequence[ComparedRun]) -> list[str]:
+    """Return the names of the settings that affect times or losses and are not the same in all runs.
+
+    A setting that runs sweep is the same in two runs if both sweep the same values.
+    """
+    settings_by_run = [_settings_of_run(run) for run in runs]
+    names = settings_by_run[0] if settings_by_run else ()
+    return [name for name in names if len({settings[name] for settings in settings_by_run}) > 1]
 
 
-def _decisive(run: Compared) -> dict[str, Hashable]:
+def _settings_of_run(run: ComparedRun) -> dict[str, Hashable]:
     plans = [trial.plan for trial in run.table.trials]
     return {
         "scenario": run.summary.scenario,
         "target": frozenset(str(plan.target) for plan in plans),
         "model": frozenset(plan.parameters for plan in plans),
         "samples": frozenset(plan.train_samples for plan in plans),
-        "paces": frozenset(pace for plan in plans for pace in _paces(plan)),
-        "links": frozenset(link for plan in plans for link in _links(plan)),
+        "worker speeds": frozenset(speed for plan in plans for speed in _worker_speeds(plan)),
+        "links": frozenset(rates for plan in plans for rates in _worker_link_rates(plan)),
         "delays": frozenset(path.delay_s for plan in plans for path in plan.network.paths),
     }
 
 
-def _paces(plan: PlanView) -> set[Hashable]:
+def _worker_speeds(plan: PlanView) -> set[Hashable]:
     return {(node.throughput, str(node.variation)) for node in plan.nodes if node.role == "worker"}
 
 
-def _links(plan: PlanView) -> set[Hashable]:
+def _worker_link_rates(plan: PlanView) -> set[Hashable]:
     return {(node.uplink_bps, node.downlink_bps) for node in plan.nodes if node.role == "worker"}

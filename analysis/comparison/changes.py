@@ -1,4 +1,4 @@
-"""What changed between two runs? One row per strategy, condition and number of workers that both have."""
+"""Table of the changes between two runs. One row per strategy, condition and number of workers that both runs have."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from analysis.results.excluded_trials import count_unreadable_trials
 from analysis.results.result import TrialGroup, restrict_to_shared_seeds
 from analysis.results.summary import RunSummary
 
-HEADER = (
+TABLE_HEADER = (
     "strategy",
     "workers",
     "step ms",
@@ -23,75 +23,107 @@ HEADER = (
     "repeats",
     "verdicts",
 )
-NOTHING = "nothing in common: no strategy ran on as many workers under the same condition in both"
+NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condition on as many workers in both runs"
 
 
-def compare(before: Path, after: Path) -> str:
-    """A text table; a ratio is after / before, so below 1 is faster."""
-    return text(read(before), read(after))
+def compare_runs(before_folder: Path, after_folder: Path) -> str:
+    """Return a text table that compares two runs. Ratios are after / before: below 1, the later run is faster."""
+    return format_changes(read_summary(before_folder), read_summary(after_folder))
 
 
-def read(run_folder: Path) -> RunSummary:
-    """The numbers of a run, from its logs; raises UserError when the folder is not a run's."""
+def read_summary(run_folder: Path) -> RunSummary:
+    """Return the summary of a run, computed from its logs.
+
+    Raises:
+        UserError: `run_folder` is not the folder of a run.
+    """
     return analyse_run(RunFolder(run_folder))[1]
 
 
-def text(old: RunSummary, new: RunSummary) -> str:
-    """The table of two runs that have been read."""
-    heading = f"before: {old.scenario} {old.run} ({old.verdict})\nafter:  {new.scenario} {new.run} ({new.verdict})\n"
-    footer = "".join([_alone("before", old, new), _alone("after", new, old)])
-    shared = rows(old, new)
-    return f"{heading}\n{text_table([HEADER, *shared]) if shared else NOTHING}{footer}"
+def format_changes(before: RunSummary, after: RunSummary) -> str:
+    """Return a text table that compares two runs, and below it the strategies and sizes that only one run has."""
+    heading = "".join(
+        f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
+        for label, summary in (("before:", before), ("after:", after))
+    )
+    footer = "".join(
+        [_describe_unshared_groups("before", before, after), _describe_unshared_groups("after", after, before)]
+    )
+    shared_rows = change_rows(before, after)
+    table = format_text_table([TABLE_HEADER, *shared_rows]) if shared_rows else NO_SHARED_GROUPS_TEXT
+    return f"{heading}\n{table}{footer}"
 
 
-def _alone(name: str, run: RunSummary, other: RunSummary) -> str:
-    """What only one of them can compare, and what it can't read and might have in common with the other."""
-    theirs = {_kind(group) for group in other.groups}
-    kinds = [_kind(group) for group in run.groups if _kind(group) not in theirs]
-    told = ", ".join(f"{' '.join(filter(None, kind[:2]))} on {format_worker_count(kind[2])}" for kind in kinds)
-    lost = count_unreadable_trials(other)
-    unread = f"; of the other {format_count(lost, 'trial')} can't be read" if lost else ""
-    return f"\nin the run {name} alone: {told}{unread}" if told else ""
+def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary: RunSummary) -> str:
+    """Return the strategies, conditions and sizes that only one of two runs has, as text; empty if there are none.
+
+    The text also says how many trials of the other run are unreadable, since they may have these strategies and sizes.
+    """
+    other_keys = {_group_key(group) for group in other_summary.groups}
+    unshared_keys = [key for group in summary.groups if (key := _group_key(group)) not in other_keys]
+    if not unshared_keys:
+        return ""
+    groups = ", ".join(
+        f"{' '.join(filter(None, (strategy, condition)))} on {format_worker_count(worker_count)}"
+        for strategy, condition, worker_count in unshared_keys
+    )
+    unreadable_trials = count_unreadable_trials(other_summary)
+    unreadable_note = (
+        f"; {format_count(unreadable_trials, 'trial')} of the other run can't be read" if unreadable_trials else ""
+    )
+    return f'\nonly in "{run_name}": {groups}{unreadable_note}'
 
 
-def rows(old: RunSummary, new: RunSummary) -> list[tuple[str, ...]]:
-    """What both runs have, in the order of the second; of repeats those whose seeds both have, where any are."""
-    then = {_kind(group): group for group in old.groups}
-    return [_row(then[_kind(group)], group) for group in new.groups if _kind(group) in then]
+def change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
+    """Return one table row per strategy, condition and size that both runs have, in the order of the later run.
+
+    Where the runs share seeds, only the repeats with shared seeds are compared.
+    """
+    groups_before = {_group_key(group): group for group in before.groups}
+    return [
+        _change_row(groups_before[key], group) for group in after.groups if (key := _group_key(group)) in groups_before
+    ]
 
 
-def text_table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+def format_text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return the rows as text. Columns are as wide as their widest cell; only the first column is left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(cell.ljust(width) if not place else cell.rjust(width) for place, (cell, width) in enumerate(cells))
+        "  ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in enumerate(cells))
         for cells in ([*zip(row, widths, strict=True)] for row in rows)
     )
 
 
-def _kind(group: TrialGroup) -> tuple[str, str, int]:
+def _group_key(group: TrialGroup) -> tuple[str, str, int]:
     return group.strategy, group.condition, group.workers
 
 
-def _row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
-    before, after, repeats = _paired(before, after)
+def _change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
+    before, after, repeats = _select_compared_repeats(before, after)
     name = f"{after.strategy} {after.condition}".strip()
-    steps = [1000 * group.median_step_s if group.median_step_s else None for group in (before, after)]
-    times = [group.time_to_target_s if group.has_reached_target else None for group in (before, after)]
+    step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (before, after)]
+    target_s = [group.time_to_target_s if group.has_reached_target else None for group in (before, after)]
     verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (before, after))
-    return name, str(after.workers), *_pair(*steps), *_pair(*times), repeats, verdicts
+    return (
+        name,
+        str(after.workers),
+        *_format_pair_and_ratio(*step_ms),
+        *_format_pair_and_ratio(*target_s),
+        repeats,
+        verdicts,
+    )
 
 
-def _paired(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
-    """The repeats that are compared, and how many they are."""
+def _select_compared_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
+    """Return both groups with the repeats to compare, and the text of the column `repeats`."""
     counts = f"{len(before.trials)}, {len(after.trials)}"
-    shared = before.seeds & after.seeds
-    if not shared:
+    shared_seeds = before.seeds & after.seeds
+    if not shared_seeds:
         return before, after, f"{counts}: other seeds"
     if before.seeds == after.seeds:
-        return before, after, str(len(shared)) if len(before.trials) == len(after.trials) else counts
-    return *restrict_to_shared_seeds(before, after), f"{len(shared)} shared of {counts}"
+        return before, after, str(len(shared_seeds)) if len(before.trials) == len(after.trials) else counts
+    return *restrict_to_shared_seeds(before, after), f"{len(shared_seeds)} shared of {counts}"
 
 
-def _pair(before: float | None, after: float | None) -> tuple[str, str, str]:
+def _format_pair_and_ratio(before: float | None, after: float | None) -> tuple[str, str, str]:
     return format_number(before), format_number(after), f"{after / before:.2f}" if before and after else NO_VALUE

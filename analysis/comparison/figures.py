@@ -1,4 +1,7 @@
-"""Overlays: speedup, efficiency, time to target, loss against time; a colour per line, a line style per source."""
+"""Figures of a comparison: speedup, efficiency, time to target and loss of several runs, drawn over each other.
+
+A colour stands for a strategy, a line style for a run.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,73 +12,83 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from analysis.comparison.alike import differing
-from analysis.comparison.lines import Compared, Line, Size
+from analysis.comparison.alike import differing_settings
+from analysis.comparison.lines import ComparedCurve, ComparedPoint, ComparedRun
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import (
-    BASELINE,
-    COLOURS,
-    LINES,
+    BASELINE_GREY,
+    LINE_STYLES,
     MARKERS,
-    canvas,
-    entitle,
-    from_zero,
-    key_rows,
-    styled,
+    PALETTE,
+    add_title_and_footer,
+    count_legend_rows,
+    create_figure,
+    figure_style,
+    start_axes_at_zero,
 )
 from analysis.reading.run_table import TrialTable
-from analysis.report.wording import capitalise_first_letter, format_number, format_share, format_worker_count
+from analysis.report.wording import (
+    capitalise_first_letter,
+    format_number,
+    format_share,
+    format_worker_count,
+    join_names,
+)
 from analysis.results.result import TIMES_SIGN, TrialResult
 
-LINE_WORDS = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
-MOST_POINTS = 400  # of a loss curve: more than a page has pixels for is thinned out
-ROOM_IN = 4.2
-ALIKE = 1e-6  # of two values: what sums in another order may differ by
+LINE_STYLE_NAMES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
+MAX_LOSS_CURVE_POINTS = 400  # longer curves are thinned out, because a page has not more pixels
+OVERLAY_HEIGHT_IN = 4.2
+EQUALITY_RELATIVE_TOLERANCE = 1e-6  # values whose sums were computed in another order differ by less
 
 
 @dataclass(frozen=True)
-class Overlay:
-    """What is laid over each other."""
+class ComparisonOverlay:
+    """Runs and curves that a comparison shows in the same figures, with the style of each curve."""
 
-    runs: Sequence[Compared]
-    lines: Sequence[Line]
+    runs: Sequence[ComparedRun]
+    curves: Sequence[ComparedCurve]
 
     @property
-    def own(self) -> list[Line]:
-        """The lines of runs."""
-        return [line for line in self.lines if not line.public]
+    def run_curves(self) -> list[ComparedCurve]:
+        """Curves of runs, without published series."""
+        return [curve for curve in self.curves if not curve.is_public]
 
-    def tint(self, strategy: str) -> str:
-        """A strategy has one colour in all runs and figures; baselines and public results are grey."""
-        known = list(dict.fromkeys(line.strategy for line in self.own))
-        return COLOURS[known.index(strategy) % len(COLOURS)] if strategy in known else BASELINE
+    def strategy_colour(self, strategy: str) -> str:
+        """Return the colour of a strategy: the same in all runs and figures; grey for baselines and public results."""
+        strategies = list(dict.fromkeys(curve.strategy for curve in self.run_curves))
+        return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
-    def colour(self, line: Line) -> str:
-        """Of its strategy."""
-        return BASELINE if line.public else self.tint(line.strategy)
+    def curve_colour(self, curve: ComparedCurve) -> str:
+        """Return the colour of a curve: that of its strategy, or grey for a published series."""
+        return BASELINE_GREY if curve.is_public else self.strategy_colour(curve.strategy)
 
-    def marker(self, line: Line) -> str:
-        """By its place among the lines, so that colour is never needed alone."""
-        return MARKERS[self.lines.index(line) % len(MARKERS)]
+    def curve_marker(self, curve: ComparedCurve) -> str:
+        """Return the marker of a curve, so that curves can be distinguished without colour."""
+        return MARKERS[self.curves.index(curve) % len(MARKERS)]
 
-    def style(self, source: str) -> str:
-        """The line style of a run; of public results the last."""
+    def line_style(self, run_letter: str) -> str:
+        """Return the line style of a run; published series have the last style."""
         letters = [run.letter for run in self.runs]
-        return LINES[letters.index(source) % (len(LINES) - 1)] if source in letters else LINES[-1]
+        return (
+            LINE_STYLES[letters.index(run_letter) % (len(LINE_STYLES) - 1)]
+            if run_letter in letters
+            else LINE_STYLES[-1]
+        )
 
     @property
-    def key(self) -> dict[str, str]:
-        """Name -> colour."""
-        return {line.name: self.colour(line) for line in self.lines}
+    def curve_colours(self) -> dict[str, str]:
+        """Name of each curve -> its colour."""
+        return {curve.name: self.curve_colour(curve) for curve in self.curves}
 
     @property
-    def dashes(self) -> dict[str, str]:
-        """Name -> line style."""
-        return {line.name: self.style(line.source) for line in self.lines}
+    def curve_line_styles(self) -> dict[str, str]:
+        """Name of each curve -> its line style."""
+        return {curve.name: self.line_style(curve.run_letter) for curve in self.curves}
 
     @property
-    def undrawn(self) -> list[str]:
-        """What stands in no overlay of sizes: it has one size alone."""
+    def single_size_curves(self) -> list[str]:
+        """Names of the curves of runs that have a single size, and therefore are in no figure of sizes."""
         return [
             f"{run.letter} {curve.description}"
             for run in self.runs
@@ -85,288 +98,351 @@ class Overlay:
 
     @property
     def footer(self) -> str:
-        """What the reader must know before believing it."""
-        told = [
+        """Footer of all figures: scenario, verdict, engine and dilation of every run."""
+        lines = [
             f"{run.letter}: {run.summary.scenario} {run.summary.run}, {run.summary.verdict}, "
             f"{run.summary.engine} engine, dilation {run.summary.dilation:g}"
             for run in self.runs
         ]
-        return "\n".join([*told, "MLPerf-style; not an MLPerf result"])
+        return "\n".join([*lines, "MLPerf-style; not an MLPerf result"])
 
 
-def draw(overlay: Overlay) -> list[Drawing]:
-    """All overlays that have something to show."""
-    with styled():
-        return [found for figure in (speedup, efficiency, to_target, loss) if (found := figure(overlay)) is not None]
+def draw_overlays(overlay: ComparisonOverlay) -> list[Drawing]:
+    """Return the figures of a comparison; figures that have nothing to show are left out."""
+    figure_functions = (
+        draw_speedup_overlay,
+        draw_efficiency_overlay,
+        draw_time_to_target_overlay,
+        draw_loss_overlay,
+    )
+    with figure_style():
+        return [drawing for draw in figure_functions if (drawing := draw(overlay)) is not None]
 
 
-def speedup(overlay: Overlay) -> Drawing | None:
-    """Log-log against workers / workers of the base, with intervals."""
-    if not overlay.lines:
+def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
+    """Draw the speedup of all curves against workers / workers of the base, on log axes, with 95% intervals."""
+    if not overlay.curves:
         return None
-    title = _growth(overlay)
-    figure, axes = _panel(overlay, title)
-    ideal = sorted({size.relative for line in overlay.lines for size in line.sizes})
-    axes.plot(ideal, ideal, color=BASELINE, linestyle="--", linewidth=1)
-    for line in overlay.lines:
-        _line(axes, overlay, line, lambda size: size.factors.speedup)
-        for size in line.sizes:
-            if size.speedup_ci:
-                axes.vlines(size.relative, *size.speedup_ci, color=overlay.colour(line), linewidth=4, alpha=0.3)
+    title = _speedup_title(overlay)
+    figure, axes = _create_panel(overlay, title)
+    ideal = sorted({point.relative_workers for curve in overlay.curves for point in curve.points})
+    axes.plot(ideal, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
+    for curve in overlay.curves:
+        _draw_curve(axes, overlay, curve, lambda point: point.factors.speedup)
+        colour = overlay.curve_colour(curve)
+        for point in curve.points:
+            if point.speedup_ci:
+                axes.vlines(point.relative_workers, *point.speedup_ci, color=colour, linewidth=4, alpha=0.3)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_ylabel("speedup")
-    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_bases(overlay)}"
-    return Drawing("speedup", title, caption, table(overlay.lines), figure)
+    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_bases(overlay)}"
+    return Drawing("speedup", title, caption, curve_table(overlay.curves), figure)
 
 
-def efficiency(overlay: Overlay) -> Drawing | None:
-    """E' against workers / workers of the base."""
-    if not overlay.lines:
+def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
+    """Draw the efficiency E' of all curves against workers / workers of the base."""
+    if not overlay.curves:
         return None
-    title = _kept(overlay)
-    figure, axes = _panel(overlay, title)
-    for line in overlay.lines:
-        _line(axes, overlay, line, lambda size: size.factors.efficiency)
+    title = _efficiency_title(overlay)
+    figure, axes = _create_panel(overlay, title)
+    for curve in overlay.curves:
+        _draw_curve(axes, overlay, curve, lambda point: point.factors.efficiency)
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_ylabel("efficiency E'")
-    from_zero([axes], y=True)
-    caption = f"E' = S / (N / N of the base) = hardware x statistical; both factors are in the data. {_bases(overlay)}"
-    return Drawing("efficiency", title, caption, table(overlay.lines), figure)
+    start_axes_at_zero([axes], y=True)
+    definition = "E' = S / (N / N of the base) = hardware x statistical; both factors are in the data."
+    return Drawing("efficiency", title, f"{definition} {_describe_bases(overlay)}", curve_table(overlay.curves), figure)
 
 
-def to_target(overlay: Overlay) -> Drawing | None:
-    """Virtual seconds to the target against workers; public results took other times and are not here."""
-    found = [line for line in overlay.own if line.of == "time to target"]
-    if not found:
-        return None
-    overlay = replace(overlay, lines=found)
-    times = {(line.name, size.workers): size.seconds for line in found for size in line.sizes}
-    title = _first(overlay, times)
-    figure, axes = _panel(overlay, title, "workers")
-    for line in found:
-        tint = overlay.colour(line)
-        _line(axes, overlay, line, lambda size: size.seconds, lambda size: size.workers)
-        for size in line.sizes:
-            if size.seconds_ci and all(map(isfinite, size.seconds_ci)):
-                axes.vlines(size.workers, *size.seconds_ci, color=tint, linewidth=4, alpha=0.3)
-    _logarithmic(axes)
-    axes.set_ylabel("virtual seconds to the target")
-    caption = f"Olympic means; bars: 95% intervals. Lines without a target are left out. {_bases(overlay)}"
-    return Drawing("time_to_target", title, caption, table(found), figure)
+def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
+    """Draw the virtual seconds to the target against workers.
 
-
-def loss(overlay: Overlay) -> Drawing | None:
-    """Loss against virtual time: the first repeat of every strategy on its most workers."""
-    curves = [curve for run in overlay.runs for curve in _losses(run)]
+    Published series are not drawn: their times are real, not virtual.
+    """
+    curves = [curve for curve in overlay.run_curves if curve.time_description == "time to target"]
     if not curves:
         return None
-    data = pd.concat(curves, ignore_index=True)
-    ends = data.groupby("name", sort=False)["loss"].last()
+    overlay = replace(overlay, curves=curves)
+    seconds = {(curve.name, point.workers): point.seconds for curve in curves for point in curve.points}
+    title = _time_to_target_title(overlay, seconds)
+    figure, axes = _create_panel(overlay, title, "workers")
+    for curve in curves:
+        colour = overlay.curve_colour(curve)
+        _draw_curve(axes, overlay, curve, lambda point: point.seconds, lambda point: point.workers)
+        for point in curve.points:
+            if point.seconds_ci and all(map(isfinite, point.seconds_ci)):
+                axes.vlines(point.workers, *point.seconds_ci, color=colour, linewidth=4, alpha=0.3)
+    _set_logarithmic_y_axis(axes)
+    axes.set_ylabel("virtual seconds to the target")
+    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_bases(overlay)}"
+    return Drawing("time_to_target", title, caption, curve_table(curves), figure)
+
+
+def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
+    """Draw the loss against virtual time, in the first repeat of every strategy on its most workers."""
+    loss_tables = [table for run in overlay.runs for table in _loss_tables(run)]
+    if not loss_tables:
+        return None
+    data = pd.concat(loss_tables, ignore_index=True)
+    final_losses = data.groupby("name", sort=False)["loss"].last()
     names = list(dict.fromkeys(data["name"]))
-    title = _lowest(overlay, {name: float(ends[name]) for name in names})
+    title = _loss_title(overlay, {name: float(final_losses[name]) for name in names})
     strategies = dict(zip(data["name"], data["strategy"], strict=True))
-    tints = {name: overlay.tint(strategies[name]) for name in names}
-    figure, (axes,) = canvas(1, 1, ROOM_IN + 0.2 * key_rows(tints))
-    dashes = {name: overlay.style(name.partition(" ")[0]) for name in names}
-    entitle(figure, title, overlay.footer, tints, dashes=dashes)
-    for name, points in data.groupby("name", sort=False):
-        style = overlay.style(str(points["run"].iloc[0]))
-        axes.plot(points["time_s"], points["loss"], color=tints[str(name)], linestyle=style)
-    _logarithmic(axes)
+    colours = {name: overlay.strategy_colour(strategies[name]) for name in names}
+    figure, (axes,) = create_figure(1, 1, OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(colours))
+    line_styles = {name: overlay.line_style(name.partition(" ")[0]) for name in names}
+    add_title_and_footer(figure, title, overlay.footer, colours, legend_line_styles=line_styles)
+    for name, evaluations in data.groupby("name", sort=False):
+        line_style = overlay.line_style(str(evaluations["run"].iloc[0]))
+        axes.plot(evaluations["time_s"], evaluations["loss"], color=colours[str(name)], linestyle=line_style)
+    _set_logarithmic_y_axis(axes)
     axes.set_xlabel("virtual seconds")
     axes.set_ylabel("loss, held-out samples")
-    told = ", ".join(f"{LINE_WORDS[overlay.style(run.letter)]} {run.letter}" for run in overlay.runs)
+    styles = ", ".join(f"{LINE_STYLE_NAMES[overlay.line_style(run.letter)]} {run.letter}" for run in overlay.runs)
     caption = (
-        f"Line style: {told}. First repeat of every strategy and condition on its most workers, at every evaluation."
+        f"Line style: {styles}. First repeat of every strategy and condition on its most workers, at every evaluation."
     )
     return Drawing("loss", title, caption, data, figure)
 
 
-def table(lines: Sequence[Line]) -> pd.DataFrame:
-    """One row per line and size, with all that the overlays draw."""
-    return pd.DataFrame([dict(_cells(line, size)) for line in lines for size in line.sizes])
+def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
+    """Return a table with one row per curve and size, and all values that the figures of sizes draw."""
+    return pd.DataFrame([dict(_table_row(curve, point)) for curve in curves for point in curve.points])
 
 
-def _cells(line: Line, size: Size) -> Iterator[tuple[str, object]]:
-    yield from (("line", line.name), ("base", line.base), ("of", line.of), ("workers", size.workers))
-    yield from (("relative", size.relative), ("speedup", size.factors.speedup))
-    yield from zip(("ci_low", "ci_high"), size.speedup_ci or (None, None), strict=True)
-    yield from (("efficiency", size.factors.efficiency), ("hardware_efficiency", size.factors.hardware))
-    yield from (("statistical_efficiency", size.factors.statistical), ("seconds", size.seconds), ("runs", size.runs))
+def _table_row(curve: ComparedCurve, point: ComparedPoint) -> Iterator[tuple[str, object]]:
+    yield from (
+        ("line", curve.name),
+        ("base", curve.base_description),
+        ("of", curve.time_description),
+        ("workers", point.workers),
+    )
+    yield from (("relative", point.relative_workers), ("speedup", point.factors.speedup))
+    yield from zip(("ci_low", "ci_high"), point.speedup_ci or (None, None), strict=True)
+    yield from (("efficiency", point.factors.efficiency), ("hardware_efficiency", point.factors.hardware))
+    yield from (("statistical_efficiency", point.factors.statistical), ("seconds", point.seconds), ("runs", point.runs))
 
 
-def _panel(overlay: Overlay, title: str, x: str = "workers / workers of the base") -> tuple[Figure, Axes]:
-    figure, (axes,) = canvas(1, 1, ROOM_IN + 0.2 * key_rows(overlay.key) + 0.12 * len(overlay.runs))
-    shapes = {line.name: overlay.marker(line) for line in overlay.lines}
-    entitle(figure, title, overlay.footer, overlay.key, shapes, overlay.dashes)
+def _create_panel(
+    overlay: ComparisonOverlay, title: str, x_label: str = "workers / workers of the base"
+) -> tuple[Figure, Axes]:
+    figure, (axes,) = create_figure(
+        1, 1, OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(overlay.curve_colours) + 0.12 * len(overlay.runs)
+    )
+    markers = {curve.name: overlay.curve_marker(curve) for curve in overlay.curves}
+    add_title_and_footer(figure, title, overlay.footer, overlay.curve_colours, markers, overlay.curve_line_styles)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel(x)
+    axes.set_xlabel(x_label)
     return figure, axes
 
 
-def _line(
-    axes: Axes, overlay: Overlay, line: Line, y: Callable[[Size], float], x: Callable[[Size], float] | None = None
+def _draw_curve(
+    axes: Axes,
+    overlay: ComparisonOverlay,
+    curve: ComparedCurve,
+    y_value: Callable[[ComparedPoint], float],
+    x_value: Callable[[ComparedPoint], float] | None = None,
 ) -> None:
-    places = [(x or _relative)(size) for size in line.sizes]
     axes.plot(
-        places,
-        [y(size) for size in line.sizes],
-        color=overlay.colour(line),
-        marker=overlay.marker(line),
-        linestyle=overlay.style(line.source),
+        [(x_value or _relative_workers)(point) for point in curve.points],
+        [y_value(point) for point in curve.points],
+        color=overlay.curve_colour(curve),
+        marker=overlay.curve_marker(curve),
+        linestyle=overlay.line_style(curve.run_letter),
         markersize=5,
     )
 
 
-def _logarithmic(axes: Axes) -> None:
-    """Powers of two, written as people do: few of ten fall into the span of most runs."""
+def _set_logarithmic_y_axis(axes: Axes) -> None:
+    """Set a logarithmic scale with ticks at powers of two: most runs span too few powers of ten."""
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:.3g}")
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _relative(size: Size) -> float:
-    return size.relative
+def _relative_workers(point: ComparedPoint) -> float:
+    return point.relative_workers
 
 
-def _growth(overlay: Overlay) -> str:
-    """Who grows most, on as many times the base's workers as all runs have; public results are named beside."""
-    own, public = overlay.own, [line for line in overlay.lines if line.public]
-    if not own:
-        return _largest(public)
-    times, at = _shared(own)
-    speedups = {name: size.factors.speedup for name, size in at.items()}
-    name, names = _all_of(speedups, max(speedups.values()), "grow")
-    told = f"{names} most: {format_number(speedups[name])} times as fast on {format_worker_count(at[name].workers)}"
-    if len(own) > 1:
-        told = f"at {times:g} times the workers of its base {told}" if times else f"no size is shared: {_largest(own)}"
-    return f"Of the runs, {told}; {_largest(public)}" if public else capitalise_first_letter(told)
+def _speedup_title(overlay: ComparisonOverlay) -> str:
+    """Return which run curve has the largest speedup, and the largest speedup of the published series.
+
+    Runs are compared at the largest relative size that all of them have.
+    """
+    run_curves, published_curves = overlay.run_curves, [curve for curve in overlay.curves if curve.is_public]
+    if not run_curves:
+        return _describe_largest_speedup(published_curves)
+    relative_size, points = _largest_shared_size(run_curves)
+    speedups = {name: point.factors.speedup for name, point in points.items()}
+    best, best_scale = _names_with_verb(speedups, max(speedups.values()), "scale")
+    finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {format_worker_count(points[best].workers)}"
+    if len(run_curves) > 1:
+        finding = (
+            f"at {relative_size:g} times the workers of the base, {finding}"
+            if relative_size
+            else f"no size is shared: {_describe_largest_speedup(run_curves)}"
+        )
+    if published_curves:
+        return f"Of the runs, {finding}; {_describe_largest_speedup(published_curves)}"
+    return capitalise_first_letter(finding)
 
 
-def _largest(lines: Sequence[Line]) -> str:
-    best = max(lines, key=lambda line: line.sizes[-1].factors.speedup)
-    last = best.sizes[-1]
-    name = best.strategy if best.public else best.name
-    return f"{name} reaches {format_number(last.factors.speedup)} times on {last.workers:,}"
+def _describe_largest_speedup(curves: Sequence[ComparedCurve]) -> str:
+    best = max(curves, key=lambda curve: curve.points[-1].factors.speedup)
+    last = best.points[-1]
+    name = best.strategy if best.is_public else best.name
+    return f"{name} reaches a speedup of {format_number(last.factors.speedup)} on {last.workers:,}"
 
 
-def _kept(overlay: Overlay) -> str:
-    """Who keeps most efficiency on as many times the base's workers: what is larger keeps less."""
-    lines = overlay.own or list(overlay.lines)
-    times, at = _shared(lines)
-    if times:
-        efficiencies = {name: size.factors.efficiency for name, size in at.items()}
-        name, names = _all_of(efficiencies, max(efficiencies.values()), "keep")
-        kept = f"{format_share(efficiencies[name])} on {at[name].workers}"
-        if len(lines) == 1:
-            return f"{names} an efficiency of {kept}"
-        return f"At {times:g} times the workers of its base {names} most efficiency: {kept}"
-    told = [
-        f"{line.name} {format_share(line.sizes[-1].factors.efficiency)} on {line.sizes[-1].workers}" for line in lines
+def _efficiency_title(overlay: ComparisonOverlay) -> str:
+    """Return which curve has the highest efficiency at the largest relative size that all curves have.
+
+    Curves are compared at a shared size, because efficiency falls with size.
+    """
+    curves = overlay.run_curves or list(overlay.curves)
+    relative_size, points = _largest_shared_size(curves)
+    if relative_size:
+        efficiencies = {name: point.factors.efficiency for name, point in points.items()}
+        best, best_keep = _names_with_verb(efficiencies, max(efficiencies.values()), "keep")
+        efficiency = f"{format_share(efficiencies[best])} on {points[best].workers}"
+        if len(curves) == 1:
+            return f"{best_keep} an efficiency of {efficiency}"
+        return f"At {relative_size:g} times the workers of the base, {best_keep} the highest efficiency: {efficiency}"
+    last_points = [(curve.name, curve.points[-1]) for curve in curves]
+    efficiencies_at_largest = [
+        f"{name} {format_share(point.factors.efficiency)} on {point.workers}" for name, point in last_points
     ]
-    return f"No size is shared; efficiency at the largest: {', '.join(told)}"
+    return f"No size is shared; efficiency at the largest: {', '.join(efficiencies_at_largest)}"
 
 
-def _shared(lines: Sequence[Line]) -> tuple[float | None, dict[str, Size]]:
-    """The largest size against its base that all lines have, and what each has there; None where they share none."""
-    sizes = {line.name: {size.relative: size for size in line.sizes if size.relative > 1} for line in lines}
-    both = set.intersection(*map(set, sizes.values()))
-    if not both:
-        return None, {line.name: line.sizes[-1] for line in lines}
-    return max(both), {name: own[max(both)] for name, own in sizes.items()}
+def _largest_shared_size(curves: Sequence[ComparedCurve]) -> tuple[float | None, dict[str, ComparedPoint]]:
+    """Return the largest relative size that all curves have, and the point of each curve at it.
+
+    Where no size is shared: None, and the last point of each curve.
+    """
+    points_by_curve = {
+        curve.name: {point.relative_workers: point for point in curve.points if point.relative_workers > 1}
+        for curve in curves
+    }
+    shared_sizes = set.intersection(*map(set, points_by_curve.values()))
+    if not shared_sizes:
+        return None, {curve.name: curve.points[-1] for curve in curves}
+    return max(shared_sizes), {name: points[max(shared_sizes)] for name, points in points_by_curve.items()}
 
 
-def _first(overlay: Overlay, times: dict[tuple[str, int], float]) -> str:
-    return _ranked(
+def _time_to_target_title(
+    overlay: ComparisonOverlay, seconds_by_curve_and_workers: dict[tuple[str, int], float]
+) -> str:
+    return _smallest_value_title(
         overlay,
-        {f"{name} on {workers}": seconds for (name, workers), seconds in times.items()},
+        {f"{name} on {workers}": seconds for (name, workers), seconds in seconds_by_curve_and_workers.items()},
         lambda name, value: f"{name} reaches the target first, in {value} s",
         "fewest seconds to the target",
     )
 
 
-def _lowest(overlay: Overlay, ends: dict[str, float]) -> str:
-    return _ranked(
-        overlay, ends, lambda name, value: f"{name} ends with the lowest loss, {value}", "lowest loss at the end"
+def _loss_title(overlay: ComparisonOverlay, final_losses: dict[str, float]) -> str:
+    return _smallest_value_title(
+        overlay,
+        final_losses,
+        lambda name, value: f"{name} ends with the lowest loss, {value}",
+        "lowest loss at the end",
     )
 
 
-def _ranked(overlay: Overlay, values: dict[str, float], best: Callable[[str, str], str], what: str) -> str:
-    """The smallest of all; where runs differ in what decides it, the smallest of each, and in what they differ."""
-    least = {name.partition(" ")[0]: name for name in sorted(values, key=lambda each: -values[each])}
-    differs = differing([run for run in overlay.runs if run.letter in least])
-    if not differs:
-        least_of_all = min(values.values())
-        first, *others = _alike(values, least_of_all)
-        if others:
-            return capitalise_first_letter(
-                f"{what}: {format_number(least_of_all)}, of {', '.join((first, *others))} alike"
-            )
-        return best(first, format_number(least_of_all))
-    told = ", ".join(
-        f"{each} {format_number(values[name])} ({name.partition(' ')[2]})" for each, name in sorted(least.items())
+def _smallest_value_title(
+    overlay: ComparisonOverlay,
+    value_by_name: dict[str, float],
+    describe_best: Callable[[str, str], str],
+    quantity: str,
+) -> str:
+    """Return which name has the smallest value.
+
+    Where the runs differ in settings that affect the values: the smallest value of each run, and these settings.
+    Names begin with the letter of their run.
+    """
+    by_falling_value = sorted(value_by_name, key=lambda name: -value_by_name[name])
+    best_name_of_run = {name.partition(" ")[0]: name for name in by_falling_value}
+    settings = differing_settings([run for run in overlay.runs if run.letter in best_name_of_run])
+    if not settings:
+        smallest = min(value_by_name.values())
+        names = _names_with_value(value_by_name, smallest)
+        if len(names) > 1:
+            return capitalise_first_letter(f"{quantity}: {format_number(smallest)}, shared by {join_names(names)}")
+        return describe_best(names[0], format_number(smallest))
+    values_of_runs = ", ".join(
+        f"{run_letter} {format_number(value_by_name[name])} ({name.partition(' ')[2]})"
+        for run_letter, name in sorted(best_name_of_run.items())
     )
-    return f"Runs differ in {' and '.join(differs)}, so this is no ranking; {what}: {told}"
+    return f"Runs differ in {join_names(settings)}, so they are not ranked; {quantity}: {values_of_runs}"
 
 
-def _all_of(values: Mapping[str, float], value: float, verb: str) -> tuple[str, str]:
-    """One of those that have this value, and all of them with the verb: equals are not ranked."""
-    names = _alike(values, value)
-    return names[0], f"{' and '.join(names)} {verb}{'s' * (len(names) == 1)}"
+def _names_with_verb(value_by_name: Mapping[str, float], value: float, verb: str) -> tuple[str, str]:
+    """Return the first name with a value, and all names with the same value followed by the verb.
+
+    Names with equal values are listed together, not ranked.
+    """
+    names = _names_with_value(value_by_name, value)
+    return names[0], f"{join_names(names)} {verb}{'s' * (len(names) == 1)}"
 
 
-def _alike(values: Mapping[str, float], value: float) -> list[str]:
-    """The names of what has this value."""
-    return [name for name, each in values.items() if isclose(each, value, rel_tol=ALIKE)]
+def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[str]:
+    return [
+        name
+        for name, other_value in value_by_name.items()
+        if isclose(other_value, value, rel_tol=EQUALITY_RELATIVE_TOLERANCE)
+    ]
 
 
-def _bases(overlay: Overlay) -> str:
-    """The base case of every line with its absolute time, and how often its sizes ran."""
-    names: dict[str, list[str]] = {}
-    for line in overlay.lines:
-        names.setdefault(f"{line.base} ({line.of}; {_repeats(line)})", []).append(line.name)
-    told = [f"{', '.join(alike)}: {base}" for base, alike in names.items()]
-    alone = f" Not drawn, for they have one size alone: {', '.join(overlay.undrawn)}." if overlay.undrawn else ""
-    return f"Bases: {'; '.join(told)}.{alone}"
+def _describe_bases(overlay: ComparisonOverlay) -> str:
+    """Return the base of every curve with its absolute time and the number of runs per size, as text for a caption."""
+    curves_of_base: dict[str, list[str]] = {}
+    for curve in overlay.curves:
+        base = f"{curve.base_description} ({curve.time_description}; {_describe_repeats(curve)})"
+        curves_of_base.setdefault(base, []).append(curve.name)
+    bases = "; ".join(f"{', '.join(curve_names)}: {base}" for base, curve_names in curves_of_base.items())
+    if not overlay.single_size_curves:
+        return f"Bases: {bases}."
+    return f"Bases: {bases}. Not drawn, because they have a single size: {', '.join(overlay.single_size_curves)}."
 
 
-def _repeats(line: Line) -> str:
-    counts = sorted({size.runs for size in line.sizes if size.runs})
+def _describe_repeats(curve: ComparedCurve) -> str:
+    counts = sorted({point.runs for point in curve.points if point.runs})
     if not counts:
-        return "repeats not told"
-    return (
-        f"{counts[0]} to {counts[-1]} runs each" if len(counts) > 1 else f"{counts[0]} run{'s' * (counts[0] > 1)} each"
-    )
+        return "number of runs not recorded"
+    if len(counts) > 1:
+        return f"{counts[0]} to {counts[-1]} runs each"
+    return f"{counts[0]} run{'s' * (counts[0] > 1)} each"
 
 
-def _losses(run: Compared) -> Iterator[pd.DataFrame]:
-    pairs = {result.id: result for result in run.summary.trials if result.is_finished and result.repeat == 0}
-    most: dict[tuple[str, str], TrialResult] = {}
-    for result in pairs.values():
-        kind = (result.strategy, result.condition)
-        most[kind] = max(most.get(kind, result), result, key=lambda each: each.workers)
-    shown = {result.id: result for result in most.values()}
+def _loss_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
+    """Yield the loss curve of each strategy and condition: the first repeat on the most workers."""
+    first_repeats = [result for result in run.summary.trials if result.is_finished and result.repeat == 0]
+    largest: dict[tuple[str, str], TrialResult] = {}
+    for result in first_repeats:
+        key = (result.strategy, result.condition)
+        largest[key] = max(largest.get(key, result), result, key=lambda candidate: candidate.workers)
+    result_by_id = {result.id: result for result in largest.values()}
     for trial in run.table.trials:
-        if trial.plan.trial in shown:
-            yield from _loss(run, trial, shown[trial.plan.trial])
+        if trial.plan.trial in result_by_id:
+            yield from _loss_table(run, trial, result_by_id[trial.plan.trial])
 
 
-def _loss(run: Compared, trial: TrialTable, result: TrialResult) -> Iterator[pd.DataFrame]:
-    points = trial.evals[trial.evals["metric"] == "loss"]
-    if points.empty:
+def _loss_table(run: ComparedRun, trial: TrialTable, result: TrialResult) -> Iterator[pd.DataFrame]:
+    """Yield the loss curve of one trial, thinned out; nothing if the loss was never evaluated."""
+    evaluations = trial.evals[trial.evals["metric"] == "loss"]
+    if evaluations.empty:
         return
-    thinned = points.iloc[:: max(1, len(points) // MOST_POINTS)]
-    where = f", {result.condition}" if result.condition else ""
-    name = f"{run.letter} {result.strategy} on {result.workers}{where}"
-    strategy = f"{result.strategy} ({result.condition})" if result.condition else result.strategy
+    thinned = evaluations.iloc[:: max(1, len(evaluations) // MAX_LOSS_CURVE_POINTS)]
+    condition_suffix = f", {result.condition}" if result.condition else ""
     yield pd.DataFrame(
         {
             "run": run.letter,
-            "name": name,
-            "strategy": strategy,
+            "name": f"{run.letter} {result.strategy} on {result.workers}{condition_suffix}",
+            "strategy": f"{result.strategy} ({result.condition})" if result.condition else result.strategy,
             "time_s": thinned["time_s"].astype(float),
             "loss": thinned["value"].astype(float),
         }

@@ -1,4 +1,7 @@
-"""One way to scale, whoever did it: sizes against a base, so that runs and public results can stand on one axis."""
+"""Speedup curves of runs and of published series in common terms, so that both can be drawn in the same figure.
+
+A curve has one point per size (number of workers or accelerators), with its speedup over the base size.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,104 +20,117 @@ from services.schema.errors import UserError
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One of the runs that are laid over each other."""
+class ComparedRun:
+    """A run of the comparison, with the letter that names it in figures and tables."""
 
-    letter: str  # A, B, … Z, AA in the order in which they were named
+    letter: str  # A, B, … Z, AA in the order of the command line
     table: RunTable
     summary: RunSummary
 
 
 @dataclass(frozen=True)
-class Size:
-    """One size of a line."""
+class ComparedPoint:
+    """One size (number of workers or accelerators) of a curve, with its time and speedup."""
 
     workers: int
-    relative: float  # workers / those of the base
-    factors: EfficiencyFactors
+    relative_workers: float  # workers / workers of the base
+    factors: EfficiencyFactors  # speedup and efficiency
     speedup_ci: Interval | None
     seconds: float
     seconds_ci: Interval | None
-    runs: int | None  # None: not told
+    runs: int | None  # None: not recorded
 
 
 @dataclass(frozen=True)
-class Line:
-    """A strategy of a run under one condition, or a published series."""
+class ComparedCurve:
+    """Speedup curve of one strategy of a run under one condition, or of a published series."""
 
     name: str
-    strategy: str  # with its condition, the same in every run; of a public series its name
-    source: str  # of a run its letter; empty for public results
-    base: str  # the base case with its absolute time
-    of: str  # what times are: to the target, for the common samples
-    sizes: tuple[Size, ...]
+    strategy: str  # with its condition, the same in every run; for a published series its name
+    run_letter: str  # empty for a published series
+    base_description: str  # base size with its absolute time
+    time_description: str  # "time to target" or "time for the same samples"
+    points: tuple[ComparedPoint, ...]
 
     @property
-    def public(self) -> bool:
-        """Whether it is made of public results, whose times are of another world than ours."""
-        return not self.source
+    def is_public(self) -> bool:
+        """Whether the curve is a published series; its times are not comparable with times of runs."""
+        return not self.run_letter
 
 
-def read(folders: Sequence[Path]) -> list[Compared]:
-    """The runs, from their logs.
-
-    Raises:
-        UserError: a folder is not a run's.
-    """
-    return [Compared(letter(place), *analyse_run(RunFolder(folder))) for place, folder in enumerate(folders)]
-
-
-def letter(place: int) -> str:
-    """Names of runs as spreadsheets name columns: from A to Z, then AA, AB and so on."""
-    before, last = divmod(place, len(ascii_uppercase))
-    return (letter(before - 1) if before else "") + ascii_uppercase[last]
-
-
-def lines(runs: Iterable[Compared], series: Iterable[Series] = ()) -> list[Line]:
-    """Every curve of two sizes or more, then the series."""
-    own = [_own(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
-    return [*own, *map(_public, series)]
-
-
-def published(names: Iterable[str]) -> list[Series]:
-    """The shipped series by the names of their benchmarks.
+def read_runs(run_folders: Sequence[Path]) -> list[ComparedRun]:
+    """Read and analyse the logs of several runs.
 
     Raises:
-        UserError: none is called so; the message lists those that ship.
+        UserError: a folder is not the folder of a run.
     """
-    known = {each.benchmark: each for each in shipped()}
-    if unknown := [name for name in names if name not in known]:
-        raise UserError(f"--mlperf {unknown[0]}: no such series; there are {', '.join(known)}")
-    return [known[name] for name in names]
+    return [
+        ComparedRun(run_letter_of_index(index), *analyse_run(RunFolder(folder)))
+        for index, folder in enumerate(run_folders)
+    ]
 
 
-def _own(run: Compared, curve: SpeedupCurve) -> Line:
-    base = f"{curve.base.strategy} on {curve.base.workers}, {curve.base.seconds:.3g} s"
-    of = "time to target" if curve.of == "time_to_target" else "time for the same samples"
-    sizes = tuple(_size(point, curve.base.workers) for point in curve.points)
-    return Line(f"{run.letter} {curve.description}", curve.description, run.letter, base, of, sizes)
+def run_letter_of_index(run_index: int) -> str:
+    """Return the letter of a run: A to Z, then AA, AB and so on, as columns are named in spreadsheets."""
+    quotient, remainder = divmod(run_index, len(ascii_uppercase))
+    return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 
 
-def _size(point: SpeedupPoint, base: int) -> Size:
-    found = EfficiencyFactors(point.speedup, point.efficiency, point.hardware_efficiency, point.statistical_efficiency)
-    return Size(
-        point.workers, point.workers / base, found, point.speedup_ci, point.seconds, point.seconds_ci, point.runs
+def build_curves(runs: Iterable[ComparedRun], series: Iterable[Series] = ()) -> list[ComparedCurve]:
+    """Return the curves of all runs, then those of the series. Curves of runs with a single size are left out."""
+    run_curves = [_curve_of_run(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
+    return [*run_curves, *map(_curve_of_series, series)]
+
+
+def find_published_series(benchmarks: Iterable[str]) -> list[Series]:
+    """Return the series that ship with Ensayo, selected by the names of their benchmarks.
+
+    Raises:
+        UserError: no series has one of the names; the message lists the names that are allowed.
+    """
+    shipped_series = {series.benchmark: series for series in shipped()}
+    unknown_names = [name for name in benchmarks if name not in shipped_series]
+    if unknown_names:
+        raise UserError(f"--mlperf {unknown_names[0]}: no such series; allowed are {', '.join(shipped_series)}")
+    return [shipped_series[name] for name in benchmarks]
+
+
+def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedCurve:
+    base = f"{speedup_curve.base.strategy} on {speedup_curve.base.workers}, {speedup_curve.base.seconds:.3g} s"
+    time_description = "time to target" if speedup_curve.of == "time_to_target" else "time for the same samples"
+    points = tuple(_compared_point(point, speedup_curve.base.workers) for point in speedup_curve.points)
+    name = f"{run.letter} {speedup_curve.description}"
+    return ComparedCurve(name, speedup_curve.description, run.letter, base, time_description, points)
+
+
+def _compared_point(point: SpeedupPoint, base_workers: int) -> ComparedPoint:
+    factors = EfficiencyFactors(
+        point.speedup, point.efficiency, point.hardware_efficiency, point.statistical_efficiency
+    )
+    return ComparedPoint(
+        point.workers,
+        point.workers / base_workers,
+        factors,
+        point.speedup_ci,
+        point.seconds,
+        point.seconds_ci,
+        point.runs,
     )
 
 
-def _public(series: Series) -> Line:
+def _curve_of_series(series: Series) -> ComparedCurve:
     first, draws = series.sizes[0], series.speedup_draws()
-    sizes = tuple(
-        Size(
+    points = tuple(
+        ComparedPoint(
             workers=size.accelerators,
-            relative=size.accelerators / first.accelerators,
-            factors=found,
-            speedup_ci=percentile_interval(draws[:, place]),
+            relative_workers=size.accelerators / first.accelerators,
+            factors=factors,
+            speedup_ci=percentile_interval(draws[:, index]),
             seconds=60 * size.minutes,
             seconds_ci=None,
             runs=size.runs,
         )
-        for place, (size, found) in enumerate(zip(series.sizes, series.factors(), strict=True))
+        for index, (size, factors) in enumerate(zip(series.sizes, series.factors(), strict=True))
     )
     base = f"{first.accelerators} accelerators, {first.minutes:.3g} min"
-    return Line(f"public: {series.name}", series.name, "", base, "time to target", sizes)
+    return ComparedCurve(f"public: {series.name}", series.name, "", base, "time to target", points)

@@ -1,9 +1,11 @@
-"""Runs, written for other tools. One exporter per file; `AnyExporter` is the registry that the command line shows.
+"""Exports of a run to the file formats of other tools. One exporter per file.
 
-base         what an exporter is
-believed     may an exported trial be believed?
-sound        which trials can be read, and what is wrong with the others
-activities   steps, cut into what a worker did from when to when
+`AnyExporter` is the registry: its members are the formats that `ensayo export` offers.
+
+base         contract of an exporter
+believed     verdict on an exported trial
+sound        reading of a run that may have damaged trials
+activities   training steps, split into activities with begin and end
 system       MLCommons' description of a system
 """
 
@@ -12,15 +14,15 @@ from typing import Annotated, TypeAlias, get_args
 from pydantic import Field
 
 from analysis.exports.base import Exporter
-from analysis.exports.chakra import Chakra
-from analysis.exports.hta import Hta
-from analysis.exports.mlperf import Mlperf
-from analysis.exports.perfetto import Perfetto
-from analysis.exports.tables import Csv
-from analysis.exports.tensorboard import TensorBoard
+from analysis.exports.chakra import ChakraExporter
+from analysis.exports.hta import HtaExporter
+from analysis.exports.mlperf import MlperfExporter
+from analysis.exports.perfetto import PerfettoExporter
+from analysis.exports.tables import CsvExporter
+from analysis.exports.tensorboard import TensorBoardExporter
 
 AnyExporter: TypeAlias = Annotated[
-    Mlperf | Perfetto | Hta | Chakra | TensorBoard | Csv,
+    MlperfExporter | PerfettoExporter | HtaExporter | ChakraExporter | TensorBoardExporter | CsvExporter,
     Field(discriminator="kind"),
 ]
 

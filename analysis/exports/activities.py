@@ -1,7 +1,8 @@
-"""What did a worker do from when to when? Steps cut into activities, on the one clock that all nodes share.
+"""Training steps of workers, split into activities with begin and end, on one clock for all nodes.
 
-Nodes log how long each phase of a step took, not when it began; within a step phases come in the order of ORDER. What
-is left of a step after them (a paced device that waits for its deadline) is no activity.
+Nodes log how long each phase of a step took, not when it began. Within a step, phases come in the order of
+`ACTIVITY_ORDER`. Time that is left at the end of a step, as on a paced device that waits for its deadline, is no
+activity.
 """
 
 from typing import TypeAlias
@@ -10,48 +11,53 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-ORDER = ("data", "compute", "wait", "exchange", "update")  # a worker waits before what it waits for can arrive
-COLUMNS = ("node", "rank", "step", "epoch", "samples", "bytes_sent", "activity", "begin_ns", "end_ns")
-NS = 1e9
-Stamps: TypeAlias = npt.NDArray[np.int64]  # nanoseconds since training began
-ROUNDED_NS = 5_000  # logs hold microseconds: so much may a step of six numbers reach into the next
+ACTIVITY_ORDER = ("data", "compute", "wait", "exchange", "update")  # waiting ends before the exchange begins
+ACTIVITY_COLUMNS = ("node", "rank", "step", "epoch", "samples", "bytes_sent", "activity", "begin_ns", "end_ns")
+NS_PER_S = 1e9
+TimestampsNs: TypeAlias = npt.NDArray[np.int64]  # nanoseconds since training began
+MAX_ROUNDING_NS = 5_000  # logs round to microseconds: the six numbers of a step may overlap the next step by this much
 
 
-def activities(steps: pd.DataFrame) -> pd.DataFrame:
-    """COLUMNS, a row per activity that took time, by rank and begin; nanoseconds (int64) since training began.
+def split_into_activities(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the columns `ACTIVITY_COLUMNS` and one row per activity that took time.
 
-    Activities of one node never overlap: what rounding made reach into the next step ends where that begins.
+    Rows are sorted by rank and begin. Times are nanoseconds (int64) since training began. Activities of one node never
+    overlap: an activity that rounding extends into the next step ends where that step begins.
     """
-    ordered = by_step(steps)
-    edges = np.minimum(_edges_ns(ordered), _next_begin_ns(ordered)[:, None])
+    ordered = sort_steps(steps)
+    edges = np.minimum(_activity_edges_ns(ordered), _next_step_begins_ns(ordered)[:, None])
     begin, end = edges[:, :-1].ravel(), edges[:, 1:].ravel()
-    rows = ordered.loc[ordered.index.repeat(len(ORDER)), ["node", "rank", "step", "epoch", "samples", "bytes_sent"]]
-    rows = rows.assign(activity=list(ORDER) * len(ordered), begin_ns=begin, end_ns=end)
-    return rows[end > begin].reset_index(drop=True)[list(COLUMNS)]
+    rows = ordered.loc[
+        ordered.index.repeat(len(ACTIVITY_ORDER)), ["node", "rank", "step", "epoch", "samples", "bytes_sent"]
+    ]
+    rows = rows.assign(activity=list(ACTIVITY_ORDER) * len(ordered), begin_ns=begin, end_ns=end)
+    return rows[end > begin].reset_index(drop=True)[list(ACTIVITY_COLUMNS)]
 
 
-def overfull(steps: pd.DataFrame) -> int:
-    """How many steps have phases that together reach into the next step, by more than logs round."""
-    ordered = by_step(steps)
-    return int((_edges_ns(ordered)[:, -1] - ROUNDED_NS > _next_begin_ns(ordered)).sum())
+def count_overlong_steps(steps: pd.DataFrame) -> int:
+    """Return the number of steps whose phases overlap the next step by more than the rounding of logs explains."""
+    ordered = sort_steps(steps)
+    return int((_activity_edges_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
 
 
-def by_step(steps: pd.DataFrame) -> pd.DataFrame:
-    """In the order in which each worker did them."""
-    in_order: pd.DataFrame = steps.sort_values(["rank", "node", "start_s"], kind="stable")
-    return in_order.reset_index(drop=True)
+def sort_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps sorted by rank and begin."""
+    sorted_steps: pd.DataFrame = steps.sort_values(["rank", "node", "start_s"], kind="stable")
+    return sorted_steps.reset_index(drop=True)
 
 
-def _edges_ns(ordered: pd.DataFrame) -> Stamps:
-    """Where phases begin and end, shape (steps, phases + 1); a phase that was not logged takes no time."""
-    seconds = ordered[[f"{phase}_s" for phase in ORDER]].astype(float).fillna(0.0).to_numpy()
-    starts = ordered["start_s"].astype(float).to_numpy()[:, None]
-    edges = np.rint(NS * np.hstack([starts, starts + np.cumsum(seconds, axis=1)])).astype(np.int64)
-    return np.maximum(edges, 0)  # a clock may be some microseconds behind the one that says when training began
+def _activity_edges_ns(steps: pd.DataFrame) -> TimestampsNs:
+    """Return begin and end of all phases, shape (steps, phases + 1). A phase that was not logged takes no time."""
+    seconds = steps[[f"{phase}_s" for phase in ACTIVITY_ORDER]].astype(float).fillna(0.0).to_numpy()
+    starts = steps["start_s"].astype(float).to_numpy()[:, None]
+    edges = np.rint(NS_PER_S * np.hstack([starts, starts + np.cumsum(seconds, axis=1)])).astype(np.int64)
+    return np.maximum(
+        edges, 0
+    )  # a node's clock may be some microseconds behind the clock that defines the begin of training
 
 
-def _next_begin_ns(ordered: pd.DataFrame) -> Stamps:
-    """When the next step of the same node begins; the end of time for its last."""
-    starts = (NS * ordered["start_s"].astype(float)).round().astype("int64")
-    after = starts.groupby(ordered["node"], sort=False).shift(-1, fill_value=np.iinfo(np.int64).max)
-    return np.asarray(after, dtype=np.int64)
+def _next_step_begins_ns(steps: pd.DataFrame) -> TimestampsNs:
+    """Return when the next step of the same node begins; for its last step the largest int64."""
+    starts = (NS_PER_S * steps["start_s"].astype(float)).round().astype("int64")
+    next_starts = starts.groupby(steps["node"], sort=False).shift(-1, fill_value=np.iinfo(np.int64).max)
+    return np.asarray(next_starts, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What an export is: a run, written for somebody else's tool."""
+"""Contract of an exporter: a component that writes a run in the file format of another tool."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from services.schema.component import Component
 
 
 class Exporter(Component):
-    """Writes the trials of a run for one tool. The same run gives the same bytes.
+    """Exporter of the trials of a run for one tool. The same run gives the same bytes.
 
-    What a tool has no place for, or what a trial never logged, is said in a sentence and never made up.
+    Data that the format cannot represent, or that a trial did not log, are reported in a sentence and never invented.
     """
 
-    reader: ClassVar[str]  # the tool that it is written for
-    suffix: ClassVar[str]  # of the files that the tool opens
-    package: ClassVar[str] = ""  # the extra of this project that brings what the writer needs; empty: nothing more
+    tool_name: ClassVar[str]  # tool that reads the files
+    file_suffix: ClassVar[str]  # ending of the files that the tool opens
+    pip_extra: ClassVar[str] = ""  # extra of this project that installs the needed libraries; empty: none are needed
 
     @abstractmethod
-    def write(self, run: RunTable, out: Path) -> Iterator[str]:
-        """Writes into `out`, an empty folder; gives a sentence for each thing that is left out."""
+    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
+        """Write the run into `out_folder`, an empty folder, and yield a sentence for each omission."""

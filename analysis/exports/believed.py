@@ -1,4 +1,4 @@
-"""May an exported trial be believed? As the report judges it: no tool should take a disturbed one for sound."""
+"""Verdict on an exported trial, as in the report, so that tools do not treat a disturbed trial as valid."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,23 +8,23 @@ from analysis.reading.run_table import TrialTable
 
 
 @dataclass(frozen=True)
-class Believed:
-    """The verdict on a trial."""
+class TrialVerdict:
+    """Verdict on one trial (valid, degraded or invalid), with the reasons."""
 
-    trial: str
+    trial_name: str
     level: VerdictLevel
-    reasons: tuple[str, ...]  # none where it is valid
+    reasons: tuple[str, ...]  # empty where the trial is valid
 
     @classmethod
-    def of(cls, trial: TrialTable) -> Self:
-        """By all checks."""
+    def from_checks(cls, trial: TrialTable) -> Self:
+        """Run all checks on a trial and return the worst level with the reasons of every check that was not passed."""
         verdicts = fidelity.judge_trial(trial).values()
         reasons = tuple(verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID)
         return cls(trial.plan.trial, worst_verdict_level(verdicts), reasons)
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether the trial passed all checks."""
         return self.level == VerdictLevel.VALID
 
     def __str__(self) -> str:

@@ -1,8 +1,10 @@
-"""Execution traces in MLCommons' Chakra schema, which simulators such as ASTRA-sim replay: a file per node.
+"""Exporter of execution traces in MLCommons' Chakra schema, one file per node, for simulators such as ASTRA-sim.
 
-What a worker did in a step is a chain: compute, its messages, update, then the next step. An all-reduce is one
-collective, of which the simulator picks the algorithm; what goes to and from a parameter server are pairs of a send
-and a receive, so that the time of the network is the simulator's to find.
+The steps of a worker are a chain: compute, the messages of the step, update, then the next step. An all-reduce is one
+collective, whose algorithm the simulator chooses. Messages to and from a parameter server are pairs of a send and a
+receive. The traces hold no network times: the simulator computes them.
+
+An NPU is Chakra's word for a processing unit; here it is a worker or a server.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +14,7 @@ from typing import IO, TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import pandas as pd
 
-from analysis.exports.activities import activities, by_step
+from analysis.exports.activities import sort_steps, split_into_activities
 from analysis.exports.base import Exporter
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_table import RunTable, TrialTable
@@ -20,170 +22,202 @@ from analysis.reading.run_table import RunTable, TrialTable
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
 
-SCHEMA = "1.0.0"
-US_NS = 1000
-ENTRY_BYTES = {"fp64": 8, "fp32": 4, "fp16": 2}  # of one parameter on the wire
-ALL_REDUCE = 0  # CollectiveCommType
-SERVED, COLLECTIVE = ("parameter_server", "easgd"), ("all_reduce",)
-Span: TypeAlias = tuple[int, int]  # begin and duration, microseconds
+SCHEMA_VERSION = "1.0.0"
+NS_PER_US = 1000
+BYTES_PER_PARAMETER_BY_PRECISION = {"fp64": 8, "fp32": 4, "fp16": 2}  # on the wire
+ALL_REDUCE_TYPE = 0  # CollectiveCommType
+SERVER_STRATEGIES, COLLECTIVE_STRATEGIES = ("parameter_server", "easgd"), ("all_reduce",)
+SpanUs: TypeAlias = tuple[int, int]  # begin and duration, microseconds
 
 
-class Chakra(Exporter):
-    """A folder per trial: `trace.<npu>.et`, workers by rank, then the nodes that only serve."""
+class ChakraExporter(Exporter):
+    """Exporter of one folder per trial with the files `trace.<npu>.et`: workers by rank, then dedicated servers."""
 
     kind: Literal["chakra"] = "chakra"
-    reader: ClassVar[str] = "Chakra's tools"
-    suffix: ClassVar[str] = ".et"
-    package: ClassVar[str] = "chakra"
+    tool_name: ClassVar[str] = "Chakra's tools"
+    file_suffix: ClassVar[str] = ".et"
+    pip_extra: ClassVar[str] = "chakra"
 
-    def write(self, run: RunTable, out: Path) -> Iterator[str]:
-        for trial in run.trials:
-            if reason := "no steps were logged" if trial.steps.empty else refusal(trial.plan):
+    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
+        for trial in run_table.trials:
+            reason = "no steps were logged" if trial.steps.empty else unsupported_reason(trial.plan)
+            if reason:
                 yield f"{trial.plan.trial}: {reason}; the trial is left out"
                 continue
-            if trial.plan.strategy["kind"] in SERVED and trial.plan.synchrony_kind not in ("bsp", "asp"):
-                yield f"{trial.plan.trial}: who waits for whom under {trial.plan.synchrony_kind}; answers don't wait"
-            folder = out / trial.plan.trial
+            if trial.plan.strategy["kind"] in SERVER_STRATEGIES and trial.plan.synchrony_kind not in ("bsp", "asp"):
+                yield (
+                    f"{trial.plan.trial}: the waiting rule of {trial.plan.synchrony_kind} is left out; "
+                    "in the trace, the replies of servers wait for no other worker"
+                )
+            folder = out_folder / trial.plan.trial
             folder.mkdir()
-            for npu, trace in enumerate(traces(trial)):
-                with (folder / f"trace.{npu}{self.suffix}").open("wb") as file:
+            for npu, trace in enumerate(build_traces(trial)):
+                with (folder / f"trace.{npu}{self.file_suffix}").open("wb") as file:
                     trace.save(file)
 
 
-def refusal(plan: PlanView) -> str | None:
-    """Why the messages of a trial can't be told."""
-    if plan.strategy.get("kind") not in (*SERVED, *COLLECTIVE, "none"):
-        return f"the messages of strategy {plan.strategy.get('kind')} are not known to this export"
-    if plan.strategy["kind"] in SERVED and len(plan.shards) != len(plan.shard_owners):
-        return "its plan does not say who holds which shard"
-    return None if plan.precision in ENTRY_BYTES else f"the size of messages in {plan.precision} is not known"
+def unsupported_reason(plan: PlanView) -> str | None:
+    """Return why the messages of a trial cannot be exported; None if they can."""
+    if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
+        return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
+    if plan.strategy["kind"] in SERVER_STRATEGIES and len(plan.shards) != len(plan.shard_owners):
+        return "its plan does not record the owner of every shard"
+    if plan.precision not in BYTES_PER_PARAMETER_BY_PRECISION:
+        return f"the size of messages in precision {plan.precision} is not known"
+    return None
 
 
 @dataclass
-class Trace:
-    """The nodes of one NPU; a node's id is its place."""
+class ChakraTrace:
+    """Chakra nodes (operations) of one NPU, whose ids count from 0."""
 
     npu: int
     nodes: list["Node"] = field(default_factory=list)
 
-    def add(
-        self, kind: str, name: str, after: Iterable[int], told: Mapping[str, int | bool], span: Span | None = None
+    def add_node(
+        self,
+        node_type: str,
+        name: str,
+        dependencies: Iterable[int],
+        attributes: Mapping[str, int | bool],
+        span: SpanUs | None = None,
     ) -> int:
-        """One more node, to run when those in `after` are done; its id."""
+        """Add a node that runs after the nodes with the ids `dependencies`, and return its id."""
         from chakra.schema.protobuf import et_def_pb2 as schema  # noqa: PLC0415 - an extra
 
-        node = schema.Node(id=len(self.nodes), name=f"{kind}_{name}", type=schema.NodeType.Value(kind))
-        node.data_deps.extend(sorted(set(after)))
+        node = schema.Node(id=len(self.nodes), name=f"{node_type}_{name}", type=schema.NodeType.Value(node_type))
+        node.data_deps.extend(sorted(set(dependencies)))
         if span:
             node.start_time_micros, node.duration_micros = span
-        for key, value in {"is_cpu_op": False, **told}.items():
-            field_of = {"bool_val": value} if isinstance(value, bool) else {"int64_val": value}
-            node.attr.append(schema.AttributeProto(name=key, **field_of))
+        for key, value in {"is_cpu_op": False, **attributes}.items():
+            attribute_value = {"bool_val": value} if isinstance(value, bool) else {"int64_val": value}
+            node.attr.append(schema.AttributeProto(name=key, **attribute_value))
         self.nodes.append(node)
         return int(node.id)
 
-    def message(self, kind: str, step: int, ends: tuple[int, int], size: int, after: Iterable[int]) -> int:
-        """A send or a receive from one NPU to another; both have the step as their tag."""
-        source, target = ends
-        attributes = {"comm_src": source, "comm_dst": target, "comm_tag": step, "comm_size": size}
-        return self.add(kind, f"step{step}_{source}_to_{target}", after, attributes)
+    def add_message(
+        self, node_type: str, step: int, endpoints: tuple[int, int], size_bytes: int, dependencies: Iterable[int]
+    ) -> int:
+        """Add a send or a receive of a message between two NPUs, and return the id of the node.
+
+        `endpoints` are source and target. A send and its receive have the same tag: the step.
+        """
+        source, target = endpoints
+        attributes = {"comm_src": source, "comm_dst": target, "comm_tag": step, "comm_size": size_bytes}
+        return self.add_node(node_type, f"step{step}_{source}_to_{target}", dependencies, attributes)
 
     def save(self, file: IO[bytes]) -> None:
-        """Length-framed messages: what holds for all of them, then one after the other."""
+        """Write the metadata of the trace, then all nodes, each with its length before it."""
         from chakra.schema.protobuf.et_def_pb2 import GlobalMetadata  # noqa: PLC0415 - an extra
         from chakra.src.third_party.utils.protolib import encodeMessage  # noqa: PLC0415 - an extra
 
-        encodeMessage(file, GlobalMetadata(version=SCHEMA))
+        encodeMessage(file, GlobalMetadata(version=SCHEMA_VERSION))
         for node in self.nodes:
             encodeMessage(file, node)
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """Who exchanges with whom in a trial, and how much."""
+class ChakraExchangePattern:
+    """Exchange pattern of a trial: participants, synchrony and message sizes."""
 
-    workers: int
-    collective: bool
-    lockstep: bool
-    whole: int  # bytes of the vector on the wire
-    shards: tuple[tuple[int, int], ...]  # NPU that holds it, bytes
-
-
-def traces(trial: TrialTable) -> list[Trace]:
-    """One per NPU."""
-    plan, exchange = trial.plan, _exchange(trial.plan)
-    npus = 1 + max([plan.workers - 1, *(holder for holder, _ in exchange.shards)])
-    found = [Trace(npu) for npu in range(npus)]
-    spans = _spans(trial.steps)
-    exchanged: dict[int, list[int]] = {}  # step -> ranks
-    for trace in found[: plan.workers]:
-        _work(trace, by_step(trial.steps[trial.steps["rank"] == trace.npu]), spans, exchange, exchanged)
-    for holder, size in exchange.shards:
-        _serve(found[holder], size, exchanged, lockstep=exchange.lockstep)
-    return found
+    worker_count: int
+    is_collective: bool
+    is_synchronous: bool
+    vector_bytes: int  # of the parameter vector on the wire
+    shard_owners_and_bytes: tuple[tuple[int, int], ...]  # per shard: NPU of its owner, bytes on the wire
 
 
-def _exchange(plan: PlanView) -> Exchange:
-    """Workers are numbered by rank, other nodes after them as the plan does."""
+def build_traces(trial: TrialTable) -> list[ChakraTrace]:
+    """Return the traces of a trial, one per NPU."""
+    plan, pattern = trial.plan, _exchange_pattern_of_plan(trial.plan)
+    npu_count = 1 + max([plan.workers - 1, *(owner for owner, _ in pattern.shard_owners_and_bytes)])
+    traces = [ChakraTrace(npu) for npu in range(npu_count)]
+    spans = _activity_spans(trial.steps)
+    ranks_by_step: dict[int, list[int]] = {}
+    for trace in traces[: plan.workers]:
+        steps = sort_steps(trial.steps[trial.steps["rank"] == trace.npu])
+        _add_worker_steps(trace, steps, spans, pattern, ranks_by_step)
+    for owner, shard_bytes in pattern.shard_owners_and_bytes:
+        _add_shard_messages(traces[owner], shard_bytes, ranks_by_step, is_synchronous=pattern.is_synchronous)
+    return traces
+
+
+def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
+    """Return the exchange pattern of a plan. NPUs are the workers by rank, then the other nodes in the plan's order."""
     names = [node.name for node in plan.nodes if node.role == "worker"]
     names += [node.name for node in plan.nodes if node.role not in ("worker", "coordinator")]
-    each, kind = ENTRY_BYTES[plan.precision], plan.strategy["kind"]
-    pairs = zip(plan.shard_owners, plan.shards, strict=True) if kind in SERVED else ()
-    shards = tuple((names.index(holder), each * (end - begin)) for holder, (begin, end) in pairs)
-    lockstep = plan.synchrony_kind == "bsp" and kind != "easgd"
-    return Exchange(plan.workers, kind in COLLECTIVE, lockstep, each * plan.parameters, shards)
+    parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[plan.precision], plan.strategy["kind"]
+    owners_and_ranges = zip(plan.shard_owners, plan.shards, strict=True) if kind in SERVER_STRATEGIES else ()
+    shards = tuple((names.index(owner), parameter_bytes * (end - begin)) for owner, (begin, end) in owners_and_ranges)
+    return ChakraExchangePattern(
+        plan.workers,
+        is_collective=kind in COLLECTIVE_STRATEGIES,
+        is_synchronous=plan.synchrony_kind == "bsp" and kind != "easgd",
+        vector_bytes=parameter_bytes * plan.parameters,
+        shard_owners_and_bytes=shards,
+    )
 
 
-def _spans(steps: pd.DataFrame) -> dict[tuple[int, int, str], Span]:
-    """When each activity of a rank's step began and how long it took, in whole microseconds."""
-    rows = activities(steps)
+def _activity_spans(steps: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs]:
+    """Return (rank, step, activity) -> begin and duration of the activity, in whole microseconds."""
+    rows = split_into_activities(steps)
     keys = zip(rows["rank"].astype(int), rows["step"].astype(int), rows["activity"], strict=True)
-    begins, ends = rows["begin_ns"] // US_NS, rows["end_ns"] // US_NS
+    begins, ends = rows["begin_ns"] // NS_PER_US, rows["end_ns"] // NS_PER_US
     return {key: (begin, end - begin) for key, begin, end in zip(keys, begins, ends, strict=True)}
 
 
-def _work(
-    trace: Trace,
+def _add_worker_steps(
+    trace: ChakraTrace,
     steps: pd.DataFrame,
-    spans: dict[tuple[int, int, str], Span],
-    exchange: Exchange,
-    exchanged: dict[int, list[int]],
+    spans: dict[tuple[int, int, str], SpanUs],
+    pattern: ChakraExchangePattern,
+    ranks_by_step: dict[int, list[int]],
 ) -> None:
-    """A worker's steps, one after the other."""
-    last: list[int] = []
-    for step, sent in zip(steps["step"].astype(int), steps["bytes_sent"].fillna(0), strict=True):
+    """Add the steps of a worker, each after the previous one, and enter its rank into `ranks_by_step`.
+
+    `ranks_by_step` maps a step to the ranks that sent anything in it.
+    """
+    dependencies: list[int] = []
+    for step, sent_bytes in zip(steps["step"].astype(int), steps["bytes_sent"].fillna(0), strict=True):
         for activity in ("data", "compute"):
             if span := spans.get((trace.npu, step, activity)):
-                on = {"is_cpu_op": activity == "data"}
-                last = [trace.add("COMP_NODE", f"{activity}_step{step}", last, on, span)]
-        if sent > 0:
-            exchanged.setdefault(step, []).append(trace.npu)
-            last = _talk(trace, step, exchange, last, spans.get((trace.npu, step, "exchange")))
+                attributes = {"is_cpu_op": activity == "data"}
+                node_id = trace.add_node("COMP_NODE", f"{activity}_step{step}", dependencies, attributes, span)
+                dependencies = [node_id]
+        if sent_bytes > 0:
+            ranks_by_step.setdefault(step, []).append(trace.npu)
+            span = spans.get((trace.npu, step, "exchange"))
+            dependencies = _add_worker_exchange(trace, step, pattern, dependencies, span)
         if span := spans.get((trace.npu, step, "update")):
-            last = [trace.add("COMP_NODE", f"update_step{step}", last, {}, span)]
+            dependencies = [trace.add_node("COMP_NODE", f"update_step{step}", dependencies, {}, span)]
 
 
-def _talk(trace: Trace, step: int, exchange: Exchange, after: list[int], span: Span | None) -> list[int]:
-    """The messages of a step; what comes next waits for all of the returned nodes."""
-    if exchange.collective:
-        what = {"comm_type": ALL_REDUCE, "comm_size": exchange.whole}
-        return [trace.add("COMM_COLL_NODE", f"all_reduce_step{step}", after, what, span)]
-    answers = []
-    for holder, size in exchange.shards:
-        if holder != trace.npu:
-            sent = trace.message("COMM_SEND_NODE", step, (trace.npu, holder), size, after)
-            answers.append(trace.message("COMM_RECV_NODE", step, (holder, trace.npu), size, [sent]))
-    return answers or after
+def _add_worker_exchange(
+    trace: ChakraTrace, step: int, pattern: ChakraExchangePattern, dependencies: list[int], span: SpanUs | None
+) -> list[int]:
+    """Add the messages of a worker in one step, and return the ids of the nodes that the next node must wait for."""
+    if pattern.is_collective:
+        attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": pattern.vector_bytes}
+        return [trace.add_node("COMM_COLL_NODE", f"all_reduce_step{step}", dependencies, attributes, span)]
+    replies = []
+    for owner, shard_bytes in pattern.shard_owners_and_bytes:
+        if owner != trace.npu:
+            sent = trace.add_message("COMM_SEND_NODE", step, (trace.npu, owner), shard_bytes, dependencies)
+            replies.append(trace.add_message("COMM_RECV_NODE", step, (owner, trace.npu), shard_bytes, [sent]))
+    return replies or dependencies
 
 
-def _serve(trace: Trace, size: int, exchanged: dict[int, list[int]], *, lockstep: bool) -> None:
-    """One shard's side of all messages; in lockstep it answers when every worker's gradient is there."""
-    before: dict[int, int] = {}
-    for step, ranks in sorted(exchanged.items()):
-        others = [rank for rank in sorted(ranks) if rank != trace.npu]
-        for rank in others:
-            after = [before[rank]] if rank in before else []
-            before[rank] = trace.message("COMM_RECV_NODE", step, (rank, trace.npu), size, after)
-        for rank in others:
-            needed = [before[other] for other in others] if lockstep else [before[rank]]
-            trace.message("COMM_SEND_NODE", step, (trace.npu, rank), size, needed)
+def _add_shard_messages(
+    trace: ChakraTrace, shard_bytes: int, ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
+) -> None:
+    """Add the receives and replies of one shard. A synchronous shard replies when all gradients have been received."""
+    last_receive: dict[int, int] = {}  # rank -> node id
+    for step, ranks in sorted(ranks_by_step.items()):
+        remote_ranks = [rank for rank in sorted(ranks) if rank != trace.npu]
+        for rank in remote_ranks:
+            previous = [last_receive[rank]] if rank in last_receive else []
+            endpoints = (rank, trace.npu)
+            last_receive[rank] = trace.add_message("COMM_RECV_NODE", step, endpoints, shard_bytes, previous)
+        for rank in remote_ranks:
+            received = [last_receive[sender] for sender in remote_ranks] if is_synchronous else [last_receive[rank]]
+            trace.add_message("COMM_SEND_NODE", step, (trace.npu, rank), shard_bytes, received)

@@ -1,68 +1,78 @@
-"""A run in the form of another tool: all of it, or what can be read of it, with a word about the rest."""
+"""Export of a run: all readable trials, in the format of another tool, with a list of what is missing."""
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.exports import EXPORTERS, Exporter
-from analysis.exports.believed import Believed
-from analysis.exports.sound import read_sound
+from analysis.exports.believed import TrialVerdict
+from analysis.exports.sound import read_readable_trials
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from services.schema.errors import HostError, UserError
 
 
 @dataclass(frozen=True)
-class Exported:
-    """What came of it."""
+class ExportResult:
+    """Result of an export: its folder, and everything that is missing or doubtful in it."""
 
     path: Path
-    damage: tuple[FileDamage, ...]  # of the run's own files
-    left_out: tuple[str, ...]  # what the tool has no place for
-    doubted: tuple[str, ...] = ()  # trials that are in it and should not be believed, with the reasons
+    damage: tuple[FileDamage, ...]  # damaged files of the run
+    omissions: tuple[str, ...]  # one sentence per thing that was not exported
+    doubtful_trials: tuple[str, ...] = ()  # exported trials that are not valid, with the reasons
 
 
-def export(run: Path, kind: str, out: Path | None = None) -> Exported:
-    """Writes a run's folder for the tool of this kind into `out`; by default `exports/<kind>` of the run.
+def export_run(run_path: Path, kind: str, out_path: Path | None = None) -> ExportResult:
+    """Export a run in the format `kind` into `out_path`, by default the folder `exports/<kind>` of the run.
 
-    The folder appears when it is complete: a broken-off export leaves none.
+    The folder is renamed into place when it is complete: an interrupted export leaves no folder.
 
     Raises:
-        UserError: no such kind, no run's folder, nothing in it that can be read, or `out` exists.
+        UserError: the format is unknown, `run_path` is not the folder of a run, no trial can be read, or `out_path`
+            exists.
         HostError: the library that writes the format is not installed.
     """
-    exporter, folder = named(kind), RunFolder(run)
+    exporter, folder = exporter_for(kind), RunFolder(run_path)
     folder.check_is_run_folder()
-    target = out or folder.exports_path / kind
+    target = out_path or folder.exports_path / kind
     if target.exists():
-        raise UserError(f"{target}: exists already; remove it, or name another folder with --out")
-    table = read_sound(folder)
+        raise UserError(f"{target}: exists already; remove the folder, or name another one with --out")
+    table = read_readable_trials(folder)
     if not table.trials:
-        raise UserError("\n".join([f"{run}: no trial that can be read", *map(str, table.damage)]))
+        raise UserError("\n".join([f"{run_path}: no trial can be read", *map(str, table.damage)]))
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        left_out = tuple(exporter.write(table, partial))
+        omissions = tuple(exporter.write(table, partial))
         partial.rename(target)
-    except ModuleNotFoundError as missing:
-        raise HostError(_remedy(exporter, missing)) from missing
+    except ModuleNotFoundError as error:
+        raise HostError(_missing_package_message(exporter, error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    verdicts = [Believed.of(trial) for trial in table.trials if not trial.is_unreadable]  # of those, damage tells
-    doubted = tuple(f"{verdict.trial}: {verdict}" for verdict in verdicts if not verdict.is_valid)
-    return Exported(target, table.damage, left_out, doubted)
+    # Unreadable trials have no verdict here, because `damage` already lists them.
+    verdicts = [TrialVerdict.from_checks(trial) for trial in table.trials if not trial.is_unreadable]
+    doubtful_trials = tuple(f"{verdict.trial_name}: {verdict}" for verdict in verdicts if not verdict.is_valid)
+    return ExportResult(target, table.damage, omissions, doubtful_trials)
 
 
-def named(kind: str) -> Exporter:
-    """The exporter of that kind."""
+def exporter_for(kind: str) -> Exporter:
+    """Return the exporter for a format.
+
+    Raises:
+        UserError: the format is unknown.
+    """
     if kind not in EXPORTERS:
         raise UserError(f"--to {kind}: no such format; allowed are {', '.join(EXPORTERS)}")
-    return EXPORTERS[kind]()  # type: ignore[call-arg] # members have a kind of their own by default
+    return EXPORTERS[kind]()  # type: ignore[call-arg] # every exporter has a default for `kind`
 
 
-def _remedy(exporter: Exporter, missing: ModuleNotFoundError) -> str:
-    """How to get what is missing."""
-    if not exporter.package:
-        raise missing
-    return f"--to {exporter.kind} needs {missing.name}: pip install 'ensayo[{exporter.package}]'"
+def _missing_package_message(exporter: Exporter, error: ModuleNotFoundError) -> str:
+    """Return the message that says how to install a missing library.
+
+    Raises:
+        ModuleNotFoundError: the exporter needs no extra, so the error is a fault of Ensayo.
+    """
+    if not exporter.pip_extra:
+        raise error
+    return f"--to {exporter.kind} needs {error.name}: pip install 'ensayo[{exporter.pip_extra}]'"

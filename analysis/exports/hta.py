@@ -1,8 +1,9 @@
-"""Traces for Holistic Trace Analysis (Meta), which reads what PyTorch's profiler writes of GPUs: a file per rank.
+"""Exporter of traces for Holistic Trace Analysis (HTA, Meta), one file per rank.
 
-What it asks of a trace is the minimum that makes its analyses work: `distributedInfo.rank`, kernels with a stream and
-a correlation, a launch per kernel with the same correlation, and communication that is named as NCCL names it.
-HTA books communication that computing hides as computing, and time without any kernel as idle.
+HTA reads the GPU traces of PyTorch's profiler. The exported traces contain the minimum for its analyses:
+`distributedInfo.rank`, kernels with a stream and a correlation id, a launch with the same correlation id per kernel,
+and communication kernels with NCCL's names. HTA counts communication that is hidden behind computing as computing, and
+time without any kernel as idle.
 """
 
 import gzip
@@ -13,105 +14,136 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.exports.activities import activities, by_step
+from analysis.exports.activities import sort_steps, split_into_activities
 from analysis.exports.base import Exporter
 from analysis.reading.run_table import RunTable, TrialTable
 
-US_NS = 1000
-HOST_PROCESS, HOST_THREAD, DEVICE = 1000, 1, 0  # as profilers number them: a process and its thread, a GPU
-FIRST = 1_000_000  # of correlations: HTA puts row numbers where they stood, in integers as wide as they were
-LAUNCH = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
+NS_PER_US = 1000
+HOST_PROCESS_ID, HOST_THREAD_ID, DEVICE_ID = 1000, 1, 0  # as in profilers' traces
+# Large, because HTA stores row numbers in the column of correlation ids, in integers of the same width.
+FIRST_CORRELATION_ID = 1_000_000
+LAUNCH_EVENT = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
 
 
-class Kernel(NamedTuple):
-    """How an activity is told to HTA."""
+class HtaKernel(NamedTuple):
+    """Name and stream of the kernel by which a trace represents an activity."""
 
     name: str
     stream: int
 
 
-KERNELS = {
-    "compute": Kernel("compute", 7),
-    "update": Kernel("update", 7),
-    # HTA knows communication by `nccl…Kernel`, and looks for stragglers in `ncclKernel…` alone: those begin last.
-    "wait": Kernel("ncclKernel_exchange", 20),  # as NCCL's kernels wait for other ranks from within
-    "exchange": Kernel("ncclKernel_exchange", 20),
-}  # reading data keeps no device busy: it is idle time
+KERNEL_OF_ACTIVITY = {
+    "compute": HtaKernel("compute", 7),
+    "update": HtaKernel("update", 7),
+    # HTA recognises communication kernels by `nccl…Kernel`, but takes only `ncclKernel…` into account when it looks for
+    # stragglers: the ranks whose communication kernels begin last. A wait is part of the kernel, as NCCL's kernels wait
+    # for other ranks while they run.
+    "wait": HtaKernel("ncclKernel_exchange", 20),
+    "exchange": HtaKernel("ncclKernel_exchange", 20),
+}  # without "data": the device is idle while data are read
 
 
-class Hta(Exporter):
-    """A folder per trial: computing and updating as kernels of one stream, exchanges and their waits as another's."""
+class HtaExporter(Exporter):
+    """Exporter of one folder per trial: compute and update in one stream of kernels, wait and exchange in another."""
 
     kind: Literal["hta"] = "hta"
-    reader: ClassVar[str] = "Holistic Trace Analysis"
-    suffix: ClassVar[str] = ".json.gz"
+    tool_name: ClassVar[str] = "Holistic Trace Analysis"
+    file_suffix: ClassVar[str] = ".json.gz"
 
-    def write(self, run: RunTable, out: Path) -> Iterator[str]:
-        for trial in run.trials:
-            yield from (f"{trial.plan.trial}: {sentence}" for sentence in self._write(trial, out / trial.plan.trial))
+    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
+        for trial in run_table.trials:
+            yield from (
+                f"{trial.plan.trial}: {omission}"
+                for omission in self._write_trial(trial, out_folder / trial.plan.trial)
+            )
 
-    def _write(self, trial: TrialTable, folder: Path) -> Iterator[str]:
-        moves = activities(trial.steps)
+    def _write_trial(self, trial: TrialTable, folder: Path) -> Iterator[str]:
+        activities = split_into_activities(trial.steps)
         for rank in range(trial.plan.workers):
-            steps, mine = by_step(trial.steps[trial.steps["rank"] == rank]), moves[moves["rank"] == rank]
-            if not mine["activity"].isin(KERNELS).any():
-                yield f"rank {rank}: nothing that took time was logged, and HTA reads no empty trace; no file"
+            steps = sort_steps(trial.steps[trial.steps["rank"] == rank])
+            rank_activities = activities[activities["rank"] == rank]
+            if not rank_activities["activity"].isin(KERNEL_OF_ACTIVITY).any():
+                yield f"rank {rank} is left out: no activity took any time, and HTA cannot read empty traces"
                 continue
-            folder.mkdir(exist_ok=True)  # an empty one would stop whoever reads one after the other
-            trace = _trace(rank, trial.plan.workers, steps, mine)
-            packed = gzip.compress(json.dumps(trace).encode(), mtime=0)  # HTA looks for the rank by its blank
-            (folder / f"rank-{rank}{self.suffix}").write_bytes(packed)
+            folder.mkdir(exist_ok=True)  # only here: an empty folder stops programs that read all folders
+            trace = _build_trace(rank, trial.plan.workers, steps, rank_activities)
+            # With blanks after colons, as HTA searches for `"rank": `.
+            compressed = gzip.compress(json.dumps(trace).encode(), mtime=0)
+            (folder / f"rank-{rank}{self.file_suffix}").write_bytes(compressed)
         if trial.plan.servers:
-            yield "servers: HTA knows ranks that compute, and nothing else"
+            yield "servers are left out: HTA supports only ranks that compute"
 
 
-def _trace(rank: int, ranks: int, steps: pd.DataFrame, moves: pd.DataFrame) -> dict[str, Any]:
-    """One rank's trace; times are whole microseconds since training began (HTA rounds others, each end its own way)."""
-    done = _kernels(moves)
-    begins, ends = _us(done["begin_ns"]), _us(done["end_ns"])
-    events = [_annotation(step, begin_s, step_s) for step, begin_s, step_s in _each(steps)]
-    for number, (kernel, begin, end) in enumerate(zip(done["kernel"], begins, ends, strict=True), start=FIRST):
+def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd.DataFrame) -> dict[str, Any]:
+    """Return the trace of one rank.
+
+    Times are whole microseconds since training began: HTA rounds fractions, begin and end differently.
+    """
+    kernels = _merge_into_kernels(activities)
+    begins, ends = _round_to_us(kernels["begin_ns"]), _round_to_us(kernels["end_ns"])
+    events = [_step_event(step, begin_s, step_s) for step, begin_s, step_s in _step_times(steps)]
+    kernel_times = zip(kernels["kernel"], begins, ends, strict=True)
+    for correlation_id, (kernel, begin, end) in enumerate(kernel_times, start=FIRST_CORRELATION_ID):
         if end > begin:
-            events.extend(_kernel(number, kernel, begin, end - begin))
+            events.extend(_kernel_events(correlation_id, kernel, begin, end - begin))
     return {
         "schemaVersion": 1,
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": ranks},
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world_size},
         "traceEvents": events,
     }
 
 
-def _kernels(moves: pd.DataFrame) -> pd.DataFrame:
-    """One row per kernel: waiting and the exchange that it is for are one."""
-    done = moves[moves["activity"].isin(KERNELS)]
-    done = done.assign(kernel=done["activity"].map(KERNELS))
-    return done.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()
+def _merge_into_kernels(activities: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per kernel. A wait and the exchange after it are one kernel."""
+    kernels = activities[activities["activity"].isin(KERNEL_OF_ACTIVITY)]
+    kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))
+    return kernels.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()
 
 
-def _us(nanoseconds: pd.Series) -> list[int]:
-    return [int(value) for value in (nanoseconds + US_NS // 2) // US_NS]
+def _round_to_us(nanoseconds: pd.Series) -> list[int]:
+    return [int(value) for value in (nanoseconds + NS_PER_US // 2) // NS_PER_US]
 
 
-def _each(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
+def _step_times(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
     return zip(steps["step"].astype(int), steps["start_s"].astype(float), steps["step_s"].astype(float), strict=True)
 
 
-def _annotation(step: int, begin_s: float, step_s: float) -> dict[str, Any]:
-    """Which step it is, on the host's track."""
+def _step_event(step: int, begin_s: float, step_s: float) -> dict[str, Any]:
+    """Return the event on the host's track that marks a training step."""
     begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + step_s))
-    return _event({"cat": "user_annotation", "name": f"ProfilerStep#{step}"}, HOST_PROCESS, HOST_THREAD, begin, end)
+    return _complete_event(
+        {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end
+    )
 
 
-def _kernel(number: int, kernel: Kernel, begin: int, duration: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A kernel and its launch."""
-    launched = {"correlation": number}
-    launch = _event(LAUNCH, HOST_PROCESS, HOST_THREAD, begin, begin, launched)
-    on = {"device": DEVICE, "stream": kernel.stream, "correlation": number}
-    what = {"cat": "kernel", "name": kernel.name}
-    return launch, _event(what, DEVICE, kernel.stream, begin, begin + duration, on)
+def _kernel_events(
+    correlation_id: int, kernel: HtaKernel, begin_us: int, duration_us: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the launch of a kernel, on the host, and the kernel, on the device."""
+    launch_args = {"correlation": correlation_id}
+    launch = _complete_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
+    kernel_args = {"device": DEVICE_ID, "stream": kernel.stream, "correlation": correlation_id}
+    category_and_name = {"cat": "kernel", "name": kernel.name}
+    return launch, _complete_event(
+        category_and_name, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args
+    )
 
 
-def _event(
-    what: dict[str, str], process: int, thread: int, begin: int, end: int, args: dict[str, int] | None = None
+def _complete_event(
+    category_and_name: dict[str, str],
+    process_id: int,
+    thread_id: int,
+    begin_us: int,
+    end_us: int,
+    args: dict[str, int] | None = None,
 ) -> dict[str, Any]:
-    """A complete event of the Trace Event format; microseconds."""
-    return {"ph": "X", **what, "pid": process, "tid": thread, "ts": begin, "dur": end - begin, "args": args or {}}
+    """Return a complete event (begin and duration, in microseconds) of the Trace Event format."""
+    return {
+        "ph": "X",
+        **category_and_name,
+        "pid": process_id,
+        "tid": thread_id,
+        "ts": begin_us,
+        "dur": end_us - begin_us,
+        "args": args or {},
+    }

@@ -1,7 +1,8 @@
-"""Result folders as MLCommons' tools read them: `<org>/results/<system>/<benchmark>/result_<k>.txt`, `<org>/systems`.
+"""Exporter of result folders for MLCommons' tools: `<org>/systems` and `<org>/results/<system>/<benchmark>`.
 
-MLPerf-style; not an MLPerf result. A system is one strategy on one number of workers under one condition; its results
-are the repeats, aborted ones included: MLPerf's score counts a run that did not converge as the slowest.
+MLPerf-style; not an MLPerf result. A system is one strategy on one number of workers under one condition. Its results,
+`result_<k>.txt`, are the repeats, including aborted ones: MLPerf's score counts a run that did not converge as the
+slowest.
 """
 
 import json
@@ -12,70 +13,74 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from analysis.exports.base import Exporter
-from analysis.exports.believed import Believed
-from analysis.exports.system import describe
+from analysis.exports.believed import TrialVerdict
+from analysis.exports.system import describe_system
 from analysis.mlperf import RULES
 from analysis.reading import trial_record as record
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_table import RunTable, TrialTable, read_logs
 
-ORG = "ensayo"
-UNSAFE = re.compile(r"[^A-Za-z0-9_.=-]+")
+ORGANISATION = "ensayo"
+UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
-class Mlperf(Exporter):
-    """Results and system descriptions, and `rules.yaml`, our rules for the compliance checker."""
+class MlperfExporter(Exporter):
+    """Exporter of results, system descriptions and `rules.yaml`, Ensayo's rules for the compliance checker."""
 
     kind: Literal["mlperf"] = "mlperf"
-    reader: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"
-    suffix: ClassVar[str] = ".txt"
+    tool_name: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"
+    file_suffix: ClassVar[str] = ".txt"
 
-    def write(self, run: RunTable, out: Path) -> Iterator[str]:
-        shutil.copyfile(RULES, out / "rules.yaml")
-        for name, repeats in systems(run).items():
-            results = [Believed.of(trial) for trial in repeats]
-            text = json.dumps(describe(run.folder.manifest, repeats[0].plan, name, results), indent=2)
-            _write(out / ORG / "systems" / f"{name}.json", f"{text}\n")
-            for number, trial in enumerate(repeats):
-                yield from _result(run, trial, out / ORG / "results" / name, number)
+    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
+        shutil.copyfile(RULES, out_folder / "rules.yaml")
+        for name, repeats in group_trials_by_system(run_table).items():
+            verdicts = [TrialVerdict.from_checks(trial) for trial in repeats]
+            description = describe_system(run_table.folder.manifest, repeats[0].plan, name, verdicts)
+            _write_text(
+                out_folder / ORGANISATION / "systems" / f"{name}.json", f"{json.dumps(description, indent=2)}\n"
+            )
+            for result_number, trial in enumerate(repeats):
+                yield from _write_result(run_table, trial, out_folder / ORGANISATION / "results" / name, result_number)
 
 
-def systems(run: RunTable) -> dict[str, list[TrialTable]]:
-    """The trials of each system, by its name, in the order of their repeats."""
-    found: dict[str, list[TrialTable]] = {}
-    for trial in sorted(run.trials, key=lambda trial: trial.plan.repeat):
-        found.setdefault(system_name(trial), []).append(trial)
-    return found
+def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
+    """Return system name -> trials of the system, in the order of their repeats."""
+    trials_by_system: dict[str, list[TrialTable]] = {}
+    for trial in sorted(run_table.trials, key=lambda trial: trial.plan.repeat):
+        trials_by_system.setdefault(system_name(trial), []).append(trial)
+    return trials_by_system
 
 
 def system_name(trial: TrialTable) -> str:
-    """`ring-w4`, with the swept keys other than the number of workers: `ring-w4-uplink=100mbit`."""
-    planned = trial.plan
-    condition = [f"{key}={value}" for key, value in planned.condition]
-    return UNSAFE.sub("_", "-".join([planned.label, f"w{planned.workers}", *condition]))
+    """Return the name of the system that a trial belongs to, as `ring-w4` or `ring-w4-uplink=100mbit`.
+
+    The name has the strategy, the number of workers and all other swept keys.
+    """
+    plan = trial.plan
+    condition = [f"{key}={value}" for key, value in plan.condition]
+    return UNSAFE_CHARACTERS.sub("_", "-".join([plan.label, f"w{plan.workers}", *condition]))
 
 
-def _result(run: RunTable, trial: TrialTable, folder: Path, number: int) -> Iterator[str]:
-    """One result file; says why a checker will not accept it, as far as that is known here."""
+def _write_result(run_table: RunTable, trial: TrialTable, folder: Path, result_number: int) -> Iterator[str]:
+    """Write one result file, and yield a sentence where the compliance checker is known not to accept it."""
     name = trial.plan.trial
-    source = run.folder.trial_folder(name)
-    logs = read_logs(source)
+    logs = read_logs(run_table.folder.trial_folder(name))
     log = logs.get("coordinator", NodeLog(()))
     if not log.events:
-        yield f"{name}: the coordinator logged nothing; no result"
+        yield f"{name}: the coordinator logged nothing; the trial has no result file"
         return
-    target = folder / _benchmark(log) / f"result_{number}.txt"
-    _write(target, "".join(record.merge_log_lines(logs)))
+    target = folder / _benchmark_name(log) / f"result_{result_number}.txt"
+    _write_text(target, "".join(record.merge_log_lines(logs)))
     if not trial.run_stop:
         yield f"{name}: {target.name} has no run_stop; the compliance checker will not accept it"
 
 
-def _benchmark(log: NodeLog) -> str:
-    """As the log says; `unknown` where its beginning is lost."""
-    told = log.last_event("submission_benchmark")
-    return UNSAFE.sub("_", str(told.value)) if told else "unknown"
+def _benchmark_name(log: NodeLog) -> str:
+    """Return the benchmark that a log records; `unknown` where the beginning of the log is lost."""
+    event = log.last_event("submission_benchmark")
+    return UNSAFE_CHARACTERS.sub("_", str(event.value)) if event else "unknown"
 
 
-def _write(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

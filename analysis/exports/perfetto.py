@@ -1,7 +1,8 @@
-"""A timeline for Perfetto (ui.perfetto.dev, trace processor): one file per trial, one clock for all of its nodes.
+"""Exporter of a timeline for Perfetto (ui.perfetto.dev, trace processor), one file per trial.
 
-Protobuf track events: every node is a process, every activity a track of its own. (Perfetto calls the JSON format
-legacy, and shows slices that share a track and overlap wrongly.) Times are virtual nanoseconds since training began.
+The files hold protobuf track events: every node is a process, and every activity of a node has a track. Perfetto calls
+the JSON format legacy, and shows overlapping slices on one track wrongly. Times are virtual nanoseconds since training
+began, on one clock for all nodes.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from analysis.exports.activities import NS, ORDER, activities, overfull
+from analysis.exports.activities import ACTIVITY_ORDER, NS_PER_S, count_overlong_steps, split_into_activities
 from analysis.exports.base import Exporter
 from analysis.metrics.happened import event_outcomes
 from analysis.reading.run_table import RunTable, TrialTable
@@ -20,171 +21,178 @@ from analysis.reading.run_table import RunTable, TrialTable
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
-SEQUENCE = 1  # all packets come from one writer, in order
+SEQUENCE_ID = 1  # all packets come from the same writer, in order
 
 
-class Perfetto(Exporter):
-    """Activities as slices, losses, evaluations and staleness as counters, updates as instants."""
+class PerfettoExporter(Exporter):
+    """Exporter of activities as slices; of losses, evaluations and staleness as counters; of updates as instants."""
 
     kind: Literal["perfetto"] = "perfetto"
-    reader: ClassVar[str] = "Perfetto"
-    suffix: ClassVar[str] = ".pftrace"
-    package: ClassVar[str] = "export"
+    tool_name: ClassVar[str] = "Perfetto"
+    file_suffix: ClassVar[str] = ".pftrace"
+    pip_extra: ClassVar[str] = "export"
 
-    def write(self, run: RunTable, out: Path) -> Iterator[str]:
-        for trial in run.trials:
-            trace = Trace()
-            yield from (f"{trial.plan.trial}: {sentence}" for sentence in _tell(trial, trace))
-            (out / f"{trial.plan.trial}{self.suffix}").write_bytes(trace.encoded())
+    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
+        for trial in run_table.trials:
+            trace = PerfettoTrace()
+            yield from (f"{trial.plan.trial}: {omission}" for omission in _add_trial(trial, trace))
+            (out_folder / f"{trial.plan.trial}{self.file_suffix}").write_bytes(trace.encode())
 
 
 @dataclass
-class Trace:
-    """Packets of one trace; tracks are numbered as they are added."""
+class PerfettoTrace:
+    """Packets of the trace of one trial. Tracks are numbered from 1 in the order in which they are added."""
 
     packets: list["TracePacket"] = field(default_factory=list)
-    tracks: int = 0
+    track_count: int = 0
 
-    def encoded(self) -> bytes:
-        """The file."""
+    def encode(self) -> bytes:
+        """Return the content of the trace file."""
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as Message  # noqa: PLC0415 - an extra
 
         return bytes(Message(packet=self.packets).SerializeToString(deterministic=True))
 
-    def process(self, name: str) -> int:
-        """A new group of tracks; its number."""
-        number = self._track(name, None)
+    def add_process(self, name: str) -> int:
+        """Add a process, which groups tracks, and return the number of its track."""
+        number = self._add_track_descriptor(name, None)
         descriptor = self.packets[-1].track_descriptor
         descriptor.process.pid = number
         descriptor.process.process_name = name
         descriptor.child_ordering = descriptor.EXPLICIT
         return number
 
-    def track(self, name: str, parent: int) -> int:
-        """A new track for slices and instants; its number."""
-        return self._track(name, parent)
+    def add_track(self, name: str, parent_track: int) -> int:
+        """Add a track for slices and instants, and return its number."""
+        return self._add_track_descriptor(name, parent_track)
 
-    def counter(self, name: str, parent: int, unit: str = "") -> int:
-        """A new track for numbers over time; its number."""
-        number = self._track(name, parent)
+    def add_counter(self, name: str, parent_track: int, unit: str = "") -> int:
+        """Add a track for values over time, and return its number."""
+        number = self._add_track_descriptor(name, parent_track)
         self.packets[-1].track_descriptor.counter.unit_name = unit
         return number
 
-    def slice(self, track: int, name: str, begin_ns: int, end_ns: int, **facts: Any) -> None:
-        """Something that lasts; slices of one track come in the order of their begin."""
-        begin = self._event(track, begin_ns, "TYPE_SLICE_BEGIN")
+    def add_slice(self, track: int, name: str, begin_ns: int, end_ns: int, **annotations: Any) -> None:
+        """Add a slice (an event with a duration). Slices of one track must be added in the order of their begin."""
+        begin = self._add_event(track, begin_ns, "TYPE_SLICE_BEGIN")
         begin.name = name
-        self._annotate(begin, facts)
-        self._event(track, end_ns, "TYPE_SLICE_END")
+        self._add_annotations(begin, annotations)
+        self._add_event(track, end_ns, "TYPE_SLICE_END")
 
-    def instant(self, track: int, name: str, at_ns: int, **facts: Any) -> None:
-        """Something that happens at once."""
-        event = self._event(track, at_ns, "TYPE_INSTANT")
+    def add_instant(self, track: int, name: str, at_ns: int, **annotations: Any) -> None:
+        """Add an instant (an event without a duration)."""
+        event = self._add_event(track, at_ns, "TYPE_INSTANT")
         event.name = name
-        self._annotate(event, facts)
+        self._add_annotations(event, annotations)
 
-    def count(self, track: int, at_ns: int, value: float) -> None:
-        """What a counter shows from now on."""
-        self._event(track, at_ns, "TYPE_COUNTER").double_counter_value = value
+    def add_counter_value(self, track: int, at_ns: int, value: float) -> None:
+        """Set the value of a counter from `at_ns` on."""
+        self._add_event(track, at_ns, "TYPE_COUNTER").double_counter_value = value
 
-    def _track(self, name: str, parent: int | None) -> int:
-        self.tracks += 1
-        packet = self._packet(0)
-        packet.track_descriptor.uuid = self.tracks
+    def _add_track_descriptor(self, name: str, parent_track: int | None) -> int:
+        self.track_count += 1
+        packet = self._add_packet(0)
+        packet.track_descriptor.uuid = self.track_count
         packet.track_descriptor.name = name
-        if parent is not None:
-            packet.track_descriptor.parent_uuid = parent
-            packet.track_descriptor.sibling_order_rank = self.tracks
-        return self.tracks
+        if parent_track is not None:
+            packet.track_descriptor.parent_uuid = parent_track
+            packet.track_descriptor.sibling_order_rank = self.track_count
+        return self.track_count
 
-    def _event(self, track: int, at_ns: int, kind: str) -> Any:
-        event = self._packet(at_ns).track_event
+    def _add_event(self, track: int, at_ns: int, event_type: str) -> Any:
+        event = self._add_packet(at_ns).track_event
         event.track_uuid = track
-        event.type = event.Type.Value(kind)
+        event.type = event.Type.Value(event_type)
         return event
 
-    def _packet(self, at_ns: int) -> "TracePacket":
+    def _add_packet(self, at_ns: int) -> "TracePacket":
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket  # noqa: PLC0415 - an extra
 
-        packet = TracePacket(timestamp=int(at_ns), trusted_packet_sequence_id=SEQUENCE)
+        packet = TracePacket(timestamp=int(at_ns), trusted_packet_sequence_id=SEQUENCE_ID)
         if not self.packets:
             packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         self.packets.append(packet)
         return packet
 
     @staticmethod
-    def _annotate(event: Any, facts: dict[str, Any]) -> None:
-        for name, value in facts.items():
+    def _add_annotations(event: Any, annotations: dict[str, Any]) -> None:
+        for name, value in annotations.items():
             event.debug_annotations.add(name=name, int_value=int(value))
 
 
-def _tell(trial: TrialTable, trace: Trace) -> Iterator[str]:
-    """The whole trial; gives what it can't tell."""
-    _tell_trial(trial, trace)
-    moves = activities(trial.steps)
-    for node, done in moves.groupby("node", sort=False):
-        process = trace.process(str(node))
-        _tell_activities(done, process, trace)
-        steps = trial.steps[trial.steps["node"] == node]
-        _tell_losses(steps, process, trace)
-    _tell_updates(trial, trace)
-    if count := overfull(trial.steps):
-        yield f"phases of {count} steps together last longer than the step; they are cut where the next step begins"
+def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
+    """Add all data of a trial to a trace, and yield a sentence for everything that the trace cannot represent."""
+    _add_trial_tracks(trial, trace)
+    activities = split_into_activities(trial.steps)
+    for node_name, node_activities in activities.groupby("node", sort=False):
+        process_track = trace.add_process(str(node_name))
+        _add_activities(node_activities, process_track, trace)
+        _add_losses(trial.steps[trial.steps["node"] == node_name], process_track, trace)
+    _add_updates(trial, trace)
+    if count := count_overlong_steps(trial.steps):
+        yield f"in {count} steps, the phases together are longer than the step; they end where the next step begins"
     if losses := int((~np.isfinite(trial.steps["loss"].astype(float))).sum()):
-        yield f"{losses} losses are no numbers and not in the counters"
+        yield f"{losses} losses are NaN or infinite, and are not in the counters"
 
 
-def _tell_trial(trial: TrialTable, trace: Trace) -> None:
-    """What concerns no single node: evaluations, events of the timeline, a switch."""
-    process = trace.process(f"trial {trial.plan.trial}")
-    for metric, found in trial.evals.groupby("metric", sort=False):
-        _numbers(trace, trace.counter(f"eval {metric}", process), found["time_s"], found["value"])
+def _add_trial_tracks(trial: TrialTable, trace: PerfettoTrace) -> None:
+    """Add the evaluations, timeline events and strategy switch of a trial, which belong to no single node."""
+    process_track = trace.add_process(f"trial {trial.plan.trial}")
+    for metric, evaluations in trial.evals.groupby("metric", sort=False):
+        counter_track = trace.add_counter(f"eval {metric}", process_track)
+        _add_counter_values(trace, counter_track, evaluations["time_s"], evaluations["value"])
     for event in event_outcomes(trial):
         if event.applied_s is not None:
-            track = trace.track(f"event {event.number}: {event.kind} {' '.join(event.nodes)}", process)
+            track = trace.add_track(f"event {event.number}: {event.kind} {' '.join(event.nodes)}", process_track)
             end_s = event.ended_s if event.ended_s is not None else trial.seconds or event.applied_s
-            trace.slice(track, event.kind, _ns(event.applied_s), max(_ns(end_s), _ns(event.applied_s)))
+            begin_ns = _seconds_to_ns(event.applied_s)
+            trace.add_slice(track, event.kind, begin_ns, max(_seconds_to_ns(end_s), begin_ns))
     if trial.switch_record and trial.switch_record.committed:
         step = trial.switch_record.committed.get("step", 0)
-        trace.instant(trace.track("switch", process), "switch", _ns(trial.switch_record.committed_s), step=step)
+        track = trace.add_track("switch", process_track)
+        trace.add_instant(track, "switch", _seconds_to_ns(trial.switch_record.committed_s), step=step)
 
 
-def _tell_activities(done: pd.DataFrame, process: int, trace: Trace) -> None:
-    """A track per activity, in the order in which they come in a step."""
-    for activity in ORDER:
-        mine = done[done["activity"] == activity]
-        if mine.empty:
+def _add_activities(activities: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
+    """Add a track for each activity of a node, in the order of the activities in a step."""
+    for activity in ACTIVITY_ORDER:
+        rows = activities[activities["activity"] == activity]
+        if rows.empty:
             continue
-        track = trace.track(activity, process)
-        for begin, end, step in zip(mine["begin_ns"], mine["end_ns"], mine["step"], strict=True):
-            trace.slice(track, activity, begin, end, step=step)
+        track = trace.add_track(activity, process_track)
+        for begin, end, step in zip(rows["begin_ns"], rows["end_ns"], rows["step"], strict=True):
+            trace.add_slice(track, activity, begin, end, step=step)
 
 
-def _tell_losses(steps: pd.DataFrame, process: int, trace: Trace) -> None:
-    """What the batch of a step had lost is known at its end."""
-    in_order = steps.sort_values("start_s", kind="stable")
-    _numbers(trace, trace.counter("loss", process), in_order["start_s"] + in_order["step_s"], in_order["loss"])
+def _add_losses(steps: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
+    """Add a counter with the loss of every step of a node, at the end of the step."""
+    sorted_steps = steps.sort_values("start_s", kind="stable")
+    ends_s = sorted_steps["start_s"] + sorted_steps["step_s"]
+    _add_counter_values(trace, trace.add_counter("loss", process_track), ends_s, sorted_steps["loss"])
 
 
-def _tell_updates(trial: TrialTable, trace: Trace) -> None:
-    """What the first shard did with gradients, and how old they were."""
+def _add_updates(trial: TrialTable, trace: PerfettoTrace) -> None:
+    """Add the updates of the first shard as instants, and the staleness of their gradients as a counter."""
     if trial.updates.empty:
         return
-    process = trace.process(f"{trial.plan.shard_owners[0]} (shard 0)")
-    track = trace.track("update", process)
+    process_track = trace.add_process(f"{trial.plan.shard_owners[0]} (shard 0)")
+    track = trace.add_track("update", process_track)
     updates = trial.updates.sort_values("time_s", kind="stable")
     for at_s, version, worker in zip(updates["time_s"], updates["version"], updates["worker"], strict=True):
-        trace.instant(track, f"worker-{worker}", _ns(at_s), version=version)
-    _numbers(trace, trace.counter("staleness", process, "updates"), updates["time_s"], updates["staleness"])
+        trace.add_instant(track, f"worker-{worker}", _seconds_to_ns(at_s), version=version)
+    staleness_track = trace.add_counter("staleness", process_track, "updates")
+    _add_counter_values(trace, staleness_track, updates["time_s"], updates["staleness"])
 
 
-def _numbers(trace: Trace, track: int, times_s: pd.Series, values: pd.Series) -> None:
-    """Every finite value at its time."""
+def _add_counter_values(trace: PerfettoTrace, track: int, times_s: pd.Series, values: pd.Series) -> None:
+    """Add every finite value to a counter, at its time; NaN and infinite values are left out."""
     for at_s, value in zip(times_s.astype(float), pd.to_numeric(values, errors="coerce"), strict=True):
         if np.isfinite(value):
-            trace.count(track, _ns(at_s), float(value))
+            trace.add_counter_value(track, _seconds_to_ns(at_s), float(value))
 
 
-def _ns(seconds: float) -> int:
-    """Stamps of other nodes' clocks may lie some microseconds before training began; Perfetto knows no such time."""
-    return max(0, round(NS * seconds))
+def _seconds_to_ns(seconds: float) -> int:
+    """Convert seconds to nanoseconds; negative times become 0.
+
+    Nodes' clocks may show a time some microseconds before training began. Perfetto has no negative times.
+    """
+    return max(0, round(NS_PER_S * seconds))

@@ -1,4 +1,4 @@
-"""Which trials of a run can be exported, and what is wrong with it? A damaged trial costs itself, never the run."""
+"""Reading of a run that may have damaged trials. A damaged trial is reported; all other trials are still read."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,40 +9,46 @@ from analysis.reading.damage import FileDamage, read_or_report_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_logs, read_trial
 
-TIMES = ("start_s", "step_s")
+STEP_TIME_COLUMNS = ("start_s", "step_s")
 
 
-def read_sound(folder: RunFolder) -> RunTable:
-    """Every trial that can be understood, with what is damaged in it; steps without a time are no steps."""
-    found = [read_or_report_damage(trial, _sound) for trial in folder.trial_folders]
-    trials = tuple(each for each in found if isinstance(each, TrialTable))
-    return RunTable(folder, trials, tuple(each for each in found if isinstance(each, FileDamage)))
-
-
-def _sound(folder: TrialFolder) -> TrialTable:
-    logs = read_logs(folder)
-    trial = read_trial(folder, logs)
-    numbers = trial.steps[list(TIMES)].apply(pd.to_numeric, errors="coerce")
-    timed = numbers.notna().all(axis=1) & (numbers["step_s"] >= 0)
-    files = [f"logs/{node.name}.log" for node in trial.plan.nodes if node.name not in logs]
-    named = {each.file for each in trial.damage}
-    absent = [file for file in files if file not in named]
-    begun = "coordinator" in logs and logs["coordinator"].last_event("run_start") is not None
-    lacking = [
-        FileDamage(folder.path.name, file, None, what) for file, what in _lacking(trial, absent, timed, begun=begun)
+def read_readable_trials(run_folder: RunFolder) -> RunTable:
+    """Read all trials that are readable, each with a list of its damage. Steps without a time are dropped."""
+    results = [
+        read_or_report_damage(trial_folder, _read_trial_with_damage) for trial_folder in run_folder.trial_folders
     ]
-    return replace(trial, steps=trial.steps[timed], damage=(*trial.damage, *lacking))
+    trials = tuple(result for result in results if isinstance(result, TrialTable))
+    return RunTable(run_folder, trials, tuple(result for result in results if isinstance(result, FileDamage)))
 
 
-def _lacking(
-    trial: TrialTable, absent: list[str], timed: "pd.Series[bool]", *, begun: bool
+def _read_trial_with_damage(trial_folder: TrialFolder) -> TrialTable:
+    logs = read_logs(trial_folder)
+    trial = read_trial(trial_folder, logs)
+    times = trial.steps[list(STEP_TIME_COLUMNS)].apply(pd.to_numeric, errors="coerce")
+    has_times = times.notna().all(axis=1) & (times["step_s"] >= 0)
+    missing_log_files = [f"logs/{node.name}.log" for node in trial.plan.nodes if node.name not in logs]
+    reported_files = {damage.file for damage in trial.damage}
+    unreported_log_files = [file for file in missing_log_files if file not in reported_files]
+    has_run_start = "coordinator" in logs and logs["coordinator"].last_event("run_start") is not None
+    missing_records = [
+        FileDamage(trial_folder.path.name, file, None, description)
+        for file, description in _missing_records(trial, unreported_log_files, has_times, has_run_start=has_run_start)
+    ]
+    return replace(trial, steps=trial.steps[has_times], damage=(*trial.damage, *missing_records))
+
+
+def _missing_records(
+    trial: TrialTable, unreported_log_files: list[str], has_times: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
-    """What is not there, by file; `absent`: logs that nobody has named yet, as of a trial that failed."""
-    yield from ((file, "missing") for file in absent)
-    if not begun:
-        yield "logs/coordinator.log", "no run_start: times are as the nodes' clocks had them"
-    if not timed.any():
+    """Yield the file and a description of everything that is missing in a trial.
+
+    `unreported_log_files` are missing logs that the damage of the trial does not name yet, as in a failed trial.
+    """
+    yield from ((file, "missing") for file in unreported_log_files)
+    if not has_run_start:
+        yield "logs/coordinator.log", "no run_start: times are those of the nodes' own clocks"
+    if not has_times.any():
         yield "logs", "no steps were logged"
-    elif not timed.all():
-        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~timed, "node"]}))
-        yield "logs", f"{(~timed).sum()} steps of {nodes} have no time; they are left out"
+    elif not has_times.all():
+        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~has_times, "node"]}))
+        yield "logs", f"{(~has_times).sum()} steps of {nodes} have no time; they are left out"

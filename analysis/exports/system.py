@@ -1,125 +1,137 @@
-"""What system was it? The fields of MLCommons' system description, from what a run recorded.
+"""System description with the fields that MLCommons defines, from the records of a run.
 
-What is emulated is called emulated; what was not recorded says so. Every value is a string, as the checker wants.
+Emulated hardware is called emulated, and fields that were not recorded say so. All values are strings, as MLCommons'
+checker requires.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.exports.believed import Believed
+from analysis.exports.believed import TrialVerdict
 from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.report.wording import format_quantity
 
-STATUS = "Research, Development, or Internal (RDI)"  # one of the four phrases that the checker allows
-UNRECORDED, NONE = "not recorded", "N/A"
+RESEARCH_STATUS = "Research, Development, or Internal (RDI)"  # one of the four values that the checker allows
+NOT_RECORDED, NOT_APPLICABLE = "not recorded", "N/A"
 
 
-def describe(manifest: dict[str, Any], plan: PlanView, name: str, results: Sequence[Believed] = ()) -> dict[str, str]:
-    """All fields, in the checker's order. The host is real, what it emulates stands under accelerator and networking.
+def describe_system(
+    manifest: dict[str, Any], plan: PlanView, system_name: str, verdicts: Sequence[TrialVerdict] = ()
+) -> dict[str, str]:
+    """Return all fields of a system description, in the checker's order.
 
-    The notes name those of the `results`, in the order of their numbers, that may not be believed.
+    Host fields describe the real host; accelerator and networking fields describe the emulated hardware. The hardware
+    notes list the results that are not valid, by their number: the index in `verdicts`.
 
-    No value but the status has a comma: the checker makes lines of CSV of them without quoting.
+    No value except the status contains a comma: the checker writes the values to lines of CSV without quotes.
     """
-    host = _host(manifest.get("host") or {})
-    fields = {**_who(plan, name), **host, **_emulated(manifest, plan), **_software(manifest)}
-    fields["hw_notes"] += "".join(f"; result_{k}: {each}" for k, each in enumerate(results) if not each.is_valid)
-    fields["sw_notes"] = f"strategy {plan.label} ({plan.strategy.get('kind', UNRECORDED)}); {plan.servers} servers"
+    host = _host_fields(manifest.get("host") or {})
+    fields = {
+        **_identity_fields(plan, system_name),
+        **host,
+        **_emulation_fields(manifest, plan),
+        **_software_fields(manifest),
+    }
+    fields["hw_notes"] += "".join(
+        f"; result_{k}: {verdict}" for k, verdict in enumerate(verdicts) if not verdict.is_valid
+    )
+    fields["sw_notes"] = f"strategy {plan.label} ({plan.strategy.get('kind', NOT_RECORDED)}); {plan.servers} servers"
     return {key: value if key == "status" else value.replace(",", ";") for key, value in fields.items()}
 
 
-def _who(plan: PlanView, name: str) -> dict[str, str]:
-    """Whose system, and of how many nodes."""
+def _identity_fields(plan: PlanView, system_name: str) -> dict[str, str]:
+    """Return the fields that identify the system: submitter, name and number of nodes."""
     return {
         "submitter": "ensayo",
         "division": "open",
-        "status": STATUS,
-        "system_name": name,
+        "status": RESEARCH_STATUS,
+        "system_name": system_name,
         "number_of_nodes": f"{plan.workers}",
     }
 
 
-def _emulated(manifest: Mapping[str, Any], plan: PlanView) -> dict[str, str]:
-    """What there is of the system only while a run lasts."""
-    engine = f"{plan.engine or (manifest.get('engine') or {}).get('name') or UNRECORDED} engine"
+def _emulation_fields(manifest: Mapping[str, Any], plan: PlanView) -> dict[str, str]:
+    """Return the fields of the emulated hardware: network, accelerators and notes."""
+    engine = f"{plan.engine or (manifest.get('engine') or {}).get('name') or NOT_RECORDED} engine"
     workers = [node for node in plan.nodes if node.role == "worker"]
     return {
-        "host_networking": f"emulated by the {engine}: {_each(workers, _link)}",
-        "host_networking_topology": _topology(plan),
-        "host_memory_configuration": UNRECORDED,
-        **_accelerator(plan, workers),
-        "cooling": UNRECORDED,
-        "hw_notes": f"Ensayo rehearses a cluster on one host at dilation {plan.dilation:g}; not an MLPerf result",
+        "host_networking": f"emulated by the {engine}: {_describe_nodes(workers, _describe_link)}",
+        "host_networking_topology": _describe_topology(plan),
+        "host_memory_configuration": NOT_RECORDED,
+        **_accelerator_fields(plan, workers),
+        "cooling": NOT_RECORDED,
+        "hw_notes": f"Ensayo emulates a cluster on one host at dilation {plan.dilation:g}; not an MLPerf result",
     }
 
 
-def _software(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What it ran on."""
+def _software_fields(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of the software: Ensayo, libraries and operating system."""
     versions = manifest.get("versions") or {}
     return {
-        "framework": f"Ensayo {versions.get('ensayo', UNRECORDED)}",
+        "framework": f"Ensayo {versions.get('ensayo', NOT_RECORDED)}",
         "other_software_stack": "; ".join(f"{library} {version}" for library, version in versions.items()),
-        "operating_system": f"{(manifest.get('host') or {}).get('system') or UNRECORDED}",
+        "operating_system": f"{(manifest.get('host') or {}).get('system') or NOT_RECORDED}",
     }
 
 
-def _host(host: Mapping[str, Any]) -> dict[str, str]:
-    """The machine that all nodes share."""
+def _host_fields(host: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of the host, which all nodes share."""
     return {
-        "host_processors_per_node": UNRECORDED,
-        "host_processor_model_name": f"{host.get('processor') or UNRECORDED} (one host for all nodes)",
-        "host_processor_core_count": f"{host.get('cores') or UNRECORDED} (one host for all nodes)",
-        "host_processor_vcpu_count": f"{host.get('cores') or UNRECORDED}",
-        "host_processor_frequency": UNRECORDED,
-        "host_processor_caches": UNRECORDED,
-        "host_processor_interconnect": UNRECORDED,
-        "host_memory_capacity": _memory(host.get("memory_bytes")),
-        "host_storage_type": UNRECORDED,
-        "host_storage_capacity": UNRECORDED,
+        "host_processors_per_node": NOT_RECORDED,
+        "host_processor_model_name": f"{host.get('processor') or NOT_RECORDED} (one host for all nodes)",
+        "host_processor_core_count": f"{host.get('cores') or NOT_RECORDED} (one host for all nodes)",
+        "host_processor_vcpu_count": f"{host.get('cores') or NOT_RECORDED}",
+        "host_processor_frequency": NOT_RECORDED,
+        "host_processor_caches": NOT_RECORDED,
+        "host_processor_interconnect": NOT_RECORDED,
+        "host_memory_capacity": _format_memory(host.get("memory_bytes")),
+        "host_storage_type": NOT_RECORDED,
+        "host_storage_capacity": NOT_RECORDED,
     }
 
 
-def _accelerator(plan: PlanView, workers: Iterable[PlannedNode]) -> dict[str, str]:
-    """What each worker stands for."""
+def _accelerator_fields(plan: PlanView, workers: Iterable[PlannedNode]) -> dict[str, str]:
+    """Return the fields of the accelerators; every worker emulates one."""
     return {
         "accelerators_per_node": "1",
-        "accelerator_model_name": f"emulated: {_each(workers, _speed)}",
-        "accelerator_host_interconnect": NONE,
-        "accelerator_frequency": NONE,
-        "accelerator_on-chip_memories": NONE,
-        "accelerator_memory_configuration": NONE,
-        "accelerator_memory_capacity": NONE,
+        "accelerator_model_name": f"emulated: {_describe_nodes(workers, _describe_speed)}",
+        "accelerator_host_interconnect": NOT_APPLICABLE,
+        "accelerator_frequency": NOT_APPLICABLE,
+        "accelerator_on-chip_memories": NOT_APPLICABLE,
+        "accelerator_memory_configuration": NOT_APPLICABLE,
+        "accelerator_memory_capacity": NOT_APPLICABLE,
         "accelerator_interconnect": "the emulated network",
-        "accelerator_interconnect_topology": _topology(plan),
+        "accelerator_interconnect_topology": _describe_topology(plan),
     }
 
 
-def _each(nodes: Iterable[PlannedNode], told: Any) -> str:
-    """What is true of all nodes, or each kind with how many there are of it."""
-    texts = [told(node) for node in nodes]
-    kinds = list(dict.fromkeys(texts))
-    if len(kinds) <= 1:
-        return kinds[0] if kinds else UNRECORDED
-    return "; ".join(f"{texts.count(kind)} × {kind}" for kind in kinds)
+def _describe_nodes(nodes: Iterable[PlannedNode], describe_node: Any) -> str:
+    """Return the description that all nodes share, or else every distinct description with its number of nodes."""
+    descriptions = [describe_node(node) for node in nodes]
+    distinct = list(dict.fromkeys(descriptions))
+    if len(distinct) <= 1:
+        return distinct[0] if distinct else NOT_RECORDED
+    return "; ".join(f"{descriptions.count(description)} × {description}" for description in distinct)
 
 
-def _link(node: PlannedNode) -> str:
-    return f"{_rate(node.uplink_bps)} up and {_rate(node.downlink_bps)} down"
+def _describe_link(node: PlannedNode) -> str:
+    return f"{_format_rate(node.uplink_bps)} up and {_format_rate(node.downlink_bps)} down"
 
 
-def _rate(bps: float | None) -> str:
-    return "unshaped" if bps is None else format_quantity(bps, "bit/s")
+def _format_rate(rate_bps: float | None) -> str:
+    return "unshaped" if rate_bps is None else format_quantity(rate_bps, "bit/s")
 
 
-def _speed(node: PlannedNode) -> str:
+def _describe_speed(node: PlannedNode) -> str:
     return f"{node.throughput:g} samples/s" if node.throughput else f"{node.cpus:g} cores of the host"
 
 
-def _topology(plan: PlanView) -> str:
-    """What nodes share beyond their own links."""
-    shared = len(plan.network.shared_links)
-    return f"a link per node to one switch; {shared} shared links" if shared else "a link per node to one switch"
+def _describe_topology(plan: PlanView) -> str:
+    """Return the topology: one link per node to a network switch, and the number of shared links if there are any."""
+    shared_links = len(plan.network.shared_links)
+    node_links = "one link per node to a network switch"
+    return f"{node_links}; {shared_links} shared links" if shared_links else node_links
 
 
-def _memory(count: int | None) -> str:
-    return f"{count / 2**30:.0f} GiB (one host for all nodes)" if count else UNRECORDED
+def _format_memory(memory_bytes: int | None) -> str:
+    return f"{memory_bytes / 2**30:.0f} GiB (one host for all nodes)" if memory_bytes else NOT_RECORDED

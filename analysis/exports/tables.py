@@ -1,4 +1,4 @@
-"""Tidy tables for pandas, R, a spreadsheet: one row per event, units in the column names."""
+"""Exporter of tidy CSV tables for pandas, R or a spreadsheet: one row per event, units in the column names."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,55 +7,57 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from analysis.exports.base import Exporter
-from analysis.exports.believed import Believed
+from analysis.exports.believed import TrialVerdict
 from analysis.metrics.happened import event_outcomes
 from analysis.reading.run_table import RunTable, TrialTable
 
-FRAMES = ("steps", "evals", "updates")
+EVENT_TABLE_NAMES = ("steps", "evals", "updates")
 
 
-class Csv(Exporter):
-    """A file per kind of event over all trials, and `trials.csv`, which says what each trial was."""
+class CsvExporter(Exporter):
+    """Exporter of one CSV file per kind of event, over all trials, and of `trials.csv` with one row per trial."""
 
     kind: Literal["csv"] = "csv"
-    reader: ClassVar[str] = "whatever reads CSV"
-    suffix: ClassVar[str] = ".csv"
+    tool_name: ClassVar[str] = "any program that reads CSV"
+    file_suffix: ClassVar[str] = ".csv"
 
-    def write(self, run: RunTable, out: Path) -> Iterator[str]:
-        _save(pd.DataFrame([_trial(trial) for trial in run.trials]), out / "trials.csv")
-        for name in FRAMES:
-            frame = _stacked(run, name)
-            if frame.empty:
-                yield f"{name}.csv: nothing of the kind was logged"
+    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
+        _save_csv(pd.DataFrame([_trial_row(trial) for trial in run_table.trials]), out_folder / "trials.csv")
+        for table_name in EVENT_TABLE_NAMES:
+            table = _table_of_all_trials(run_table, table_name)
+            if table.empty:
+                yield f"{table_name}.csv is left out: no {table_name} were logged"
                 continue
-            _save(frame, out / f"{name}.csv")
-        events = pd.DataFrame([_event(trial, event) for trial in run.trials for event in event_outcomes(trial)])
+            _save_csv(table, out_folder / f"{table_name}.csv")
+        events = pd.DataFrame(
+            [_event_row(trial, event) for trial in run_table.trials for event in event_outcomes(trial)]
+        )
         if not events.empty:
-            _save(events, out / "events.csv")
+            _save_csv(events, out_folder / "events.csv")
 
 
-def _trial(trial: TrialTable) -> dict[str, object]:
-    """One row; swept keys are columns of their own."""
-    planned, verdict = trial.plan, Believed.of(trial)
-    facts = {
-        "trial": planned.trial, "strategy": planned.label, "workers": planned.workers, "servers": planned.servers,
-        "repeat": planned.repeat, "seed": planned.seed, "batch": planned.batch, "engine": planned.engine,
-        "dilation": planned.dilation, "status": trial.status.get("status"), "seconds": trial.seconds,
+def _trial_row(trial: TrialTable) -> dict[str, object]:
+    """Return the row of a trial in `trials.csv`. Every swept key is a column."""
+    plan, verdict = trial.plan, TrialVerdict.from_checks(trial)
+    columns = {
+        "trial": plan.trial, "strategy": plan.label, "workers": plan.workers, "servers": plan.servers,
+        "repeat": plan.repeat, "seed": plan.seed, "batch": plan.batch, "engine": plan.engine,
+        "dilation": plan.dilation, "status": trial.status.get("status"), "seconds": trial.seconds,
         "reason": trial.run_stop.get("reason"), "params_sha256": trial.params_sha256, "verdict": verdict.level,
         "verdict_reasons": "; ".join(verdict.reasons),
     }  # fmt: skip
-    return facts | {key: value for key, value in planned.labels.items() if key not in facts}
+    return columns | {key: value for key, value in plan.labels.items() if key not in columns}
 
 
-def _event(trial: TrialTable, event: object) -> dict[str, object]:
+def _event_row(trial: TrialTable, event: object) -> dict[str, object]:
     return {"trial": trial.plan.trial, **vars(event), "nodes": " ".join(vars(event)["nodes"])}
 
 
-def _stacked(run: RunTable, name: str) -> pd.DataFrame:
-    """The frames of all trials, the trial in the first column."""
-    frame: pd.DataFrame = getattr(run, name)
-    return frame if frame.empty else frame[["trial", *(column for column in frame.columns if column != "trial")]]
+def _table_of_all_trials(run_table: RunTable, table_name: str) -> pd.DataFrame:
+    """Return the table `steps`, `evals` or `updates` of all trials, with the trial as first column."""
+    table: pd.DataFrame = getattr(run_table, table_name)
+    return table if table.empty else table[["trial", *(column for column in table.columns if column != "trial")]]
 
 
-def _save(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, float_format="%.9g", lineterminator="\n", na_rep="nan")
+def _save_csv(table: pd.DataFrame, path: Path) -> None:
+    table.to_csv(path, index=False, float_format="%.9g", lineterminator="\n", na_rep="nan")

@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard: a run per trial and node, against steps and against virtual time."""
+"""Exporter of scalars for TensorBoard, by step and by virtual time. Every node of every trial is a TensorBoard run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,38 +6,39 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from analysis.exports.activities import by_step
+from analysis.exports.activities import sort_steps
 from analysis.exports.base import Exporter
 from analysis.reading.run_table import STEP_PHASES, RunTable, TrialTable
 
-VERSION = "brain.Event:2"  # what every event file begins with
+EVENT_FILE_VERSION = "brain.Event:2"  # version that every event file begins with
 
 
-class TensorBoard(Exporter):
-    """Losses and phases of every worker by step, evaluations beside them; of the first shard, staleness by version.
+class TensorBoardExporter(Exporter):
+    """Exporter of the losses and step phases of workers, evaluations, and the staleness on the first shard.
 
-    The wall time of an event is the virtual seconds since training began: TensorBoard's relative time is right, its
-    dates are of 1970. Values are kept in single precision, as TensorBoard keeps scalars.
+    Values of workers and evaluations are written by step, staleness by version of the shard. The wall time of an event
+    is the virtual seconds since training began: TensorBoard's relative time is right, its dates are in 1970. Values
+    have single precision, as TensorBoard stores scalars.
     """
 
     kind: Literal["tensorboard"] = "tensorboard"
-    reader: ClassVar[str] = "TensorBoard"
-    suffix: ClassVar[str] = ".ensayo"
-    package: ClassVar[str] = "export"
+    tool_name: ClassVar[str] = "TensorBoard"
+    file_suffix: ClassVar[str] = ".ensayo"
+    pip_extra: ClassVar[str] = "export"
 
-    def write(self, run: RunTable, out: Path) -> Iterator[str]:
-        for trial in run.trials:
-            for node, scalars in _nodes(trial):
-                folder = out / trial.plan.trial / node
+    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
+        for trial in run_table.trials:
+            for node, scalars in _scalars_by_node(trial):
+                folder = out_folder / trial.plan.trial / node
                 folder.mkdir(parents=True)
-                _save(scalars, folder / f"events.out.tfevents.0{self.suffix}")
+                _save_event_file(scalars, folder / f"events.out.tfevents.0{self.file_suffix}")
         yield from ()  # nothing is left out
 
 
-def _nodes(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Of every node with numbers its scalars: step, time_s, tag, value, in order of time."""
-    for node, steps in by_step(trial.steps).groupby("node", sort=False):
-        yield str(node), _of_worker(steps)
+def _scalars_by_node(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield name and scalars of every node that logged any: columns step, time_s, tag, value; sorted by time."""
+    for node, steps in sort_steps(trial.steps).groupby("node", sort=False):
+        yield str(node), _worker_scalars(steps)
     if not trial.evals.empty:
         evals = trial.evals.assign(tag="eval/" + trial.evals["metric"].astype(str))
         yield "coordinator", evals[["step", "time_s", "tag", "value"]]
@@ -46,8 +47,8 @@ def _nodes(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
         yield "shard-0", updates[["version", "time_s", "tag", "staleness"]]
 
 
-def _of_worker(steps: pd.DataFrame) -> pd.DataFrame:
-    """A step's numbers are known at its end; what no step logged is no tag."""
+def _worker_scalars(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the scalars of a worker's steps, each at the end of its step; unlogged quantities are left out."""
     seconds = {f"seconds/{phase}": steps[f"{phase}_s"] for phase in STEP_PHASES}
     tags = {"loss": steps["loss"], "seconds/step": steps["step_s"], **seconds, "staleness": steps["staleness"]}
     ends_s = steps["start_s"] + steps["step_s"]
@@ -59,20 +60,20 @@ def _of_worker(steps: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(columns).sort_values("time_s", kind="stable")
 
 
-def _save(scalars: pd.DataFrame, path: Path) -> None:
-    """One event file: length-framed, checksummed events."""
+def _save_event_file(scalars: pd.DataFrame, path: Path) -> None:
+    """Write scalars as an event file: events with length and checksum."""
     from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
     from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415 - an extra
 
     with path.open("wb") as file:
         writer = RecordWriter(file)
-        writer.write(Event(wall_time=0.0, file_version=VERSION).SerializeToString())
+        writer.write(Event(wall_time=0.0, file_version=EVENT_FILE_VERSION).SerializeToString())
         for step, time_s, tag, value in scalars.itertuples(index=False):
-            writer.write(_event(Event, step, time_s, tag, value).SerializeToString())
+            writer.write(_scalar_event(Event, step, time_s, tag, value).SerializeToString())
 
 
-def _event(kind: Any, step: Any, time_s: float, tag: str, value: Any) -> Any:
-    """One number; evaluations that are not ours may have no step."""
-    event = kind(wall_time=float(time_s), step=0 if pd.isna(step) else int(step))
+def _scalar_event(event_class: Any, step: Any, time_s: float, tag: str, value: Any) -> Any:
+    """Return one scalar as an event; evaluations in logs of other programs may have no step and get step 0."""
+    event = event_class(wall_time=float(time_s), step=0 if pd.isna(step) else int(step))
     event.summary.value.add(tag=tag, simple_value=float(value))
     return event

@@ -1,41 +1,41 @@
-"""Figures: one per file, each a function of a run that returns a Drawing or None when there is nothing to show.
+"""Figures of a report, one per file. Each figure is a function that takes a run and returns a drawing.
 
-`FIGURES` is the order of the report.
+The function returns None where the run has nothing to show. `FIGURES` lists the functions in the order of the report.
 """
 
 from collections.abc import Callable
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.conditions import conditions
-from analysis.figures.efficiency import efficiency
-from analysis.figures.laws import laws
-from analysis.figures.learning import learning
-from analysis.figures.predicted import predicted
-from analysis.figures.predicted_speedup import predicted_speedup
-from analysis.figures.quality import quality
-from analysis.figures.speedup import speedup
-from analysis.figures.staleness import staleness
-from analysis.figures.step_breakdown import step_breakdown
-from analysis.figures.switch import switch
-from analysis.figures.time_to_target import time_to_target
-from analysis.figures.timeline import timeline
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.conditions import draw_time_by_condition
+from analysis.figures.efficiency import draw_efficiency
+from analysis.figures.laws import draw_scaling_laws
+from analysis.figures.learning import draw_learning_curves
+from analysis.figures.predicted import draw_predicted_steps
+from analysis.figures.predicted_speedup import draw_predicted_speedup
+from analysis.figures.quality import draw_final_quality
+from analysis.figures.speedup import draw_speedup
+from analysis.figures.staleness import draw_staleness
+from analysis.figures.step_breakdown import draw_step_breakdown
+from analysis.figures.switch import draw_switch_gain
+from analysis.figures.time_to_target import draw_time_to_target
+from analysis.figures.timeline import draw_timeline
 
-Draw = Callable[[Run], Drawing | None]
+FigureFunction = Callable[[AnalysedRun], Drawing | None]
 
-FIGURES: tuple[Draw, ...] = (
-    time_to_target,
-    conditions,
-    quality,
-    timeline,
-    switch,
-    speedup,
-    predicted_speedup,
-    laws,
-    efficiency,
-    step_breakdown,
-    predicted,
-    learning,
-    staleness,
-)
+FIGURES: dict[str, FigureFunction] = {  # the names are file names in the run folder and must not change
+    "time_to_target": draw_time_to_target,
+    "conditions": draw_time_by_condition,
+    "quality": draw_final_quality,
+    "timeline": draw_timeline,
+    "switch": draw_switch_gain,
+    "speedup": draw_speedup,
+    "predicted_speedup": draw_predicted_speedup,
+    "laws": draw_scaling_laws,
+    "efficiency": draw_efficiency,
+    "step_breakdown": draw_step_breakdown,
+    "predicted": draw_predicted_steps,
+    "learning": draw_learning_curves,
+    "staleness": draw_staleness,
+}
 
-__all__ = ["FIGURES", "Draw", "Drawing", "Run"]
+__all__ = ["FIGURES", "AnalysedRun", "Drawing", "FigureFunction"]

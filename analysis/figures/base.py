@@ -1,4 +1,4 @@
-"""What a figure is given, and what it gives."""
+"""Input and result of a figure function."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from analysis.results.summary import RunSummary
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run as events and as numbers."""
+class AnalysedRun:
+    """A run with the tables read from its logs and the summary computed from them."""
 
     table: RunTable
     summary: RunSummary
@@ -19,10 +19,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A finished figure and the table behind it."""
+    """A finished figure with its title, caption and the data that it shows."""
 
     name: str  # file name without its ending
-    title: str  # the finding
-    caption: str  # how to read it: base case, rules, what was left out
+    title: str  # the finding, as one sentence
+    caption: str  # how to read the figure: base case, rules, what was left out
     data: pd.DataFrame
     figure: Figure

@@ -1,53 +1,65 @@
-"""What does a swept condition cost each strategy?"""
+"""Figure `conditions`: training time per sample of every strategy under each swept condition."""
 
 from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.labels import at_right
-from analysis.figures.drawing.style import canvas, colour, frame, from_zero, marker
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.labels import label_right_edge
+from analysis.figures.drawing.style import (
+    add_run_title_and_footer,
+    create_figure,
+    start_axes_at_zero,
+    strategy_colour,
+    strategy_marker,
+)
 from analysis.report.wording import capitalise_first_letter
 from analysis.results.result import TrialGroup
 from analysis.results.swept_conditions import describe_condition_effects, groups_across_conditions, seconds_per_sample
 
 
-def conditions(run: Run) -> Drawing | None:
-    """Time per thousand samples under every condition, a line per strategy on its most workers."""
-    found = groups_across_conditions(run.summary)
-    if not found:
+def draw_time_by_condition(run: AnalysedRun) -> Drawing | None:
+    """Draw the time per 1,000 samples under every condition, one curve per strategy on its most workers."""
+    groups_by_strategy = groups_across_conditions(run.summary)
+    if not groups_by_strategy:
         return None
-    figure, (axes,) = canvas(1, 1, 3.6)
-    names = [
-        name for name in run.summary.conditions if any(group.condition == name for each in found for group in each)
-    ]
-    for ladder in found:
-        _line(axes, names, ladder, colour(run.summary, ladder[0].strategy), marker(run.summary, ladder[0].strategy))
-    ends = {
-        each[0].strategy: (1e3 * seconds_per_sample(each[-1]), colour(run.summary, each[0].strategy)) for each in found
-    }
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlim(-0.2, len(names) - 0.8)
-    from_zero([axes], y=True)
+    figure, (axes,) = create_figure(1, 1, 3.6)
+    present = {group.condition for groups in groups_by_strategy for group in groups}
+    condition_names = [name for name in run.summary.conditions if name in present]
+    curve_ends: dict[str, tuple[float, str]] = {}
+    for groups in groups_by_strategy:
+        strategy = groups[0].strategy
+        colour = strategy_colour(run.summary, strategy)
+        _draw_strategy_curve(axes, condition_names, groups, colour, strategy_marker(run.summary, strategy))
+        curve_ends[strategy] = (1e3 * seconds_per_sample(groups[-1]), colour)
+    axes.set_xticks(range(len(condition_names)), condition_names)
+    axes.set_xlim(-0.2, len(condition_names) - 0.8)
+    start_axes_at_zero([axes], y=True)
     axes.set_ylabel("virtual seconds per 1,000 samples")
-    at_right(axes, ends)
+    label_right_edge(axes, curve_ends)
     title = capitalise_first_letter(describe_condition_effects(run.summary))
-    frame(figure, run.summary, title)
-    counts = ", ".join(f"{each[0].strategy} on {each[0].workers}" for each in found)
-    caption = f"Means over the repeats; dots are single runs. Workers: {counts}."
-    return Drawing("conditions", title, caption, _table(found), figure)
+    add_run_title_and_footer(figure, run.summary, title)
+    worker_counts = ", ".join(f"{groups[0].strategy} on {groups[0].workers}" for groups in groups_by_strategy)
+    caption = f"Curves: means over the repeats. Dots: single runs. Workers: {worker_counts}."
+    return Drawing("conditions", title, caption, _figure_data(groups_by_strategy), figure)
 
 
-def _line(axes: Axes, names: Sequence[str], ladder: Sequence[TrialGroup], tint: str, shape: str) -> None:
-    places = [names.index(group.condition) for group in ladder]
-    axes.plot(places, [1e3 * seconds_per_sample(group) for group in ladder], color=tint, marker=shape)
-    for place, group in zip(places, ladder, strict=True):
-        axes.plot([place] * len(group.trials), 1e3 * group.times_s("time_to_samples"), "o", color=tint, markersize=2.5)
+def _draw_strategy_curve(
+    axes: Axes, condition_names: Sequence[str], groups: Sequence[TrialGroup], colour: str, marker: str
+) -> None:
+    places = [condition_names.index(group.condition) for group in groups]
+    axes.plot(places, [1e3 * seconds_per_sample(group) for group in groups], color=colour, marker=marker)
+    for place, group in zip(places, groups, strict=True):
+        axes.plot(
+            [place] * len(group.trials), 1e3 * group.times_s("time_to_samples"), "o", color=colour, markersize=2.5
+        )
 
 
-def _table(found: Sequence[Sequence[TrialGroup]]) -> pd.DataFrame:
+def _figure_data(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> pd.DataFrame:
     rows = [
-        (each.strategy, each.workers, each.condition, seconds_per_sample(each)) for ladder in found for each in ladder
+        (group.strategy, group.workers, group.condition, seconds_per_sample(group))
+        for groups in groups_by_strategy
+        for group in groups
     ]
     return pd.DataFrame(rows, columns=["strategy", "workers", "condition", "seconds_per_sample"])

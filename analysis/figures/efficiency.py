@@ -1,4 +1,4 @@
-"""Where does efficiency go: to the hardware or to the learning?"""
+"""Figure `efficiency`: efficiency of every strategy against workers, split into hardware and statistical efficiency."""
 
 from collections.abc import Sequence
 
@@ -6,96 +6,110 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.balance import LEGEND, mark, rules_at
-from analysis.figures.drawing.labels import at_right
-from analysis.figures.drawing.style import BASELINE, INK, canvas, colour, frame, from_zero, lay_out, marker
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_at_point, mark_balance_points
+from analysis.figures.drawing.labels import label_right_edge
+from analysis.figures.drawing.style import (
+    BASELINE_GREY,
+    FOREGROUND,
+    add_run_title_and_footer,
+    apply_layout,
+    create_figure,
+    start_axes_at_zero,
+    strategy_colour,
+    strategy_marker,
+)
 from analysis.metrics.balance import MIN_EFFICIENCY, BalancePoint
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.answers import describe_efficiency_loss
 
-COLUMNS = 3
-MORE_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")
+MAX_PANEL_COLUMNS = 3
+EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")
 
 
-def efficiency(run: Run) -> Drawing | None:
-    """One panel per curve: E' solid, its two factors thin; E' = hardware x statistical."""
-    found = [curve for curve in run.summary.curves if len(curve.points) > 1]
-    if not found:
+def draw_efficiency(run: AnalysedRun) -> Drawing | None:
+    """Draw the efficiency E' of every strategy against workers, with its two factors as thin curves.
+
+    E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
+    """
+    curves = [curve for curve in run.summary.curves if len(curve.points) > 1]
+    if not curves:
         return None
-    columns = min(COLUMNS, len(found))
-    rows = -(-len(found) // columns)
-    figure, panels = canvas(rows, columns, 1.1 + 2.5 * rows, sharey=True)
-    title = _title(found)
-    frame(figure, run.summary, title)
-    for axes, curve in zip(panels, found, strict=False):
-        _panel(axes, curve, colour(run.summary, curve.strategy), marker(run.summary, curve.strategy))
-        mark(axes, curve, run.summary.balance, lambda point: point.efficiency)
-    for axes in panels[len(found) :]:
+    columns = min(MAX_PANEL_COLUMNS, len(curves))
+    rows = -(-len(curves) // columns)
+    figure, panels = create_figure(rows, columns, 1.1 + 2.5 * rows, sharey=True)
+    title = _figure_title(curves)
+    add_run_title_and_footer(figure, run.summary, title)
+    for axes, curve in zip(panels, curves, strict=False):
+        colour = strategy_colour(run.summary, curve.strategy)
+        _draw_panel(axes, curve, colour, strategy_marker(run.summary, curve.strategy))
+        mark_balance_points(axes, curve, run.summary.balance, lambda point: point.efficiency)
+    for axes in panels[len(curves) :]:
         axes.remove()
-    for axes in panels[: len(found) : columns]:
+    for axes in panels[: len(curves) : columns]:
         axes.set_ylabel("efficiency")
-    from_zero(panels[: len(found)], y=True)
-    lay_out(figure)  # settles the limits that labels are placed by
-    for axes, curve in zip(panels, found, strict=False):
-        _name_lines(axes, curve, colour(run.summary, curve.strategy))
+    start_axes_at_zero(panels[: len(curves)], y=True)
+    apply_layout(figure)  # fixes the axis limits, which place the labels
+    for axes, curve in zip(panels, curves, strict=False):
+        _label_curve_ends(axes, curve, strategy_colour(run.summary, curve.strategy))
     caption = (
-        "E' = S / (N / base workers) = hardware x statistical. Statistical: samples to the target, base against N. "
-        "Hardware: what is left of E'; the gain in samples per second and worker as measured is in the data "
-        "(rate_efficiency). Dotted: the 50% rule. Workers counted, servers not. "
-        f"A curve by samples missed the target somewhere; its T is the time for the common sample budget. {LEGEND}"
+        "E' = S / (N / workers of the base) = hardware x statistical. Statistical: samples to the target on the base / "
+        "on N workers. Hardware: the rest of E'; the measured gain in samples per second and worker is in the data "
+        '(rate_efficiency). Dotted: the 50% rule. Workers are counted, servers are not. A curve named "by samples" '
+        f"missed the target at some size; its T is the time for the common sample budget. {BALANCE_LEGEND}"
     )
-    return Drawing("efficiency", title, caption, _table(found, run.summary.balance), figure)
+    return Drawing("efficiency", title, caption, _figure_data(curves, run.summary.balance), figure)
 
 
-def _title(found: Sequence[SpeedupCurve]) -> str:
-    """The best efficiency at the largest N, and the larger loss of the one that loses most; each with its condition."""
-    best = max(found, key=lambda curve: curve.points[-1].efficiency)
-    worst = min(found, key=lambda curve: curve.points[-1].efficiency)
-    top, low = best.points[-1], worst.points[-1]
-    text = f"{best.description} keeps {top.efficiency:.0%} efficiency on {top.workers} workers"
-    where = f" on {low.workers}" if low.workers != top.workers else ""
-    return (
-        text
-        if best == worst
-        else f"{text}; {worst.description} keeps {low.efficiency:.0%}{where}, {describe_efficiency_loss(low)}"
-    )
+def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
+    """Return the title: the highest and the lowest efficiency at the largest sizes, and the main loss of the latter."""
+    best = max(curves, key=lambda curve: curve.points[-1].efficiency)
+    worst = min(curves, key=lambda curve: curve.points[-1].efficiency)
+    best_point, worst_point = best.points[-1], worst.points[-1]
+    finding = f"{best.description} keeps {best_point.efficiency:.0%} efficiency on {best_point.workers} workers"
+    if best == worst:
+        return finding
+    size = f" on {worst_point.workers}" if worst_point.workers != best_point.workers else ""
+    return f"{finding}; {worst.description} keeps {worst_point.efficiency:.0%}{size}, {describe_efficiency_loss(worst_point)}"
 
 
-def _panel(axes: Axes, curve: SpeedupCurve, tint: str, shape: str) -> None:
+def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
     counts = [point.workers for point in curve.points]
-    axes.axhline(MIN_EFFICIENCY, color=BASELINE, linestyle=":", linewidth=1)
+    axes.axhline(MIN_EFFICIENCY, color=BASELINE_GREY, linestyle=":", linewidth=1)
     if curve.of == "time_to_target":
         hardware = [point.hardware_efficiency for point in curve.points]
-        axes.plot(counts, hardware, color=INK, linewidth=1.1, linestyle="--")
+        axes.plot(counts, hardware, color=FOREGROUND, linewidth=1.1, linestyle="--")
         statistical = [point.statistical_efficiency or 0.0 for point in curve.points]
-        axes.plot(counts, statistical, color=INK, linewidth=1.1, linestyle="-.")
-    axes.plot(counts, [point.efficiency for point in curve.points], color=tint, marker=shape, markersize=5)
+        axes.plot(counts, statistical, color=FOREGROUND, linewidth=1.1, linestyle="-.")
+    axes.plot(counts, [point.efficiency for point in curve.points], color=colour, marker=marker, markersize=5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_xlabel("workers")
-    axes.set_title(" · ".join(filter(None, [curve.display_name, curve.condition])), color=tint, fontweight="bold")
+    axes.set_title(" · ".join(filter(None, [curve.display_name, curve.condition])), color=colour, fontweight="bold")
 
 
-def _name_lines(axes: Axes, curve: SpeedupCurve, tint: str) -> None:
+def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str) -> None:
     last = curve.points[-1]
-    lines = {"E'": (last.efficiency, tint)}
+    labels = {"E'": (last.efficiency, colour)}
     if last.statistical_efficiency is not None:
-        lines |= {"hardware": (last.hardware_efficiency, INK), "statistical": (last.statistical_efficiency, INK)}
-    at_right(axes, lines, size=8)
+        labels |= {
+            "hardware": (last.hardware_efficiency, FOREGROUND),
+            "statistical": (last.statistical_efficiency, FOREGROUND),
+        }
+    label_right_edge(axes, labels, font_points=8)
 
 
-def _table(found: Sequence[SpeedupCurve], picks: Sequence[BalancePoint]) -> pd.DataFrame:
+def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[BalancePoint]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
-            *(point.rate_efficiency(curve.base), rules_at(curve, point, picks)),
+            *(point.rate_efficiency(curve.base), format_rules_at_point(curve, point, balance_points)),
         )
-        for curve in found
+        for curve in curves
         for point in curve.points
     ]
     columns = ["strategy", "condition", "of", "workers", "efficiency", "hardware_efficiency", "statistical_efficiency"]
-    return pd.DataFrame(rows, columns=[*columns, *MORE_COLUMNS])
+    return pd.DataFrame(rows, columns=[*columns, *EXTRA_DATA_COLUMNS])

@@ -1,4 +1,4 @@
-"""Which law of scaling does each strategy follow, how sure is that, and how far was anybody there?"""
+"""Figure `laws`: scaling laws fitted to the speed of every strategy, with intervals and the range of measured sizes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.style import BASELINE, FAINT, INK, canvas, colour, frame, marker
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.style import (
+    BASELINE_GREY,
+    FAINT_GREY,
+    FOREGROUND,
+    add_run_title_and_footer,
+    create_figure,
+    strategy_colour,
+    strategy_marker,
+)
 from analysis.laws import (
     AmdahlLaw,
     ComputeLaw,
@@ -27,21 +35,22 @@ from analysis.report.wording import capitalise_first_letter, format_number, form
 from analysis.results.result import TIMES_SIGN, TrialGroup
 from analysis.statistics.centre import Floats
 
-LEAST = 4  # sizes: three parameters and one more to judge by
-DISTINCT = 3  # batches from which on a law of two parameters can be wrong
-MOST_PANELS = 6  # of more curves the first, and the caption names the others
-COLUMNS = 2
-BEYOND = 2.0  # times the largest size, up to which laws are drawn
-EXACT = 0.001  # an error that nobody needs to hear of
-HEADROOM = 4.0  # times the largest speedup: room for what the laws say
-PLACES = 40  # along a curve
-LINE = "\n    "  # under the law that it is of
-LAWS: dict[str, tuple[ScalingLaw, str]] = {  # by name: the law, and its line
+MIN_FITTED_SIZES = 4  # one more than the three parameters of the USL, so that a residual is left to judge the fit by
+MIN_DISTINCT_BATCHES = 3  # with fewer, a law of two parameters fits any data
+MAX_PANELS = 6  # the first curves are drawn; the caption names the others
+MAX_PANEL_COLUMNS = 2
+DRAWN_RANGE_FACTOR = 2.0  # laws are drawn up to so many times the largest measured size
+NEGLIGIBLE_ERROR = 0.001  # smaller errors are not written with their value
+HEADROOM_FACTOR = 4.0  # upper limit of the y axis / largest speedup: room for the notes
+POINTS_PER_CURVE = 40  # places at which a law is evaluated
+NOTE_LINE_BREAK = "\n    "  # before the second quantity of a law, indented below its name
+SPEEDUP_LAWS: dict[str, tuple[ScalingLaw, str]] = {  # name -> law and its line style
     "Amdahl": (AmdahlLaw(), "--"),
     "Gustafson": (GustafsonLaw(), ":"),
     "USL": (UniversalScalabilityLaw(), "-"),
 }
-READ: dict[str, dict[str, Callable[[Floats], Floats]]] = {  # by law: what readers ask for, from its parameters
+# law -> quantity that the figure reports -> how it is computed from the law's parameters
+REPORTED_QUANTITIES: dict[str, dict[str, Callable[[Floats], Floats]]] = {
     "Amdahl": {"serial share": lambda theta: theta[..., 1] / (theta[..., 0] + theta[..., 1])},
     "Gustafson": {"serial share": lambda theta: theta[..., 1] / (1 + theta[..., 1])},
     "USL": {"contention": lambda theta: theta[..., 1], "coherency": lambda theta: theta[..., 2]},
@@ -52,196 +61,231 @@ READ: dict[str, dict[str, Callable[[Floats], Floats]]] = {  # by law: what reade
         "links' stretch": lambda theta: theta[..., 1],
     },
 }
-KEY = {"measured": INK, "outside the calibrated domain": FAINT}
+LEGEND_COLOURS = {"measured": FOREGROUND, "outside the calibrated domain": FAINT_GREY}
 
 
 @dataclass(frozen=True)
-class Followed:
-    """A curve and the laws that were fit to it, for the same samples: what hardware makes of more workers."""
+class FittedCurve:
+    """A speedup curve and the scaling laws fitted to its times for the same number of samples."""
 
     curve: SpeedupCurve
-    fits: Mapping[str, LawFit]
-    parts: Mapping[str, LawFit]  # laws of what more workers change besides: samples to target, computing, exchange
+    fits: Mapping[str, LawFit]  # by the names in SPEEDUP_LAWS
+    fits_of_parts: Mapping[str, LawFit]  # laws of single parts of training: "learning", "computing", "exchange"
 
     @cached_property
-    def best(self) -> str:
-        """The law with the least error per observation beyond its parameters."""
-        return min(self.fits, key=lambda name: _error(self.fits[name]))
+    def best_law_name(self) -> str:
+        """Name of the law with the smallest residual error."""
+        return min(self.fits, key=lambda name: _residual_error(self.fits[name]))
 
 
-def laws(run: Run) -> Drawing | None:
-    """Speedup in samples per second against workers, with the laws that it may follow and the domain that they saw."""
-    asked = [curve for curve in run.summary.curves if _asked(curve)]
-    found = [_followed(curve, run) for curve in asked[:MOST_PANELS]]
-    if not found:
+def draw_scaling_laws(run: AnalysedRun) -> Drawing | None:
+    """Draw the measured speedup of every strategy and the scaling laws fitted to it.
+
+    Speedup is in samples per second. The range of sizes that no run has measured is grey. None where no strategy ran on
+    at least `MIN_SIZES` numbers of workers.
+    """
+    curves = [curve for curve in run.summary.curves if _can_be_fitted(curve)]
+    fitted_curves = [_fit_curve(curve, run) for curve in curves[:MAX_PANELS]]
+    if not fitted_curves:
         return None
-    left_out = join_names(curve.description for curve in asked[MOST_PANELS:])
-    columns = min(COLUMNS, len(found))
-    rows = -(-len(found) // columns)
-    figure, panels = canvas(rows, columns, 1.3 + 3.0 * rows)
-    title = _title(found)
-    lines = {name: line for name, (_, line) in LAWS.items()}
-    frame(figure, run.summary, title, {**KEY, **dict.fromkeys(LAWS, INK)}, {"measured": "o"}, lines)
-    for axes, each in zip(panels, found, strict=False):
-        _panel(axes, each, colour(run.summary, each.curve.strategy), marker(run.summary, each.curve.strategy))
-    for axes in panels[len(found) :]:
+    columns = min(MAX_PANEL_COLUMNS, len(fitted_curves))
+    rows = -(-len(fitted_curves) // columns)
+    figure, panels = create_figure(rows, columns, 1.3 + 3.0 * rows)
+    title = _figure_title(fitted_curves)
+    legend_colours = {**LEGEND_COLOURS, **dict.fromkeys(SPEEDUP_LAWS, FOREGROUND)}
+    line_styles = {name: line_style for name, (_, line_style) in SPEEDUP_LAWS.items()}
+    add_run_title_and_footer(figure, run.summary, title, legend_colours, {"measured": "o"}, line_styles)
+    for axes, fitted_curve in zip(panels, fitted_curves, strict=False):
+        strategy = fitted_curve.curve.strategy
+        colour, marker = strategy_colour(run.summary, strategy), strategy_marker(run.summary, strategy)
+        _draw_panel(axes, fitted_curve, colour, marker)
+    for axes in panels[len(fitted_curves) :]:
         axes.remove()
-    caption = (
-        "Speedup in samples per second over the base of the curve. Laws are fit to logarithms of the mean times of the "
-        "sizes that ran, their 95% intervals come from perturbed refits; off: typical residual. Band: 90% of "
-        f"{_new(found)} by the law that fits best; in grey nobody has measured, and no band there knows what a law "
-        "leaves out. "
-        f"{AmdahlLaw.formula}; {GustafsonLaw.formula}; {UniversalScalabilityLaw.formula}. Hardware x statistical: what learning costs is apart, "
-        f"by {CriticalBatchLaw.formula} where batches differ; computing by {ComputeLaw.formula}; a collective's exchange by "
-        f"{ExchangeLaw.formula}, m its longest chain of messages, w what bytes take on the declared links; waiting for "
-        "peers is part of it."
-        f"{f' Neither drawn nor fit: {left_out}.' if left_out else ''}"
+    caption = _figure_caption(fitted_curves, join_names(curve.description for curve in curves[MAX_PANELS:]))
+    return Drawing("laws", title, caption, _figure_data(fitted_curves), figure)
+
+
+def _figure_caption(fitted_curves: Sequence[FittedCurve], omitted_curves: str) -> str:
+    return (
+        "Speedup in samples per second over the base of the curve. Laws are fitted to the logarithms of the mean times "
+        "at the measured sizes; 95% intervals come from perturbed refits; error: typical residual. Band: 90% "
+        f"prediction interval of {_describe_new_observation(fitted_curves)} by the law that fits best. Grey area: no "
+        "size was measured there, and the band does not contain what the law leaves out. "
+        f"{AmdahlLaw.formula}; {GustafsonLaw.formula}; {UniversalScalabilityLaw.formula}. Efficiency = hardware x statistical, so the cost of "
+        f"learning is fitted separately: samples to the target by {CriticalBatchLaw.formula} where batches differ. "
+        f"Computing: {ComputeLaw.formula}. Exchange of a collective, with the time that workers wait for each other: "
+        f"{ExchangeLaw.formula}, where m is the number of messages in its longest chain and w the time that its bytes "
+        "take on the declared links."
+        f"{f' Neither drawn nor fitted: {omitted_curves}.' if omitted_curves else ''}"
     )
-    return Drawing("laws", title, caption, _table(found), figure)
 
 
-def _new(found: Sequence[Followed]) -> str:
-    """What bands are of: laws are fit to means, which differ by less than the runs that they are of."""
-    repeated = any(point.runs > 1 for each in found for point in each.curve.points)
-    return "a new mean of as many repeats" if repeated else "a new run"
+def _describe_new_observation(fitted_curves: Sequence[FittedCurve]) -> str:
+    """Return the text that says whether a prediction band is for a single run or for the mean of several runs.
+
+    Laws are fitted to means over repeats, which vary less than single runs.
+    """
+    has_repeats = any(point.runs > 1 for fitted_curve in fitted_curves for point in fitted_curve.curve.points)
+    return "a new mean of as many repeats" if has_repeats else "a new run"
 
 
-def _asked(curve: SpeedupCurve) -> bool:
-    return len(curve.points) >= LEAST and all(point.rate_speedup > 0 for point in curve.points)
+def _can_be_fitted(curve: SpeedupCurve) -> bool:
+    return len(curve.points) >= MIN_FITTED_SIZES and all(point.rate_speedup > 0 for point in curve.points)
 
 
-def _followed(curve: SpeedupCurve, run: Run) -> Followed:
+def _fit_curve(curve: SpeedupCurve, run: AnalysedRun) -> FittedCurve:
     sizes = np.array([point.workers for point in curve.points], dtype=float)
     seconds = np.array([curve.base.seconds / point.rate_speedup for point in curve.points])
-    seen = {"workers": sizes, "seconds": seconds}
-    return Followed(curve, {name: law.fit(seen) for name, (law, _) in LAWS.items()}, dict(_parts(curve, run)))
+    series = {"workers": sizes, "seconds": seconds}
+    fits = {name: law.fit(series) for name, (law, _) in SPEEDUP_LAWS.items()}
+    return FittedCurve(curve, fits, dict(_fit_laws_of_parts(curve, run)))
 
 
-def _parts(curve: SpeedupCurve, run: Run) -> Iterator[tuple[str, LawFit]]:
-    """Of what differs with the number of workers: the batch of all, and that of each."""
-    batches = {trial.plan.trial: float(trial.plan.batch) for trial in run.table.trials}
-    members = [
-        each for each in run.summary.groups if (each.strategy, each.condition) == (curve.strategy, curve.condition)
+def _fit_laws_of_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, LawFit]]:
+    """Yield the fitted laws of learning, computing and exchange, as far as the run has the data for them.
+
+    Learning depends on the global batch, computing on a worker's share of it: both need batches that differ.
+    """
+    batch_of_trial = {trial.plan.trial: float(trial.plan.batch) for trial in run.table.trials}
+    groups = [
+        group for group in run.summary.groups if (group.strategy, group.condition) == (curve.strategy, curve.condition)
     ]
-    whole = np.array([batches[group.trials[0].id] for group in members])
-    own = whole / np.array([group.workers for group in members])
-    if curve.of == "time_to_target" and _differ(whole):
-        yield "learning", CriticalBatchLaw().fit({"batch": whole, "samples": _of(members, "samples")})
-    computing = _of(members, "computing")
-    if _differ(own) and computing.all():
-        yield "computing", ComputeLaw().fit({"local_batch": own, "step_seconds": computing})
-    exchanged = {key: values for key, values in _exchanged(members, run).items() if len(values) >= DISTINCT}
-    if exchanged and all((values > 0).all() for values in exchanged.values()):
-        yield "exchange", ExchangeLaw().fit(exchanged)
+    global_batches = np.array([batch_of_trial[group.trials[0].id] for group in groups])
+    local_batches = global_batches / np.array([group.workers for group in groups])
+    if curve.of == "time_to_target" and _has_enough_distinct_values(global_batches):
+        samples = np.array([group.samples_to_target for group in groups])
+        yield "learning", CriticalBatchLaw().fit({"batch": global_batches, "samples": samples})
+    compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
+    if _has_enough_distinct_values(local_batches) and compute_s.all():
+        yield "computing", ComputeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
+    exchange_series = {
+        column: values
+        for column, values in _exchange_series(groups, run).items()
+        if len(values) >= MIN_DISTINCT_BATCHES
+    }
+    if exchange_series and all((values > 0).all() for values in exchange_series.values()):
+        yield "exchange", ExchangeLaw().fit(exchange_series)
 
 
-def _exchanged(members: Sequence[TrialGroup], run: Run) -> dict[str, Floats]:
-    """What the law of an exchange is of, by column: of several workers that sum by a collective in every step."""
+def _exchange_series(groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
+    """Return the message counts, link times and exchange times to fit the exchange law to, one value per size.
+
+    Only groups that sum by a collective in every step, and that never switch, have such values.
+    """
     plans = {trial.plan.trial: trial.plan for trial in run.table.trials}
-    found = [
+    rows = [
         (
             plan.longest_chain_messages,
             plan.exchange_link_s,
             sum(group.step_phase_s.get(phase, 0.0) for phase in ("exchange", "wait")),
         )
-        for group in members
+        for group in groups
         if (plan := plans[group.trials[0].id]).schedule.rounds and plan.exchange_period == 1 and not plan.second_phase
     ]
-    columns = zip(*found, strict=True)
+    columns = zip(*rows, strict=True)
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))
 
 
-def _of(members: Sequence[TrialGroup], what: str) -> Floats:
-    told = (each.samples_to_target if what == "samples" else each.step_phase_s.get("compute", 0.0) for each in members)
-    return np.array(list(told))
+def _has_enough_distinct_values(batches: Floats) -> bool:
+    return len(set(batches.tolist())) >= MIN_DISTINCT_BATCHES
 
 
-def _differ(batches: Floats) -> bool:
-    return len(set(batches.tolist())) >= DISTINCT
-
-
-def _error(fit: LawFit) -> float:
-    """Root of the squares per observation beyond the parameters: a share, nearly."""
+def _residual_error(fit: LawFit) -> float:
+    """Return the root of the squared log residuals per degree of freedom; nearly a relative error."""
     return float(np.sqrt((fit.log_residuals**2).sum() / max(fit.degrees_of_freedom, 1)))
 
 
-def _off(fit: LawFit) -> str:
-    error = _error(fit)
-    return format_share(error, 1) if error >= EXACT else f"less than {format_share(EXACT, 1)}"
+def _format_residual_error(fit: LawFit) -> str:
+    error = _residual_error(fit)
+    return format_share(error, 1) if error >= NEGLIGIBLE_ERROR else f"less than {format_share(NEGLIGIBLE_ERROR, 1)}"
 
 
-def _title(found: Sequence[Followed]) -> str:
-    """Of the curve that is farthest from ideal, by the law that fits it best."""
-    worst = min(found, key=lambda each: each.curve.points[-1].rate_efficiency(each.curve.base))
-    fit = worst.fits[worst.best]
-    best = f"of three laws {worst.best} tells the speed of {worst.curve.description} best"
-    return capitalise_first_letter(f"{best}, off by {_off(fit)}: {_told(worst.best, fit)}")
+def _figure_title(fitted_curves: Sequence[FittedCurve]) -> str:
+    """Return the title: the law that best fits the curve farthest from ideal speedup, with its error and quantities."""
+    worst = min(fitted_curves, key=lambda each: each.curve.points[-1].rate_efficiency(each.curve.base))
+    fit = worst.fits[worst.best_law_name]
+    best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"
+    quantities = _describe_quantities(worst.best_law_name, fit)
+    return capitalise_first_letter(f"{best_fit}, with an error of {_format_residual_error(fit)}: {quantities}")
 
 
-def _panel(axes: Axes, found: Followed, tint: str, shape: str) -> None:
-    curve = found.curve
+def _draw_panel(axes: Axes, fitted_curve: FittedCurve, colour: str, marker: str) -> None:
+    curve = fitted_curve.curve
     counts = [point.workers for point in curve.points]
-    places = np.geomspace(counts[0], BEYOND * counts[-1], PLACES)
-    axes.axvspan(counts[-1], BEYOND * counts[-1], color=FAINT, alpha=0.35, linewidth=0)
-    axes.plot(places, places / curve.base.workers, color=BASELINE, linewidth=0.9, linestyle=(0, (1, 3)))
-    band = found.fits[found.best].prediction_band({"workers": places})
-    axes.fill_between(places, curve.base.seconds / band.high, curve.base.seconds / band.low, color=tint, alpha=0.2)
-    for name, (law, line) in LAWS.items():
-        told = law.predict(found.fits[name].parameters, {"workers": places})
-        axes.plot(places, curve.base.seconds / told, color=INK, linestyle=line, linewidth=1.1)
-    axes.plot(counts, [point.rate_speedup for point in curve.points], shape, color=tint, markersize=6)
+    last_drawn = DRAWN_RANGE_FACTOR * counts[-1]
+    sizes = np.geomspace(counts[0], last_drawn, POINTS_PER_CURVE)
+    axes.axvspan(counts[-1], last_drawn, color=FAINT_GREY, alpha=0.35, linewidth=0)
+    axes.plot(sizes, sizes / curve.base.workers, color=BASELINE_GREY, linewidth=0.9, linestyle=(0, (1, 3)))
+    band = fitted_curve.fits[fitted_curve.best_law_name].prediction_band({"workers": sizes})
+    axes.fill_between(sizes, curve.base.seconds / band.high, curve.base.seconds / band.low, color=colour, alpha=0.2)
+    for name, (law, line_style) in SPEEDUP_LAWS.items():
+        predicted_s = law.predict(fitted_curve.fits[name].parameters, {"workers": sizes})
+        axes.plot(sizes, curve.base.seconds / predicted_s, color=FOREGROUND, linestyle=line_style, linewidth=1.1)
+    axes.plot(counts, [point.rate_speedup for point in curve.points], marker, color=colour, markersize=6)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set_xticks([*counts, BEYOND * counts[-1]], [*map(str, counts), f"{BEYOND * counts[-1]:g}"])
+    axes.set_xticks([*counts, last_drawn], [*map(str, counts), f"{last_drawn:g}"])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")  # no function: figures go between processes
+    axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")  # a string: figures are pickled, and functions would not be
     axes.set_xlabel("workers")
     axes.set_ylabel("speedup, samples/s")
-    axes.set_title(curve.description, color=tint, fontweight="bold")
-    axes.set_ylim(top=HEADROOM * axes.get_ylim()[1])
-    axes.text(0.02, 0.98, _notes(found), transform=axes.transAxes, va="top", fontsize=7, in_layout=False)
+    axes.set_title(curve.description, color=colour, fontweight="bold")
+    axes.set_ylim(top=HEADROOM_FACTOR * axes.get_ylim()[1])
+    axes.text(0.02, 0.98, _panel_notes(fitted_curve), transform=axes.transAxes, va="top", fontsize=7, in_layout=False)
 
 
-def _notes(found: Followed) -> str:
-    """A line per law, of the one with two parameters two."""
-    heads = {f"{name}, off {_off(fit)}": (name, fit) for name, fit in found.fits.items()}
-    heads |= {name: (name, fit) for name, fit in found.parts.items()}
-    return "\n".join(f"{head}: {_told(*of, between=f',{LINE}')}" for head, of in heads.items())
+def _panel_notes(fitted_curve: FittedCurve) -> str:
+    """Return one note per law with its reported quantities, one quantity per line."""
+    notes = [
+        f"{name}, error {_format_residual_error(fit)}: {_describe_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
+        for name, fit in fitted_curve.fits.items()
+    ]
+    notes += [
+        f"{name}: {_describe_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
+        for name, fit in fitted_curve.fits_of_parts.items()
+    ]
+    return "\n".join(notes)
 
 
-def _told(name: str, fit: LawFit, between: str = ", ") -> str:
-    """The parameters that readers ask for, with their intervals."""
-    return between.join(f"{what} {_value(*values)}" for what, values in _shown(name, fit).items())
-
-
-def _value(low: float, middle: float, high: float) -> str:
-    """With its 95 %; where those span more than these points can tell, the upper end alone."""
-    return (
-        f"at most {format_number(high)}"
-        if high > UNIDENTIFIED_RATIO * low
-        else f"{format_number(middle)} [{format_number(low)}, {format_number(high)}]"
+def _describe_quantities(law_name: str, fit: LawFit, separator: str = ", ") -> str:
+    """Return the reported quantities of a fitted law with their 95% intervals, as text."""
+    return separator.join(
+        f"{quantity} {_format_value_with_interval(*values)}"
+        for quantity, values in _reported_quantities(law_name, fit).items()
     )
 
 
-def _shown(name: str, fit: LawFit) -> dict[str, tuple[float, float, float]]:
-    """What each law says of the strategy: low, best, high (95 %)."""
-    return {what: _spread(read(fit.parameters), read(fit.parameter_draws)) for what, read in READ[name].items()}
+def _format_value_with_interval(low: float, value: float, high: float) -> str:
+    """Return a value with its 95% interval, or only the upper end where the data do not identify the value."""
+    return (
+        f"at most {format_number(high)}"
+        if high > UNIDENTIFIED_RATIO * low
+        else f"{format_number(value)} [{format_number(low)}, {format_number(high)}]"
+    )
 
 
-def _spread(best: Floats, draws: Floats) -> tuple[float, float, float]:
+def _reported_quantities(law_name: str, fit: LawFit) -> dict[str, tuple[float, float, float]]:
+    """Return name -> (low end, value, high end) of the reported quantities of a law, with 95% intervals."""
+    return {
+        quantity: _value_with_interval(compute(fit.parameters), compute(fit.parameter_draws))
+        for quantity, compute in REPORTED_QUANTITIES[law_name].items()
+    }
+
+
+def _value_with_interval(value: Floats, draws: Floats) -> tuple[float, float, float]:
     low, high = np.percentile(draws, [2.5, 97.5])
-    return float(low), float(best), float(high)
+    return float(low), float(value), float(high)
 
 
-def _table(found: Sequence[Followed]) -> pd.DataFrame:
-    laws_of = [(each.curve, name, fit) for each in found for name, fit in {**each.fits, **each.parts}.items()]
+def _figure_data(fitted_curves: Sequence[FittedCurve]) -> pd.DataFrame:
     rows = [
         (
-            *(curve.strategy, curve.condition, name, fit.law.formula, what, *spread),
-            *(_error(fit), *fit.size_range),
+            *(fitted_curve.curve.strategy, fitted_curve.curve.condition, name, fit.law.formula, quantity, *values),
+            *(_residual_error(fit), *fit.size_range),
         )
-        for curve, name, fit in laws_of
-        for what, spread in _shown(name, fit).items()
+        for fitted_curve in fitted_curves
+        for name, fit in {**fitted_curve.fits, **fitted_curve.fits_of_parts}.items()
+        for quantity, values in _reported_quantities(name, fit).items()
     ]
     columns = ["strategy", "condition", "law", "formula", "quantity", "ci_low", "value", "ci_high", "residual"]
     return pd.DataFrame(rows, columns=[*columns, "smallest_seen", "largest_seen"])

@@ -1,4 +1,4 @@
-"""How does the model get better: by the clock, by samples, by steps, by bytes sent?"""
+"""Figure `learning`: metric and loss of every strategy against time, samples, steps and bytes sent."""
 
 from collections.abc import Collection
 from typing import Any
@@ -8,8 +8,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.style import BASELINE, COLOURS, INK, canvas, colour, frame, from_zero, key_rows, line
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.style import (
+    BASELINE_GREY,
+    FOREGROUND,
+    PALETTE,
+    add_run_title_and_footer,
+    condition_line_style,
+    count_legend_rows,
+    create_figure,
+    start_axes_at_zero,
+    strategy_colour,
+)
 from analysis.reading.plan_view import PlannedTarget
 from analysis.reading.run_table import TrialTable
 from analysis.report.answers import MAX_LISTED, TIE_RATIO
@@ -17,94 +27,121 @@ from analysis.report.wording import format_number, format_total_bytes
 from analysis.results.result import TrialResult
 from analysis.results.summary import RunSummary
 
-MOST_LINES = 60  # of a panel: more than eyes follow; of many repeats the first are drawn
-FOLLOWED = 8  # strategies that have colours where there are more strategies than colours
-COLOURED: dict[str, Any] = {"linewidth": 1.4, "alpha": 0.9}
-GREY: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.35, "zorder": 1.5}  # behind all others
-AXES = {"time_s": "virtual seconds", "samples": "samples", "steps": "steps", "bytes": "bytes sent, all nodes"}
+MAX_CURVES_PER_PANEL = 60  # more curves cannot be followed by eye; of many repeats only the first are drawn
+MAX_COLOURED_STRATEGIES = 8  # where there are more strategies than colours
+COLOURED_CURVE_STYLE: dict[str, Any] = {"linewidth": 1.4, "alpha": 0.9}
+GREY_CURVE_STYLE: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.35, "zorder": 1.5}  # behind all other curves
+# column of the data -> label of the x axis
+X_AXIS_LABELS = {"time_s": "virtual seconds", "samples": "samples", "steps": "steps", "bytes": "bytes sent, all nodes"}
 
 
-def learning(run: Run) -> Drawing | None:
-    """Metric and loss against four axes: the same runs, so what differs between panels is what an axis costs.
+def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
+    """Draw the target metric and the loss against time, samples, steps and bytes, one panel each.
 
-    Shown are the baseline and each strategy on its largest number of workers; every repeat is a line. Where there are
-    more strategies than colours, those have one that reach the target first.
+    All panels show the same trials: the baseline and each strategy on its largest number of workers, one curve per
+    repeat. Where there are more strategies than colours, only strategies that reach the target first are coloured.
     """
-    shown = _shown(run)
+    trials = _drawn_trials(run)
     curves = (
-        pd.concat([_curve(table, result) for table, result in shown], ignore_index=True) if shown else pd.DataFrame()
+        pd.concat([_evaluation_curve(trial, result) for trial, result in trials], ignore_index=True)
+        if trials
+        else pd.DataFrame()
     )
     if curves.empty:
         return None
-    target = next((table.plan.target for table, _ in shown if table.plan.target), None)
-    metric = target.metric if target else str(curves["metric"].iloc[0])
-    metrics = [name for name in dict.fromkeys((metric, "loss")) if name in set(curves["metric"])]
-    names = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
-    followed = _followed(run.summary)
-    named = [(strategy, workers) for strategy, workers in names if strategy in followed]
-    key = {f"{strategy} on {workers}": colour(run.summary, strategy) for strategy, workers in named}
-    key |= {"others": BASELINE} if set(curves["strategy"]) - followed else {}
-    height_in = 1.3 + 0.2 * key_rows(key) + 2.0 * len(metrics)
-    figure, panels = canvas(len(metrics), len(AXES), height_in, sharey="row", sharex="col")
-    title = _title(curves, metric, target)
-    frame(figure, run.summary, title, key)
-    for place, axes in enumerate(panels):
-        name, axis = metrics[place // len(AXES)], list(AXES)[place % len(AXES)]
-        _panel(axes, run, curves[curves["metric"] == name], axis, target if name == metric else None, followed)
-        axes.set_ylabel(name if axis == "time_s" else "")
-        axes.set_xlabel(AXES[axis] if name == metrics[-1] else "")
-    from_zero(panels, x=True)
+    target = next((trial.plan.target for trial, _ in trials if trial.plan.target), None)
+    target_metric = target.metric if target else str(curves["metric"].iloc[0])
+    metrics = [name for name in dict.fromkeys((target_metric, "loss")) if name in set(curves["metric"])]
+    coloured_strategies = _coloured_strategies(run.summary)
+    legend_colours = _legend_colours(run.summary, curves, coloured_strategies)
+    height_in = 1.3 + 0.2 * count_legend_rows(legend_colours) + 2.0 * len(metrics)
+    figure, panels = create_figure(len(metrics), len(X_AXIS_LABELS), height_in, sharey="row", sharex="col")
+    title = _figure_title(curves, target_metric, target)
+    add_run_title_and_footer(figure, run.summary, title, legend_colours)
+    columns = [(metric, x_column) for metric in metrics for x_column in X_AXIS_LABELS]
+    for axes, (metric, x_column) in zip(panels, columns, strict=True):
+        metric_curves = curves[curves["metric"] == metric]
+        metric_target = target if metric == target_metric else None
+        _draw_panel(axes, run, metric_curves, x_column, metric_target, coloured_strategies)
+        axes.set_ylabel(metric if x_column == "time_s" else "")
+        axes.set_xlabel(X_AXIS_LABELS[x_column] if metric == metrics[-1] else "")
+    start_axes_at_zero(panels, x=True)
     caption = (
-        "One line per run, the first repeats where there are many: the baseline and every strategy on its largest "
-        "number of workers. "
-        + (f"Grey: all but {FOLLOWED} of the first. " if "others" in key else "")
-        + ("Dashed line: the target. " if target else "")
-        + _conditions(run)
-        + "Bytes are payload of all nodes up to the evaluation."
+        "One curve per run: the baseline and every strategy on its largest number of workers; of many repeats only the "
+        "first. "
+        + (
+            f"Grey: all but {MAX_COLOURED_STRATEGIES} of the first to the target. "
+            if "others" in legend_colours
+            else ""
+        )
+        + ("Dashed horizontal line: the target. " if target else "")
+        + _describe_line_styles(run)
+        + "Bytes: payload that all nodes sent up to the evaluation."
     )
     return Drawing("learning", title, caption, curves, figure)
 
 
-def _followed(summary: RunSummary) -> frozenset[str]:
-    """Strategies, and the baseline, that have colours which no other line has."""
-    soonest = sorted(summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s))
-    first: dict[str, str] = {}
-    for group in soonest:
-        first.setdefault(colour(summary, group.strategy), group.strategy)
-    most = len(first) if len(summary.strategies) <= len(COLOURS) else FOLLOWED
-    return frozenset(list(first.values())[:most])
+def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategies: Collection[str]) -> dict[str, str]:
+    """Return the legend: a colour per coloured strategy, with its number of workers, and grey for all others."""
+    pairs = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
+    colours = {
+        f"{strategy} on {workers}": strategy_colour(summary, strategy)
+        for strategy, workers in pairs
+        if strategy in coloured_strategies
+    }
+    return colours | ({"others": BASELINE_GREY} if set(curves["strategy"]) - set(coloured_strategies) else {})
 
 
-def _shown(run: Run) -> list[tuple[TrialTable, TrialResult]]:
+def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
+    """Return the strategies, with the baseline, that are drawn in a colour of their own.
+
+    Of strategies with the same colour, the first to reach the target has it.
+    """
+    first_to_target = sorted(summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s))
+    strategy_of_colour: dict[str, str] = {}
+    for group in first_to_target:
+        strategy_of_colour.setdefault(strategy_colour(summary, group.strategy), group.strategy)
+    has_enough_colours = len(summary.strategies) <= len(PALETTE)
+    limit = len(strategy_of_colour) if has_enough_colours else MAX_COLOURED_STRATEGIES
+    return frozenset(list(strategy_of_colour.values())[:limit])
+
+
+def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
+    """Return the finished trials of each strategy and condition on the most workers; of many repeats the first."""
     finished = [(t, r) for t, r in zip(run.table.trials, run.summary.trials, strict=True) if r.is_finished]
-    largest: dict[tuple[str, str], int] = {}
+    most_workers: dict[tuple[str, str], int] = {}
     for _, result in finished:
-        kind = (result.strategy, result.condition)
-        largest[kind] = max(largest.get(kind, 0), result.workers)
-    shown = [(t, r) for t, r in finished if r.workers == largest[(r.strategy, r.condition)]]
-    repeats = max(1, MOST_LINES // len(largest)) if largest else 0
-    return [(t, r) for t, r in shown if r.repeat < repeats]
+        key = (result.strategy, result.condition)
+        most_workers[key] = max(most_workers.get(key, 0), result.workers)
+    largest = [(t, r) for t, r in finished if r.workers == most_workers[(r.strategy, r.condition)]]
+    drawn_repeats = max(1, MAX_CURVES_PER_PANEL // len(most_workers)) if most_workers else 0
+    return [(t, r) for t, r in largest if r.repeat < drawn_repeats]
 
 
-def _conditions(run: Run) -> str:
-    if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- one condition needs no telling apart
+def _describe_line_styles(run: AnalysedRun) -> str:
+    """Return the part of the caption that names the line style of each condition; empty for a single condition."""
+    if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- a single condition needs no line style
         return ""
-    styles = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
-    told = [f"{styles[line(run.summary, condition)]} {condition}" for condition in run.summary.conditions]
-    return f"Line style: {', '.join(told)}. "
+    style_names = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
+    descriptions = [
+        f"{style_names[condition_line_style(run.summary, condition)]} {condition}"
+        for condition in run.summary.conditions
+    ]
+    return f"Line style: {', '.join(descriptions)}. "
 
 
-def _curve(table: TrialTable, result: TrialResult) -> pd.DataFrame:
-    """The evaluations of a trial with the bytes that all nodes had sent by then."""
-    ends = (table.steps["start_s"] + table.steps["step_s"]).to_numpy(dtype=float)
-    order = np.argsort(ends, kind="stable")
-    by_workers = np.concatenate([[0.0], np.cumsum(table.steps["bytes_sent"].to_numpy(dtype=float)[order])])
-    share = by_workers / by_workers[-1] if by_workers[-1] else by_workers  # servers send in step with their workers
-    done = np.searchsorted(ends[order], table.evals["time_s"].to_numpy(dtype=float) + 1e-9, side="right")
-    steps = table.evals["samples"].astype(float) * result.steps / max(result.samples, 1)
-    return table.evals[["time_s", "samples", "metric", "value"]].assign(
+def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
+    """Return the evaluations of a trial, with the steps done and the bytes that all nodes had sent by then."""
+    step_ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).to_numpy(dtype=float)
+    order = np.argsort(step_ends_s, kind="stable")
+    worker_bytes = np.concatenate([[0.0], np.cumsum(trial.steps["bytes_sent"].to_numpy(dtype=float)[order])])
+    # Servers log no bytes per step; their bytes are assumed to grow in proportion to those of the workers.
+    sent_share = worker_bytes / worker_bytes[-1] if worker_bytes[-1] else worker_bytes
+    steps_done = np.searchsorted(step_ends_s[order], trial.evals["time_s"].to_numpy(dtype=float) + 1e-9, side="right")
+    steps = trial.evals["samples"].astype(float) * result.steps / max(result.samples, 1)
+    return trial.evals[["time_s", "samples", "metric", "value"]].assign(
         steps=steps,
-        bytes=share[done] * sum(result.bytes_sent.values()),
+        bytes=sent_share[steps_done] * sum(result.bytes_sent.values()),
         trial=result.id,
         strategy=result.strategy,
         condition=result.condition,
@@ -112,49 +149,60 @@ def _curve(table: TrialTable, result: TrialResult) -> pd.DataFrame:
     )
 
 
-def _title(curves: pd.DataFrame, metric: str, target: PlannedTarget | None) -> str:
-    """What the target costs in bytes and samples; without one, how far apart the runs end."""
-    shown = curves[curves["metric"] == metric]
-    hits = shown[[target is not None and target.is_reached_by(value) for value in shown["value"]]]
-    first = hits.groupby(["strategy", "trial"], sort=False).first().groupby("strategy", sort=False)
-    costs = first[["bytes", "samples"]].mean()
+def _figure_title(curves: pd.DataFrame, metric: str, target: PlannedTarget | None) -> str:
+    """Return the title: which strategy needs the fewest bytes and which the most samples to reach the target.
+
+    Where there is no target, or fewer than two strategies reach it: the range of the final values.
+    """
+    metric_curves = curves[curves["metric"] == metric]
+    on_target = metric_curves[[target is not None and target.is_reached_by(value) for value in metric_curves["value"]]]
+    first_on_target = on_target.groupby(["strategy", "trial"], sort=False).first().groupby("strategy", sort=False)
+    costs = first_on_target[["bytes", "samples"]].mean()
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
-        missed = [name for name in shown["strategy"].unique() if name not in first.groups]
-        second = _who_misses(missed) if missed else _most_samples(costs["samples"])
-        return f"To {target}, {_least_bytes(costs['bytes'])}; {second}"
-    ends = shown.groupby("trial", sort=False)["value"].last()
-    return f"{metric.capitalize()} ends between {format_number(ends.min())} and {format_number(ends.max())}"
+        missing = [name for name in metric_curves["strategy"].unique() if name not in first_on_target.groups]
+        second = _describe_target_misses(missing) if missing else _describe_sample_needs(costs["samples"])
+        return f"To reach {target}, {_describe_least_bytes(costs['bytes'])}; {second}"
+    final_values = metric_curves.groupby("trial", sort=False)["value"].last()
+    return f"The final {metric} is between {format_number(final_values.min())} and {format_number(final_values.max())}"
 
 
-def _who_misses(missed: list[str]) -> str:
-    """By name, where they are few."""
-    if len(missed) > MAX_LISTED:
-        return f"{len(missed)} strategies miss it"
-    return f"{', '.join(missed)} misses it" if len(missed) == 1 else f"{', '.join(missed)} miss it"
+def _describe_target_misses(strategy_names: list[str]) -> str:
+    """Return which strategies miss the target: their names where they are few, else their number."""
+    if len(strategy_names) > MAX_LISTED:
+        return f"{len(strategy_names)} strategies miss it"
+    verb = "misses" if len(strategy_names) == 1 else "miss"
+    return f"{', '.join(strategy_names)} {verb} it"
 
 
-def _least_bytes(sent: "pd.Series[float]") -> str:
-    return f"{sent.idxmin()} sends least ({format_total_bytes({'all': int(sent.min())})})"
+def _describe_least_bytes(bytes_by_strategy: "pd.Series[float]") -> str:
+    return f"{bytes_by_strategy.idxmin()} sends least ({format_total_bytes({'all': int(bytes_by_strategy.min())})})"
 
 
-def _most_samples(needed: "pd.Series[float]") -> str:
-    if needed.max() < TIE_RATIO * needed.min():
-        return "all need about as many samples"
-    return f"{needed.idxmax()} needs {needed.max() / needed.min():.1f} times the samples of {needed.idxmin()}"
+def _describe_sample_needs(samples_by_strategy: "pd.Series[float]") -> str:
+    """Return how many times the fewest samples to the target the strategy with the most samples needs."""
+    ratio = samples_by_strategy.max() / samples_by_strategy.min()
+    if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():
+        return "all need about the same number of samples"
+    return f"{samples_by_strategy.idxmax()} needs {ratio:.1f} times the samples of {samples_by_strategy.idxmin()}"
 
 
-def _panel(
-    axes: Axes, run: Run, curves: pd.DataFrame, axis: str, target: PlannedTarget | None, followed: Collection[str]
+def _draw_panel(
+    axes: Axes,
+    run: AnalysedRun,
+    curves: pd.DataFrame,
+    x_column: str,
+    target: PlannedTarget | None,
+    coloured_strategies: Collection[str],
 ) -> None:
-    for _, trial in curves.groupby("trial", sort=False):
-        strategy, condition = (str(trial.iloc[0][key]) for key in ("strategy", "condition"))
-        style = line(run.summary, condition)
-        if strategy in followed:
-            axes.plot(trial[axis], trial["value"], color=colour(run.summary, strategy), linestyle=style, **COLOURED)
-        else:
-            axes.plot(trial[axis], trial["value"], color=BASELINE, linestyle=style, **GREY)
+    for _, trial_curve in curves.groupby("trial", sort=False):
+        strategy, condition = (str(trial_curve.iloc[0][key]) for key in ("strategy", "condition"))
+        line_style = condition_line_style(run.summary, condition)
+        is_coloured = strategy in coloured_strategies
+        colour = strategy_colour(run.summary, strategy) if is_coloured else BASELINE_GREY
+        curve_style = COLOURED_CURVE_STYLE if is_coloured else GREY_CURVE_STYLE
+        axes.plot(trial_curve[x_column], trial_curve["value"], color=colour, linestyle=line_style, **curve_style)
     if target is not None:
-        axes.axhline(target.bound, color=INK, linestyle="--", linewidth=0.9)
+        axes.axhline(target.bound, color=FOREGROUND, linestyle="--", linewidth=0.9)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=4)

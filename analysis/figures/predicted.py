@@ -1,4 +1,4 @@
-"""Does theory explain the measured step?"""
+"""Figure `predicted`: measured step time of every strategy beside the closed form's prediction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,85 +8,100 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.style import FAINT, INK, PAPER, canvas, colour, frame
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.style import (
+    BACKGROUND,
+    FAINT_GREY,
+    FOREGROUND,
+    add_run_title_and_footer,
+    create_figure,
+    strategy_colour,
+)
 from analysis.report.wording import format_signed_share
 from analysis.results.result import TrialGroup, sort_by_step_time
 
-ROW_IN = 0.27
-EXACT = 0.001  # a remainder that nobody needs to hear of
+ROW_HEIGHT_IN = 0.27
+NEGLIGIBLE_REMAINDER = 0.001  # smaller remainders are not written with their value
 
 
 @dataclass(frozen=True)
-class Row:
-    """One closed form and what was measured under it: a group's, or one strategy's of a group that switches."""
+class PredictionRow:
+    """Predicted and measured step time of one group, or of one training phase of a group that switches strategies."""
 
     group: TrialGroup
     name: str
-    measured_s: float
-    predicted_s: float
+    measured_step_s: float
+    predicted_step_s: float
 
     @property
     def remainder(self) -> float:
-        """Measured / predicted - 1."""
-        return self.measured_s / self.predicted_s - 1
+        """Relative difference between measurement and closed form: measured / predicted - 1."""
+        return self.measured_step_s / self.predicted_step_s - 1
 
 
-def predicted(run: Run) -> Drawing | None:
-    """Per strategy and N: predicted step as a ring, measured median as a dot, the unexplained remainder beside it."""
-    found = [row for group in sort_by_step_time(run.summary.groups) for row in _rows(group)]
-    if not found:
+def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
+    """Draw predicted and measured step time, one row per strategy and number of workers.
+
+    The prediction is an open circle, the measured median a filled one; the number beside them is the remainder.
+    """
+    rows = [row for group in sort_by_step_time(run.summary.groups) for row in _prediction_rows(group)]
+    if not rows:
         return None
-    figure, (axes,) = canvas(1, 1, 1.5 + ROW_IN * len(found))
-    title = _title(found)
-    frame(figure, run.summary, title)
-    for place, row in enumerate(found):
-        _pair(axes, place, row, colour(run.summary, row.group.strategy))
-    axes.set_yticks(range(len(found)), [row.name for row in found])
-    axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.set_xlim(0, 1.12 * max(1000 * max(row.measured_s, row.predicted_s) for row in found))
+    figure, (axes,) = create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(rows))
+    title = _figure_title(rows)
+    add_run_title_and_footer(figure, run.summary, title)
+    for y, row in enumerate(rows):
+        _draw_row(axes, y, row, strategy_colour(run.summary, row.group.strategy))
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0, 1.12 * max(1000 * max(row.measured_step_s, row.predicted_step_s) for row in rows))
     axes.set_xlabel("virtual milliseconds per step")
     caption = (
-        "Open: the closed form's median over all steps of all workers. Filled: the measured one, mean over repeats; "
-        "the mean step where speeds vary; between two exchanges a step counts as their mean. Number: remainder = "
-        "measured / predicted - 1. A growing remainder is something that the model does not know."
+        "Open circle: median step of the closed form, over all steps of all workers. Filled circle: measured median "
+        "step, mean over the repeats; where speeds vary, the mean step. Each step between two exchanges counts as the "
+        "mean of those steps. Number: remainder = measured / predicted - 1. A growing remainder is an effect that the "
+        "model does not contain."
     )
-    return Drawing("predicted", title, caption, _table(found), figure)
+    return Drawing("predicted", title, caption, _figure_data(rows), figure)
 
 
-def _rows(group: TrialGroup) -> list[Row]:
-    """One row, or one for each strategy where they switch; none where nothing is known."""
-    switched = [trial.switch for trial in group.trials if trial.switch and trial.switch.has_switched]
-    if not switched:
-        whole = group.typical_step_s and group.predicted_step_s
-        return [Row(group, group.name, group.typical_step_s or 0.0, group.predicted_step_s or 0.0)] if whole else []
+def _prediction_rows(group: TrialGroup) -> list[PredictionRow]:
+    """Return one row of a group, or one per training phase where trials switched; none if nothing was predicted."""
+    switches = [trial.switch for trial in group.trials if trial.switch and trial.switch.has_switched]
+    if not switches:
+        if not group.typical_step_s or not group.predicted_step_s:
+            return []
+        return [PredictionRow(group, group.name, group.typical_step_s, group.predicted_step_s)]
     rows = []
-    for when in ("before", "after"):
-        halves = [half for each in switched if (half := getattr(each, when)) and half.predicted_step_s]
-        if halves:
-            measured_s = float(np.mean([half.step_s for half in halves]))
-            rows.append(Row(group, f"{group.name} {when}", measured_s, halves[0].predicted_step_s))
+    for phase_name in ("before", "after"):
+        phases = [phase for switch in switches if (phase := getattr(switch, phase_name)) and phase.predicted_step_s]
+        if phases:
+            measured_step_s = float(np.mean([phase.step_s for phase in phases]))
+            rows.append(PredictionRow(group, f"{group.name} {phase_name}", measured_step_s, phases[0].predicted_step_s))
     return rows
 
 
-def _title(found: Sequence[Row]) -> str:
-    worst = max(found, key=lambda row: abs(row.remainder))
-    if abs(worst.remainder) < EXACT:
-        return "The closed form tells every median step to within 0.1%"
-    way = "more" if worst.remainder > 0 else "less"
-    most = f"{worst.name} takes {abs(worst.remainder):.1%} {way} than it says"
-    middle = median(abs(row.remainder) for row in found)
-    return f"The closed form is typically {middle:.1%} off the median step; at worst, {most}"
+def _figure_title(rows: Sequence[PredictionRow]) -> str:
+    """Return the title: the typical and the largest relative difference between measured and predicted step time."""
+    worst = max(rows, key=lambda row: abs(row.remainder))
+    if abs(worst.remainder) < NEGLIGIBLE_REMAINDER:
+        return f"The closed form predicts every median step to within {NEGLIGIBLE_REMAINDER:.1%}"
+    direction = "longer" if worst.remainder > 0 else "shorter"
+    typical = median(abs(row.remainder) for row in rows)
+    return (
+        f"The closed form typically differs from the median step by {typical:.1%}; "
+        f"at worst, a step of {worst.name} is {abs(worst.remainder):.1%} {direction} than predicted"
+    )
 
 
-def _pair(axes: Axes, place: int, row: Row, tint: str) -> None:
-    measured, told = 1000 * row.measured_s, 1000 * row.predicted_s
-    axes.hlines(place, min(measured, told), max(measured, told), color=FAINT, linewidth=3)
-    axes.plot(told, place, "o", color=INK, markerfacecolor=PAPER, markersize=8, markeredgewidth=1.2)
-    axes.plot(measured, place, "o", color=tint, markersize=5)
+def _draw_row(axes: Axes, y: int, row: PredictionRow, colour: str) -> None:
+    measured_ms, predicted_ms = 1000 * row.measured_step_s, 1000 * row.predicted_step_s
+    axes.hlines(y, min(measured_ms, predicted_ms), max(measured_ms, predicted_ms), color=FAINT_GREY, linewidth=3)
+    axes.plot(predicted_ms, y, "o", color=FOREGROUND, markerfacecolor=BACKGROUND, markersize=8, markeredgewidth=1.2)
+    axes.plot(measured_ms, y, "o", color=colour, markersize=5)
     axes.annotate(
         format_signed_share(row.remainder),
-        (max(measured, told), place),
+        (max(measured_ms, predicted_ms), y),
         (9, 0),
         textcoords="offset points",
         va="center",
@@ -94,13 +109,17 @@ def _pair(axes: Axes, place: int, row: Row, tint: str) -> None:
     )
 
 
-def _table(found: Sequence[Row]) -> pd.DataFrame:
-    rows = [
-        (row.group.strategy, row.group.condition, row.group.workers, row.measured_s, row.predicted_s, row.remainder)
-        for row in found
+def _figure_data(rows: Sequence[PredictionRow]) -> pd.DataFrame:
+    """Return the table of the figure. The column `phase` exists only where some trial switched strategies."""
+    values = [
+        (
+            *(row.group.strategy, row.group.condition, row.group.workers),
+            *(row.measured_step_s, row.predicted_step_s, row.remainder),
+        )
+        for row in rows
     ]
-    frame = pd.DataFrame(
-        rows, columns=["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "remainder"]
+    data = pd.DataFrame(
+        values, columns=["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "remainder"]
     )
-    names = [row.name.removeprefix(row.group.name).strip() for row in found]
-    return frame.assign(phase=names) if any(names) else frame
+    phase_names = [row.name.removeprefix(row.group.name).strip() for row in rows]
+    return data.assign(phase=phase_names) if any(phase_names) else data

@@ -1,4 +1,4 @@
-"""What does a swept condition cost in quality?"""
+"""Figure `quality`: quality of the trained model under each swept condition."""
 
 from collections.abc import Sequence
 
@@ -6,86 +6,92 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.labels import at_right
-from analysis.figures.drawing.style import canvas, colour, frame, marker
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.labels import label_right_edge
+from analysis.figures.drawing.style import add_run_title_and_footer, create_figure, strategy_colour, strategy_marker
 from analysis.report.wording import capitalise_first_letter, format_number
 from analysis.results.result import TrialGroup
 from analysis.results.swept_conditions import groups_across_conditions
 from analysis.statistics.centre import Floats
 
-LOSS = "loss"  # every run has it; where something else is measured, readers care for that
+LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures nothing else
 
 
-def quality(run: Run) -> Drawing | None:
-    """The last value of the metric under every condition, a line per strategy on its most workers."""
-    metric = _metric(run)
-    found = [
-        ladder for ladder in groups_across_conditions(run.summary) if all(ends(group, metric).size for group in ladder)
+def draw_final_quality(run: AnalysedRun) -> Drawing | None:
+    """Draw the metric of the last evaluation under every condition, one curve per strategy on its most workers."""
+    metric = _quality_metric(run)
+    groups_by_strategy = [
+        groups
+        for groups in groups_across_conditions(run.summary)
+        if all(final_values(group, metric).size for group in groups)
     ]
-    if not any(_differs(ladder, metric) for ladder in found):
+    if not any(_differs_between_conditions(groups, metric) for groups in groups_by_strategy):
         return None
-    figure, (axes,) = canvas(1, 1, 3.6)
-    names = [name for name in run.summary.conditions if any(each.condition == name for one in found for each in one)]
-    for ladder in found:
-        _line(
-            axes,
-            names,
-            ladder,
-            metric,
-            colour(run.summary, ladder[0].strategy),
-            marker(run.summary, ladder[0].strategy),
-        )
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlim(-0.2, len(names) - 0.8)
+    figure, (axes,) = create_figure(1, 1, 3.6)
+    present = {group.condition for groups in groups_by_strategy for group in groups}
+    condition_names = [name for name in run.summary.conditions if name in present]
+    curve_ends: dict[str, tuple[float, str]] = {}
+    for groups in groups_by_strategy:
+        strategy = groups[0].strategy
+        colour, marker = strategy_colour(run.summary, strategy), strategy_marker(run.summary, strategy)
+        _draw_strategy_curve(axes, condition_names, groups, metric, colour, marker)
+        curve_ends[strategy] = (_mean_final_value(groups[-1], metric), colour)
+    axes.set_xticks(range(len(condition_names)), condition_names)
+    axes.set_xlim(-0.2, len(condition_names) - 0.8)
     axes.set_ylabel(f"{metric} at the end")
-    last = {
-        one[0].strategy: (float(ends(one[-1], metric).mean()), colour(run.summary, one[0].strategy)) for one in found
-    }
-    at_right(axes, last)
-    title = capitalise_first_letter("; ".join(_finding(ladder, metric) for ladder in found[:3]))
-    frame(figure, run.summary, title)
-    caption = f"The {metric} of the last evaluation; means over the repeats, dots are single runs."
-    return Drawing("quality", title, caption, _table(found, metric), figure)
+    label_right_edge(axes, curve_ends)
+    title = capitalise_first_letter(
+        "; ".join(_describe_extreme_conditions(groups, metric) for groups in groups_by_strategy[:3])
+    )
+    add_run_title_and_footer(figure, run.summary, title)
+    caption = f"The {metric} of the last evaluation. Curves: means over the repeats. Dots: single runs."
+    return Drawing("quality", title, caption, _figure_data(groups_by_strategy, metric), figure)
 
 
-def ends(group: TrialGroup, metric: str) -> Floats:
-    """The last value in every repeat that was evaluated."""
+def final_values(group: TrialGroup, metric: str) -> Floats:
+    """Return the metric of the last evaluation, one value per repeat that was evaluated."""
     return np.array([trial.final[metric] for trial in group.trials if metric in trial.final])
 
 
-def _metric(run: Run) -> str:
-    known = dict.fromkeys(name for trial in run.summary.trials for name in trial.final)
-    return next((name for name in known if name != LOSS), LOSS)
+def _mean_final_value(group: TrialGroup, metric: str) -> float:
+    return float(final_values(group, metric).mean())
 
 
-def _differs(ladder: Sequence[TrialGroup], metric: str) -> bool:
-    """Whether anybody would write two numbers for its conditions."""
-    return len({format_number(float(ends(group, metric).mean())) for group in ladder}) > 1
+def _quality_metric(run: AnalysedRun) -> str:
+    """Return the first metric of the run that is not the loss; the loss where there is no other."""
+    metrics = dict.fromkeys(name for trial in run.summary.trials for name in trial.final)
+    return next((name for name in metrics if name != LOSS_METRIC), LOSS_METRIC)
 
 
-def _finding(ladder: Sequence[TrialGroup], metric: str) -> str:
-    """The two conditions that differ most."""
-    ranked = sorted(ladder, key=lambda group: float(ends(group, metric).mean()))
+def _differs_between_conditions(groups: Sequence[TrialGroup], metric: str) -> bool:
+    """Return whether the mean final values, as written in the report, differ between conditions."""
+    return len({format_number(_mean_final_value(group, metric)) for group in groups}) > 1
+
+
+def _describe_extreme_conditions(groups: Sequence[TrialGroup], metric: str) -> str:
+    """Return the lowest and the highest mean final value of a strategy, each with its condition."""
+    ranked = sorted(groups, key=lambda group: _mean_final_value(group, metric))
     low, high = (
-        f"{format_number(float(ends(each, metric).mean()))} with {each.condition}" for each in (ranked[0], ranked[-1])
+        f"{format_number(_mean_final_value(group, metric))} with {group.condition}" for group in (ranked[0], ranked[-1])
     )
-    return f"{ladder[0].strategy} ends at {metric} {low}, {high}"
+    return f"{groups[0].strategy} ends at {metric} {low}, {high}"
 
 
-def _line(axes: Axes, names: Sequence[str], ladder: Sequence[TrialGroup], metric: str, tint: str, shape: str) -> None:
-    places = [names.index(group.condition) for group in ladder]
-    axes.plot(places, [float(ends(group, metric).mean()) for group in ladder], color=tint, marker=shape)
-    for place, group in zip(places, ladder, strict=True):
-        single = ends(group, metric)
-        axes.plot([place] * single.size, single, "o", color=tint, markersize=2.5)
+def _draw_strategy_curve(
+    axes: Axes, condition_names: Sequence[str], groups: Sequence[TrialGroup], metric: str, colour: str, marker: str
+) -> None:
+    places = [condition_names.index(group.condition) for group in groups]
+    axes.plot(places, [_mean_final_value(group, metric) for group in groups], color=colour, marker=marker)
+    for place, group in zip(places, groups, strict=True):
+        values = final_values(group, metric)
+        axes.plot([place] * values.size, values, "o", color=colour, markersize=2.5)
 
 
-def _table(found: Sequence[Sequence[TrialGroup]], metric: str) -> pd.DataFrame:
+def _figure_data(groups_by_strategy: Sequence[Sequence[TrialGroup]], metric: str) -> pd.DataFrame:
     rows = [
         (group.strategy, group.workers, group.condition, trial.seed, trial.final[metric])
-        for ladder in found
-        for group in ladder
+        for groups in groups_by_strategy
+        for group in groups
         for trial in group.trials
         if metric in trial.final
     ]

@@ -1,4 +1,4 @@
-"""How much faster does each strategy get with more workers?"""
+"""Figure `speedup`: speedup of every strategy against the number of workers."""
 
 from collections.abc import Sequence
 
@@ -6,97 +6,132 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.balance import LEGEND, mark, rules_at
-from analysis.figures.drawing.labels import at_right
-from analysis.figures.drawing.style import BASELINE, canvas, colour, frame, lay_out, marker
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_at_point, mark_balance_points
+from analysis.figures.drawing.labels import label_right_edge
+from analysis.figures.drawing.style import (
+    BASELINE_GREY,
+    add_run_title_and_footer,
+    apply_layout,
+    create_figure,
+    strategy_colour,
+    strategy_marker,
+)
 from analysis.metrics.balance import BalancePoint
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.report.wording import format_number
 from analysis.results.result import TIMES_SIGN, TimeMetric
 from analysis.results.summary import RunSummary
 
-MOST_BASES = 6  # that a caption names
-COLUMNS = 2  # panels in a row: more leaves no room for names at the lines
+MAX_LISTED_BASES = 6  # more bases are summarised in the caption
+MAX_PANEL_COLUMNS = 2  # with more panels in a row, no room is left for labels at the ends of curves
 
 
-def speedup(run: Run) -> Drawing | None:
-    """Log-log, one panel per condition, the ideal line dashed, 95 % intervals where runs were repeated."""
-    found = [curve for curve in run.summary.curves if len(curve.points) > 1]
-    if not found:
+def draw_speedup(run: AnalysedRun) -> Drawing | None:
+    """Draw speedup against workers on log axes, one panel per condition and one curve per strategy.
+
+    The ideal speedup is dashed; 95% intervals are drawn where runs were repeated.
+    """
+    curves = [curve for curve in run.summary.curves if len(curve.points) > 1]
+    if not curves:
         return None
-    conditions = list(dict.fromkeys(curve.condition for curve in found))
-    columns = min(COLUMNS, len(conditions))
+    conditions = list(dict.fromkeys(curve.condition for curve in curves))
+    columns = min(MAX_PANEL_COLUMNS, len(conditions))
     rows = -(-len(conditions) // columns)
-    figure, panels = canvas(rows, columns, 1.0 + 3.1 * rows, sharex=True, sharey=True)
-    title = _title(found)
-    frame(figure, run.summary, title)
+    figure, panels = create_figure(rows, columns, 1.0 + 3.1 * rows, sharex=True, sharey=True)
+    title = _figure_title(curves)
+    add_run_title_and_footer(figure, run.summary, title)
     for axes, condition in zip(panels, conditions, strict=False):
-        _panel(axes, run.summary, [curve for curve in found if curve.condition == condition])
+        _draw_panel(axes, run.summary, [curve for curve in curves if curve.condition == condition])
         axes.set_title(condition)
     for axes in panels[len(conditions) :]:
         axes.remove()
-    counts = _counts(found)
-    panels[0].set_xticks(counts, [str(count) for count in counts])  # panels share them
+    counts = _worker_counts(curves)
+    panels[0].set_xticks(counts, [str(count) for count in counts])  # all panels share the ticks
     panels[0].xaxis.set_minor_locator(NullLocator())
-    lay_out(figure)  # settles the limits that labels are placed by
+    apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, condition in zip(panels, conditions, strict=False):
-        members = [curve for curve in found if curve.condition == condition]
-        ends = {
-            curve.display_name: (curve.points[-1].speedup, colour(run.summary, curve.strategy)) for curve in members
+        panel_curves = [curve for curve in curves if curve.condition == condition]
+        curve_ends = {
+            curve.display_name: (curve.points[-1].speedup, strategy_colour(run.summary, curve.strategy))
+            for curve in panel_curves
         }
-        ends["ideal"] = (max(_counts(members)) / members[0].base.workers, BASELINE)
-        at_right(axes, ends)
-    return Drawing("speedup", title, f"{caption(found)} {LEGEND}", _table(found, run.summary.balance), figure)
+        curve_ends["ideal"] = (max(_worker_counts(panel_curves)) / panel_curves[0].base.workers, BASELINE_GREY)
+        label_right_edge(axes, curve_ends)
+    caption = f"{describe_speedup_bases(curves)} {BALANCE_LEGEND}"
+    return Drawing("speedup", title, caption, _figure_data(curves, run.summary.balance), figure)
 
 
-def caption(found: Sequence[SpeedupCurve]) -> str:
-    """The base case with its absolute time (Hoefler & Belli, SC 2015), and what T is."""
-    served: dict[tuple[str, float, TimeMetric], dict[str, None]] = {}
-    for curve in found:
+def describe_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
+    """Return the definition of speedup and the base of each curve with its absolute time, as text for a caption.
+
+    Absolute times follow Hoefler & Belli, SC 2015: a speedup alone does not show whether its base is slow.
+    """
+    conditions_of_base: dict[tuple[str, float, TimeMetric], dict[str, None]] = {}
+    for curve in curves:
         base = (curve.base_description, curve.base.seconds, curve.of)
-        served.setdefault(base, {})[curve.condition] = None
-    if len(served) > MOST_BASES:
-        times = [curve.base.seconds for curve in found]
-        whose = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in found}
-        which = " or ".join(sorted(whose, reverse=True))
-        told = f"of each curve {which}, {format_number(min(times))} to {format_number(max(times))} s, all in the data"
-        return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not."
-    told = "; ".join(_base(*base, "" if len(served) == 1 else " or ".join(served[base])) for base in sorted(served))
-    return f"S = T(base) / T(N). Base: {told}. Workers are counted, servers are not."
+        conditions_of_base.setdefault(base, {})[curve.condition] = None
+    if len(conditions_of_base) > MAX_LISTED_BASES:
+        bases = _summarise_bases(curves)
+    else:
+        is_single = len(conditions_of_base) == 1
+        bases = "; ".join(
+            _describe_base(*base, "" if is_single else " or ".join(conditions_of_base[base]))
+            for base in sorted(conditions_of_base)
+        )
+    return f"S = T(base) / T(N). Base: {bases}. Workers are counted, servers are not."
 
 
-def _base(called: str, seconds: float, of: TimeMetric, conditions: str) -> str:
-    """Of several bases also for which conditions: one worker alone takes another time under each."""
-    kind = "time to target" if of == "time_to_target" else "time for the common sample budget"
-    under = f" with {conditions}" if conditions else ""
-    return f"{called}{under}, {format_number(seconds)} s ({kind})"
+def _summarise_bases(curves: Sequence[SpeedupCurve]) -> str:
+    times_s = [curve.base.seconds for curve in curves]
+    kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in curves}
+    kind = " or ".join(sorted(kinds, reverse=True))
+    return f"for each curve {kind}, {format_number(min(times_s))} to {format_number(max(times_s))} s; all bases are in the data"
 
 
-def _title(found: Sequence[SpeedupCurve]) -> str:
-    tops = {place: _top(curve) for place, curve in enumerate(found)}
-    place = max(tops, key=lambda each: tops[each].speedup)
-    best, top = found[place], tops[place]
-    where = f", {best.condition}" if best.condition else ""
-    if top.speedup <= 1:
-        return f"No strategy beats its base: the best, {best.strategy}, reaches {top.speedup:.2f}"
-    faster = f"{format_number(top.speedup)} times as fast on {top.workers} workers{where} as {best.base_description}"
-    rivals = len({curve.strategy for curve in found}) > 1
-    return f"{best.strategy} scales best: {faster}" if rivals else f"{best.strategy} gets {faster}"
+def _describe_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:
+    """Return a base of speedups as text: its size, its time, and its conditions if the figure has several bases.
+
+    Times of a single worker differ between conditions, so the conditions distinguish the bases.
+    """
+    kind = "time to target" if time_metric == "time_to_target" else "time for the common sample budget"
+    suffix = f" with {conditions}" if conditions else ""
+    return f"{base_description}{suffix}, {format_number(seconds)} s ({kind})"
 
 
-def _top(curve: SpeedupCurve) -> SpeedupPoint:
-    """Of a curve that is its own base one of the other points: there it is 1 by definition."""
+def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
+    """Return the title: the largest speedup, with its strategy, size and base."""
+    best_points = [_best_point(curve) for curve in curves]
+    index = max(range(len(curves)), key=lambda place: best_points[place].speedup)
+    best, point = curves[index], best_points[index]
+    if point.speedup <= 1:
+        return (
+            f"No strategy is faster than its base: the best, {best.strategy}, reaches a speedup of {point.speedup:.2f}"
+        )
+    size = f"on {point.workers} workers" + (f" ({best.condition})" if best.condition else "")
+    speedup = f"{format_number(point.speedup)} times as fast as {best.base_description}"
+    if len({curve.strategy for curve in curves}) > 1:
+        return f"{best.strategy} scales best: {size} it is {speedup}"
+    return f"{best.strategy} {size} is {speedup}"
+
+
+def _best_point(curve: SpeedupCurve) -> SpeedupPoint:
+    """Return the point with the largest speedup among those with more workers than the base.
+
+    At the base itself speedup is 1 by definition.
+    """
     return max(curve.points, key=lambda point: (point.workers > curve.base.workers, point.speedup))
 
 
-def _panel(axes: Axes, summary: RunSummary, members: Sequence[SpeedupCurve]) -> None:
-    counts = _counts(members)
-    ideal = [workers / members[0].base.workers for workers in counts]
-    axes.plot(counts, ideal, color=BASELINE, linestyle="--", linewidth=1)
-    for curve in members:
-        _line(axes, curve.points, colour(summary, curve.strategy), marker(summary, curve.strategy))
-        mark(axes, curve, summary.balance, lambda point: point.speedup)
+def _draw_panel(axes: Axes, summary: RunSummary, curves: Sequence[SpeedupCurve]) -> None:
+    counts = _worker_counts(curves)
+    ideal = [workers / curves[0].base.workers for workers in counts]
+    axes.plot(counts, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
+    for curve in curves:
+        _draw_curve(
+            axes, curve.points, strategy_colour(summary, curve.strategy), strategy_marker(summary, curve.strategy)
+        )
+        mark_balance_points(axes, curve, summary.balance, lambda point: point.speedup)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
@@ -104,26 +139,26 @@ def _panel(axes: Axes, summary: RunSummary, members: Sequence[SpeedupCurve]) -> 
     axes.set_ylabel("speedup")
 
 
-def _counts(members: Sequence[SpeedupCurve]) -> list[int]:
-    return sorted({point.workers for curve in members for point in curve.points})
+def _worker_counts(curves: Sequence[SpeedupCurve]) -> list[int]:
+    return sorted({point.workers for curve in curves for point in curve.points})
 
 
-def _line(axes: Axes, points: Sequence[SpeedupPoint], tint: str, shape: str) -> None:
-    counts, values = [point.workers for point in points], [point.speedup for point in points]
-    axes.plot(counts, values, color=tint, marker=shape, markersize=5)
+def _draw_curve(axes: Axes, points: Sequence[SpeedupPoint], colour: str, marker: str) -> None:
+    counts, speedups = [point.workers for point in points], [point.speedup for point in points]
+    axes.plot(counts, speedups, color=colour, marker=marker, markersize=5)
     for point in points:
         if point.speedup_ci:
-            axes.vlines(point.workers, *point.speedup_ci, color=tint, linewidth=4, alpha=0.35)
+            axes.vlines(point.workers, *point.speedup_ci, color=colour, linewidth=4, alpha=0.35)
 
 
-def _table(found: Sequence[SpeedupCurve], picks: Sequence[BalancePoint]) -> pd.DataFrame:
+def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[BalancePoint]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),
             *(point.workers, point.seconds, point.speedup, *(point.speedup_ci or (None, None)), point.runs),
-            rules_at(curve, point, picks),
+            format_rules_at_point(curve, point, balance_points),
         )
-        for curve in found
+        for curve in curves
         for point in curve.points
     ]
     columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s"]

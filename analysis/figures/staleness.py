@@ -1,4 +1,7 @@
-"""How old are the gradients that the servers apply?"""
+"""Figure `staleness`: staleness of the gradients that parameter servers apply.
+
+Staleness is the number of updates between a worker's pull of the parameters and its push of their gradient.
+"""
 
 from collections.abc import Sequence
 
@@ -7,62 +10,65 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.style import INK, canvas, colour, frame
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.style import FOREGROUND, add_run_title_and_footer, create_figure, strategy_colour
 from analysis.results.result import TrialGroup
 
-COLUMNS = 4
+MAX_PANEL_COLUMNS = 4
 
 
-def staleness(run: Run) -> Drawing | None:
-    """One histogram per strategy and N that had stale gradients, with n - 1 marked."""
-    found = [group for group in run.summary.groups if group.workers > 1 and any(_counts(group))]
-    if not found:
+def draw_staleness(run: AnalysedRun) -> Drawing | None:
+    """Draw a histogram of gradient staleness per strategy and number of workers, with n - 1 marked.
+
+    Groups without stale gradients are left out.
+    """
+    groups = [group for group in run.summary.groups if group.workers > 1 and any(_updates_by_staleness(group))]
+    if not groups:
         return None
-    columns = min(COLUMNS, len(found))
-    rows = -(-len(found) // columns)
-    figure, panels = canvas(rows, columns, 1.1 + 2.3 * rows, sharey=True)
-    title = _title(found)
-    frame(figure, run.summary, title)
-    for axes, group in zip(panels, found, strict=False):
-        _histogram(axes, group, colour(run.summary, group.strategy))
-    for axes in panels[len(found) :]:
+    columns = min(MAX_PANEL_COLUMNS, len(groups))
+    rows = -(-len(groups) // columns)
+    figure, panels = create_figure(rows, columns, 1.1 + 2.3 * rows, sharey=True)
+    title = _figure_title(groups)
+    add_run_title_and_footer(figure, run.summary, title)
+    for axes, group in zip(panels, groups, strict=False):
+        _draw_histogram(axes, group, strategy_colour(run.summary, group.strategy))
+    for axes in panels[len(groups) :]:
         axes.remove()
     caption = (
-        "Share of updates on the first shard by the number of updates applied between a worker's pull and its push. "
-        "Dashed: n - 1, where n equal workers that never wait end up."
+        "Share of the updates on the first shard by staleness: the number of updates that the shard applied between a "
+        "worker's pull and its push. Dashed: n - 1, which n equal workers reach when they never wait."
     )
-    return Drawing("staleness", title, caption, _table(found), figure)
+    return Drawing("staleness", title, caption, _figure_data(groups), figure)
 
 
-def _counts(group: TrialGroup) -> dict[int, int]:
-    """Updates by age over all repeats; ages that never occurred in between count zero."""
+def _updates_by_staleness(group: TrialGroup) -> dict[int, int]:
+    """Return staleness -> number of updates, over all repeats; a staleness that never occurred has no entry."""
     total: dict[int, int] = {}
     for trial in group.trials:
-        for age, count in (trial.staleness or {"histogram": {}})["histogram"].items():
-            total[int(age)] = total.get(int(age), 0) + count
+        for staleness, count in (trial.staleness or {"histogram": {}})["histogram"].items():
+            total[int(staleness)] = total.get(int(staleness), 0) + count
     return total
 
 
-def _mean(group: TrialGroup) -> float:
-    counts = _counts(group)
+def _mean_staleness(group: TrialGroup) -> float:
+    counts = _updates_by_staleness(group)
     return float(np.average(list(counts), weights=list(counts.values())))
 
 
-def _title(found: Sequence[TrialGroup]) -> str:
-    top = max(found, key=_mean)
+def _figure_title(groups: Sequence[TrialGroup]) -> str:
+    stalest = max(groups, key=_mean_staleness)
     return (
-        f"Gradients of {top.strategy} on {top.workers} workers are {_mean(top):.1f} updates old on average "
-        f"(theory for equal workers: {top.workers - 1})"
+        f"Gradients of {stalest.strategy} on {stalest.workers} workers have a mean staleness of "
+        f"{_mean_staleness(stalest):.1f} updates (theory for equal workers: {stalest.workers - 1})"
     )
 
 
-def _histogram(axes: Axes, group: TrialGroup, tint: str) -> None:
-    counts = _counts(group)
+def _draw_histogram(axes: Axes, group: TrialGroup, colour: str) -> None:
+    counts = _updates_by_staleness(group)
     total = sum(counts.values())
-    axes.bar(list(counts), [count / total for count in counts.values()], width=0.85, color=tint)
-    axes.axvline(group.workers - 1, color=INK, linestyle="--", linewidth=1)
-    axes.set_title(f"{group.name}\nmean {_mean(group):.2f}")
+    axes.bar(list(counts), [count / total for count in counts.values()], width=0.85, color=colour)
+    axes.axvline(group.workers - 1, color=FOREGROUND, linestyle="--", linewidth=1)
+    axes.set_title(f"{group.name}\nmean {_mean_staleness(group):.2f}")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid(visible=False, axis="x")
@@ -70,10 +76,10 @@ def _histogram(axes: Axes, group: TrialGroup, tint: str) -> None:
     axes.set_xlabel("staleness (updates)")
 
 
-def _table(found: Sequence[TrialGroup]) -> pd.DataFrame:
+def _figure_data(groups: Sequence[TrialGroup]) -> pd.DataFrame:
     rows = [
-        (group.strategy, group.condition, group.workers, age, count)
-        for group in found
-        for age, count in sorted(_counts(group).items())
+        (group.strategy, group.condition, group.workers, staleness, count)
+        for group in groups
+        for staleness, count in sorted(_updates_by_staleness(group).items())
     ]
     return pd.DataFrame(rows, columns=["strategy", "condition", "workers", "staleness_updates", "updates"])

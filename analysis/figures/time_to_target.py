@@ -1,77 +1,80 @@
-"""Which strategy reaches the target first?"""
+"""Figure `time_to_target`: virtual time until every strategy reaches the target."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.style import INK, PAPER, canvas, colour, frame
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.style import (
+    BACKGROUND,
+    FOREGROUND,
+    add_run_title_and_footer,
+    create_figure,
+    strategy_colour,
+)
 from analysis.report.headline import WinnerComparison, compare_winner
 from analysis.report.wording import format_number
 from analysis.results.result import TrialGroup
 
-ROW_IN = 0.27  # height of one bar
+ROW_HEIGHT_IN = 0.27
 
 
-def time_to_target(run: Run) -> Drawing | None:
-    """Bars of the olympic mean, every run as a dot, misses as open marks where the run gave up."""
+def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
+    """Draw the time to the target, one bar per strategy and number of workers, and one dot per run.
+
+    Bars are olympic means; runs that missed the target are open circles at the time when they ended.
+    """
     target = run.summary.target
-    found = sorted(
-        run.summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s, _cap(group))
+    groups = sorted(
+        run.summary.groups,
+        key=lambda group: (not group.has_reached_target, group.time_to_target_s, _longest_trial_s(group)),
     )
-    if target is None or not found:
+    if target is None or not groups:
         return None
-    figure, (axes,) = canvas(1, 1, 1.5 + ROW_IN * len(found))
-    for row, group in enumerate(found):
-        _bar(axes, row, group, colour(run.summary, group.strategy))
-    axes.set_yticks(range(len(found)), [group.name for group in found])
-    axes.set_ylim(len(found) - 0.4, -0.6)
+    figure, (axes,) = create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(groups))
+    for y, group in enumerate(groups):
+        _draw_bar(axes, y, group, strategy_colour(run.summary, group.strategy))
+    axes.set_yticks(range(len(groups)), [group.name for group in groups])
+    axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, 1.12 * max(_cap(group) for group in found) or 1)
+    axes.set_xlim(0, 1.12 * max(_longest_trial_s(group) for group in groups) or 1)
     axes.set_xlabel(f"virtual seconds to {target}")
-    title = _title(compare_winner(run.summary), target)
-    frame(figure, run.summary, title)
+    title = _figure_title(compare_winner(run.summary), target)
+    add_run_title_and_footer(figure, run.summary, title)
     caption = (
-        "Bars: olympic mean over the repeats (fastest and slowest dropped from three on). Dots: single runs. "
-        "Open marks: runs that ended without reaching the target, drawn where they ended."
+        "Bars: olympic mean over the repeats (of three or more, the fastest and the slowest are dropped). Dots: single "
+        "runs. Open circles: runs that ended without reaching the target, drawn where they ended."
     )
-    return Drawing("time_to_target", title, caption, _table(found), figure)
+    return Drawing("time_to_target", title, caption, _figure_data(groups), figure)
 
 
-def _title(outcome: WinnerComparison | None, target: str) -> str:
-    if outcome is None or outcome.time_metric != "time_to_target":
+def _figure_title(comparison: WinnerComparison | None, target: str) -> str:
+    if comparison is None or comparison.time_metric != "time_to_target":
         return f"No strategy reaches {target}"
-    return outcome.description
+    return comparison.description
 
 
-def _cap(group: TrialGroup) -> float:
+def _longest_trial_s(group: TrialGroup) -> float:
+    """Return the longest time to the target of a group; runs that missed the target count until their end."""
     return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in group.trials)
 
 
-def _bar(axes: Axes, row: int, group: TrialGroup, tint: str) -> None:
-    mean = group.time_to_target_s
-    if np.isfinite(mean):
-        axes.barh(row, mean, height=0.66, color=tint)
-        axes.annotate(
-            f"{format_number(mean)} s",
-            (_cap(group), row),
-            (6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8.5,
-        )
-    else:
-        axes.annotate("missed", (_cap(group), row), (6, 0), textcoords="offset points", va="center", fontsize=8.5)
+def _draw_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
+    mean_s = group.time_to_target_s
+    if np.isfinite(mean_s):
+        axes.barh(y, mean_s, height=0.66, color=colour)
+    note = f"{format_number(mean_s)} s" if np.isfinite(mean_s) else "missed"
+    axes.annotate(note, (_longest_trial_s(group), y), (6, 0), textcoords="offset points", va="center", fontsize=8.5)
     for trial in group.trials:
-        hit = trial.time_to_target_s
-        fill = PAPER if hit is None else INK
-        axes.plot(hit or trial.seconds or 0.0, row, "o", color=INK, markerfacecolor=fill, markersize=3.5)
+        reached_s = trial.time_to_target_s
+        fill = BACKGROUND if reached_s is None else FOREGROUND
+        axes.plot(reached_s or trial.seconds or 0.0, y, "o", color=FOREGROUND, markerfacecolor=fill, markersize=3.5)
 
 
-def _table(found: list[TrialGroup]) -> pd.DataFrame:
+def _figure_data(groups: list[TrialGroup]) -> pd.DataFrame:
     rows = [
         (trial.id, group.strategy, group.condition, group.workers, trial.repeat, trial.time_to_target_s, trial.seconds)
-        for group in found
+        for group in groups
         for trial in group.trials
     ]
     return pd.DataFrame(

@@ -1,4 +1,4 @@
-"""What did the events of the timeline do to the steps?"""
+"""Figure `timeline`: step time against virtual time, with the events of the scenario's timeline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,29 +7,35 @@ from math import isfinite
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import Drawing, Run
-from analysis.figures.drawing.style import INK, canvas, colour, frame, from_zero
+from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing.style import (
+    FOREGROUND,
+    add_run_title_and_footer,
+    create_figure,
+    start_axes_at_zero,
+    strategy_colour,
+)
 from analysis.metrics.happened import EventOutcome
 from analysis.report.wording import format_number
 from analysis.results.result import TIMES_SIGN, TrialResult
 
-PANEL_IN = 1.75
-MOST_PANELS = 6
-SHADE, SHADE_ALPHA = "#e3a04f", 0.25
-FEWEST_STEPS = 200  # from so many on, a running median keeps single steps from hiding the course
-WINDOW_SHARE = 100  # of the steps, in one window
+PANEL_HEIGHT_IN = 1.75
+MAX_PANELS = 6
+EVENT_COLOUR, EVENT_ALPHA = "#e3a04f", 0.25
+MIN_SMOOTHED_STEPS = 200  # from so many steps on, a running median is drawn, which single slow steps do not hide
+WINDOWS_PER_TRIAL = 100  # steps of a trial / steps in one window of the running median
 
 
 @dataclass(frozen=True)
-class Course:
-    """A trial's steps over time, and what happened meanwhile."""
+class TrialStepTimes:
+    """Step times of one trial, and the events that took place during it."""
 
     result: TrialResult
-    steps: pd.DataFrame  # step, start_s, end_s, step_s: median over the workers
+    steps: pd.DataFrame  # step, start_s, end_s, step_s: medians over the workers
 
     @property
-    def name(self) -> str:
-        """`ring x4`, with the condition where there is one."""
+    def display_name(self) -> str:
+        """Strategy and number of workers, as `ring x4`, with the condition where there is one."""
         result = self.result
         return f"{result.strategy} {TIMES_SIGN}{result.workers}" + (
             f" · {result.condition}" if result.condition else ""
@@ -37,106 +43,123 @@ class Course:
 
     @property
     def end_s(self) -> float:
-        """When its last step ended."""
+        """Virtual time at which the last step ended."""
         return float(self.steps["end_s"].max())
 
-    def span(self, event: EventOutcome) -> tuple[float, float] | None:
-        """From when to when an event was in force; None when it never was."""
+    def event_span_s(self, event: EventOutcome) -> tuple[float, float] | None:
+        """Return begin and end of an event in virtual seconds; None where the event was never applied.
+
+        An event that was not undone ends with the last step.
+        """
         if event.applied_s is None or event.applied_s > self.end_s:
             return None
         return event.applied_s, self.end_s if event.ended_s is None else event.ended_s
 
     @property
-    def effect(self) -> float:
-        """Median step during events / median step otherwise; NaN when there is nothing to compare."""
-        spans = [span for event in self.result.events if (span := self.span(event))]
-        starts, ends = self.steps["start_s"], self.steps["end_s"]
-        during = pd.Series(data=False, index=self.steps.index)
-        for begin, end in spans:
-            during |= (starts < end) & (ends > begin)
-        return float(self.steps["step_s"][during].median() / self.steps["step_s"][~during].median())
+    def step_time_ratio(self) -> float:
+        """Median step time during events / median of all other steps; NaN where either is missing."""
+        spans_s = [span_s for event in self.result.events if (span_s := self.event_span_s(event))]
+        starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
+        is_during_event = pd.Series(data=False, index=self.steps.index)
+        for begin_s, end_s in spans_s:
+            is_during_event |= (starts_s < end_s) & (ends_s > begin_s)
+        step_s = self.steps["step_s"]
+        return float(step_s[is_during_event].median() / step_s[~is_during_event].median())
 
 
-def timeline(run: Run) -> Drawing | None:
-    """Step time against virtual time, a panel per strategy, every event shaded from its begin to its end."""
-    found = _courses(run)
-    if not found:
+def draw_timeline(run: AnalysedRun) -> Drawing | None:
+    """Draw step time against virtual time, one panel per strategy, with every event shaded from begin to end."""
+    trials = _trials_with_events(run)
+    if not trials:
         return None
-    figure, panels = canvas(len(found), 1, 1.1 + PANEL_IN * len(found), sharex="all")
-    title = _title(found)
-    frame(figure, run.summary, title)
-    for axes, course in zip(panels, found, strict=True):
-        _panel(axes, course, colour(run.summary, course.result.strategy))
-    from_zero(panels, x=True, y=True)
+    figure, panels = create_figure(len(trials), 1, 1.1 + PANEL_HEIGHT_IN * len(trials), sharex="all")
+    title = _figure_title(trials)
+    add_run_title_and_footer(figure, run.summary, title)
+    for axes, trial in zip(panels, trials, strict=True):
+        _draw_panel(axes, trial, strategy_colour(run.summary, trial.result.strategy))
+    start_axes_at_zero(panels, x=True, y=True)
     panels[-1].set_xlabel("virtual seconds since training began")
     caption = (
-        "Median step over the workers, of the first repeat; where there are many steps, a running median of them. "
-        "Shaded: from when an event was applied until it was undone, or to the end."
+        "Median step over the workers, in the first repeat; where there are many steps, their running median. Shaded: "
+        "from the time when an event was applied until it was undone, or else to the end."
     )
-    return Drawing("timeline", title, caption, _table(found), figure)
+    return Drawing("timeline", title, caption, _figure_data(trials), figure)
 
 
-def _courses(run: Run) -> list[Course]:
-    """The first repeat of every strategy and number of workers that had events; of many, the largest."""
+def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
+    """Return the first repeat of every strategy and number of workers that had events.
+
+    Of more than `MAX_PANELS` trials, those with the most workers are returned.
+    """
     pairs = zip(run.table.trials, run.summary.trials, strict=True)
-    wanted = [
-        Course(result, _steps(table.steps))
+    candidates = [
+        TrialStepTimes(result, _median_steps(table.steps))
         for table, result in pairs
         if result.events and result.repeat == 0 and not table.steps.empty
     ]
-    largest = sorted(wanted, key=lambda course: course.result.workers, reverse=True)[:MOST_PANELS]
-    return [course for course in wanted if any(course is one for one in largest)]
+    largest = sorted(candidates, key=lambda trial: trial.result.workers, reverse=True)[:MAX_PANELS]
+    return [trial for trial in candidates if any(trial is kept for kept in largest)]
 
 
-def _steps(steps: pd.DataFrame) -> pd.DataFrame:
+def _median_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return begin, end and duration of every step, each the median over the workers."""
     by_step = steps.assign(end_s=steps["start_s"] + steps["step_s"]).groupby("step")
     return by_step[["start_s", "end_s", "step_s"]].median().reset_index()
 
 
-def _title(found: Sequence[Course]) -> str:
-    effects = [course for course in found if isfinite(course.effect)]
-    if not effects:
-        return "No step fell into an event"
-    most, least = max(effects, key=lambda course: course.effect), min(effects, key=lambda course: course.effect)
-    text = f"While events last, a step of {most.name} takes {format_number(most.effect)} times as long"
-    return text if most is least else f"{text}, of {least.name} {format_number(least.effect)} times"
+def _figure_title(trials: Sequence[TrialStepTimes]) -> str:
+    """Return the title: how much longer steps take during events, in the most and the least affected trial."""
+    affected = [trial for trial in trials if isfinite(trial.step_time_ratio)]
+    if not affected:
+        return "No step took place during an event"
+    most = max(affected, key=lambda trial: trial.step_time_ratio)
+    least = min(affected, key=lambda trial: trial.step_time_ratio)
+    finding = (
+        f"While events last, a step of {most.display_name} takes {format_number(most.step_time_ratio)} times as long"
+    )
+    if most is least:
+        return finding
+    return f"{finding}, a step of {least.display_name} {format_number(least.step_time_ratio)} times"
 
 
-def _panel(axes: Axes, course: Course, tint: str) -> None:
-    steps, count = course.steps, len(course.steps)
-    window = max(1, count // WINDOW_SHARE) if count >= FEWEST_STEPS else 1
+def _draw_panel(axes: Axes, trial: TrialStepTimes, colour: str) -> None:
+    steps, count = trial.steps, len(trial.steps)
+    window = max(1, count // WINDOWS_PER_TRIAL) if count >= MIN_SMOOTHED_STEPS else 1
     milliseconds = 1000 * steps["step_s"].rolling(window, center=True, min_periods=1).median()
-    axes.plot(steps["end_s"], milliseconds, color=tint, linewidth=1.3)
-    for event in course.result.events:
-        if span := course.span(event):
-            _shade(axes, event, span)
-    axes.set_title(course.name)
+    axes.plot(steps["end_s"], milliseconds, color=colour, linewidth=1.3)
+    for event in trial.result.events:
+        if span_s := trial.event_span_s(event):
+            _shade_event(axes, event, span_s)
+    axes.set_title(trial.display_name)
     axes.set_ylabel("ms per step")
 
 
-def _shade(axes: Axes, event: EventOutcome, span: tuple[float, float]) -> None:
-    axes.axvspan(*span, color=SHADE, alpha=SHADE_ALPHA, linewidth=0)
-    few = event.nodes[0] if len(event.nodes) == 1 else f"{len(event.nodes)} nodes"
-    place = (span[0], 1.0)
-    label = f"{event.kind} {few}"
+def _shade_event(axes: Axes, event: EventOutcome, span_s: tuple[float, float]) -> None:
+    axes.axvspan(*span_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
+    nodes = event.nodes[0] if len(event.nodes) == 1 else f"{len(event.nodes)} nodes"
+    place = (span_s[0], 1.0)
+    label = f"{event.kind} {nodes}"
     axes.annotate(
         label, place, (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points", va="top", fontsize=7.5,
-        color=INK, annotation_clip=True,
+        color=FOREGROUND, annotation_clip=True,
     )  # fmt: skip
 
 
-def _table(found: Sequence[Course]) -> pd.DataFrame:
-    return pd.concat([_rows(course) for course in found], ignore_index=True)
+def _figure_data(trials: Sequence[TrialStepTimes]) -> pd.DataFrame:
+    return pd.concat([_trial_rows(trial) for trial in trials], ignore_index=True)
 
 
-def _rows(course: Course) -> pd.DataFrame:
-    ends = zip(course.steps["start_s"], course.steps["end_s"], strict=True)
-    events = [_in_force(course, start_s, end_s) for start_s, end_s in ends]
-    result = course.result
-    return course.steps.assign(trial=result.id, strategy=result.strategy, workers=result.workers, events=events)
+def _trial_rows(trial: TrialStepTimes) -> pd.DataFrame:
+    """Return the steps of one trial with its name and the events active during each step."""
+    step_spans_s = zip(trial.steps["start_s"], trial.steps["end_s"], strict=True)
+    events = [_active_event_numbers(trial, start_s, end_s) for start_s, end_s in step_spans_s]
+    result = trial.result
+    return trial.steps.assign(trial=result.id, strategy=result.strategy, workers=result.workers, events=events)
 
 
-def _in_force(course: Course, start_s: float, end_s: float) -> str:
-    """The numbers of the events during a step, as `0 2`."""
-    spans = ((event.number, course.span(event)) for event in course.result.events)
-    return " ".join(str(number) for number, span in spans if span and span[0] < end_s and span[1] > start_s)
+def _active_event_numbers(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
+    """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
+    spans_s = ((event.number, trial.event_span_s(event)) for event in trial.result.events)
+    return " ".join(
+        str(event_number) for event_number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s
+    )

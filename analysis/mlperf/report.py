@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import styled
+from analysis.figures.drawing.style import figure_style
 from analysis.mlperf.chapters import CHAPTERS, NEEDS, Chapter, absent
 from analysis.mlperf.reading.results import write_csv
 from analysis.mlperf.study import Study
@@ -20,7 +20,7 @@ def chapters(study: Study) -> Iterator[Chapter]:
     """All chapters that have something to say, one by one, and what the others would need."""
     needed: dict[str, str] = {}
     for write_chapter in CHAPTERS:
-        with styled():
+        with figure_style():
             chapter = write_chapter(study)
         if chapter is None:
             needed |= [NEEDS[write_chapter]]

@@ -10,10 +10,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from analysis.figures import FIGURES, Drawing, Run
-from analysis.figures.drawing.balance import printed
-from analysis.figures.drawing.save import save
-from analysis.figures.drawing.style import FAINT, INK, ON_DARK, PAPER, styled
+from analysis.figures import FIGURES, AnalysedRun, Drawing
+from analysis.figures.drawing.balance import format_balance_rule
+from analysis.figures.drawing.save import save_drawing
+from analysis.figures.drawing.style import BACKGROUND, DARK_PAGE_COLOURS, FAINT_GREY, FOREGROUND, figure_style
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
 from analysis.report.headline import headline_sentences
@@ -31,8 +31,8 @@ from analysis.results.examine import analyse_run
 from analysis.results.excluded_trials import count_planned_trials
 from analysis.results.summary import RunSummary
 
-PAGE_COLOURS = {INK: "var(--ink)", PAPER: "var(--paper)", FAINT: "var(--faint)"} | {
-    tint: f"var(--t{tint[1:]})" for tint in ON_DARK
+PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY: "var(--faint)"} | {
+    tint: f"var(--t{tint[1:]})" for tint in DARK_PAGE_COLOURS
 }
 
 
@@ -40,7 +40,7 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> func
     "difference": format_signed_share,
     "milliseconds": format_milliseconds,
     "number": format_number,
-    "printed": printed,
+    "printed": format_balance_rule,
     "quantity": format_quantity,
     "volume": format_total_bytes,
 }
@@ -75,15 +75,15 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     table, run_summary = analyse_run(folder, pool, write=True)
     pool.preload(__name__)  # the pool imports this module while this process draws the first figures
     summary.write_summary(folder, run_summary)
-    panels = pool.map(partial(write_panel, folder=folder.figures_path), draw_figures(Run(table, run_summary)))
+    panels = pool.map(partial(write_panel, folder=folder.figures_path), draw_figures(AnalysedRun(table, run_summary)))
     folder.report_path.write_text(render_page(folder, run_summary, panels), encoding="utf-8")
     return folder.report_path
 
 
-def draw_figures(run: Run) -> Iterator[Drawing]:
+def draw_figures(run: AnalysedRun) -> Iterator[Drawing]:
     """Yield all figures that apply to a run."""
-    for figure in FIGURES:
-        with styled():
+    for figure in FIGURES.values():
+        with figure_style():
             drawing = figure(run)
         if drawing is not None:
             yield drawing
@@ -116,7 +116,7 @@ def load_template(template_name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= TEMPLATE_FILTERS
-    environment.globals["tints"] = ON_DARK
+    environment.globals["tints"] = DARK_PAGE_COLOURS
     return environment.get_template(template_name)
 
 
@@ -148,7 +148,7 @@ def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
 
 def write_panel(drawing: Drawing, folder: Path) -> FigurePanel:
     """Write the files of a figure into `folder` and return its panel for the page."""
-    svg = save(drawing, folder).read_text(encoding="utf-8")
+    svg = save_drawing(drawing, folder).read_text(encoding="utf-8")
     return FigurePanel(drawing.name, capitalise_first_letter(drawing.title), drawing.caption, _inline_svg(svg, drawing))
 
 

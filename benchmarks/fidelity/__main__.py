@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from analysis.exports.believed import Believed
+from analysis.exports.believed import TrialVerdict
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_logs, read_trial
 from benchmarks.fidelity.bench import main
@@ -15,7 +15,7 @@ def doubts(folder: Path) -> str:
     Admission is not judged: these trials have no run, and rows choose dilations that fit.
     """
     trial = TrialFolder(folder)
-    return "; ".join(Believed.of(read_trial(trial, read_logs(trial))).reasons)
+    return "; ".join(TrialVerdict.from_checks(read_trial(trial, read_logs(trial))).reasons)
 
 
 if __name__ == "__main__":

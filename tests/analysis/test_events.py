@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.figures.base import Run
-from analysis.figures.timeline import timeline
+from analysis.figures.base import AnalysedRun
+from analysis.figures.timeline import draw_timeline
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
 from analysis.report import report
@@ -64,7 +64,7 @@ def test_the_page_lists_events_and_shows_them_shaded(eventful: RunFolder) -> Non
 def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> None:
     table = read_run(eventful)
 
-    drawing = timeline(Run(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_timeline(AnalysedRun(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     assert drawing.title.startswith("While events last, a step of ring")
@@ -86,7 +86,7 @@ def test_the_engine_tells_of_links_in_a_file_of_its_own(eventful: RunFolder) -> 
 def test_a_run_without_events_has_no_such_figure(make_run: MakeRun) -> None:
     table = read_run(make_run(strategies=("ring",), workers=(2,)))
 
-    assert timeline(Run(table, summarise_run(table, judge_trials(table)))) is None
+    assert draw_timeline(AnalysedRun(table, summarise_run(table, judge_trials(table)))) is None
 
 
 def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: MakeRun) -> None:

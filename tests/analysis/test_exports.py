@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
-from analysis.exports.activities import ORDER, activities, overfull
-from analysis.exports.chakra import refusal
-from analysis.exports.export import export
-from analysis.exports.hta import Hta
+from analysis.exports.activities import ACTIVITY_ORDER, count_overlong_steps, split_into_activities
+from analysis.exports.chakra import unsupported_reason
+from analysis.exports.export import export_run
+from analysis.exports.hta import HtaExporter
 from analysis.exports.mlperf import system_name
-from analysis.exports.sound import read_sound
-from analysis.exports.system import describe
+from analysis.exports.sound import read_readable_trials
+from analysis.exports.system import describe_system
 from analysis.mlperf.reading.folders import read_folder
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_folder import RunFolder, read_json
@@ -39,7 +39,7 @@ def steps_of(durations: list[list[int]], slack: list[int]) -> pd.DataFrame:
     """One worker's steps as logs hold them: seconds rounded to microseconds."""
     rows, clock = [], 0
     for step, (phases, rest) in enumerate(zip(durations, slack, strict=True)):
-        took = dict(zip((f"{name}_s" for name in ORDER), (each / 1e6 for each in phases), strict=True))
+        took = dict(zip((f"{name}_s" for name in ACTIVITY_ORDER), (each / 1e6 for each in phases), strict=True))
         whole = sum(phases) + rest
         rows.append({"step": step, "start_s": clock / 1e6, "step_s": whole / 1e6, **took})
         clock += whole
@@ -53,14 +53,14 @@ def test_activities_fill_a_step_in_order_and_never_overlap(phases: list[tuple[in
     slack = data.draw(st.lists(st.integers(0, 100), min_size=len(phases), max_size=len(phases)))
     steps = steps_of([list(each) for each in phases], slack)
 
-    found = activities(steps)
+    found = split_into_activities(steps)
 
     assert (found["begin_ns"].to_numpy()[1:] >= found["end_ns"].to_numpy()[:-1]).all()
     assert (found["end_ns"] > found["begin_ns"]).all()
-    for place, name in enumerate(ORDER):
+    for place, name in enumerate(ACTIVITY_ORDER):
         mine = found[found["activity"] == name]
         assert (mine["end_ns"] - mine["begin_ns"]).sum() == pytest.approx(1000 * sum(each[place] for each in phases))
-    assert overfull(steps) == 0
+    assert count_overlong_steps(steps) == 0
 
 
 @given(st.lists(st.floats(0, 1e-6), min_size=2, max_size=8))
@@ -69,24 +69,24 @@ def test_what_logs_round_never_makes_two_steps_overlap(errors: list[float]) -> N
     steps = steps_of([[0, 1000, 0, 0, 0]] * len(errors), [0] * len(errors))
     shaken = steps.assign(compute_s=steps["compute_s"] + np.array(errors))
 
-    found = activities(shaken)
+    found = split_into_activities(shaken)
 
     assert (found["begin_ns"].to_numpy()[1:] >= found["end_ns"].to_numpy()[:-1]).all()
-    assert overfull(shaken) == 0
+    assert count_overlong_steps(shaken) == 0
 
 
 def test_phases_that_are_longer_than_their_step_are_counted() -> None:
     """Were an exchange hidden behind computing, their sum would reach into the next step."""
     steps = steps_of([[0, 1000, 0, 0, 0]] * 3, [0, 0, 0])
 
-    assert overfull(steps.assign(exchange_s=[0.0005, 0.0, 0.0])) == 1
+    assert count_overlong_steps(steps.assign(exchange_s=[0.0005, 0.0, 0.0])) == 1
 
 
 def test_a_description_is_accepted_by_mlcommons_checker(make_run: MakeRun, tmp_path: Path) -> None:
     """With the fields that it wants, all of them strings."""
     run = make_run(workers=(2,))
 
-    done = export(run.path, "mlperf", tmp_path / "out")
+    done = export_run(run.path, "mlperf", tmp_path / "out")
 
     systems = sorted((done.path / "ensayo" / "systems").glob("*.json"))
     assert [path.stem for path in systems] == ["baseline-w1", "ps_asp-w2", "ps_bsp-w2", "ring-w2"]
@@ -102,10 +102,10 @@ def test_exports_say_which_trials_are_not_to_be_believed(make_run: MakeRun, tmp_
     status = run.trial_folders[1].status_path
     status.write_text(json.dumps(read_json(status) | {"exit_codes": {"worker-0": 1}}))
 
-    tables, results = (export(run.path, kind, tmp_path / kind) for kind in ("csv", "mlperf"))
+    tables, results = (export_run(run.path, kind, tmp_path / kind) for kind in ("csv", "mlperf"))
 
     for done in (tables, results):
-        (doubt,) = done.doubted
+        (doubt,) = done.doubtful_trials
         assert doubt.startswith(f"{run.trial_folders[1].path.name}: invalid: ")
     trials = pd.read_csv(tables.path / "trials.csv")
     assert list(trials["verdict"]) == ["valid", "invalid"]
@@ -118,7 +118,7 @@ def test_exports_say_which_trials_are_not_to_be_believed(make_run: MakeRun, tmp_
 def test_a_description_without_a_field_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
     """The checker that accepts ours would not accept anything."""
     run = make_run(workers=(2,))
-    fields = describe(run.manifest, read_run(run).trials[0].plan, "a")
+    fields = describe_system(run.manifest, read_run(run).trials[0].plan, "a")
     (tmp_path / "short.json").write_text(json.dumps(fields | {"status": "almost"}))
 
     assert not check_system_desc(str(tmp_path / "short.json"), "training", "6.1.0")[0]
@@ -126,7 +126,7 @@ def test_a_description_without_a_field_is_refused(make_run: MakeRun, tmp_path: P
 
 def test_what_was_not_recorded_is_not_made_up() -> None:
     """A run whose manifest is lost has a host that nobody knows."""
-    fields = describe({}, PlanView(trial="000", label="ring", workers=2), "a")
+    fields = describe_system({}, PlanView(trial="000", label="ring", workers=2), "a")
 
     assert fields["host_processor_model_name"] == "not recorded (one host for all nodes)"
     assert fields["host_networking"] == "emulated by the not recorded engine: not recorded"
@@ -139,7 +139,7 @@ def test_repeats_are_results_of_one_system(make_run: MakeRun, tmp_path: Path) ->
 
     run = make_run(strategies=("ring",), workers=(2,), repeats=3, baseline=False)
 
-    done = export(run.path, "mlperf", tmp_path / "out")
+    done = export_run(run.path, "mlperf", tmp_path / "out")
 
     folder = done.path / "ensayo" / "results" / "ring-w2" / "quickstart"
     files = sorted(folder.glob("result_*.txt"))
@@ -167,16 +167,16 @@ def test_a_result_without_its_end_is_exported_and_said_to_fail_the_checker(make_
     log = run.trial_folders[0].log_path("coordinator")
     log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if "run_stop" not in line))
 
-    done = export(run.path, "mlperf", tmp_path / "out")
+    done = export_run(run.path, "mlperf", tmp_path / "out")
 
-    assert done.left_out == (
+    assert done.omissions == (
         f"{run.trial_folders[0].path.name}: result_0.txt has no run_stop; the compliance checker will not accept it",
     )
 
 
 def test_the_study_of_public_results_refuses_our_own(make_run: MakeRun, tmp_path: Path) -> None:
     """They are of the division open, as docs/exports.md says; only closed ones are beside each other there."""
-    export(make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False).path, "mlperf", tmp_path / "out")
+    export_run(make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False).path, "mlperf", tmp_path / "out")
 
     with pytest.raises(UserError, match="ring-w2/quickstart: division open"):
         read_folder(tmp_path / "out")
@@ -186,12 +186,12 @@ def test_an_unknown_format_is_refused_with_those_there_are(make_run: MakeRun) ->
     run = make_run(strategies=("ring",), workers=(1,), baseline=False)
 
     with pytest.raises(UserError, match="--to pdf: no such format; allowed are mlperf, perfetto, hta, chakra"):
-        export(run.path, "pdf")
+        export_run(run.path, "pdf")
 
 
 def test_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run folder"):
-        export(tmp_path, "csv")
+        export_run(tmp_path, "csv")
 
 
 # --- runs that are not whole ---
@@ -224,12 +224,12 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_damage_is_told_with_its_place_and_costs_no_other_trial(damage: str, make_run: MakeRun) -> None:
     """Hours of a sweep must not end for one log."""
     run = make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False)
-    whole = read_sound(run)
+    whole = read_readable_trials(run)
     log = run.trial_folders[0].log_path("worker-1")
     spoil, told = DAMAGED[damage]
     spoil(log)
 
-    found = read_sound(run)
+    found = read_readable_trials(run)
 
     texts = [str(each) for each in found.damage]
     assert any(told in text for text in texts), texts
@@ -248,7 +248,7 @@ def test_a_log_that_is_missing_is_told_once(make_run: MakeRun, status: str) -> N
     trial.status_path.write_text(json.dumps(json.loads(trial.status_path.read_text()) | {"status": status}))
     trial.log_path("worker-1").unlink()
 
-    (told,) = (each for each in read_sound(run).damage if each.trial_name)
+    (told,) = (each for each in read_readable_trials(run).damage if each.trial_name)
 
     assert str(told) == f"trials/{trial.path.name}/logs/worker-1.log: missing"
 
@@ -259,7 +259,7 @@ def test_a_run_of_nothing_but_damage_is_refused_with_every_reason(make_run: Make
         trial.plan_path.write_text("{")
 
     with pytest.raises(UserError) as refused:
-        export(run.path, "csv", tmp_path / "out")
+        export_run(run.path, "csv", tmp_path / "out")
 
     assert [str(refused.value).count(f"{trial.path.name}/plan.json") for trial in run.trial_folders] == [1, 1]
 
@@ -274,7 +274,7 @@ def test_perfetto_counts_losses_and_updates(make_run: MakeRun, tmp_path: Path) -
     run = make_run(strategies=("ps_asp",), workers=(2,), baseline=False)
     trial = read_run(run).trials[0]
 
-    done = export(run.path, "perfetto", tmp_path / "out")
+    done = export_run(run.path, "perfetto", tmp_path / "out")
 
     (path,) = done.path.glob("*.pftrace")
     trace = Trace.FromString(path.read_bytes())
@@ -300,7 +300,7 @@ def test_hta_finds_the_rank_that_others_wait_for(make_trial: MakeTrial, tmp_path
     fast = steps.assign(node="worker-0", rank=0, compute_s=0.05, wait_s=0.03, exchange_s=0.02)
     both = pd.concat([fast, slow]).assign(epoch=1, samples=8, bytes_sent=1, loss=0.5)
     trial = replace(make_trial({}, workers=2), steps=both)
-    told = list(Hta().write(RunTable(RunFolder(tmp_path), (trial,)), tmp_path))
+    told = list(HtaExporter().write(RunTable(RunFolder(tmp_path), (trial,)), tmp_path))
 
     program = [sys.executable, "-c", STRAGGLERS, str(tmp_path / "000-t")]
     found = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
@@ -321,4 +321,4 @@ def test_chakra_leaves_out_messages_that_it_does_not_know(kind: str) -> None:
     """A trace without them would be replayed as if the network cost nothing."""
     plan = PlanView(trial="000", label="g", workers=2, strategy={"kind": kind})
 
-    assert refusal(plan) == f"the messages of strategy {kind} are not known to this export"
+    assert unsupported_reason(plan) == f"the messages of strategy {kind} are not supported by this export"

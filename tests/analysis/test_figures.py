@@ -12,18 +12,18 @@ import pytest
 from matplotlib.axes import Axes
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.figures import FIGURES, Drawing, Run
-from analysis.figures.drawing.balance import SHAPES
-from analysis.figures.drawing.save import save
-from analysis.figures.drawing.style import COLOURS
-from analysis.figures.efficiency import efficiency
-from analysis.figures.laws import laws
-from analysis.figures.learning import FOLLOWED, learning
-from analysis.figures.predicted import predicted
-from analysis.figures.predicted_speedup import predicted_speedup
-from analysis.figures.quality import quality
-from analysis.figures.speedup import caption, speedup
-from analysis.figures.step_breakdown import step_breakdown
+from analysis.figures import FIGURES, AnalysedRun, Drawing
+from analysis.figures.drawing.balance import RULE_MARKERS
+from analysis.figures.drawing.save import save_drawing
+from analysis.figures.drawing.style import PALETTE
+from analysis.figures.efficiency import draw_efficiency
+from analysis.figures.laws import draw_scaling_laws
+from analysis.figures.learning import MAX_COLOURED_STRATEGIES, draw_learning_curves
+from analysis.figures.predicted import draw_predicted_steps
+from analysis.figures.predicted_speedup import draw_predicted_speedup
+from analysis.figures.quality import draw_final_quality
+from analysis.figures.speedup import describe_speedup_bases, draw_speedup
+from analysis.figures.step_breakdown import draw_step_breakdown
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_folder import RunFolder, TrialFolder
@@ -48,7 +48,7 @@ def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Call
         _switch(folder.trial_folders[-1], line)
         _end_worse(folder.trial_folders[-1], line)
         table = read_run(folder)
-        return list(report.draw_figures(Run(table, summarise_run(table, judge_trials(table)))))
+        return list(report.draw_figures(AnalysedRun(table, summarise_run(table, judge_trials(table)))))
 
     return drawn
 
@@ -87,7 +87,7 @@ def test_all_lines_lie_inside_their_frame(unlike: Callable[..., list[Drawing]], 
 
     outside = [f"{drawing.name}: {found}" for drawing in drawings for found in _outside(drawing)]
 
-    assert {drawing.name for drawing in drawings} == {draw.__name__ for draw in FIGURES}
+    assert {drawing.name for drawing in drawings} == set(FIGURES)
     assert outside == []
 
 
@@ -96,7 +96,7 @@ def test_another_process_saves_the_same_bytes(unlike: Callable[..., list[Drawing
     for drawing in unlike("ring", "ps_asp"):
         sent = pickle.loads(pickle.dumps(drawing))  # noqa: S301 - our own
 
-        ours, theirs = save(drawing, tmp_path / "here"), save(sent, tmp_path / "there")
+        ours, theirs = save_drawing(drawing, tmp_path / "here"), save_drawing(sent, tmp_path / "there")
 
         for ending in (".svg", ".png", ".csv", ".json"):
             assert ours.with_suffix(ending).read_bytes() == theirs.with_suffix(ending).read_bytes(), drawing.name
@@ -131,7 +131,7 @@ def test_the_closed_form_of_workers_that_do_not_wait_is_compared_with_the_step_t
     table = read_run(folder)
     numbers = summarise_run(table, judge_trials(table))
 
-    drawing = predicted(Run(table, numbers))
+    drawing = draw_predicted_steps(AnalysedRun(table, numbers))
 
     assert drawing is not None
     assert list(drawing.data["predicted_step_s"]) == [trial.predicted_step_seconds for trial in numbers.trials]
@@ -144,7 +144,7 @@ def test_speedups_stand_beside_those_of_the_closed_forms(make_run: Callable[...,
     table = read_run(folder)
     numbers = summarise_run(table, judge_trials(table))
 
-    drawing = predicted_speedup(Run(table, numbers))
+    drawing = draw_predicted_speedup(AnalysedRun(table, numbers))
 
     assert drawing is not None
     told = {(trial.plan.label, trial.plan.workers): 1 / trial.plan.predicted_s for trial in table.trials}
@@ -173,7 +173,7 @@ def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..
     table = read_run(folder)
     numbers = summarise_run(table, judge_trials(table))
 
-    drawing = predicted_speedup(Run(table, numbers))
+    drawing = draw_predicted_speedup(AnalysedRun(table, numbers))
 
     assert drawing is not None
     assert list(_outside(drawing)) == []
@@ -192,24 +192,24 @@ def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..
 def test_bases_under_several_conditions_are_named_with_them(make_run: Callable[..., RunFolder]) -> None:
     """Two times of one worker alone mean nothing to a reader who can't tell which is whose."""
     table = read_run(make_run(strategies=("ring",), workers=(2, 4), baseline=False))
-    run = Run(table, summarise_run(table, judge_trials(table)))
+    run = AnalysedRun(table, summarise_run(table, judge_trials(table)))
     (curve,) = run.summary.curves
     slow, fast = (
         replace(curve, condition=f"uplink {rate}", base=replace(curve.base, seconds=seconds))
         for rate, seconds in (("10mbit", 20.0), ("100mbit", 4.0))
     )
 
-    drawing = speedup(run)
+    drawing = draw_speedup(run)
 
-    assert "ring on 2 workers with uplink 10mbit, 20.0 s" in caption([slow, fast])
-    assert "ring on 2 workers with uplink 100mbit, 4.00 s" in caption([slow, fast])
+    assert "ring on 2 workers with uplink 10mbit, 20.0 s" in describe_speedup_bases([slow, fast])
+    assert "ring on 2 workers with uplink 100mbit, 4.00 s" in describe_speedup_bases([slow, fast])
     assert drawing is not None
-    assert drawing.title.startswith("ring gets ")  # "scales best" of one: better than whom?
+    assert drawing.title.startswith("ring on 4 workers is ")  # "scales best" of one: better than whom?
     assert " with " not in drawing.caption
 
 
 @pytest.mark.parametrize(
-    ("called", "told"), [("baseline", "of each curve one worker alone, 1.00 to 7.00 s"), ("ring", "its smallest size")]
+    ("called", "told"), [("baseline", "for each curve one worker alone, 1.00 to 7.00 s"), ("ring", "its smallest size")]
 )
 def test_many_bases_are_told_together_by_what_they_are(
     make_run: Callable[..., RunFolder], called: str, told: str
@@ -219,14 +219,16 @@ def test_many_bases_are_told_together_by_what_they_are(
     (curve,) = summarise_run(table, judge_trials(table)).curves
     bases = [replace(curve.base, strategy=called, seconds=float(time_s)) for time_s in range(1, 8)]
 
-    assert told in caption([replace(curve, base=base, condition=f"delay {base.seconds}s") for base in bases])
+    assert told in describe_speedup_bases(
+        [replace(curve, base=base, condition=f"delay {base.seconds}s") for base in bases]
+    )
 
 
 def test_no_speedup_is_foretold_for_one_number_of_workers(make_run: Callable[..., RunFolder]) -> None:
     """Nothing grows."""
     table = read_run(make_run(strategies=("ring",), workers=(4,)))
 
-    assert predicted_speedup(Run(table, summarise_run(table, judge_trials(table)))) is None
+    assert draw_predicted_speedup(AnalysedRun(table, summarise_run(table, judge_trials(table)))) is None
 
 
 def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: Callable[..., RunFolder]) -> None:
@@ -237,7 +239,7 @@ def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: C
             _twice_as_long(trial)
     table = read_run(folder)
 
-    drawing = efficiency(Run(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_efficiency(AnalysedRun(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     assert re.match(r"ring \(uplink 100mbit\) keeps .*; ring \(uplink 10mbit\) keeps ", drawing.title)
@@ -253,7 +255,7 @@ def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: 
     log.write_text("\n".join(lines) + "\n")
     table = read_run(folder)
 
-    drawing = quality(Run(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_final_quality(AnalysedRun(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     ends = drawing.data["accuracy"]
@@ -280,7 +282,7 @@ def test_strategies_stand_by_their_steps_where_nothing_else_differs(run_writer: 
 
     def shown(*workers: int) -> list[str]:
         table = read_run(run_writer(tmp_path / str(workers), strategies=("ps_bsp", "ring"), workers=workers))
-        drawing = step_breakdown(Run(table, summarise_run(table, judge_trials(table))))
+        drawing = draw_step_breakdown(AnalysedRun(table, summarise_run(table, judge_trials(table))))
         return [] if drawing is None else list(drawing.data["strategy"])
 
     assert shown(4) == ["ring", "baseline", "ps_bsp"]
@@ -292,7 +294,7 @@ def test_many_strategies_keep_their_names_inside_the_page(make_run: Callable[...
     labels = tuple(f"parameter_server_{number}" for number in range(14))
     table = read_run(make_run(strategies=labels, workers=(2,)))
 
-    drawing = learning(Run(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_learning_curves(AnalysedRun(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     drawing.figure.draw_without_rendering()
@@ -308,37 +310,37 @@ def test_of_more_strategies_than_colours_the_first_to_the_target_are_followed(
     make_run: Callable[..., RunFolder],
 ) -> None:
     """Two of one colour could not be told apart; the others are still there."""
-    labels = tuple(f"way_{number}" for number in range(len(COLOURS) + 1))
+    labels = tuple(f"way_{number}" for number in range(len(PALETTE) + 1))
     run = read_run(make_run(strategies=labels, workers=(2,)))
     summary = summarise_run(run, judge_trials(run))
 
-    drawing = learning(Run(run, summary))
+    drawing = draw_learning_curves(AnalysedRun(run, summary))
 
     assert drawing is not None
     (key,) = drawing.figure.legends
     *followed, others = [text.get_text() for text in key.get_texts()]
-    assert len(followed) == FOLLOWED
+    assert len(followed) == MAX_COLOURED_STRATEGIES
     assert others == "others"
-    lines = [line for line in drawing.figure.axes[0].get_lines() if line.get_color() in COLOURS]
-    assert len({line.get_color() for line in lines}) >= FOLLOWED - 1, "one may be the baseline"
+    lines = [line for line in drawing.figure.axes[0].get_lines() if line.get_color() in PALETTE]
+    assert len({line.get_color() for line in lines}) >= MAX_COLOURED_STRATEGIES - 1, "one may be the baseline"
     assert set(drawing.data["strategy"]) >= set(labels)
 
 
-@pytest.mark.parametrize("figure", [speedup, efficiency])
+@pytest.mark.parametrize("figure", [draw_speedup, draw_efficiency])
 def test_balance_points_are_marked_on_the_curves(
-    make_run: Callable[..., RunFolder], figure: Callable[[Run], Drawing | None]
+    make_run: Callable[..., RunFolder], figure: Callable[[AnalysedRun], Drawing | None]
 ) -> None:
     """One hollow mark per pick, at its number of workers, and its rule in the row of that point."""
     table = read_run(make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4)))
     numbers = summarise_run(table, judge_trials(table))
 
-    drawing = figure(Run(table, numbers))
+    drawing = figure(AnalysedRun(table, numbers))
 
     assert drawing is not None
     assert len(numbers.balance) > 2
     drawn = [line for axes in drawing.figure.axes for line in axes.lines if line.get_markerfacecolor() == "none"]
     marked = sorted((str(line.get_marker()), int(line.get_xdata()[0])) for line in drawn)
-    assert marked == sorted((SHAPES[pick.rule][0], pick.workers) for pick in numbers.balance)
+    assert marked == sorted((RULE_MARKERS[pick.rule][0], pick.workers) for pick in numbers.balance)
     told = {
         (row.strategy, row.workers, rule)
         for row in drawing.data.itertuples()
@@ -357,7 +359,7 @@ def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder]) 
         rungs={each: ["transport", "unknown"] for each in ("rate", "delay")},
     )
 
-    drawing = step_breakdown(Run(table, replace(told, engine="local", verdict=VerdictLevel.DEGRADED)))
+    drawing = draw_step_breakdown(AnalysedRun(table, replace(told, engine="local", verdict=VerdictLevel.DEGRADED)))
 
     assert drawing is not None
     drawing.figure.draw_without_rendering()
@@ -379,7 +381,7 @@ def test_laws_find_the_serial_share_that_a_strategy_has(make_run: Callable[..., 
     (curve,) = numbers.curves
     followed = replace(curve, points=[amdahl_of(point, 0.1) for point in curve.points])
 
-    drawing = laws(Run(table, replace(numbers, curves=[followed])))
+    drawing = draw_scaling_laws(AnalysedRun(table, replace(numbers, curves=[followed])))
 
     assert drawing is not None
     found = drawing.data.set_index(["law", "quantity"])
@@ -397,17 +399,17 @@ def test_curves_that_have_no_panel_are_named(make_run: Callable[..., RunFolder])
     numbers = summarise_run(table, judge_trials(table))
     seven = [replace(numbers.curves[0], condition=f"delay {ms}ms") for ms in range(1, 8)]
 
-    drawing = laws(Run(table, replace(numbers, curves=seven)))
+    drawing = draw_scaling_laws(AnalysedRun(table, replace(numbers, curves=seven)))
 
     assert drawing is not None
-    assert drawing.caption.endswith(" Neither drawn nor fit: ring (delay 7ms).")
+    assert drawing.caption.endswith(" Neither drawn nor fitted: ring (delay 7ms).")
 
 
 def test_computing_is_what_the_paced_devices_declare(make_run: Callable[..., RunFolder]) -> None:
     """Shares of one batch on more workers: 4,000 samples per second are a quarter of a millisecond each."""
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=2))
 
-    drawing = laws(Run(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_scaling_laws(AnalysedRun(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
     (each,) = drawing.data[drawing.data["law"] == "computing"]["value"]
@@ -419,16 +421,16 @@ def test_a_band_says_what_it_is_of(make_run: Callable[..., RunFolder], repeats: 
     """Laws are fit to means of repeats: single runs lie outside such a band more often than it says."""
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=repeats))
 
-    drawing = laws(Run(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_scaling_laws(AnalysedRun(table, summarise_run(table, judge_trials(table))))
 
     assert drawing is not None
-    assert f"Band: 90% of {what} the law that fits best" in drawing.caption
+    assert f"Band: 90% prediction interval of {what} the law that fits best" in drawing.caption
 
 
 def test_three_sizes_are_too_few_to_tell_laws_apart(make_run: Callable[..., RunFolder]) -> None:
     table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4)))
 
-    assert laws(Run(table, summarise_run(table, judge_trials(table)))) is None
+    assert draw_scaling_laws(AnalysedRun(table, summarise_run(table, judge_trials(table)))) is None
 
 
 def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse: Callable[..., RunTable]) -> None:
@@ -436,7 +438,7 @@ def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse
     table = rehearse({"ring": {"kind": "all_reduce"}}, besides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms")
     blind = replace(table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials))
 
-    drawing = laws(Run(blind, summarise_run(blind, judge_trials(blind))))
+    drawing = draw_scaling_laws(AnalysedRun(blind, summarise_run(blind, judge_trials(blind))))
 
     assert drawing is not None
     found = drawing.data[drawing.data["law"] == "exchange"].set_index("quantity")["value"]

@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from analysis.comparison import changes as compare
-from analysis.comparison.alike import differing
-from analysis.comparison.figures import Overlay, _lowest, efficiency, loss, speedup, to_target
-from analysis.comparison.lines import Compared, letter, lines, published, read
-from analysis.comparison.page import write
+from analysis.comparison.alike import differing_settings
+from analysis.comparison.figures import (
+    ComparisonOverlay,
+    _loss_title,
+    draw_efficiency_overlay,
+    draw_loss_overlay,
+    draw_speedup_overlay,
+    draw_time_to_target_overlay,
+)
+from analysis.comparison.lines import ComparedRun, build_curves, find_published_series, read_runs, run_letter_of_index
+from analysis.comparison.page import write_comparison
 from analysis.reading.run_folder import RunFolder
 from analysis.results.examine import analyse_run
 from ensayo import cli
@@ -22,28 +29,28 @@ RunWriter = Callable[..., RunFolder]
 
 
 @pytest.fixture(scope="module")
-def runs(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> list[Compared]:
+def runs(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> list[ComparedRun]:
     """Ring and a server, then ring alone with two repeats."""
     folder = tmp_path_factory.mktemp("runs")
     both = run_writer(folder / "a", strategies=("ring", "ps_bsp"), workers=(1, 2))
     again = run_writer(folder / "b", strategies=("ring",), workers=(1, 2), repeats=2)
-    return read([both.path, again.path])
+    return read_runs([both.path, again.path])
 
 
 @pytest.fixture(scope="module")
-def wide(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+def wide(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
     """Ring on up to eight workers."""
     return compared("C", run_writer(tmp_path_factory.mktemp("wide"), strategies=("ring",), workers=(1, 2, 8)))
 
 
 @pytest.fixture(scope="module")
-def single(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+def single(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
     """Ring on two workers alone."""
     return compared("D", run_writer(tmp_path_factory.mktemp("single"), strategies=("ring",), workers=(2,)))
 
 
 @pytest.fixture(scope="module")
-def other(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+def other(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
     """Ring behind other links, with a target that is easier."""
     folder = run_writer(tmp_path_factory.mktemp("other"), strategies=("ring",), workers=(1, 2))
     for trial in folder.trial_folders:
@@ -52,21 +59,21 @@ def other(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> Co
     return compared("C", folder)
 
 
-def compared(letter: str, folder: RunFolder) -> Compared:
-    return Compared(letter, *analyse_run(folder))
+def compared(letter: str, folder: RunFolder) -> ComparedRun:
+    return ComparedRun(letter, *analyse_run(folder))
 
 
-def test_every_curve_of_every_run_is_a_line(runs: list[Compared]) -> None:
-    found = lines(runs, published(["bert"]))
+def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
+    found = build_curves(runs, find_published_series(["bert"]))
 
     assert [line.name for line in found] == ["A ring", "A ps_bsp", "B ring", "public: BERT"]
     curve = runs[1].summary.curves[0]
-    assert [size.factors.speedup for size in found[2].sizes] == [point.speedup for point in curve.points]
-    assert all(line.sizes[0].relative == 1 for line in found)
+    assert [size.factors.speedup for size in found[2].points] == [point.speedup for point in curve.points]
+    assert all(line.points[0].relative_workers == 1 for line in found)
 
 
-def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series_alike(runs: list[Compared]) -> None:
-    drawing = efficiency(Overlay(runs, lines(runs, published(["bert"]))))
+def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series_alike(runs: list[ComparedRun]) -> None:
+    drawing = draw_efficiency_overlay(ComparisonOverlay(runs, build_curves(runs, find_published_series(["bert"]))))
 
     assert drawing is not None
     told = drawing.data.dropna(subset=["statistical_efficiency"])
@@ -75,7 +82,7 @@ def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series_ali
     assert product.to_numpy() == pytest.approx(told["efficiency"].to_numpy())
 
 
-def test_hardware_efficiency_is_the_gain_in_rate_that_was_measured(runs: list[Compared]) -> None:
+def test_hardware_efficiency_is_the_gain_in_rate_that_was_measured(runs: list[ComparedRun]) -> None:
     """It is computed as what is left of E', so a product of factors proves nothing; rates are measured apart."""
     curves = [curve for run in runs for curve in run.summary.curves if curve.of == "time_to_target"]
     points = [(curve.base, point) for curve in curves for point in curve.points if point.workers > curve.base.workers]
@@ -86,58 +93,61 @@ def test_hardware_efficiency_is_the_gain_in_rate_that_was_measured(runs: list[Co
         assert abs(point.rate_efficiency(base) - 1) > 0.03  # and not of something trivial
 
 
-def test_titles_speak_of_runs_and_not_of_public_series(runs: list[Compared]) -> None:
+def test_titles_speak_of_runs_and_not_of_public_series(runs: list[ComparedRun]) -> None:
     """A system with three thousand accelerators grows more than any rehearsal."""
-    drawing = speedup(Overlay(runs, lines(runs, published(["bert"]))))
+    drawing = draw_speedup_overlay(ComparisonOverlay(runs, build_curves(runs, find_published_series(["bert"]))))
 
     assert drawing is not None
     assert "public" not in drawing.title
     assert "4 accelerators" in drawing.caption
 
 
-def test_a_title_names_the_series_that_reaches_further_than_the_runs(runs: list[Compared]) -> None:
-    """Whoever reads "grows most" over a line that goes ten times higher believes neither."""
-    drawing = speedup(Overlay(runs, lines(runs, published(["bert"]))))
+def test_a_title_names_the_series_that_reaches_further_than_the_runs(runs: list[ComparedRun]) -> None:
+    """Whoever reads "scales best" over a line that goes ten times higher believes neither."""
+    drawing = draw_speedup_overlay(ComparisonOverlay(runs, build_curves(runs, find_published_series(["bert"]))))
 
     assert drawing is not None
-    assert re.fullmatch(r"Of the runs, .* grows most: .*; BERT reaches [\d.]+ times on 3,472", drawing.title)
+    assert re.fullmatch(r"Of the runs, .* scales best: .*; BERT reaches a speedup of [\d.]+ on 3,472", drawing.title)
 
 
-def test_efficiency_is_ranked_on_a_size_that_all_have(runs: list[Compared], wide: Compared) -> None:
+def test_efficiency_is_ranked_on_a_size_that_all_have(runs: list[ComparedRun], wide: ComparedRun) -> None:
     """What goes on to eight workers keeps less there than others on two, and may well be the best on two."""
-    drawing = efficiency(Overlay([*runs, wide], lines([*runs, wide])))
+    drawing = draw_efficiency_overlay(ComparisonOverlay([*runs, wide], build_curves([*runs, wide])))
 
     assert drawing is not None
     two = drawing.data[drawing.data["workers"] == 2]
     best = two["line"][two["efficiency"] > two["efficiency"].max() - 1e-9]
     assert set(best) == {"A ring", "C ring"}  # the same there, whoever goes on
-    assert drawing.title.startswith("At 2 times the workers of its base A ring and C ring keep most efficiency")
+    assert drawing.title.startswith("At 2 times the workers of the base, A ring and C ring keep the highest efficiency")
 
 
-def test_of_equals_none_is_the_best(runs: list[Compared]) -> None:
+def test_of_equals_none_is_the_best(runs: list[ComparedRun]) -> None:
     """Replicas in lockstep end with the same loss, whoever sums."""
     names = ("A ring on 2", "A ps_bsp on 2", "B ps_asp on 2")
-    overlay = Overlay(runs, lines(runs))
+    overlay = ComparisonOverlay(runs, build_curves(runs))
 
-    assert _lowest(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
-        "Lowest loss at the end: 0.250, of A ring on 2, A ps_bsp on 2 alike"
+    assert _loss_title(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
+        "Lowest loss at the end: 0.250, shared by A ring on 2 and A ps_bsp on 2"
     )
-    assert _lowest(overlay, dict(zip(names, (0.25, 0.2, 0.5), strict=True))) == (
+    assert _loss_title(overlay, dict(zip(names, (0.25, 0.2, 0.5), strict=True))) == (
         "A ps_bsp on 2 ends with the lowest loss, 0.200"
     )
 
 
-def test_a_run_laid_over_itself_grows_as_itself(runs: list[Compared]) -> None:
+def test_a_run_laid_over_itself_grows_as_itself(runs: list[ComparedRun]) -> None:
     """The first of two equals would be called the better one."""
     both = [runs[0], replace(runs[0], letter="B")]
-    overlay = Overlay(both, lines(both))
+    overlay = ComparisonOverlay(both, build_curves(both))
 
-    for drawing, verb in ((speedup(overlay), "grow most"), (efficiency(overlay), "keep most efficiency")):
+    for drawing, verb in (
+        (draw_speedup_overlay(overlay), "scale best"),
+        (draw_efficiency_overlay(overlay), "keep the highest efficiency"),
+    ):
         assert drawing is not None
         assert re.search(rf"A (\w+) and B \1 {verb}", drawing.title)
 
 
-def test_what_one_run_alone_has_is_told_with_the_run_and_why(runs: list[Compared]) -> None:
+def test_what_one_run_alone_has_is_told_with_the_run_and_why(runs: list[ComparedRun]) -> None:
     """Ring may be among what the other can't read."""
     whole = runs[0].summary
     lost = [trial for trial in whole.trials if trial.strategy == "ring"]
@@ -145,61 +155,70 @@ def test_what_one_run_alone_has_is_told_with_the_run_and_why(runs: list[Compared
     damaged = replace(whole, trials=rest, damage=[f"trials/{trial.id}/plan.json: missing" for trial in lost])
     told = ", ".join(f"ring on {workers}" for workers in ("1 worker", "2 workers"))
 
-    assert compare.text(whole, replace(whole, trials=rest)).endswith(f"\nin the run before alone: {told}")
-    assert compare.text(damaged, whole).endswith(
-        f"\nin the run after alone: {told}; of the other {len(lost)} trials can't be read"
+    assert compare.format_changes(whole, replace(whole, trials=rest)).endswith(f'\nonly in "before": {told}')
+    assert compare.format_changes(damaged, whole).endswith(
+        f'\nonly in "after": {told}; {len(lost)} trials of the other run can\'t be read'
     )
 
 
-def test_times_and_losses_of_other_tasks_or_clusters_are_not_ranked(runs: list[Compared], other: Compared) -> None:
+def test_times_and_losses_of_other_tasks_or_clusters_are_not_ranked(
+    runs: list[ComparedRun], other: ComparedRun
+) -> None:
     both = [runs[0], other]
-    overlay = Overlay(both, lines(both))
+    overlay = ComparisonOverlay(both, build_curves(both))
 
-    titles = [drawing.title for drawing in (to_target(overlay), loss(overlay)) if drawing]
+    titles = [
+        drawing.title for drawing in (draw_time_to_target_overlay(overlay), draw_loss_overlay(overlay)) if drawing
+    ]
     assert len(titles) == 2
-    assert all(title.startswith("Runs differ in target and links, so this is no ranking") for title in titles)
+    assert all(title.startswith("Runs differ in target and links, so they are not ranked") for title in titles)
     assert all("A " in title and "C " in title for title in titles)
-    assert not differing(runs)
+    assert not differing_settings(runs)
 
 
-def test_a_run_of_one_size_is_named_where_it_is_not_drawn(runs: list[Compared], single: Compared) -> None:
-    drawing = speedup(Overlay([*runs, single], lines([*runs, single])))
+def test_a_run_of_one_size_is_named_where_it_is_not_drawn(runs: list[ComparedRun], single: ComparedRun) -> None:
+    drawing = draw_speedup_overlay(ComparisonOverlay([*runs, single], build_curves([*runs, single])))
 
     assert drawing is not None
-    assert "one size alone: D ring" in drawing.caption
+    assert "a single size: D ring" in drawing.caption
 
 
-def test_the_key_shows_the_line_style_of_each_run(runs: list[Compared]) -> None:
-    for drawing in (speedup(Overlay(runs, lines(runs))), loss(Overlay(runs, lines(runs)))):
+def test_the_key_shows_the_line_style_of_each_run(runs: list[ComparedRun]) -> None:
+    for drawing in (
+        draw_speedup_overlay(ComparisonOverlay(runs, build_curves(runs))),
+        draw_loss_overlay(ComparisonOverlay(runs, build_curves(runs))),
+    ):
         assert drawing is not None
         signs = zip(drawing.figure.legends[0].get_texts(), drawing.figure.legends[0].get_lines(), strict=True)
         assert {(text.get_text()[0], str(line.get_linestyle())) for text, line in signs} == {("A", "-"), ("B", "--")}
 
 
-def test_rows_compare_the_seeds_that_both_runs_have(runs: list[Compared]) -> None:
+def test_rows_compare_the_seeds_that_both_runs_have(runs: list[ComparedRun]) -> None:
     """Luck would be taken for a change: one run of a seed against two, of which one is another seed's."""
     again = runs[1].summary
     first = replace(again, trials=[trial for trial in again.trials if trial.repeat == 0])
 
-    cells = [dict(zip(("ratio", "repeats"), (row[4], row[8]), strict=True)) for row in compare.rows(again, first)]
+    cells = [
+        dict(zip(("ratio", "repeats"), (row[4], row[8]), strict=True)) for row in compare.change_rows(again, first)
+    ]
     assert cells
     assert all(cell == {"ratio": "1.00", "repeats": "1 shared of 2, 1"} for cell in cells)
 
 
-def test_runs_with_nothing_in_common_say_so_instead_of_a_table_without_rows(runs: list[Compared]) -> None:
+def test_runs_with_nothing_in_common_say_so_instead_of_a_table_without_rows(runs: list[ComparedRun]) -> None:
     summary = runs[0].summary
     ring, server = (
         replace(summary, trials=[trial for trial in summary.trials if trial.strategy == name])
         for name in ("ring", "ps_bsp")
     )
 
-    told = compare.text(ring, server)
+    told = compare.format_changes(ring, server)
     assert "nothing in common" in told
     assert "step ms" not in told
 
 
 def test_every_later_run_is_set_beside_the_first(
-    runs: list[Compared], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: list[ComparedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders = [str(run.table.folder.path) for run in (runs[0], runs[1], runs[0])]
     monkeypatch.setattr("sys.argv", ["ensayo", "compare", *folders, "--out", str(tmp_path)])
@@ -212,15 +231,15 @@ def test_every_later_run_is_set_beside_the_first(
     assert "From A to C" in page
 
 
-def test_seconds_of_public_series_are_not_beside_ours(runs: list[Compared]) -> None:
-    drawing = to_target(Overlay(runs, lines(runs, published(["bert"]))))
+def test_seconds_of_public_series_are_not_beside_ours(runs: list[ComparedRun]) -> None:
+    drawing = draw_time_to_target_overlay(ComparisonOverlay(runs, build_curves(runs, find_published_series(["bert"]))))
 
     assert drawing is not None
     assert set(drawing.data["line"]) == {"A ring", "A ps_bsp", "B ring"}
 
 
-def test_losses_are_those_of_the_largest_number_of_workers(runs: list[Compared]) -> None:
-    drawing = loss(Overlay(runs, lines(runs)))
+def test_losses_are_those_of_the_largest_number_of_workers(runs: list[ComparedRun]) -> None:
+    drawing = draw_loss_overlay(ComparisonOverlay(runs, build_curves(runs)))
 
     assert drawing is not None
     assert {"A ring on 2", "A ps_bsp on 2", "B ring on 2"} <= set(drawing.data["name"])
@@ -228,14 +247,14 @@ def test_losses_are_those_of_the_largest_number_of_workers(runs: list[Compared])
 
 
 def test_a_series_that_does_not_ship_is_refused_with_those_that_do() -> None:
-    with pytest.raises(UserError, match=r"--mlperf resnet: no such series; there are .*bert"):
-        published(["resnet"])
+    with pytest.raises(UserError, match=r"--mlperf resnet: no such series; allowed are .*bert"):
+        find_published_series(["resnet"])
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(
-    runs: list[Compared], tmp_path: Path
+    runs: list[ComparedRun], tmp_path: Path
 ) -> None:
-    page = write(runs, published(["bert"]), tmp_path)
+    page = write_comparison(runs, find_published_series(["bert"]), tmp_path)
 
     text = page.read_text()
     links = [link for link in re.findall(r'<a href="([^"]+)"', text) if not link.startswith("#")]
@@ -247,11 +266,19 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(
     assert runs[0].summary.run in text
 
 
-def test_the_same_runs_give_the_same_page(runs: list[Compared], tmp_path: Path) -> None:
-    first, second = (write(runs, [], tmp_path / name).read_bytes() for name in ("a", "b"))
+def test_the_same_runs_give_the_same_page(runs: list[ComparedRun], tmp_path: Path) -> None:
+    first, second = (write_comparison(runs, [], tmp_path / name).read_bytes() for name in ("a", "b"))
 
     assert first == second
 
 
 def test_runs_have_letters_however_many_they_are() -> None:
-    assert [letter(place) for place in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
+    assert [run_letter_of_index(place) for place in (0, 25, 26, 51, 52, 701, 702)] == [
+        "A",
+        "Z",
+        "AA",
+        "AZ",
+        "BA",
+        "ZZ",
+        "AAA",
+    ]

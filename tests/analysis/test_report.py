@@ -215,7 +215,7 @@ def test_a_narrow_screen_shows_findings_outside_of_the_figures(written: RunFolde
 
 
 def test_compare_sets_two_runs_side_by_side(written: RunFolder) -> None:
-    table = compare.compare(written.path, written.path)
+    table = compare.compare_runs(written.path, written.path)
 
     row = next(line.split() for line in table.splitlines() if line.startswith("ring") and line.split()[1] == "4")
     assert (row[4], row[7]) == ("1.00", "1.00")

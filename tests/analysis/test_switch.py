@@ -13,9 +13,9 @@ from analysis.checks.host.host_share import check_host_overhead
 from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
 from analysis.checks.training.replicas import check_replicas_agree
 from analysis.checks.verdict import VerdictLevel
-from analysis.figures import Run
-from analysis.figures.predicted import predicted
-from analysis.figures.switch import switch as draw_switch
+from analysis.figures import AnalysedRun
+from analysis.figures.predicted import draw_predicted_steps
+from analysis.figures.switch import draw_switch_gain
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.switch import SwitchResult, describe_repeat_outcomes, describe_switch, measure_switch
 from analysis.metrics.worth import FinalQualities, final_qualities, judge_switch
@@ -90,7 +90,7 @@ def test_a_switch_that_ruins_the_model_never_paid_however_fast_its_batches_are(
     assert f", but {missed}{ends}" in told
     assert "the switch did not pay: a batch takes" in told
     assert "the switch paid" not in told
-    drawing = draw_switch(Run(run, summary))
+    drawing = draw_switch_gain(AnalysedRun(run, summary))
     assert drawing is not None
     assert "did not pay" in drawing.title
     assert drawing.data["verdict"].tolist() == ["quality was lost"]
@@ -288,17 +288,17 @@ def test_a_switch_that_never_comes_is_said_to_have_never_come(rehearse: Rehearse
     assert summary.trials[0].switch is not None
     assert summary.trials[0].switch.outcome == "never switched"
     assert any("never switched" in sentence for sentence in headline_sentences(summary))
-    drawing = draw_switch(Run(run, summary))
+    drawing = draw_switch_gain(AnalysedRun(run, summary))
     assert drawing is not None
     assert "never switched" in drawing.title
 
 
-def rewritten(tmp_path: Path, edit: Callable[[str], str]) -> Run:
+def rewritten(tmp_path: Path, edit: Callable[[str], str]) -> AnalysedRun:
     """The run again, its coordinator's log edited."""
     (log,) = tmp_path.glob("trials/*/logs/coordinator.log")
     log.write_text(edit(log.read_text()))
     run = read_run(RunFolder(tmp_path))
-    return Run(run, summary_of(run))
+    return AnalysedRun(run, summary_of(run))
 
 
 def test_a_garbled_record_is_not_told_as_a_switch_that_never_came(rehearse: Rehearse, tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_garbled_record_is_not_told_as_a_switch_that_never_came(rehearse: Rehe
     run = rewritten(tmp_path, lambda text: "".join(line[:40] + "\n" for line in text.splitlines()))
 
     assert run.summary.trials[0].switch is None
-    assert draw_switch(run) is None
+    assert draw_switch_gain(run) is None
     assert not any("never switched" in sentence for sentence in headline_sentences(run.summary))
 
 
@@ -322,7 +322,7 @@ def test_a_switch_that_only_workers_tell_of_is_damage(rehearse: Rehearse, tmp_pa
 
     (told,) = run.summary.damage[-1:]
     assert "logs/coordinator.log: no switch_committed or switch_aborted event, but " in told
-    assert draw_switch(run) is None
+    assert draw_switch_gain(run) is None
 
 
 @pytest.mark.parametrize("key", ["step", "samples", "seconds", "loaded"])
@@ -436,7 +436,7 @@ def test_every_phase_is_held_against_its_own_closed_form(rehearse: Rehearse) -> 
     """One median over both would compare a ring's steps with a server's form."""
     run = rehearse({"switch": RING_TO_ASP})
 
-    drawing = predicted(Run(run, summary_of(run)))
+    drawing = draw_predicted_steps(AnalysedRun(run, summary_of(run)))
 
     assert drawing is not None
     assert list(drawing.data["phase"]) == ["before", "after"]
@@ -516,7 +516,7 @@ def test_what_staleness_costs_is_what_more_samples_to_the_target_take(rehearse: 
     more = trial.samples_to_target - ring.samples_to_target
     assert more != 0
     assert more_s == pytest.approx(more / run.trials[0].plan.batch * found.after.batch_s)
-    drawing = draw_switch(Run(run, summary))
+    drawing = draw_switch_gain(AnalysedRun(run, summary))
     assert drawing is not None
     assert drawing.data["stale_s"].tolist() == [found.stale_s]
 

@@ -45,7 +45,7 @@ def test_what_is_left_out_goes_to_standard_error(short: Path, tmp_path: Path) ->
     done = CliRunner().invoke(cli.app, ["export", str(short), "--to", "hta", "--out", str(tmp_path / "out")])
 
     assert done.stdout == f"{tmp_path / 'out'}\n"
-    assert "servers: HTA knows ranks that compute" in done.stderr
+    assert "servers are left out: HTA supports only ranks that compute" in done.stderr
 
 
 def test_without_a_place_an_export_lies_in_the_run(short: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
         cli.main()
 
     assert exited.value.code == Exit.REFUSED
-    assert f"pip install 'ensayo[{EXPORTERS[name].package}]'" in capsys.readouterr().err
+    assert f"pip install 'ensayo[{EXPORTERS[name].pip_extra}]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import styled
+from analysis.figures.drawing.style import figure_style
 from analysis.mlperf.chapters import CHAPTERS, Chapter, Write
 from analysis.mlperf.reading.results import Result, Results, read_csv
 from analysis.mlperf.study import Study, study
@@ -43,7 +43,7 @@ every_study = pytest.mark.parametrize("of", STUDIES)
 @cache
 def written(write: Write, of: str) -> Chapter | None:
     """What a chapter says of one study."""
-    with styled():
+    with figure_style():
         return write(STUDIES[of]())
 
 

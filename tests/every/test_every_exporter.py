@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from analysis.exports import EXPORTERS
-from analysis.exports.export import export
+from analysis.exports.export import export_run
 from analysis.mlperf import RULES
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
@@ -198,7 +198,7 @@ def test_its_reader_opens_it_and_finds_how_long_every_worker_computed(
     steps = read_run(finished).steps
     expected = _summed(steps.assign(busy=steps["compute_s"] + steps["update_s"]))
 
-    done = export(finished.path, kind, tmp_path / "out")
+    done = export_run(finished.path, kind, tmp_path / "out")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of readers; they are not ours to mend
@@ -211,7 +211,7 @@ def test_its_reader_opens_it_and_finds_how_long_every_worker_computed(
 @every_export
 def test_the_same_run_gives_the_same_bytes(kind: str, finished: RunFolder, tmp_path: Path) -> None:
     """No date, no host, no order of a set: two exports can be compared."""
-    first, again = (export(finished.path, kind, tmp_path / name).path for name in ("first", "again"))
+    first, again = (export_run(finished.path, kind, tmp_path / name).path for name in ("first", "again"))
 
     assert contents(first) == contents(again)
     assert contents(first)
@@ -225,7 +225,7 @@ def test_it_never_writes_over_anything(kind: str, run: RunFolder, tmp_path: Path
     (out / "notes").write_text("mine")
 
     with pytest.raises(UserError, match=f"{out}: exists already"):
-        export(run.path, kind, out)
+        export_run(run.path, kind, out)
 
     assert contents(out) == {"notes": b"mine"}
 
@@ -233,11 +233,11 @@ def test_it_never_writes_over_anything(kind: str, run: RunFolder, tmp_path: Path
 @every_export
 def test_a_trial_without_a_plan_is_named_and_costs_no_other(kind: str, run: RunFolder, tmp_path: Path) -> None:
     """A disk that was full in the middle of a run."""
-    whole = export(run.path, kind, tmp_path / "whole")
+    whole = export_run(run.path, kind, tmp_path / "whole")
     first = run.trial_folders[0]
     first.plan_path.write_bytes(first.plan_path.read_bytes()[:100])
 
-    done = export(run.path, kind, tmp_path / "out")
+    done = export_run(run.path, kind, tmp_path / "out")
 
     assert [(damage.trial_name, damage.file) for damage in done.damage] == [(first.path.name, "plan.json")]
     assert READERS[kind](done.path) == {
@@ -248,12 +248,12 @@ def test_a_trial_without_a_plan_is_named_and_costs_no_other(kind: str, run: RunF
 @every_export
 def test_a_trial_without_steps_costs_no_other(kind: str, run: RunFolder, tmp_path: Path) -> None:
     """A run that still goes on, or was stopped, has one that has only begun."""
-    whole = READERS[kind](export(run.path, kind, tmp_path / "whole").path)
+    whole = READERS[kind](export_run(run.path, kind, tmp_path / "whole").path)
     first = run.trial_folders[0]
     for rank in (0, 1):
         first.log_path(f"worker-{rank}").write_text("")
 
-    found = READERS[kind](export(run.path, kind, tmp_path / "out").path)
+    found = READERS[kind](export_run(run.path, kind, tmp_path / "out").path)
 
     assert found == {key: busy for key, busy in whole.items() if key[0] != first.path.name}
 
@@ -261,14 +261,14 @@ def test_a_trial_without_steps_costs_no_other(kind: str, run: RunFolder, tmp_pat
 @every_export
 def test_a_cut_log_is_named_by_line_and_costs_its_last_rows(kind: str, run: RunFolder, tmp_path: Path) -> None:
     """A node that was killed while it wrote."""
-    whole = READERS[kind](export(run.path, kind, tmp_path / "whole").path)
+    whole = READERS[kind](export_run(run.path, kind, tmp_path / "whole").path)
     cut = (run.trial_folders[0].path.name, 1)
     log = run.trial_folders[0].log_path("worker-1")
     lines = log.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if "node_steps" in line)
     log.write_text("".join(lines[:last]) + lines[last][:80])
 
-    done = export(run.path, kind, tmp_path / "out")
+    done = export_run(run.path, kind, tmp_path / "out")
     found = READERS[kind](done.path)
 
     assert ("logs/worker-1.log", last + 1) in [(damage.file, damage.line) for damage in done.damage]
@@ -296,7 +296,7 @@ def test_losses_that_are_no_numbers_are_told_and_break_nothing(kind: str, run: R
                 row[loss] = float("nan")
     log.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
 
-    done = export(run.path, kind, tmp_path / "out")
+    done = export_run(run.path, kind, tmp_path / "out")
 
     assert any(damage.file == "logs/worker-0.log" and damage.is_divergence for damage in done.damage)
     assert (run.trial_folders[0].path.name, 0) in READERS[kind](done.path)
@@ -314,7 +314,7 @@ def test_an_export_that_breaks_off_leaves_nothing(
     monkeypatch.setattr(Path, "rename", full)
 
     with pytest.raises(OSError, match="no space left"):
-        export(run.path, kind, tmp_path / "out")
+        export_run(run.path, kind, tmp_path / "out")
 
     assert list(tmp_path.glob("*out*")) == []
 
@@ -326,7 +326,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_rules_for_the_checker_travel_with_the_results(finished: RunFolder, tmp_path: Path) -> None:
     """Whoever gets the folder can check it without this project."""
-    done = export(finished.path, "mlperf", tmp_path / "out")
+    done = export_run(finished.path, "mlperf", tmp_path / "out")
 
     assert (done.path / "rules.yaml").read_bytes() == RULES.read_bytes()
 
@@ -336,7 +336,7 @@ def test_the_rules_for_the_checker_travel_with_the_results(finished: RunFolder, 
 
 def test_a_simulator_can_play_every_chakra_trace_to_its_end(finished: RunFolder, tmp_path: Path) -> None:
     """A receive without its send, a collective that a rank never joins or a circle of dependencies would hang it."""
-    done = export(finished.path, "chakra", tmp_path / "out")
+    done = export_run(finished.path, "chakra", tmp_path / "out")
 
     for folder in sorted(path for path in done.path.iterdir() if path.is_dir()):
         traces = [read_trace(path) for path in sorted(folder.glob("trace.*.et"))]
@@ -346,7 +346,7 @@ def test_a_simulator_can_play_every_chakra_trace_to_its_end(finished: RunFolder,
 @pytest.mark.parametrize("lost", ["COMM_SEND_NODE", "COMM_COLL_NODE"])
 def test_a_trace_that_lacks_a_message_hangs_the_player(lost: str, finished: RunFolder, tmp_path: Path) -> None:
     """Else the test above could not fail."""
-    done = export(finished.path, "chakra", tmp_path / "out")
+    done = export_run(finished.path, "chakra", tmp_path / "out")
     kind = "ring" if lost == "COMM_COLL_NODE" else "ps_bsp"
     (folder,) = done.path.glob(f"*-{kind}-*")
     traces = [read_trace(path) for path in sorted(folder.glob("trace.*.et"))]

@@ -1,1 +1,1 @@
-"""Shared parts of figures: style, labels, marks, files."""
+"""Parts that all figures share: style, labels, marks of balance points, and saving to files."""

@@ -1,46 +1,50 @@
-"""Marks of balance points on curves: how many workers are worth it, by each of the rules."""
+"""Marks of balance points on curves. A balance point is the number of workers that a balance rule chooses."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from matplotlib.axes import Axes
 
-from analysis.figures.drawing.style import INK
+from analysis.figures.drawing.style import FOREGROUND
 from analysis.metrics.balance import BALANCE_RULES, BalancePoint
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
 
-SHAPES = dict(
-    zip(BALANCE_RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True)
-)  # rule -> hollow mark and its size in points
+# rule -> hollow marker and its size in points
+RULE_MARKERS = dict(zip(BALANCE_RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True))
+MARKER_NAMES = {"o": "circle", "s": "square", "D": "diamond"}
 
 
-def printed(rule: str) -> str:
-    """As people write it; what stands in files keeps to ASCII."""
+def format_balance_rule(rule: str) -> str:
+    """Return the name of a balance rule with mathematical signs, for figures; in data files the name is ASCII."""
     return rule.replace(">=", "≥").replace("T^2 N", "T²·N")
 
 
-WORDS = {"o": "circle", "s": "square", "D": "diamond"}
-LEGEND = f"Balance points: {', '.join(f'{WORDS[shape]} {printed(rule)}' for rule, (shape, _) in SHAPES.items())}."
+BALANCE_LEGEND = "Balance points: {}.".format(
+    ", ".join(f"{MARKER_NAMES[marker]} {format_balance_rule(rule)}" for rule, (marker, _) in RULE_MARKERS.items())
+)
 
 
-def mark(
-    axes: Axes, curve: SpeedupCurve, picks: Sequence[BalancePoint], height: Callable[[SpeedupPoint], float]
+def mark_balance_points(
+    axes: Axes, curve: SpeedupCurve, balance_points: Sequence[BalancePoint], height_of: Callable[[SpeedupPoint], float]
 ) -> None:
-    """A hollow mark around each point that a rule picks; of different sizes, since rules may pick the same."""
+    """Draw a hollow mark around each point of a curve that a balance rule chooses.
+
+    Marks of different rules differ in size, since two rules may choose the same point.
+    """
     for point in curve.points:
-        for rule in _rules(curve, point, picks):
-            shape, size = SHAPES[rule]
+        for rule in _rules_at_point(curve, point, balance_points):
+            marker, size_points = RULE_MARKERS[rule]
             axes.plot(
-                [point.workers], [height(point)], linestyle="none", marker=shape, markersize=size,
-                markerfacecolor="none", markeredgecolor=INK, markeredgewidth=0.8,
+                [point.workers], [height_of(point)], linestyle="none", marker=marker, markersize=size_points,
+                markerfacecolor="none", markeredgecolor=FOREGROUND, markeredgewidth=0.8,
             )  # fmt: skip
 
 
-def rules_at(curve: SpeedupCurve, point: SpeedupPoint, picks: Sequence[BalancePoint]) -> str:
-    """The rules that pick this point, for tables."""
-    return "; ".join(_rules(curve, point, picks))
+def format_rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]) -> str:
+    """Return the names of the balance rules that choose a point of a curve, joined by semicolons, for data tables."""
+    return "; ".join(_rules_at_point(curve, point, balance_points))
 
 
-def _rules(curve: SpeedupCurve, point: SpeedupPoint, picks: Sequence[BalancePoint]) -> Iterator[str]:
-    for pick in picks:
-        if (pick.strategy, pick.condition, pick.workers) == (curve.strategy, curve.condition, point.workers):
-            yield pick.rule
+def _rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]) -> Iterator[str]:
+    for choice in balance_points:
+        if (choice.strategy, choice.condition, choice.workers) == (curve.strategy, curve.condition, point.workers):
+            yield choice.rule

@@ -1,4 +1,4 @@
-"""Names at the ends of lines instead of a legend."""
+"""Labels at the ends of curves, in place of a legend."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,40 +8,50 @@ from matplotlib.axes import Axes
 from analysis.statistics.centre import Floats
 
 
-def spread(positions: Sequence[float] | Floats, gap: float) -> list[float]:
-    """Moves positions apart, up and down alike, until neighbours are at least `gap` away; order is kept.
+def spread_positions(positions: Sequence[float] | Floats, min_gap: float) -> list[float]:
+    """Return the positions, moved apart until neighbours are at least `min_gap` apart.
 
-    Positions that are too close form a block centred on their mean; blocks that touch become one.
+    The order is kept. Positions that are too close form a block centred on their mean, so that they move up and down
+    alike; blocks that touch are merged.
     """
     order = np.argsort(positions, kind="stable")
     blocks: list[list[float]] = []
     for position in np.asarray(positions, dtype=float)[order]:
         blocks.append([float(position)])
-        while len(blocks) > 1 and _low(blocks[-1], gap) < _high(blocks[-2], gap) + gap:
+        while len(blocks) > 1 and _blocks_touch(blocks[-2], blocks[-1], min_gap):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
-    placed = [_low(block, gap) + step * gap for block in blocks for step in range(len(block))]
-    return [placed[int(place)] for place in np.argsort(order, kind="stable")]
+    placed = [_lowest_position(block, min_gap) + index * min_gap for block in blocks for index in range(len(block))]
+    return [placed[int(rank)] for rank in np.argsort(order, kind="stable")]
 
 
-def _low(block: list[float], gap: float) -> float:
-    return float(np.mean(block)) - gap * (len(block) - 1) / 2
+def _blocks_touch(lower: list[float], upper: list[float], min_gap: float) -> bool:
+    return _lowest_position(upper, min_gap) < _highest_position(lower, min_gap) + min_gap
 
 
-def _high(block: list[float], gap: float) -> float:
-    return float(np.mean(block)) + gap * (len(block) - 1) / 2
+def _lowest_position(block: list[float], min_gap: float) -> float:
+    return float(np.mean(block)) - min_gap * (len(block) - 1) / 2
 
 
-def at_right(axes: Axes, names: Mapping[str, tuple[float, str]], size: float = 8.5) -> None:
-    """Writes each name (-> height in data units, colour) beside the right edge, moved apart where they would touch.
+def _highest_position(block: list[float], min_gap: float) -> float:
+    return float(np.mean(block)) + min_gap * (len(block) - 1) / 2
 
-    Call it last: it reads the final limits of the axes.
+
+def label_right_edge(axes: Axes, labels: Mapping[str, tuple[float, str]], font_points: float = 8.5) -> None:
+    """Write labels beside the right edge of a panel, moved apart where they would overlap.
+
+    Call this function last, because it reads the final limits of the axes.
+
+    Args:
+        axes: the panel.
+        labels: text -> height in data units, colour.
+        font_points: font size.
     """
     low, high = axes.transData.transform([(1.0, limit) for limit in axes.get_ylim()])[:, 1]
-    points = axes.transData.transform([(1.0, height) for height, _ in names.values()])[:, 1]
-    gap = 1.35 * size * axes.figure.dpi / 72 / (high - low)  # a line of text as a share of the panel's height
-    heights = spread((points - low) / (high - low), gap)
-    for (name, (_, colour)), height in zip(names.items(), heights, strict=True):
+    pixels = axes.transData.transform([(1.0, height) for height, _ in labels.values()])[:, 1]
+    line_height = 1.35 * font_points * axes.figure.dpi / 72 / (high - low)  # as a share of the panel's height
+    heights = spread_positions((pixels - low) / (high - low), line_height)
+    for (text, (_, colour)), height in zip(labels.items(), heights, strict=True):
         axes.annotate(
-            name, (1.0, height), (5, 0), xycoords="axes fraction", textcoords="offset points",
-            color=colour, fontsize=size, fontweight="bold", va="center", annotation_clip=False,
+            text, (1.0, height), (5, 0), xycoords="axes fraction", textcoords="offset points",
+            color=colour, fontsize=font_points, fontweight="bold", va="center", annotation_clip=False,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Writes a drawing: SVG and PNG for people, CSV and JSON for whoever wants to draw it again."""
+"""Saving of drawings: SVG and PNG to look at, CSV and JSON with the data to draw the figure again."""
 
 import json
 from pathlib import Path
@@ -7,28 +7,33 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import lay_out, styled
+from analysis.figures.drawing.style import apply_layout, figure_style
 
 PNG_DPI = 144
 
 
-def save(drawing: Drawing, folder: Path) -> Path:
-    """Writes the four files and returns the SVG; the same numbers give the same bytes (fixed ids, no date)."""
+def save_drawing(drawing: Drawing, folder: Path) -> Path:
+    """Write the SVG, PNG, CSV and JSON files of a drawing and return the path of the SVG.
+
+    The same numbers give the same bytes: ids in the SVG are fixed and files have no date.
+    """
     folder.mkdir(exist_ok=True)
     svg = folder / f"{drawing.name}.svg"
-    with styled(), mpl.rc_context({"svg.hashsalt": drawing.name, "svg.fonttype": "path"}):
-        FigureCanvasSVG(drawing.figure)  # becomes the figure's own: the page has the SVG, so its text is measured
-        lay_out(drawing.figure)
-        drawing.figure.set_layout_engine(None)  # where there is one, `savefig` draws all in vain before it draws
+    with figure_style(), mpl.rc_context({"svg.hashsalt": drawing.name, "svg.fonttype": "path"}):
+        # The canvas attaches itself to the figure. Text is measured as in the SVG, which is what the page shows.
+        FigureCanvasSVG(drawing.figure)
+        apply_layout(drawing.figure)
+        # With a layout engine, `savefig` would draw the whole figure once more, only to lay it out again.
+        drawing.figure.set_layout_engine(None)
         drawing.figure.savefig(svg, metadata={"Date": None, "Creator": "Ensayo"})
         drawing.figure.savefig(svg.with_suffix(".png"), dpi=PNG_DPI, metadata={"Software": "Ensayo"})
     drawing.data.to_csv(svg.with_suffix(".csv"), index=False, float_format="%.9g", lineterminator="\n")
-    svg.with_suffix(".json").write_text(_told(drawing), encoding="utf-8")
+    svg.with_suffix(".json").write_text(_drawing_as_json(drawing), encoding="utf-8")
     return svg
 
 
-def _told(drawing: Drawing) -> str:
-    """What the figure says and its rows; numbers that are none of JSON's are null."""
+def _drawing_as_json(drawing: Drawing) -> str:
+    """Return name, title, caption and data rows as JSON; NaN and infinity become null."""
     rows = json.loads(drawing.data.to_json(orient="records", double_precision=15))
-    told = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption, "rows": rows}
-    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    content = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption, "rows": rows}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""How all figures look: one ink, one paper, one colour per strategy, a finding on top and the verdict below."""
+"""Common style of all figures: colours, markers, fonts, panels, title, legend and footer."""
 
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -16,17 +16,18 @@ from matplotlib.patches import Patch
 from analysis.report.wording import capitalise_first_letter
 from analysis.results.summary import RunSummary
 
-# The report replaces these three by its own variables, so that figures follow a light or dark page.
-INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#c9ced6"
+# The report replaces these three by CSS variables, so that figures follow a light or dark page.
+FOREGROUND, BACKGROUND, FAINT_GREY = "#1b1f24", "#ffffff", "#c9ced6"
 
-# Okabe & Ito's palette, told apart with every common colour blindness; its yellow is too light for lines. The second
-# half is for runs of more strategies than eyes tell apart by hue: darker.
-COLOURS = (
+# First row: the palette of Okabe & Ito without yellow, which is too light for lines. Its colours can be distinguished
+# with every common colour blindness. Second row: darker colours, for runs with more strategies than hues that the eye
+# distinguishes.
+PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31"),
     *("#1f3a5f", "#9b2226", "#7a9a01", "#b5179e", "#f2845c", "#0f8b8d", "#3d348b", "#5c5f45"),
 )
-# Those too dim on a dark page, and what the page shows instead: the same hue, lighter.
-ON_DARK = {
+# Colours that are too dark on a dark page -> the lighter colour of the same hue that a dark page shows.
+DARK_PAGE_COLOURS = {
     "#0072b2": "#4aa3e0",
     "#7a5195": "#b58ad0",
     "#8c6d31": "#c2a05a",
@@ -36,12 +37,12 @@ ON_DARK = {
     "#3d348b": "#9a91e8",
     "#5c5f45": "#a3a67f",
 }
-BASELINE = "#7f8791"
+BASELINE_GREY = "#7f8791"
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
-LINES = ("-", "--", ":", "-.")  # one per condition
+LINE_STYLES = ("-", "--", ":", "-.")  # one per condition
 
-# Phases are told apart by lightness as well, and share no colour with the first strategies.
-PHASE_COLOURS = {
+# Step phases differ in lightness as well as in hue, and have no colour in common with the first strategies.
+STEP_PHASE_COLOURS = {
     "data": "#b9c4ce",
     "compute": "#5b7083",
     "exchange": "#e3a04f",
@@ -50,85 +51,100 @@ PHASE_COLOURS = {
     "other": "#dcdfe3",
 }
 
-WIDTH_IN = 9.0
-TITLE_POINTS = 11
-TITLE_CHARACTERS = 92  # of a bold line across the page
-FOOTER_CHARACTERS = 165  # of a line of the footer across the page
-KEY_POINTS = 8.5
-KEY_CHARACTERS = 118  # of a line of the key, of which each entry takes KEY_GAP more than its name
-KEY_GAP = 7
-DASHED = 3.5  # a sign's length in which line styles can be told apart
+FIGURE_WIDTH_IN = 9.0
+TITLE_FONT_POINTS = 11
+TITLE_LINE_CHARACTERS = 92  # bold characters that fit in a line of the title
+FOOTER_LINE_CHARACTERS = 165  # characters that fit in a line of the footer
+LEGEND_FONT_POINTS = 8.5
+LEGEND_LINE_CHARACTERS = 118  # characters that fit in a line of the legend
+LEGEND_GAP_CHARACTERS = 7  # room that an entry of the legend takes beside its name
+LINE_HANDLE_LENGTH = 3.5  # in font sizes; long enough to distinguish line styles in the legend
 
-STYLE: dict[Any, Any] = {
+MATPLOTLIB_STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
-    "axes.edgecolor": FAINT,
-    "axes.facecolor": PAPER,
+    "axes.edgecolor": FAINT_GREY,
+    "axes.facecolor": BACKGROUND,
     "axes.grid": True,
-    "axes.labelcolor": INK,
+    "axes.labelcolor": FOREGROUND,
     "axes.labelsize": 9,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlecolor": INK,
+    "axes.titlecolor": FOREGROUND,
     "axes.titlelocation": "left",
     "axes.titlesize": 9.5,
-    "figure.facecolor": PAPER,
+    "figure.facecolor": BACKGROUND,
     "figure.constrained_layout.h_pad": 0.08,
     "figure.constrained_layout.w_pad": 0.08,
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same on every host
     "font.size": 9,
-    "grid.color": FAINT,
+    "grid.color": FAINT_GREY,
     "grid.linewidth": 0.5,
     "grid.alpha": 0.6,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "savefig.facecolor": PAPER,
-    "text.color": INK,
-    "xtick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.color": FAINT,
-    "ytick.labelcolor": INK,
+    "savefig.facecolor": BACKGROUND,
+    "text.color": FOREGROUND,
+    "xtick.color": FAINT_GREY,
+    "xtick.labelcolor": FOREGROUND,
+    "ytick.color": FAINT_GREY,
+    "ytick.labelcolor": FOREGROUND,
 }
 
 
-def styled() -> AbstractContextManager[None]:
-    """The style for everything drawn or saved inside."""
-    return mpl.rc_context(STYLE)
+def figure_style() -> AbstractContextManager[None]:
+    """Return a context manager; figures that are drawn or saved inside it have the common style."""
+    return mpl.rc_context(MATPLOTLIB_STYLE)
 
 
-def colour(summary: RunSummary, strategy: str) -> str:
-    """The strategy's colour: by its place in the scenario, the same in every figure; the baseline is grey."""
-    return COLOURS[_place(summary, strategy) % len(COLOURS)] if strategy in summary.strategies else BASELINE
+def strategy_colour(summary: RunSummary, strategy: str) -> str:
+    """Return the colour of a strategy, which is the same in every figure of a run; the baseline is grey.
+
+    Colours are assigned in the order of the strategies in the scenario.
+    """
+    if strategy not in summary.strategies:
+        return BASELINE_GREY
+    return PALETTE[_strategy_index(summary, strategy) % len(PALETTE)]
 
 
-def marker(summary: RunSummary, strategy: str) -> str:
-    """The strategy's marker, so that colour is never needed alone."""
-    return MARKERS[_place(summary, strategy) % len(MARKERS)] if strategy in summary.strategies else "o"
+def strategy_marker(summary: RunSummary, strategy: str) -> str:
+    """Return the marker of a strategy, so that curves can be distinguished without colour."""
+    return MARKERS[_strategy_index(summary, strategy) % len(MARKERS)] if strategy in summary.strategies else "o"
 
 
-def line(summary: RunSummary, condition: str) -> str:
-    """The condition's line style."""
-    return LINES[summary.conditions.index(condition) % len(LINES)]
+def condition_line_style(summary: RunSummary, condition: str) -> str:
+    """Return the line style of a condition, which is the same in every figure of a run."""
+    return LINE_STYLES[summary.conditions.index(condition) % len(LINE_STYLES)]
 
 
-def _place(summary: RunSummary, strategy: str) -> int:
+def _strategy_index(summary: RunSummary, strategy: str) -> int:
     return summary.strategies.index(strategy)
 
 
-def canvas(rows: int, columns: int, height_in: float, **options: object) -> tuple[Figure, list[Axes]]:
-    """A page-wide figure with its panels in reading order."""
-    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, **options)  # type: ignore[call-overload]
+def create_figure(rows: int, columns: int, height_in: float, **subplot_options: object) -> tuple[Figure, list[Axes]]:
+    """Return a figure as wide as the page, and its panels in reading order.
+
+    `height_in` is in inches; `subplot_options` are passed to matplotlib's `Figure.subplots`.
+    """
+    figure = Figure(figsize=(FIGURE_WIDTH_IN, height_in), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, **subplot_options)  # type: ignore[call-overload]
     return figure, list(np.ravel(panels))
 
 
-def lay_out(figure: Figure) -> None:
-    """Settles the places of panels and the limits of their axes, which names at lines need; drawing does so too."""
+def apply_layout(figure: Figure) -> None:
+    """Compute the places of the panels and the limits of their axes.
+
+    Drawing a figure does the same. Labels at the ends of curves need the limits earlier.
+    """
     if engine := figure.get_layout_engine():
         engine.execute(figure)
 
 
-def from_zero(panels: Iterable[Axes], *, x: bool = False, y: bool = False) -> None:
-    """Lets axes begin at zero. Call it when all is drawn: one fixed end freezes the other, for all who share it."""
+def start_axes_at_zero(panels: Iterable[Axes], *, x: bool = False, y: bool = False) -> None:
+    """Set the lower limit of the x axes, the y axes or both to zero.
+
+    Call this function when everything is drawn: matplotlib stops adapting an axis, and all axes that share it, to the
+    data as soon as one of its limits is set.
+    """
     for axes in panels:
         if x:
             axes.set_xlim(left=0)
@@ -136,81 +152,96 @@ def from_zero(panels: Iterable[Axes], *, x: bool = False, y: bool = False) -> No
             axes.set_ylim(bottom=0)
 
 
-def frame(
+def add_run_title_and_footer(
     figure: Figure,
     summary: RunSummary,
     title: str,
-    key: Mapping[str, str] | None = None,
-    shapes: Mapping[str, str] | None = None,
-    dashes: Mapping[str, str] | None = None,
+    legend_colours: Mapping[str, str] | None = None,
+    legend_markers: Mapping[str, str] | None = None,
+    legend_line_styles: Mapping[str, str] | None = None,
 ) -> None:
-    """The finding on top; below, what the reader must know before believing it.
+    """Write a title above a figure, and below it the verdict, engine and dilation of the run that it shows.
 
-    `key` (name -> colour) goes under the finding, for figures too crowded for names at the lines; `shapes` and `dashes`
-    as in `entitle`.
+    Other arguments: as in `add_title_and_footer`.
     """
-    entitle(figure, title, footer(summary), key, shapes, dashes)
+    add_title_and_footer(figure, title, run_footer(summary), legend_colours, legend_markers, legend_line_styles)
 
 
-def entitle(
+def add_title_and_footer(
     figure: Figure,
     title: str,
-    below: str,
-    key: Mapping[str, str] | None = None,
-    shapes: Mapping[str, str] | None = None,
-    dashes: Mapping[str, str] | None = None,
+    footer_text: str,
+    legend_colours: Mapping[str, str] | None = None,
+    legend_markers: Mapping[str, str] | None = None,
+    legend_line_styles: Mapping[str, str] | None = None,
 ) -> None:
-    """As `frame`, for figures of something else than a run.
+    """Write a title above and a footer below a figure, and a legend under the title where one is given.
 
-    Names in the key have the marker that `shapes` gives and the line style that `dashes` gives.
+    Args:
+        figure: the figure.
+        title: the finding, in one sentence; long titles are wrapped.
+        footer_text: what the reader must know to judge the figure, such as the verdict of its run.
+        legend_colours: name -> colour of each entry of the legend, for figures too crowded for labels at the curves.
+        legend_markers: name -> marker, for those entries that have one.
+        legend_line_styles: name -> line style, for those entries that have one.
     """
-    finding = textwrap.fill(capitalise_first_letter(title), TITLE_CHARACTERS)
-    room = "\n" * key_rows(key) if key else ""  # the layout leaves more lines for the key
-    figure.suptitle(finding + room, x=0.01, ha="left", fontsize=TITLE_POINTS, fontweight="bold")
-    figure.supxlabel(below, x=0.01, ha="left", fontsize=7.5, color=BASELINE)
-    if key:
-        _place_key(figure, key, shapes or {}, dashes or {}, lines=finding.count("\n") + 1)
+    wrapped_title = textwrap.fill(capitalise_first_letter(title), TITLE_LINE_CHARACTERS)
+    # The layout reserves room for the title: empty lines at its end are the room for the legend.
+    legend_room = "\n" * count_legend_rows(legend_colours) if legend_colours else ""
+    figure.suptitle(wrapped_title + legend_room, x=0.01, ha="left", fontsize=TITLE_FONT_POINTS, fontweight="bold")
+    figure.supxlabel(footer_text, x=0.01, ha="left", fontsize=7.5, color=BASELINE_GREY)
+    if legend_colours:
+        title_lines = wrapped_title.count("\n") + 1
+        _add_legend(figure, legend_colours, legend_markers or {}, legend_line_styles or {}, title_lines)
 
 
-def key_rows(key: Mapping[str, str]) -> int:
-    """Lines that the key takes, in columns as wide as its longest name."""
-    return -(-len(key) // _key_columns(key))
+def count_legend_rows(legend_colours: Mapping[str, str]) -> int:
+    """Return the number of lines of a legend whose columns are as wide as its longest name."""
+    return -(-len(legend_colours) // _count_legend_columns(legend_colours))
 
 
-def _key_columns(key: Mapping[str, str]) -> int:
-    return max(1, min(len(key), KEY_CHARACTERS // (max(map(len, key)) + KEY_GAP)))
+def _count_legend_columns(legend_colours: Mapping[str, str]) -> int:
+    entry_characters = max(map(len, legend_colours)) + LEGEND_GAP_CHARACTERS
+    return max(1, min(len(legend_colours), LEGEND_LINE_CHARACTERS // entry_characters))
 
 
-# What enforces links where nothing better is needed: a footer that names none of it has nothing to explain.
-FIRST_RUNGS = {"tc-htb", "netem", "fluid"}
+# Mechanisms that enforce links wherever possible. A footer does not mention them: they need no explanation.
+PREFERRED_MECHANISMS = {"tc-htb", "netem", "fluid"}
 
 
-def footer(summary: RunSummary) -> str:
-    """Verdict, engine, what enforced links where it is not the first choice, dilation and run."""
-    usual = FIRST_RUNGS if summary.engine == "docker" else FIRST_RUNGS | {"transport"}
+def run_footer(summary: RunSummary) -> str:
+    """Return the footer of a run's figures: verdict, engine, repeats, dilation and name of the run.
+
+    The footer also names the mechanisms that enforced link properties, where they are not the preferred ones.
+    """
+    expected = PREFERRED_MECHANISMS if summary.engine == "docker" else PREFERRED_MECHANISMS | {"transport"}
     parts = (
         f"verdict: {summary.verdict}",
         f"{summary.engine} engine",
-        *(f"{what} by {' and '.join(rungs)}" for what, rungs in summary.rungs.items() if not usual.issuperset(rungs)),
-        repeats(summary),
+        *(
+            f"{link_property} by {' and '.join(mechanisms)}"
+            for link_property, mechanisms in summary.rungs.items()
+            if not expected.issuperset(mechanisms)
+        ),
+        format_runs_per_point(summary),
         f"dilation {summary.dilation:g}",
         f"{summary.scenario} {summary.run}",
         "MLPerf-style; not an MLPerf result",
     )
-    return _lines(parts, "  ·  ", FOOTER_CHARACTERS)
+    return _join_into_lines(parts, "  ·  ", FOOTER_LINE_CHARACTERS)
 
 
-def _lines(parts: Iterable[str], between: str, most: int) -> str:
-    """The parts in lines of at most so many characters, broken between parts."""
+def _join_into_lines(parts: Iterable[str], separator: str, max_characters: int) -> str:
+    """Return the parts in lines of at most `max_characters`, broken between two parts."""
     lines: list[str] = []
     for part in parts:
-        longer = between.join([*lines[-1:], part])
-        lines = [*lines[:-1], longer] if len(longer) <= most else [*lines, part]
+        extended_line = separator.join([*lines[-1:], part])
+        lines = [*lines[:-1], extended_line] if len(extended_line) <= max_characters else [*lines, part]
     return "\n".join(lines)
 
 
-def repeats(summary: RunSummary) -> str:
-    """How often each point ran, as "5 runs each" or "1 to 5 runs each"."""
+def format_runs_per_point(summary: RunSummary) -> str:
+    """Return how many runs each point of a figure stands for, as "5 runs each" or "1 to 5 runs each"."""
     counts = sorted({len(group.trials) for group in summary.groups})
     if not counts:
         return "no finished run"
@@ -218,28 +249,33 @@ def repeats(summary: RunSummary) -> str:
     return f"{least}{counts[-1]} run{'s' * (counts[-1] > 1)} each"
 
 
-def _place_key(
-    figure: Figure, key: Mapping[str, str], shapes: Mapping[str, str], dashes: Mapping[str, str], lines: int
+def _add_legend(
+    figure: Figure,
+    colours: Mapping[str, str],
+    markers: Mapping[str, str],
+    line_styles: Mapping[str, str],
+    title_lines: int,
 ) -> None:
+    """Place a legend below the title, in the room that empty lines at the end of the title reserve."""
     height_points = 72 * figure.get_figheight()
     legend = figure.legend(
-        handles=[_sign(tint, shapes.get(name), dashes.get(name)) for name, tint in key.items()],
-        labels=list(key),
+        handles=[_legend_handle(colour, markers.get(name), line_styles.get(name)) for name, colour in colours.items()],
+        labels=list(colours),
         loc="upper left",
-        bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_POINTS * lines) / height_points),
-        ncols=_key_columns(key),
-        fontsize=KEY_POINTS,
-        handlelength=DASHED if dashes else 1,
-        labelspacing=0.25,  # rows no higher than the title's lines, whose room they take
+        bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_FONT_POINTS * title_lines) / height_points),
+        ncols=_count_legend_columns(colours),
+        fontsize=LEGEND_FONT_POINTS,
+        handlelength=LINE_HANDLE_LENGTH if line_styles else 1,
+        labelspacing=0.25,  # a row of the legend is no higher than a line of the title, whose room it takes
         borderpad=0.2,
         columnspacing=1.5,
     )
-    legend.set_in_layout(False)  # its room is the empty last line of the title
+    legend.set_in_layout(False)  # its room is already reserved
 
 
-def _sign(tint: str, shape: str | None, dash: str | None) -> Artist:
-    if shape is None and dash is None:
-        return Patch(facecolor=tint, edgecolor="none")
-    sign = Line2D([], [], color=tint, marker=shape or "none", markersize=5)
-    sign.set(linestyle=dash or "none")
-    return sign
+def _legend_handle(colour: str, marker: str | None, line_style: str | None) -> Artist:
+    if marker is None and line_style is None:
+        return Patch(facecolor=colour, edgecolor="none")
+    handle = Line2D([], [], color=colour, marker=marker or "none", markersize=5)
+    handle.set(linestyle=line_style or "none")
+    return handle

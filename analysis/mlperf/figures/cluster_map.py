@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.labels import at_right
-from analysis.figures.drawing.style import BASELINE, COLOURS, INK, PAPER, WIDTH_IN, lay_out
+from analysis.figures.drawing.labels import label_right_edge
+from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
 from analysis.mlperf.clusters import STABLE, Clustering
 from analysis.mlperf.figures.frame import counts_axis, families, frame
 from analysis.mlperf.reading.accelerators import family
@@ -45,19 +45,23 @@ def cluster_map(study: Study, workload: Workload, found: Clustering) -> Drawing:
     """Kinds of accelerators by count, coloured by cluster; silhouette and stability beside."""
     present = {family(each.result.accelerator) for each in workload.systems}
     kinds = [kind for kind in families(study) if kind in present][::-1]
-    figure = Figure(figsize=(WIDTH_IN, 2.6 + ROW * len(kinds)), layout="constrained")
+    figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
     title = _title(workload, found)
     names = [_called(workload, found, label) for label in range(found.best.k)]
-    key, shapes = dict(zip(names, COLOURS, strict=False)), dict(zip(names, SHAPES, strict=False))
+    key, shapes = dict(zip(names, PALETTE, strict=False)), dict(zip(names, SHAPES, strict=False))
     frame(figure, study, workload, title, key, shapes)
     spots = _spots(workload, found)
     _map(left, spots, kinds)
     counts_axis(left, [each.result.accelerator_count for each in workload.systems])
     _doubts(right, found)
-    lay_out(figure)  # settles the limits that names are placed by
+    apply_layout(figure)  # settles the limits that names are placed by
     last = found.partitions[-1]
-    at_right(right, {"stability": (last.stability, BASELINE), "silhouette": (last.silhouette, INK)}, size=8)
+    label_right_edge(
+        right,
+        {"stability": (last.stability, BASELINE_GREY), "silhouette": (last.silhouette, FOREGROUND)},
+        font_points=8,
+    )
     return Drawing(f"clusters-{workload.benchmark}", title, CAPTION, pd.DataFrame(map(vars, spots)), figure)
 
 
@@ -93,10 +97,10 @@ def span(low: str, high: str) -> str:
 def _map(axes: Axes, spots: Sequence[Spot], kinds: Sequence[str]) -> None:
     for spot in spots:
         count, height = spot.accelerator_count, kinds.index(spot.family) + _aside(spot, spots)
-        tint, shape = COLOURS[spot.cluster - 1], SHAPES[spot.cluster - 1]
+        tint, shape = PALETTE[spot.cluster - 1], SHAPES[spot.cluster - 1]
         axes.scatter(count, height, s=AREA * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
         axes.annotate(
-            str(spot.systems), (count, height), ha="center", va="center", size=8, color=PAPER, fontweight="bold"
+            str(spot.systems), (count, height), ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold"
         )
     axes.set_yticks(range(len(kinds)), kinds)
     axes.set_ylim(-0.6, len(kinds) - 0.4)
@@ -112,10 +116,10 @@ def _aside(spot: Spot, spots: Sequence[Spot]) -> float:
 
 def _doubts(axes: Axes, found: Clustering) -> None:
     tried = [each.k for each in found.partitions]
-    axes.axhline(STABLE, color=BASELINE, linestyle=":", linewidth=1)
-    axes.plot(tried, [each.stability for each in found.partitions], color=BASELINE, marker="s", markersize=4)
-    axes.plot(tried, [each.silhouette for each in found.partitions], color=INK, marker="o", markersize=5)
-    axes.plot(found.best.k, found.best.silhouette, "o", markersize=12, markerfacecolor="none", color=INK)
+    axes.axhline(STABLE, color=BASELINE_GREY, linestyle=":", linewidth=1)
+    axes.plot(tried, [each.stability for each in found.partitions], color=BASELINE_GREY, marker="s", markersize=4)
+    axes.plot(tried, [each.silhouette for each in found.partitions], color=FOREGROUND, marker="o", markersize=5)
+    axes.plot(found.best.k, found.best.silhouette, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
     axes.set_xticks(tried)
     axes.set_ylim(0, 1.1)
     axes.set_xlabel("clusters k")

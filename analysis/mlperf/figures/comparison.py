@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import BASELINE, INK, canvas
+from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_figure
 from analysis.mlperf.figures.frame import colours, counts_axis, frame, markers
 from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.references import Scaled
@@ -28,13 +28,13 @@ def comparison(study: Study, workload: Workload) -> Drawing:
     """Speedup and E' against the number of accelerators, one mark per system."""
     present = {_kind(each) for each in workload.systems}
     key = {kind: tint for kind, tint in colours(study).items() if kind in present}
-    figure, (left, right) = canvas(1, 2, HEIGHT_IN)
+    figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
     title = _title(workload)
     frame(figure, study, workload, title, key, markers(study))
     _marks(left, study, workload.systems, [each.speedup for each in workload.systems])
     _marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
     _ideal(left, workload)
-    right.axhline(1, color=BASELINE, linestyle="--", linewidth=1)
+    right.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
         _values_axis(axes, name, unit)
         counts_axis(axes, [each.result.accelerator_count for each in workload.systems])
@@ -81,13 +81,15 @@ def _marks(axes: Axes, study: Study, systems: Sequence[Scaled], heights: Sequenc
             markeredgewidth=0, linestyle="none",
         )  # fmt: skip
         if each.result == each.reference:
-            axes.plot(each.result.accelerator_count, height, "o", markersize=12, markerfacecolor="none", color=INK)
+            axes.plot(
+                each.result.accelerator_count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND
+            )
 
 
 def _ideal(axes: Axes, workload: Workload) -> None:
     base = workload.reference.accelerator_count
     most = max(each.result.accelerator_count for each in workload.systems)
-    axes.plot([base, most], [1, most / base], color=BASELINE, linestyle="--", linewidth=1)
+    axes.plot([base, most], [1, most / base], color=BASELINE_GREY, linestyle="--", linewidth=1)
 
 
 def _values_axis(axes: Axes, name: str, unit: str) -> None:

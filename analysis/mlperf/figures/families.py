@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import BASELINE, INK, canvas, entitle
+from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, add_title_and_footer, create_figure
 from analysis.mlperf.figures.frame import NOT_OFFICIAL, colours, counts_axis, markers
 from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.references import Scaled
@@ -29,8 +29,8 @@ def families(study: Study, found: Found, title: str) -> Drawing:
     kinds = {family(own[0].result.accelerator) for _, own in found}
     key = {kind: tint for kind, tint in colours(study).items() if kind in kinds}
     rows = -(-len(workloads) // COLUMNS)
-    figure, panels = canvas(rows, min(COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
-    entitle(figure, title, NOT_OFFICIAL, key, markers(study))
+    figure, panels = create_figure(rows, min(COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
+    add_title_and_footer(figure, title, NOT_OFFICIAL, key, markers(study))
     for axes, name in zip(panels, workloads, strict=False):
         _panel(axes, study, [own for workload, own in found if workload.name == name])
         axes.set_title(name)
@@ -41,7 +41,7 @@ def families(study: Study, found: Found, title: str) -> Drawing:
 
 def _panel(axes: Axes, study: Study, members: Sequence[tuple[Scaled, ...]]) -> None:
     tints, shapes = colours(study), markers(study)
-    axes.axhline(1, color=BASELINE, linestyle="--", linewidth=1)
+    axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for own in members:
         kind = family(own[0].result.accelerator)
         counts = [each.result.accelerator_count for each in own]
@@ -53,7 +53,7 @@ def _panel(axes: Axes, study: Study, members: Sequence[tuple[Scaled, ...]]) -> N
             counts, [each.efficiency for each in own], linestyle="none",
             marker=shapes[kind], color=tints[kind], markersize=5, alpha=0.75, markeredgewidth=0,
         )  # fmt: skip
-        axes.plot(own[0].reference.accelerator_count, 1, "o", markersize=11, markerfacecolor="none", color=INK)
+        axes.plot(own[0].reference.accelerator_count, 1, "o", markersize=11, markerfacecolor="none", color=FOREGROUND)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())

@@ -6,7 +6,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import COLOURS, FAINT, INK, PAPER, canvas, entitle
+from analysis.figures.drawing.style import (
+    BACKGROUND,
+    FAINT_GREY,
+    FOREGROUND,
+    PALETTE,
+    add_title_and_footer,
+    create_figure,
+)
 from analysis.laws import LawFit
 from analysis.mlperf.figures.frame import NOT_OFFICIAL, counts_axis
 from analysis.mlperf.forecasts import OURS_KNOWN, OURS_UNKNOWN, Trial
@@ -14,14 +21,14 @@ from analysis.mlperf.series import MINUTE, Series
 
 COLUMNS = 2
 STEPS = 60  # places along a curve
-BAND, CLASSIC, KNOWN = COLOURS[0], COLOURS[1], COLOURS[2]
+BAND, CLASSIC, KNOWN = PALETTE[0], PALETTE[1], PALETTE[2]
 KEY = {
-    "seen by the laws": INK,
-    "held out": INK,
+    "seen by the laws": FOREGROUND,
+    "held out": FOREGROUND,
     "best batch: 50 and 90 %": BAND,
     "parts, batch known: 90 %": KNOWN,
     "Amdahl": CLASSIC,
-    "outside the calibrated domain": FAINT,
+    "outside the calibrated domain": FAINT_GREY,
 }
 SHAPES = {"seen by the laws": "o", "held out": "*", "parts, batch known: 90 %": "D"}
 CAPTION = (
@@ -35,8 +42,8 @@ CAPTION = (
 def fan(found: Trial, title: str, source: str) -> Drawing:
     """One panel per workload; `source`: whence the series come."""
     rows = -(-len(found.series) // COLUMNS)
-    figure, panels = canvas(rows, COLUMNS, 1.2 + 2.5 * rows)
-    entitle(figure, title, f"from {source}  ·  {NOT_OFFICIAL}", KEY, SHAPES)
+    figure, panels = create_figure(rows, COLUMNS, 1.2 + 2.5 * rows)
+    add_title_and_footer(figure, title, f"from {source}  ·  {NOT_OFFICIAL}", KEY, SHAPES)
     for axes, series in zip(panels, found.series, strict=False):
         _panel(axes, series, found)
     for axes in panels[len(found.series) :]:
@@ -67,7 +74,7 @@ def _panel(axes: Axes, series: Series, found: Trial) -> None:
 
 
 def _outside(axes: Axes, fit: LawFit, last: float) -> None:
-    axes.axvspan(fit.size_range[1], 2 * last, color=FAINT, alpha=0.35, linewidth=0)
+    axes.axvspan(fit.size_range[1], 2 * last, color=FAINT_GREY, alpha=0.35, linewidth=0)
 
 
 def _bands(axes: Axes, fit: LawFit, counts: np.ndarray) -> None:
@@ -86,7 +93,16 @@ def _observed(axes: Axes, series: Series, seen: float) -> None:
     cost = [size.accelerators * size.minutes for size in series.sizes]
     for count, each in zip(series.counts, cost, strict=True):
         shape, size = ("o", 5) if count <= seen else ("*", 10)
-        axes.plot(count, each, shape, color=INK, markersize=size, markeredgecolor=PAPER, markeredgewidth=0.6, zorder=4)
+        axes.plot(
+            count,
+            each,
+            shape,
+            color=FOREGROUND,
+            markersize=size,
+            markeredgecolor=BACKGROUND,
+            markeredgewidth=0.6,
+            zorder=4,
+        )
 
 
 def _table(found: Trial) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.drawing.style import COLOURS, MARKERS, entitle
+from analysis.figures.drawing.style import MARKERS, PALETTE, add_title_and_footer
 from analysis.mlperf.reading.accelerators import family
 from analysis.mlperf.study import Study, Workload
 from analysis.report.wording import format_minutes
@@ -15,7 +15,7 @@ TRADEMARK = (
     "The MLPerf name and logo are registered and unregistered trademarks of MLCommons Association in the United States "
     "and other countries. All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org."
 )
-HUES = COLOURS[:8]  # the darker half is lost on a dark page
+HUES = PALETTE[:8]  # the darker half is lost on a dark page
 NOT_OFFICIAL = "derived numbers, not MLPerf results"
 
 
@@ -24,7 +24,7 @@ def frame(
 ) -> None:
     """The finding on top with the key; reference, source and standing below."""
     below = f"{reference(workload)}  ·  from {study.results.name}  ·  {NOT_OFFICIAL}"
-    entitle(figure, title, below, key, shapes)
+    add_title_and_footer(figure, title, below, key, shapes)
 
 
 def reference(workload: Workload) -> str:

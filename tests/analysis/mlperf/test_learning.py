@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.figures.drawing.style import styled
+from analysis.figures.drawing.style import figure_style
 from analysis.mlperf.chapters.balance import balance
 from analysis.mlperf.chapters.extrapolation import extrapolation
 from analysis.mlperf.chapters.factors import factors
@@ -147,7 +147,7 @@ def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
 def test_chapters_read_any_round(round_of: Round) -> None:
     found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
-    with styled():
+    with figure_style():
         split, points = factors(found), balance(found)
 
     assert split is not None
@@ -160,7 +160,7 @@ def test_laws_are_asked_about_any_round(round_of: Round) -> None:
     """Three sizes are enough for laws; 512 accelerators are what they are judged by."""
     found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
 
-    with styled():
+    with figure_style():
         fits, forecasts = laws(found), extrapolation(found)
 
     assert fits is not None

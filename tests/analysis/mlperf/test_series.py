@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.figures.drawing.style import styled
+from analysis.figures.drawing.style import figure_style
 from analysis.laws import CompositeLaw, CriticalBatchLaw
 from analysis.laws.backtest import PILOT_NOISE, LawComparison
 from analysis.laws.parts import LogNormalPrior
@@ -254,7 +254,7 @@ def chapter() -> Callable[[Callable[[Study], Chapter | None]], Chapter]:
     """Writes a chapter on what ships."""
 
     def write(asked: Callable[[Study], Chapter | None]) -> Chapter:
-        with styled():
+        with figure_style():
             found = asked(study(read_csv()))
         assert found is not None
         return found
