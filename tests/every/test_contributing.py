@@ -12,7 +12,7 @@ COPIED = ("analysis", "benchmarks", "compose", "docs", "ensayo", "images", "prot
 SNIPPET = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEW_FILE = re.compile(r"^(?:.*\b)?[Cc]reate `([^`]+)`", re.MULTILINE)
 CHANGED_FILE = re.compile(r"`([^`]+\.(?:py|md))`")
-KINDS = "bf16 or Bf16 or chain or Chain or majority or Majority or power_law or PowerLaw or table or all_lines"
+KINDS = "bf16 or Bf16 or chain or Chain or majority or Majority or SquareRoot or table or all_lines"
 
 
 @pytest.fixture(scope="module")
