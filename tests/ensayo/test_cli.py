@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis.mlperf.chapters import Chapter, Column, Table
+from analysis.mlperf.chapters import Chapter, ChapterTable, TableColumn
 from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
 from ensayo.exit_codes import Exit, exit_code
@@ -127,7 +127,7 @@ def test_a_piped_table_breaks_no_row(monkeypatch: pytest.MonkeyPatch, capsys: py
     """Whoever pipes wants to cut and grep."""
     monkeypatch.delenv("COLUMNS", raising=False)
     data = pd.DataFrame({f"c{place}": ["+222.8% of the speedup"] for place in range(12)})
-    numbers = Table("t", "t", tuple(Column(name, name) for name in data.columns), data)
+    numbers = ChapterTable("t", "t", tuple(TableColumn(name, name) for name in data.columns), data)
 
     console().print(*shown(Chapter("c", "f", tables=(numbers,))), sep="\n")
 

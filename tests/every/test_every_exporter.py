@@ -16,7 +16,7 @@ from rich.console import Console
 
 from analysis.exports import EXPORTERS
 from analysis.exports.export import export_run
-from analysis.mlperf import RULES
+from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
 from compose.engines import choose_engine
@@ -328,7 +328,7 @@ def test_the_rules_for_the_checker_travel_with_the_results(finished: RunFolder, 
     """Whoever gets the folder can check it without this project."""
     done = export_run(finished.path, "mlperf", tmp_path / "out")
 
-    assert (done.path / "rules.yaml").read_bytes() == RULES.read_bytes()
+    assert (done.path / "rules.yaml").read_bytes() == CHECKER_RULES_PATH.read_bytes()
 
 
 # --- what replays need ---
