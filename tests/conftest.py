@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,17 +45,28 @@ def pytest_runtestloop() -> Generator[None, object, object]:
         return (yield)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever else uses a host makes some seconds longer, a fault of ours all: six tries, every one listed.
+    """Mark slow cases, and tests that may try again.
+
+    Whoever else uses a host makes some seconds longer, a fault of ours all: six tries, every one listed.
 
     Trials in containers begin with a probe of their links in real seconds, and fail where those are not as declared.
     A shared host may be busy for minutes: tries are apart from each other. Where bits and bytes are compared only a
     trial that failed has another try: what is right five times of six is wrong.
     """
     for item in items:
+        if any(has_values(item, mark.kwargs) for mark in item.iter_markers("slow_where")):
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("wall_clock") or item.get_closest_marker("docker"):
             reasons = ["TrialFailed", "TimeoutExpired", *["AssertionError"] * (not item.get_closest_marker("exact"))]
             item.add_marker(pytest.mark.flaky(reruns=5, reruns_delay=20, only_rerun=reasons))
+
+
+def has_values(item: pytest.Item, values: Mapping[str, Sequence[Any]]) -> bool:
+    """Return whether every named parameter of a test case has one of the values listed for it."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return all(name in params and params[name] in listed for name, listed in values.items())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -18,8 +18,8 @@ import orjson
 from pydantic_core import from_json
 
 from analysis.statistics.centre import Floats
+from services.runtime.run_log import LOG_LINE_PREFIX
 
-LINE_TOKEN = ":::MLLOG "  # noqa: S105 -- not a secret: the text that marks a log line
 BATCH_KEYS = {"columns", "rows"}
 
 
@@ -88,7 +88,7 @@ class LogEvent:
     def format_line(self) -> str:
         """Return the log line of the event, as it was printed if it was read from a log."""
         fields = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
-        return LINE_TOKEN + (self.json_text or json.dumps({name: getattr(self, name) for name in fields}))
+        return LOG_LINE_PREFIX + (self.json_text or json.dumps({name: getattr(self, name) for name in fields}))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class NodeLog:
 
 def parse_lines(lines: Iterable[str]) -> NodeLog:
     """Parse the log lines that carry the token; a broken line is recorded and raises no error."""
-    parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LINE_TOKEN in line]
+    parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LOG_LINE_PREFIX in line]
     return NodeLog(
         tuple(each for each in parsed if isinstance(each, LogEvent)),
         tuple(each for each in parsed if isinstance(each, UnusableLine)),
@@ -136,7 +136,7 @@ def parse_line(line: str) -> LogEvent | None:
 
 
 def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLine:
-    json_text = line.rpartition(LINE_TOKEN)[2].strip()
+    json_text = line.rpartition(LOG_LINE_PREFIX)[2].strip()
     try:
         fields, is_finite = _load_json(json_text)
     except ValueError as error:

@@ -21,17 +21,13 @@ from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_objec
 from analysis.reading.switch_record import SwitchRecord, read_switch_record
 from analysis.reading.trial_status import validate_status
 from analysis.reading.waiting import split_waiting_time
+from services.runtime.run_log import STEP_COLUMNS, UPDATE_COLUMNS
 
 STEP_PHASES = ("data", "compute", "exchange", "wait", "update")
 
-STEP_COLUMNS = (
-    *("step", "epoch", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s", "late_s"),
-    *("samples", "loss", "bytes_sent", "messages_sent", "staleness"),
-)
-REQUIRED_STEP_COLUMNS = (
-    *("step", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "update_s", "samples", "loss", "bytes_sent"),
-)  # the other step columns may be unknown
-UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "time_s")
+READ_STEP_COLUMNS = tuple(column for column in STEP_COLUMNS if column not in {"forward_s", "backward_s"})
+OPTIONAL_STEP_COLUMNS = {"epoch", "wait_s", "late_s", "messages_sent", "staleness"}  # may be unknown
+REQUIRED_STEP_COLUMNS = tuple(column for column in READ_STEP_COLUMNS if column not in OPTIONAL_STEP_COLUMNS)
 EVENT_COLUMNS = ("number", "kind", "phase", "nodes", "planned_s", "applied_s", "lateness_s", "by")
 NODE_COUNTERS = ("payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines")  # of `node_stop`
 EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
@@ -42,7 +38,7 @@ class TrialTable:
     """Data of one trial: its plan, its status, and data frames of what the nodes logged.
 
     - `status`: content of status.json, how the trial ended as the engine reports it.
-    - `steps`: columns node, rank and STEP_COLUMNS; a row per worker and step.
+    - `steps`: columns node, rank and READ_STEP_COLUMNS; a row per worker and step.
     - `evals`: EVAL_COLUMNS; a row per evaluation and metric.
     - `updates`: UPDATE_COLUMNS; a row per gradient that was applied to the first shard.
     - `parameter_hashes`: node, step, sha256; a row per hash that a node reported.
@@ -163,12 +159,12 @@ def _build_step_table(
     """Return the table of the steps of all workers, and the unusable lines by node."""
     ranks = {node.name: node.rank for node in plan.nodes}
     names = sorted(name for name, log in logs.items() if log.events_with_key("node_steps"))
-    read = {name: read_batches(logs[name], "node_steps", STEP_COLUMNS, REQUIRED_STEP_COLUMNS) for name in names}
+    read = {name: read_batches(logs[name], "node_steps", READ_STEP_COLUMNS, REQUIRED_STEP_COLUMNS) for name in names}
     unusable = {name: lines for name, (_, lines) in read.items() if lines}
     if not names:
-        return pd.DataFrame(columns=["node", "rank", *STEP_COLUMNS]), unusable
+        return pd.DataFrame(columns=["node", "rank", *READ_STEP_COLUMNS]), unusable
     row_counts = [len(rows) for rows, _ in read.values()]
-    steps = rows_to_frame(np.vstack([rows for rows, _ in read.values()]), STEP_COLUMNS)
+    steps = rows_to_frame(np.vstack([rows for rows, _ in read.values()]), READ_STEP_COLUMNS)
     name_codes = np.repeat(np.arange(len(names)), row_counts)
     steps.insert(0, "node", pd.Series(pd.Categorical.from_codes(name_codes, categories=pd.Index(names))))
     steps.insert(1, "rank", np.repeat([ranks.get(name) for name in names], row_counts))

@@ -51,7 +51,7 @@ class TrialDemand(FrozenRecord):
     declared: float | None  # declared dilation; None: auto
     needs: dict[str, float]  # need in words -> smallest dilation under which this host can meet it
     wishes: dict[str, float] = Field(default={})  # needs for precise steps, in the same form; they count for auto only
-    mathematics_s: float  # measured CPU seconds of one gradient, wall clock
+    gradient_cpu_s: float  # measured CPU seconds of one gradient, wall clock
     cpu_s: float  # CPU seconds of a step over all nodes, wall clock
     messages: int  # per step
 
@@ -195,7 +195,7 @@ def trial_demand(
         declared=declared_dilation,
         needs=needs,
         wishes=wishes,
-        mathematics_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
+        gradient_cpu_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
         cpu_s=largest_load.cpu_s,
         messages=largest_load.messages,
     )
@@ -291,7 +291,7 @@ def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhase, replicas: 
     algorithm = strategy.server_algorithm()
     if algorithm is None or strategy.phase_traits().workers_run_optimiser:
         return replicas
-    if algorithm.synchroniser.runs_in_rounds:
+    if algorithm.synchroniser.traits().runs_in_rounds:
         return 1
     return algorithm.computing_workers(plan.workers) / algorithm.gradients_per_update(plan.workers)
 

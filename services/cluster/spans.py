@@ -39,7 +39,7 @@ class LinkProperties(FrozenRecord):
             yield Conflict((), "changes nothing; declare at least one of link, rate, delay and loss")
 
 
-# One-way delays: half of a measured round-trip time. A distance has no rate, since rates depend on what somebody rents.
+# One-way delays: half of a measured round-trip time. A distance has no rate, since rates depend on the rented product.
 DISTANCE_DELAYS: Mapping[DistanceName, Duration] = {
     # J. Hamilton, AWS re:Invent 2014, SPOT301: availability zones are less than 2 ms apart, usually less than 1 ms.
     "metro": Duration("0.5ms"),

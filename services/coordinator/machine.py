@@ -91,7 +91,7 @@ class RunMachine:
 
     In synchronous training all workers wait for the evaluation of an epoch, so that all stop after the same step. In
     asynchronous training only the evaluation worker (the worker whose parameters are evaluated) waits for it. The other
-    workers are told to stop as soon as the stop is decided.
+    workers receive the request to stop as soon as the stop is decided.
     """
 
     node_names: frozenset[str]

@@ -20,7 +20,7 @@ from services.node.event_runner import EventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.ps_shard.hand_over import SwitchingServer
-from services.ps_shard.loop import UPDATE_COLUMNS, ServerRuntime
+from services.ps_shard.loop import ServerRuntime
 from services.ps_shard.machine import ShardMachine
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, FinalState
@@ -28,7 +28,7 @@ from services.runtime.core_share import CoreShare
 from services.runtime.device import Device, select_device
 from services.runtime.host_facts import describe_allocator
 from services.runtime.pacing import DevicePacer, HostSpeedPacer, Pacer, constant_duration_factor
-from services.runtime.run_log import EventBatch, RunLog
+from services.runtime.run_log import UPDATE_COLUMNS, EventBatch, RunLog
 from services.runtime.scheduling import read_time_slice_ns
 from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport

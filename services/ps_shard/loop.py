@@ -16,8 +16,6 @@ from services.runtime.transport import Message, MessageKind, MessageTag, Transpo
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray
 
-UPDATE_COLUMNS = ("version", "worker", "push_step", "staleness", "samples", "time_s")
-
 
 @dataclass
 class ServerRuntime:

@@ -88,7 +88,7 @@ class ShardMachine:
     _pushes_awaiting_reply: dict[int, WorkerPush] = field(default_factory=dict)
     _worker_clocks: dict[int, int] = field(init=False)
     _computing_workers: set[int] = field(init=False)
-    _stopping_workers: set[int] = field(default_factory=set)  # their last reply has told them that the budget is used
+    _stopping_workers: set[int] = field(default_factory=set)  # their last reply contained that the budget is used
     _step_timings: dict[int, StepTiming] = field(init=False)
     _recent_pushes: dict[int, tuple[WorkerPush, ...]] = field(default_factory=dict)  # a window of each worker's pushes
     _slow_windows: dict[int, int] = field(default_factory=dict)  # windows in a row in which a worker was too slow
@@ -160,7 +160,7 @@ class ShardMachine:
         """
         staleness = self.version - push.version
         is_accepted = self.synchroniser.accepts_staleness(staleness) and self.staleness.accepts_staleness(staleness)
-        if not (is_accepted and self.synchroniser.replies_after_update):
+        if not (is_accepted and self.synchroniser.traits().replies_after_update):
             self._pushes_awaiting_reply[push.worker] = push
         if is_accepted:
             self._gathered_pushes.append(push)
@@ -172,7 +172,7 @@ class ShardMachine:
         """Yield the updates that are due: of an asynchronous push alone, and of the other pushes once there are enough.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
-        once one worker is told to wait, all workers wait for each other.
+        once one worker has to wait, all workers wait for each other.
         """
         self._is_asynchronous = self._is_asynchronous and bool(self.stragglers)
         if asynchronous_push in self._gathered_pushes:
@@ -181,13 +181,13 @@ class ShardMachine:
         if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
             pushes = sorted(self._gathered_pushes, key=lambda push: (push.worker, push.step))
             self._gathered_pushes.clear()
-            self._is_asynchronous = self.synchroniser.is_asynchronous_with_stragglers and bool(self.stragglers)
+            self._is_asynchronous = self.synchroniser.traits().is_asynchronous_with_stragglers and bool(self.stragglers)
             yield self._make_update(*pushes)
 
     def _make_update(self, *pushes: WorkerPush) -> ApplyUpdate:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
-        if self.synchroniser.replies_after_update:
+        if self.synchroniser.traits().replies_after_update:
             self._pushes_awaiting_reply.update({push.worker: push for push in pushes})
         return ApplyUpdate(pushes, self.version)
 
@@ -203,13 +203,13 @@ class ShardMachine:
     @property
     def stragglers(self) -> frozenset[int]:
         """Ranks of the workers that were too slow in enough windows in a row."""
-        if (watch := self.synchroniser.straggler_criterion) is None:
+        if (watch := self.synchroniser.traits().straggler_criterion) is None:
             return frozenset()
         return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
     def _count_slow_windows(self, push: WorkerPush) -> None:
         """Compare the speed of a push's worker with all workers, if the synchroniser treats stragglers differently."""
-        watch = self.synchroniser.straggler_criterion
+        watch = self.synchroniser.traits().straggler_criterion
         if watch is None or not (push.compute_s and push.samples):
             return
         self._recent_pushes[push.worker] = (*self._recent_pushes.get(push.worker, ()), push)[-watch.window :]

@@ -13,7 +13,7 @@ echoes     {peers, count, gap_s}         measure round trips to peers
 flood      {targets, since, until}       send datagrams
 heard      {since, until}                response: received rates, in total and by sender
 message    {address, size}               response: seconds that one message takes
-hush       {}                            stop the probe receiver
+stop_receiver {}                          stop the probe receiver
 
 Every request has an `id`, which its response repeats. Requests run concurrently, changes one after another.
 """
@@ -52,7 +52,7 @@ class RequestHandler:
             "flood": self.send_flood,
             "heard": self.measure_received_rates,
             "message": lambda address, size: {"seconds": probe.measure_message_s(address, size)},
-            "hush": self.stop_receiver,
+            "stop_receiver": self.stop_receiver,
         }
 
     def start_request(self, command: str, arguments: dict[str, Any]) -> Callable[[], Response]:

@@ -51,7 +51,7 @@ class ParameterServer(ServerBasedStrategy):
 
     def phase_traits(self) -> PhaseTraits:
         return PhaseTraits(
-            is_synchronous=self.synchrony.is_synchronous, workers_run_optimiser=False, compressor=self.compress
+            is_synchronous=self.synchrony.traits().is_synchronous, workers_run_optimiser=False, compressor=self.compress
         )
 
     def conflict_reason(self, workers: int) -> str | None:
@@ -65,7 +65,9 @@ class ParameterServer(ServerBasedStrategy):
     def _scales_rate(self, workers: int) -> bool:
         """Return whether rate per_sample reduces the learning rate of updates from fewer gradients than workers."""
         algorithm = self.server_algorithm()
-        fewest = 1 if self.synchrony.is_asynchronous_with_stragglers else algorithm.gradients_per_update(workers)
+        fewest = (
+            1 if self.synchrony.traits().is_asynchronous_with_stragglers else algorithm.gradients_per_update(workers)
+        )
         return self.rate == "per_sample" and fewest < algorithm.computing_workers(workers)
 
     def conflicts_after_switch(self, context: StrategyContext) -> Iterator[Conflict]:
@@ -98,7 +100,7 @@ class ParameterServer(ServerBasedStrategy):
         rate. If stragglers determine how many gradients an update has, `as_given` gives each update the whole rate.
         """
         planned_gradients = None
-        if not (self.synchrony.straggler_criterion and self.rate == "as_given"):
+        if not (self.synchrony.traits().straggler_criterion and self.rate == "as_given"):
             planned_gradients = self.server_algorithm().gradients_per_update(workers)
         state = optimiser.init(params)
         return GradientRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)

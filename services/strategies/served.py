@@ -62,8 +62,8 @@ class ServerBasedStrategy(PhaseStrategy, ABC):
         """Return why this strategy can't have several servers; None if it can, or if there is only one."""
         count = len(self.server_algorithm().shard_ranges(workers, entries=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
-        drops = self.synchrony.is_asynchronous_with_stragglers and drops_stale
-        if count == 1 or not (drops or self.synchrony.needs_one_server):
+        drops = self.synchrony.traits().is_asynchronous_with_stragglers and drops_stale
+        if count == 1 or not (drops or self.synchrony.traits().needs_one_server):
             return None
         policy = f"synchrony {self.synchrony.kind}"
         if drops:

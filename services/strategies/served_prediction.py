@@ -52,7 +52,7 @@ class ServerBasedPrediction:
         if computing < workers:
             dedicated = replace(self.algorithm, placement=DedicatedPlacement(), servers=workers - computing)
             return replace(self, algorithm=dedicated, cost=_promoted_cost_model(self.cost, computing)).predict_step()
-        if self.algorithm.synchroniser.runs_in_rounds:
+        if self.algorithm.synchroniser.traits().runs_in_rounds:
             return self._predict_synchronous()
         return self._predict_asynchronous()
 

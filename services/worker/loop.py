@@ -13,31 +13,12 @@ from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EpochDecision, EpochReport
 from services.runtime.pacing import Pacer, TimedResult, is_deadline_missed
-from services.runtime.run_log import EventBatch, RunLog, StepTimes
+from services.runtime.run_log import STEP_COLUMNS, EventBatch, RunLog, StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
 from services.worker.hand_over import WorkerHandOver
 
-STEP_COLUMNS = (
-    "step",
-    "epoch",
-    "start_s",
-    "step_s",
-    "data_s",
-    "compute_s",
-    "exchange_s",
-    "wait_s",
-    "update_s",
-    "late_s",
-    "samples",
-    "loss",
-    "bytes_sent",
-    "messages_sent",
-    "staleness",
-    "forward_s",
-    "backward_s",
-)
 WARM_UP_GRADIENTS = 3
 
 

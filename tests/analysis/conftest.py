@@ -15,6 +15,7 @@ from analysis.reading.run_table import RunTable, TrialTable, read_run, read_tria
 from services.cluster.addresses import InProcessAddresses
 from services.node.simulate import simulate_to_folder
 from services.plan import make_plan
+from services.runtime.run_log import LOG_LINE_PREFIX, UPDATE_COLUMNS
 from services.scenario.scenario import Scenario
 
 STEP = {
@@ -28,7 +29,7 @@ def mllog(key: str, value: Any = None, time_s: float = 0.0, node: str = "", **me
     """One log line."""
     kind = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END" if key.endswith("_stop") else "POINT_IN_TIME"
     fields = {"namespace": node, "time_ms": time_s * 1000, "event_type": kind, "key": key}
-    return ":::MLLOG " + json.dumps(fields | {"value": value, "metadata": metadata})
+    return LOG_LINE_PREFIX + json.dumps(fields | {"value": value, "metadata": metadata})
 
 
 def node_steps(rows: list[dict[str, Any]], node: str, time_s: float = 0.0) -> str:
@@ -40,8 +41,7 @@ def node_steps(rows: list[dict[str, Any]], node: str, time_s: float = 0.0) -> st
 
 def shard_updates(rows: list[list[float]], time_s: float = 0.0) -> str:
     """One batch of applied updates."""
-    columns = ["version", "worker", "push_step", "staleness", "samples", "time_s"]
-    return mllog("shard_updates", {"columns": columns, "rows": rows}, time_s, "server-0")
+    return mllog("shard_updates", {"columns": list(UPDATE_COLUMNS), "rows": rows}, time_s, "server-0")
 
 
 def updates_in_order(workers: Iterable[int], time_s: float = 0.0) -> list[list[float]]:

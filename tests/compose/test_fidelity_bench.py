@@ -271,7 +271,7 @@ def test_rows_of_collectives_dilate_for_messages_as_far_as_links_allow(
     need: float, wish: float, closer: float, rate: str, dilation: float
 ) -> None:
     demand = TrialDemand(
-        trial="0", declared=None, needs={"a": need}, wishes={"b": wish}, mathematics_s=0.0, cpu_s=0.0, messages=1
+        trial="0", declared=None, needs={"a": need}, wishes={"b": wish}, gradient_cpu_s=0.0, cpu_s=0.0, messages=1
     )
 
     assert collectives._choose_dilation(demand, closer, rate) == dilation

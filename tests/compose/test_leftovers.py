@@ -126,6 +126,7 @@ def test_ctrl_c_leaves_nothing_behind_and_keeps_finished_trials(start: Start, en
     assert statuses[-1] == "aborted"
 
 
+@pytest.mark.slow_where(after_s=[0.05, 2.0])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("after_s", [0.05, 0.5, 2.0])
 def test_ctrl_c_leaves_nothing_behind_while_nodes_are_being_started(start: Start, engine: str, after_s: float) -> None:
@@ -207,6 +208,7 @@ events:
 """
 
 
+@pytest.mark.slow_where(how=["ctrl-c"])
 @pytest.mark.docker
 @pytest.mark.parametrize("how", ["ctrl-c", "kill -9"])
 def test_a_switch_its_helpers_and_events_are_not_left_behind(start: Start, tmp_path: Path, how: str) -> None:

@@ -31,6 +31,7 @@ events:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.wall_clock
 def test_quotas_are_measured_and_events_applied(run_trial: RunTrial, tmp_path: Path) -> None:
     """Half a core does half the work; a slowdown and a pause are applied in time, logged, and seen in the steps."""

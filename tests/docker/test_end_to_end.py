@@ -40,6 +40,7 @@ def test_every_strategy_succeeds_and_accounts_for_every_byte(run_trial: RunTrial
     assert set(trial.status.exit_codes) == {node.name for node in trial.plan.nodes}
 
 
+@pytest.mark.slow_where(strategy=["ps_bsp"])
 @pytest.mark.parametrize("strategy", LOCKSTEP)
 @pytest.mark.exact
 def test_a_seed_gives_the_same_bits_again_and_on_every_engine(run_trial: RunTrial, smoke: Path, strategy: str) -> None:
@@ -70,6 +71,7 @@ baseline: false
 """
 
 
+@pytest.mark.slow_where(workers=["2"])
 @pytest.mark.parametrize("workers", ["2", "4"])
 @pytest.mark.parametrize("strategy", LOCKSTEP)
 @pytest.mark.wall_clock
@@ -94,6 +96,7 @@ def test_a_step_takes_what_the_closed_form_says(
     assert measured == pytest.approx(predicted, rel=0.10)
 
 
+@pytest.mark.slow
 @pytest.mark.wall_clock
 def test_no_trial_begins_or_ends_by_a_time_limit(
     run_trial: RunTrial, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]

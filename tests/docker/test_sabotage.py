@@ -110,6 +110,7 @@ def test_a_rate_that_was_changed_during_training_is_invalid(sabotaged: RunSabota
     assert "worker-0 uplink is -50.0% off its declared rate" in found["rates"].reason
 
 
+@pytest.mark.slow_where(what=list(ACTS)[1:])
 @pytest.mark.parametrize("what", ACTS)
 def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, what: str) -> None:
     """Read again after the run: classes of pairs, the switch, queues that are gone, rules."""
@@ -131,6 +132,7 @@ def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, w
     assert found["unchanged"].reason.startswith(name)
 
 
+@pytest.mark.slow
 def test_what_events_have_changed_is_what_a_link_should_be(sabotaged: RunSabotaged) -> None:
     """One is in force at the end, one is over; nobody else has touched anything."""
     slow = {"kind": "link", "at": {"time": "300ms"}, "of": ["worker-0"], "uplink": "50mbit", "delay": "1ms"}

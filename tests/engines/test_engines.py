@@ -135,6 +135,7 @@ def processes(run: str) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow_where(transport=["tcp"], strategy=list(STRATEGIES)[3:])
 @pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_trial_in_processes_and_in_virtual_time_has_the_same_result(

@@ -46,6 +46,7 @@ def laws(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow_where(engine=["docker"], strategy=["one", "two"])
 @pytest.mark.parametrize("strategy", LOCKSTEP)
 @pytest.mark.exact
 def test_replicas_hold_the_simulated_bits_after_every_step(
@@ -62,6 +63,8 @@ def test_replicas_hold_the_simulated_bits_after_every_step(
     assert_bytes_are_the_routes(real)
 
 
+@pytest.mark.slow_where(engine=["docker"])
+@pytest.mark.slow_where(strategy=["ring"], precision=["fp64"])
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("strategy", ["ring", "three"])
 @pytest.mark.exact
@@ -80,6 +83,7 @@ def test_three_workers_find_what_one_finds_with_the_whole_batch(
     np.testing.assert_allclose(found, expected, rtol=TOLERANCE[precision])
 
 
+@pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.exact
 def test_asynchronous_gradients_are_as_stale_as_there_are_others(run_trial: RunTrial, laws: Path, engine: str) -> None:
     """Mean staleness n-1: every update counts once in the staleness of every other worker's gradient."""
@@ -93,6 +97,7 @@ def test_asynchronous_gradients_are_as_stale_as_there_are_others(run_trial: RunT
     assert_bytes_are_the_routes(trial)
 
 
+@pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.exact
 def test_one_asynchronous_worker_is_serial_training(run_trial: RunTrial, laws: Path, engine: str) -> None:
     """To the last bit."""

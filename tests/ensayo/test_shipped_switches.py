@@ -22,6 +22,8 @@ from compose.runs.run import ScenarioSource, run_scenario
 from compose.scenario_files.load import find_scenario, load_scenario, read_question
 from ensayo.progress_display import SilentDisplay
 
+pytestmark = pytest.mark.slow
+
 BETA = 0.01  # of quality, as Sync-Switch has it
 AT_ONCE, KNEE, LOCKSTEP = 0.0, 0.125, 1.0  # fractions before the switch
 ROW = r"^\| (\d+(?:/\d+)?) \| ([\d.]+) \(([\d.]+)–([\d.]+)\) \| [^|]*\| ([\d.]+) \|"

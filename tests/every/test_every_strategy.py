@@ -67,6 +67,15 @@ EXAMPLES: list[Strategy] = [
 ]
 
 MANY = 64  # workers
+MEAN_GRADIENT = {  # kinds that update with the mean gradient of the batch: if synchronous, they equal serial training
+    "all_reduce",
+    "easgd",
+    "local_sgd",
+    "none",
+    "parameter_server",
+    "strategy_switch",
+    "sync_switch",
+}
 
 every_strategy = pytest.mark.parametrize("strategy", EXAMPLES, ids=repr)
 workers_and_entries = given(workers=st.integers(1, 17), entries=st.integers(1, 5000))
@@ -234,7 +243,7 @@ def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one
     assert budget <= used <= budget + (0 if lockstep else plan.batch)
     assert sum(row["samples"] for rows in done_by.values() for row in rows) == used
     assert len(done.events(COORDINATOR, "switch_committed")) == (phases.switch is not None)
-    assert done.loss == pytest.approx(one.loss, rel=1e-9) or not lockstep
+    assert done.loss == pytest.approx(one.loss, rel=1e-9) or not lockstep or strategy.kind not in MEAN_GRADIENT
     if plan.second_phase is None:
         stops = [event["value"] for name in plan.bytes_per_step for event in done.events(name, "node_stop")]
         told = sum(stop["payload_bytes_sent"] for stop in stops)

@@ -90,7 +90,7 @@ def test_an_update_averages_no_more_gradients_than_there_are_workers(synchronise
     Workers that don't wait for the update go on pushing: then any number comes.
     """
     assert synchroniser.gradients_per_update(workers) >= 1
-    if synchroniser.replies_after_update:
+    if synchroniser.traits().replies_after_update:
         assert synchroniser.gradients_per_update(workers) <= workers
 
 
@@ -103,10 +103,10 @@ def test_only_without_a_bound_a_worker_may_be_any_number_of_steps_ahead(synchron
 
 def test_only_a_barrier_keeps_everybody_at_the_same_step() -> None:
     """Strategies without a server need it: replicas must hold the same parameters."""
-    assert Bsp().is_synchronous
-    assert not Asp().is_synchronous
+    assert Bsp().traits().is_synchronous
+    assert not Asp().traits().is_synchronous
     for one in (Ssp(staleness=1), Dssp(low=0, high=1), BackupWorkers(backups=1), Gba()):
-        assert not one.is_synchronous
+        assert not one.traits().is_synchronous
 
 
 class Race:

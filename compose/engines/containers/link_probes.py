@@ -56,7 +56,7 @@ def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, 
         _probe_rates(links, node_addresses)
         _probe_message(links, node_addresses)
     finally:
-        _await_replies(executor.submit(links.helpers[name].request, "hush") for name in node_addresses)
+        _await_replies(executor.submit(links.helpers[name].request, "stop_receiver") for name in node_addresses)
     time.sleep(QUEUE_DRAIN_S)
     return {name: links.records[name] for name in links.link_names}
 

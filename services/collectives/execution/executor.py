@@ -44,7 +44,7 @@ async def all_reduce(
         node_names: names of all nodes, by rank.
         rank: rank of this node.
         schedule: result of `Collective.schedule`.
-        step: number that tells the messages of this call from those of others.
+        step: number that separates the messages of this call from those of other calls.
         vector: this rank's summand, afterwards the sum.
         compressor: number format on the wire, for partial sums and totals.
     """

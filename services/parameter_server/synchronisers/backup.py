@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from services.parameter_server.synchronisers.base import Synchroniser
+from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserTraits
 
 
 class BackupWorkers(Synchroniser):
@@ -35,10 +35,5 @@ class BackupWorkers(Synchroniser):
             f"use at most {workers - 1}"
         )
 
-    @property
-    def is_synchronous(self) -> bool:
-        return self.backups == 0
-
-    @property
-    def runs_in_rounds(self) -> bool:
-        return True
+    def traits(self) -> SynchroniserTraits:
+        return SynchroniserTraits(is_synchronous=self.backups == 0, runs_in_rounds=True)

@@ -6,6 +6,7 @@ A synchroniser keeps no state. The protocol of a server, `services.ps_shard.mach
 import sys
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from pydantic import Field, PositiveInt
@@ -35,8 +36,31 @@ class StragglerCriterion(FrozenRecord):
         return throughput < min(mean - pstdev(all_throughputs, mean), (1 - self.margin) * mean)
 
 
+@dataclass(frozen=True)
+class SynchroniserTraits:
+    """Properties of a synchroniser that do not depend on the state of the training."""
+
+    # Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters.
+    is_synchronous: bool = False
+    # Whether all gradients of an update come from the same parameters: a step is a round of all workers.
+    runs_in_rounds: bool = False
+    # Whether a server replies to a push only after the update that uses its gradient.
+    replies_after_update: bool = True
+    # Whether only one server is allowed: several see pushes in different orders and could block workers.
+    needs_one_server: bool = False
+    # Whether every gradient is an update of its own while any worker is a straggler. The change takes effect with the
+    # next update from all workers.
+    is_asynchronous_with_stragglers: bool = False
+    # Criterion by which a worker is a straggler; None for a synchroniser that does not look for stragglers.
+    straggler_criterion: StragglerCriterion | None = None
+
+
 class Synchroniser(Component):
     """Synchronisation policy of a parameter server. It has no state."""
+
+    def traits(self) -> SynchroniserTraits:
+        """Return the properties of this synchroniser that do not depend on the state of the training."""
+        return SynchroniserTraits()
 
     @abstractmethod
     def may_start(self, step: int, slowest_steps: int) -> bool:
@@ -76,27 +100,9 @@ class Synchroniser(Component):
         """Return why this synchroniser can't be used with `workers` workers; None if it can."""
         return None
 
-    @property
-    def straggler_criterion(self) -> StragglerCriterion | None:
-        """Criterion by which a worker is a straggler; None for a synchroniser that does not look for stragglers."""
-        return None
-
     def required_gradients(self, workers: int, stragglers: int) -> int:  # noqa: ARG002 - most ignore stragglers
         """Return how many gradients an update needs while `stragglers` of the `workers` workers are stragglers."""
         return self.gradients_per_update(workers)
-
-    @property
-    def needs_one_server(self) -> bool:
-        """Whether only one server is allowed: several see pushes in different orders and could block workers."""
-        return False
-
-    @property
-    def is_asynchronous_with_stragglers(self) -> bool:
-        """Whether every gradient is an update of its own while any worker is a straggler.
-
-        The change takes effect with the next update from all workers.
-        """
-        return False
 
     def required_workers(
         self,
@@ -107,21 +113,6 @@ class Synchroniser(Component):
         return frozenset()
 
     @property
-    def is_synchronous(self) -> bool:
-        """Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters."""
-        return False
-
-    @property
-    def runs_in_rounds(self) -> bool:
-        """Whether all gradients of an update come from the same parameters: a step is a round of all workers."""
-        return self.is_synchronous
-
-    @property
     def limits_steps_ahead(self) -> bool:
         """Whether a worker that is far enough ahead has to wait, so that the slowest worker sets the pace of all."""
         return not self.may_start(sys.maxsize, 0)
-
-    @property
-    def replies_after_update(self) -> bool:
-        """Whether a server replies to a push only after the update that uses its gradient."""
-        return True

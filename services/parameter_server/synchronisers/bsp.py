@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.parameter_server.synchronisers.base import Synchroniser
+from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserTraits
 
 
 class Bsp(Synchroniser):
@@ -19,6 +19,5 @@ class Bsp(Synchroniser):
     def gradients_per_update(self, workers: int) -> int:
         return workers
 
-    @property
-    def is_synchronous(self) -> bool:
-        return True
+    def traits(self) -> SynchroniserTraits:
+        return SynchroniserTraits(is_synchronous=True, runs_in_rounds=True)

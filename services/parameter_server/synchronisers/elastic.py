@@ -1,8 +1,10 @@
 """Synchroniser `elastic`: synchronous training that leaves out stragglers."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Literal
 
+from services.parameter_server.synchronisers.base import SynchroniserTraits
 from services.parameter_server.synchronisers.straggler_aware import StragglerAwareSynchroniser
 
 
@@ -16,9 +18,8 @@ class ElasticSynchroniser(StragglerAwareSynchroniser):
 
     kind: Literal["elastic"] = "elastic"
 
-    @property
-    def needs_one_server(self) -> bool:
-        return True
+    def traits(self) -> SynchroniserTraits:
+        return replace(super().traits(), needs_one_server=True)
 
     def required_gradients(self, workers: int, stragglers: int) -> int:
         return max(1, workers - stragglers)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from services.parameter_server.synchronisers.base import Synchroniser
+from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserTraits
 
 
 class Gba(Synchroniser):
@@ -32,6 +32,5 @@ class Gba(Synchroniser):
     def accepts_staleness(self, staleness: int) -> bool:
         return self.oldest is None or staleness <= self.oldest
 
-    @property
-    def replies_after_update(self) -> bool:
-        return False
+    def traits(self) -> SynchroniserTraits:
+        return SynchroniserTraits(replies_after_update=False)

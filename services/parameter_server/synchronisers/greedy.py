@@ -1,7 +1,9 @@
 """Synchroniser `greedy`: synchronous training that becomes asynchronous while there is a straggler."""
 
+from dataclasses import replace
 from typing import Literal
 
+from services.parameter_server.synchronisers.base import SynchroniserTraits
 from services.parameter_server.synchronisers.straggler_aware import StragglerAwareSynchroniser
 
 
@@ -9,7 +11,7 @@ class GreedySynchroniser(StragglerAwareSynchroniser):
     """Synchronous training that becomes asynchronous while there is a straggler: every gradient is then an update.
 
     S. Li et al., "Sync-Switch", ICDCS 2021, greedy policy. The first synchronous update after an asynchronous period
-    averages gradients of different staleness. Of several servers, the first one decides for all of them, and tells the
+    averages gradients of different staleness. Of several servers, the first one decides for all of them, and informs the
     workers in its replies. If each server decided on its own, one server could keep a worker waiting for the next push
     of another worker, which a second server keeps waiting for the first. Training becomes asynchronous only after an
     update from all workers, not in the middle of a step.
@@ -17,6 +19,5 @@ class GreedySynchroniser(StragglerAwareSynchroniser):
 
     kind: Literal["greedy"] = "greedy"
 
-    @property
-    def is_asynchronous_with_stragglers(self) -> bool:
-        return True
+    def traits(self) -> SynchroniserTraits:
+        return replace(super().traits(), is_asynchronous_with_stragglers=True)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from services.parameter_server.synchronisers.base import Synchroniser
+from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserTraits
 
 
 class Ssp(Synchroniser):
@@ -24,8 +24,7 @@ class Ssp(Synchroniser):
         return step - slowest_steps <= self.staleness
 
     def gradients_per_update(self, workers: int) -> int:
-        return workers if self.is_synchronous else 1
+        return workers if self.staleness == 0 else 1
 
-    @property
-    def is_synchronous(self) -> bool:
-        return self.staleness == 0
+    def traits(self) -> SynchroniserTraits:
+        return SynchroniserTraits(is_synchronous=self.staleness == 0, runs_in_rounds=self.staleness == 0)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from services.parameter_server.synchronisers.base import StragglerCriterion, Synchroniser
+from services.parameter_server.synchronisers.base import StragglerCriterion, Synchroniser, SynchroniserTraits
 
 
 class StragglerAwareSynchroniser(Synchroniser):
@@ -18,10 +18,5 @@ class StragglerAwareSynchroniser(Synchroniser):
     def gradients_per_update(self, workers: int) -> int:
         return workers
 
-    @property
-    def straggler_criterion(self) -> StragglerCriterion:
-        return self.stragglers
-
-    @property
-    def runs_in_rounds(self) -> bool:
-        return True
+    def traits(self) -> SynchroniserTraits:
+        return SynchroniserTraits(runs_in_rounds=True, straggler_criterion=self.stragglers)
