@@ -52,7 +52,7 @@ def test_an_epoch_apart_ends_with_the_mean_by_samples(rehearse: Rehearse, collec
     ends, counts = [], []
     for rank in range(3):
         params, state = begin, plan.optimiser.init(begin)
-        shares = [plan.data_order.share(step, rank, (1,) * 3) for step in range(EPOCH)]
+        shares = [plan.data_order.rank_indices(step, rank, (1,) * 3) for step in range(EPOCH)]
         for share in shares:
             _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
             params, state = plan.optimiser.step(params, gradient, state)

@@ -293,7 +293,7 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
     for step in range(plan.steps):
         if step == 5:
             state = plan.strategy.phases().switch.optimiser_state(plan.optimiser, params, state)
-        share = plan.data_order.indices(step)
+        share = plan.data_order.batch_indices(step)
         _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
         params, state = plan.optimiser.step(params, gradient, state)
 
@@ -566,7 +566,7 @@ def test_every_sample_of_an_epoch_is_seen_once_though_workers_become_servers(
         (step // done.plan.steps_per_epoch, int(sample))
         for rank in range(4)
         for step in (row["step"] for row in done.steps(rank))
-        for sample in done.plan.data_order.share(
+        for sample in done.plan.data_order.rank_indices(
             step, rank, (1,) * 4 if step < switched(done) else done.plan.second_phase.worker_weights
         )
     )
