@@ -441,6 +441,18 @@ def test_a_value_of_another_kind_is_damage_before_anybody_computes_with_it(run: 
     assert len(told["trials"]) == 2
 
 
+def test_a_status_of_another_version_is_read(run: RunFolder) -> None:
+    """Keys may be missing or unknown, and a number that could not be measured is null."""
+    node = {"rates_enforced_by": "fluid", "uplink_bps": None, "achieved_pipes_bps": {"rack-0 up": None}}
+    status = {"status": "success", "engine": "cluster", "shaping": {"worker-1": node}, "exit_codes": None, "moon": 1}
+    run.trial_folders[HARMED].status_path.write_text(json.dumps(status))
+
+    told, _ = read(run)
+
+    assert told["damage"] == []
+    assert [trial["status"] for trial in told["trials"]] == ["success"] * 3
+
+
 def test_samples_that_nobody_counted_are_unknown(run: RunFolder) -> None:
     """Logs that are not ours need not say at which sample they were evaluated."""
     in_a_line("coordinator", "eval_metrics", "metadata.samples_count", None)(run.trial_folders[HARMED])
