@@ -81,6 +81,18 @@ def schedule_of_another_version(trial: TrialFolder) -> None:
     trial.plan_path.write_text(json.dumps(plan | {"schedule": {"rounds": [[[0, 1, 0, 1]]]}}))
 
 
+def target_of_another_version(trial: TrialFolder) -> None:
+    """A metric that this version does not know."""
+    plan = json.loads(trial.plan_path.read_text())
+    trial.plan_path.write_text(json.dumps(plan | {"target": {"metric": "perplexity", "at_most": 20}}))
+
+
+def prediction_of_another_version(trial: TrialFolder) -> None:
+    plan = json.loads(trial.plan_path.read_text())
+    plan["predicted"]["wait_s"] = 0.1
+    trial.plan_path.write_text(json.dumps(plan))
+
+
 def plan_cut_off(trial: TrialFolder) -> None:
     trial.plan_path.write_text(trial.plan_path.read_text()[:100])
 
@@ -142,6 +154,8 @@ CASES: dict[str, tuple[Harm, str]] = {
     "nan time": (nan_time, "logs/worker-1.log:2: exchange_s of step 3 is nan"),
     "other plan": (plan_of_another_version, "plan.json: workers: Field required"),
     "other schedule": (schedule_of_another_version, "plan.json: schedule.rounds.0.0."),
+    "other target": (target_of_another_version, "plan.json: target.metric: Input should be"),
+    "other prediction": (prediction_of_another_version, "plan.json: predicted.wait_s: Extra inputs are not permitted"),
     "cut plan": (plan_cut_off, "plan.json: the file: Invalid JSON"),
     "no log": (without_a_log, "logs/worker-1.log: missing"),
     "no logs": (without_logs, "logs/coordinator.log: missing"),

@@ -451,7 +451,7 @@ def test_steps_must_be_those_of_the_cluster_and_not_of_this_host(
 ) -> None:
     """Where a closed form knows what a step takes; on a ring of 32 with short messages the host added a half."""
     logs = {f"worker-{rank}": [steps_line([{"step_s": step_s}] * 10, f"worker-{rank}")] for rank in range(2)}
-    predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4}, "nodes": NODES, "workers": 2}
+    predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4, "formula": "a + b"}, "nodes": NODES, "workers": 2}
 
     assert check_host_overhead(make_trial(logs, **(predicted | planned))).level == level
 
