@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from services.cluster.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
 from services.runtime.scheduling import reduce_wakeup_latency
 
 ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
-DATAGRAM_BYTES, FRAME_BYTES = 1472, 1514
+DATAGRAM_BYTES = 1472  # UDP payload of a full frame
 _UDP_SEGMENT, _UDP_GRO, _SOL_UDP, _SO_SNDBUFFORCE = 103, 104, 17, 32
-MAX_SEGMENTS = 11  # frames in one packet from TCP at most, on links below 1.2 Gbit/s; as in `compose.shaping`
 SEND_BUFFER_S = 0.02  # seconds of a flood that the send buffer of a socket holds
 ECHO_TIMEOUT_S = 1.0
 RECEIVE_BUFFER_BYTES = 4 << 20
@@ -148,7 +148,7 @@ def measure_message_s(address: str, size_bytes: int) -> float:
 def _send_flood_to(address: str, max_bps: float, since: float, until: float) -> None:
     """Send datagrams in batches that the kernel splits; a full send buffer limits the rate."""
     reduce_wakeup_latency()
-    segments = max(1, min(MAX_SEGMENTS, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
+    segments = max(1, min(MAX_FRAMES_PER_PACKET, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
         udp_socket.setsockopt(_SOL_UDP, _UDP_SEGMENT, DATAGRAM_BYTES)
         _set_send_buffer(udp_socket, max(4 * segments * FRAME_BYTES, int(max_bps / 8 * SEND_BUFFER_S)))
