@@ -1,1 +1,1 @@
-"""Benchmarks and measuring programs behind `make bench-*`; not part of the wheel."""
+"""Benchmarks behind `make bench` and `make bench-*`. They are not part of the wheel."""

@@ -1,7 +1,7 @@
-"""How long does a large run take to report? `make bench-report` writes one and answers.
+"""Benchmark of the report of a large run (`make bench-report`): seconds, memory and size of the page.
 
-The run is 200 trials of 16 workers with 1,000 steps each, as large as a study gets on one machine: 3.2 million rows.
-What nodes would have logged is made up; reading, judging, drawing and writing are those of every run.
+The run has 200 trials of 16 workers with 1,000 steps each, as large as a study on one machine: 3.2 million rows. Logs
+are synthetic; they are read, checked, drawn and written like those of every run.
 """
 
 import argparse
@@ -22,24 +22,24 @@ import numpy as np
 from analysis.reading.parallel import create_process_pool
 from analysis.reading.run_folder import RunFolder, TrialFolder
 
-RESULTS = Path("docs/results/report.md")
+RESULTS_PAGE = Path("docs/results/report.md")
 STRATEGIES = {"ring": "all_reduce", "tree": "all_reduce", "ps_bsp": "parameter_server", "easgd": "easgd"}
-LINKS = ("25mbit", "50mbit", "100mbit", "200mbit", "400mbit")
-FLUSH = 25  # steps of a batch, about what a node logs at once
+LINK_RATES = ("25mbit", "50mbit", "100mbit", "200mbit", "400mbit")
+STEPS_PER_LOG_EVENT = 25  # about as many as a node logs in one event
 EPOCHS = 20
-LOOK_S = 0.05  # between two looks at memory
+MEMORY_POLL_INTERVAL_S = 0.05
 COMPUTE_S, EXCHANGE_S = 0.032, 0.011
-VECTOR_BYTES, SAMPLES = 68_904, 32
-COLUMNS = (
+VECTOR_BYTES, SAMPLES_PER_STEP = 68_904, 32
+STEP_COLUMNS = (
     *("step", "epoch", "start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s", "late_s"),
     *("samples", "loss", "bytes_sent", "messages_sent", "staleness", "forward_s", "backward_s"),
 )
-TARGET = {"metric": "accuracy", "at_least": 0.95}
+QUALITY_TARGET = {"metric": "accuracy", "at_least": 0.95}
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much there is to read."""
+class SyntheticRunSize:
+    """Size of the synthetic run."""
 
     trials: int = 200
     workers: int = 16
@@ -47,13 +47,13 @@ class Size:
 
     @property
     def rows(self) -> int:
-        """Steps of all workers of all trials."""
+        """Number of log rows: steps of all workers of all trials."""
         return self.trials * self.workers * self.steps
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a report took: seconds by the clock and on cores, the most memory at a time, and the page's size."""
+class ReportCost:
+    """Cost of writing a report: wall and CPU seconds, peak memory, and the size of the page."""
 
     wall_s: float
     cpu_s: float
@@ -61,181 +61,190 @@ class Cost:
     page_bytes: int
 
 
-def write_run(root: Path, size: Size) -> RunFolder:
-    """A finished run folder of this size below `root`; the same size gives the same bytes."""
-    folder = RunFolder(root / "large" / "20260101T000000Z-0000")
+def write_synthetic_run(runs_folder: Path, run_size: SyntheticRunSize) -> RunFolder:
+    """Write the folder of a synthetic finished run below `runs_folder`. Equal sizes give equal bytes."""
+    folder = RunFolder(runs_folder / "large" / "20260101T000000Z-0000")
     folder.path.mkdir(parents=True)
     (folder.path / "scenario.yaml").write_text("# How long does a large run take to report?\nname: large\n")
     (folder.path / "resolved.yaml").write_text("name: large\n")
     (folder.path / "manifest.json").write_text('{"run": "20260101T000000Z-0000", "versions": {"ensayo": "0.1.0"}}\n')
-    kinds = product(STRATEGIES, LINKS)
-    names = [(label, link, repeat) for label, link in kinds for repeat in range(-(-size.trials // 20))]
-    for number, (label, link, repeat) in enumerate(names[: size.trials]):
-        _write_trial(folder, size, f"{number:03}-{label}-{link}-r{repeat}", (label, link, repeat))
+    labels = product(STRATEGIES, LINK_RATES)
+    conditions = [(label, link, repeat) for label, link in labels for repeat in range(-(-run_size.trials // 20))]
+    for number, (label, link, repeat) in enumerate(conditions[: run_size.trials]):
+        _write_trial(folder, run_size, f"{number:03}-{label}-{link}-r{repeat}", (label, link, repeat))
     return folder
 
 
-def measure(folder: RunFolder) -> Cost:
-    """Writes the report of a run."""
-    before, began_s = _cpu_s(), time.monotonic()
-    with Memory() as memory, create_process_pool(folder.log_bytes) as team:
+def measure_report(run_folder: RunFolder) -> ReportCost:
+    """Write the report of a run and return what it cost."""
+    cpu_start_s, start_s = _total_cpu_s(), time.monotonic()
+    with PeakMemoryMonitor() as memory, create_process_pool(run_folder.log_bytes) as team:
         team.preload("analysis.results.trial")
-        from analysis.report import report  # noqa: PLC0415 - that takes time too
+        from analysis.report import report  # noqa: PLC0415 - the time of the import is measured, too
 
-        page = report.write_report(folder.path, team)
-    return Cost(time.monotonic() - began_s, _cpu_s() - before, memory.peak_bytes, page.stat().st_size)
+        page = report.write_report(run_folder.path, team)
+    wall_s, cpu_s = time.monotonic() - start_s, _total_cpu_s() - cpu_start_s
+    return ReportCost(wall_s, cpu_s, memory.peak_bytes, page.stat().st_size)
 
 
-class Memory:
-    """The most memory that this process and those that it started have at a time, looked at every LOOK_S.
+class PeakMemoryMonitor:
+    """Monitor of the peak memory of this process and its child processes, polled every MEMORY_POLL_INTERVAL_S.
 
-    Resident pages are added up, so that a page which processes share counts in each.
+    The memory is the sum of the resident pages. A page that several processes share counts once for each.
     """
 
     def __enter__(self) -> Self:
-        Path("/proc/thread-self/children").read_text()  # fails on a kernel that does not tell
+        Path("/proc/thread-self/children").read_text()  # fails on kernels without this file
         self.peak_bytes = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+        self._stop_requested = threading.Event()
+        self._thread = threading.Thread(target=self._poll_memory)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._done.set()
+        self._stop_requested.set()
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _poll_memory(self) -> None:
         while True:
-            self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, ["self", *_children()])))
-            if self._done.wait(LOOK_S):
+            self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, ["self", *_child_process_ids()])))
+            if self._stop_requested.wait(MEMORY_POLL_INTERVAL_S):
                 return
 
 
-def _children() -> list[str]:
-    return [pid for told in Path("/proc/self/task").glob("*/children") for pid in _text(told).split()]
+def _child_process_ids() -> list[str]:
+    return [pid for path in Path("/proc/self/task").glob("*/children") for pid in _read_text_or_empty(path).split()]
 
 
 def _resident_bytes(pid: str) -> int:
-    """None of a process that has just ended."""
-    pages = _text(Path("/proc", pid, "statm")).split()
+    """Return the resident memory of a process; 0 if the process has just ended."""
+    pages = _read_text_or_empty(Path("/proc", pid, "statm")).split()
     return int(pages[1]) * resource.getpagesize() if pages else 0
 
 
-def _text(path: Path) -> str:
+def _read_text_or_empty(path: Path) -> str:
     try:
         return path.read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
-def _cpu_s() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+def _total_cpu_s() -> float:
+    usages = [resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def _write_trial(folder: RunFolder, size: Size, name: str, kind: tuple[str, str, int]) -> None:
-    trial = TrialFolder(folder.path / "trials" / name)
+def _write_trial(
+    run_folder: RunFolder, run_size: SyntheticRunSize, trial_name: str, condition: tuple[str, str, int]
+) -> None:
+    trial = TrialFolder(run_folder.path / "trials" / trial_name)
     (trial.path / "logs").mkdir(parents=True)
-    steps = _steps(size.steps, np.random.default_rng([LINKS.index(kind[1]), kind[2]]))
-    trial.plan_path.write_text(json.dumps(_plan(size, name, kind)))
-    trial.status_path.write_text(json.dumps({"trial": name, "engine": "simulated", "status": "success", "reason": ""}))
-    worker = "".join(_worker(steps, size))
-    for rank in range(size.workers):
+    steps = _step_columns(run_size.steps, np.random.default_rng([LINK_RATES.index(condition[1]), condition[2]]))
+    trial.plan_path.write_text(json.dumps(_plan_document(run_size, trial_name, condition)))
+    trial.status_path.write_text(
+        json.dumps({"trial": trial_name, "engine": "simulated", "status": "success", "reason": ""})
+    )
+    worker = "".join(_worker_log_lines(steps, run_size))
+    for rank in range(run_size.workers):
         trial.log_path(f"worker-{rank}").write_text(worker.replace("worker-0", f"worker-{rank}"))
-    trial.log_path("coordinator").write_text("".join(_coordinator(steps, size)))
+    trial.log_path("coordinator").write_text("".join(_coordinator_log_lines(steps, run_size)))
 
 
-def _plan(size: Size, name: str, kind: tuple[str, str, int]) -> dict[str, Any]:
-    label, link, repeat = kind
+def _plan_document(run_size: SyntheticRunSize, trial_name: str, condition: tuple[str, str, int]) -> dict[str, Any]:
+    label, link, repeat = condition
     nodes: list[dict[str, Any]] = [{"name": "coordinator", "role": "coordinator"}]
     nodes += [
-        {"name": f"worker-{rank}", "role": "worker", "rank": rank, "throughput": SAMPLES / COMPUTE_S}
-        for rank in range(size.workers)
+        {"name": f"worker-{rank}", "role": "worker", "rank": rank, "throughput": SAMPLES_PER_STEP / COMPUTE_S}
+        for rank in range(run_size.workers)
     ]
     return {
-        "trial": name, "label": label, "repeat": repeat, "seed": 1 + repeat, "workers": size.workers,
-        "labels": {"cluster.worker.uplink": link, "workers": size.workers}, "engine": "simulated",
-        "steps": size.steps, "batch": SAMPLES * size.workers, "epochs": EPOCHS, "target": TARGET, "nodes": nodes,
-        "train_samples": SAMPLES * size.workers * size.steps // EPOCHS, "strategy": {"kind": STRATEGIES[label]},
+        "trial": trial_name, "label": label, "repeat": repeat, "seed": 1 + repeat, "workers": run_size.workers,
+        "labels": {"cluster.worker.uplink": link, "workers": run_size.workers}, "engine": "simulated",
+        "steps": run_size.steps, "batch": SAMPLES_PER_STEP * run_size.workers, "epochs": EPOCHS,
+        "target": QUALITY_TARGET, "nodes": nodes,
+        "train_samples": SAMPLES_PER_STEP * run_size.workers * run_size.steps // EPOCHS,
+        "strategy": {"kind": STRATEGIES[label]},
         "is_synchronous": True, "vector_bytes": VECTOR_BYTES,
-        "bytes_per_step": {f"worker-{rank}": VECTOR_BYTES for rank in range(size.workers)},
+        "bytes_per_step": {f"worker-{rank}": VECTOR_BYTES for rank in range(run_size.workers)},
         "predicted": {"compute_s": COMPUTE_S, "exchange_s": EXCHANGE_S, "formula": "a + b"},
-        "predicted_s": size.steps * (COMPUTE_S + EXCHANGE_S),
+        "predicted_s": run_size.steps * (COMPUTE_S + EXCHANGE_S),
     }  # fmt: skip
 
 
-def _steps(count: int, random: np.random.Generator) -> dict[str, list[Any]]:
-    """The columns of one worker's steps."""
-    exchange_s = EXCHANGE_S * random.lognormal(0.0, 0.1, count)
-    compute_s = np.round(COMPUTE_S * random.uniform(1.0, 1.01, count), 6)
+def _step_columns(step_count: int, random: np.random.Generator) -> dict[str, list[Any]]:
+    """Return the columns of the logged steps of one worker."""
+    exchange_s = EXCHANGE_S * random.lognormal(0.0, 0.1, step_count)
+    compute_s = np.round(COMPUTE_S * random.uniform(1.0, 1.01, step_count), 6)
     step_s = np.round(compute_s + exchange_s, 6)
-    zeros, step = [0.0] * count, np.arange(count)
-    loss = 2.3 * np.exp(-step / 300) + 0.05 * random.random(count)
+    zeros, step = [0.0] * step_count, np.arange(step_count)
+    loss = 2.3 * np.exp(-step / 300) + 0.05 * random.random(step_count)
     return {
-        "step": step.tolist(), "epoch": (1 + step * EPOCHS // count).tolist(),
+        "step": step.tolist(), "epoch": (1 + step * EPOCHS // step_count).tolist(),
         "start_s": np.round(np.cumsum(step_s) - step_s, 6).tolist(), "step_s": step_s.tolist(), "data_s": zeros,
         "compute_s": compute_s.tolist(), "exchange_s": np.round(exchange_s, 6).tolist(), "wait_s": zeros,
-        "update_s": zeros, "late_s": zeros, "samples": [SAMPLES] * count, "loss": loss.tolist(),
-        "bytes_sent": [VECTOR_BYTES] * count, "messages_sent": [30] * count, "staleness": [None] * count,
-        "forward_s": [0.010667] * count, "backward_s": [0.021333] * count,
+        "update_s": zeros, "late_s": zeros, "samples": [SAMPLES_PER_STEP] * step_count, "loss": loss.tolist(),
+        "bytes_sent": [VECTOR_BYTES] * step_count, "messages_sent": [30] * step_count, "staleness": [None] * step_count,
+        "forward_s": [0.010667] * step_count, "backward_s": [0.021333] * step_count,
     }  # fmt: skip
 
 
-def _worker(steps: dict[str, list[Any]], size: Size) -> Iterator[str]:
-    rows = list(zip(*(steps[name] for name in COLUMNS), strict=True))
+def _worker_log_lines(steps: dict[str, list[Any]], run_size: SyntheticRunSize) -> Iterator[str]:
+    rows = list(zip(*(steps[name] for name in STEP_COLUMNS), strict=True))
     end_s = steps["start_s"][-1] + steps["step_s"][-1]
-    for first in range(0, size.steps, FLUSH):
-        batch = rows[first : first + FLUSH]
-        yield _line("node_steps", {"columns": COLUMNS, "rows": batch}, batch[-1][2], "worker-0")
-    sent = {"payload_bytes_sent": size.steps * VECTOR_BYTES, "messages_sent": 30 * size.steps}
-    yield _line("node_stop", sent | {"deadlines": size.steps, "missed_deadlines": 0}, end_s, "worker-0")
+    for first in range(0, run_size.steps, STEPS_PER_LOG_EVENT):
+        batch = rows[first : first + STEPS_PER_LOG_EVENT]
+        yield _log_line("node_steps", {"columns": STEP_COLUMNS, "rows": batch}, batch[-1][2], "worker-0")
+    sent = {"payload_bytes_sent": run_size.steps * VECTOR_BYTES, "messages_sent": 30 * run_size.steps}
+    yield _log_line("node_stop", sent | {"deadlines": run_size.steps, "missed_deadlines": 0}, end_s, "worker-0")
 
 
-def _coordinator(steps: dict[str, list[Any]], size: Size) -> Iterator[str]:
-    yield _line("run_start", None, 0.0)
+def _coordinator_log_lines(steps: dict[str, list[Any]], run_size: SyntheticRunSize) -> Iterator[str]:
+    yield _log_line("run_start", None, 0.0)
     end_s = 0.0
     for epoch in range(1, EPOCHS + 1):
-        step = size.steps * epoch // EPOCHS
+        step = run_size.steps * epoch // EPOCHS
         end_s = steps["start_s"][step - 1] + steps["step_s"][step - 1]
-        found = {"accuracy": 0.99 - 0.9 * float(np.exp(-4 * epoch / EPOCHS)), "loss": steps["loss"][step - 1]}
-        told = {"epoch_num": epoch, "samples_count": step * SAMPLES * size.workers, "step": step}
-        yield _line("eval_metrics", found, end_s, "", told)
-    yield _line("run_stop", None, end_s, "", {"status": "success", "reason": ""})
+        metrics = {"accuracy": 0.99 - 0.9 * float(np.exp(-4 * epoch / EPOCHS)), "loss": steps["loss"][step - 1]}
+        metadata = {"epoch_num": epoch, "samples_count": step * SAMPLES_PER_STEP * run_size.workers, "step": step}
+        yield _log_line("eval_metrics", metrics, end_s, "", metadata)
+    yield _log_line("run_stop", None, end_s, "", {"status": "success", "reason": ""})
 
 
-def _line(key: str, value: Any, time_s: float, node: str = "", metadata: dict[str, Any] | None = None) -> str:
-    fields = {"namespace": node, "time_ms": round(1000 * time_s, 3), "event_type": "POINT_IN_TIME", "key": key}
+def _log_line(key: str, value: Any, time_s: float, node_name: str = "", metadata: dict[str, Any] | None = None) -> str:
+    fields = {"namespace": node_name, "time_ms": round(1000 * time_s, 3), "event_type": "POINT_IN_TIME", "key": key}
     return f":::MLLOG {json.dumps(fields | {'value': value, 'metadata': metadata or {}})}\n"
 
 
 def main() -> None:
-    """Writes a run into a temporary folder, or one that is kept, and prints what two reports of it cost."""
+    """Write a synthetic run and print the costs of reporting it twice. The run folder is temporary without --keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in vars(Size()).items():
+    for name, default in vars(SyntheticRunSize()).items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--keep", type=Path, help="write the run here and let it stay")
-    parser.add_argument("--write", metavar="MACHINE", help=f"also into {RESULTS.name}, under this name of the machine")
-    told = parser.parse_args()
-    size = Size(told.trials, told.workers, told.steps)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = write_run(told.keep or Path(scratch), size)
-        text = _told(size, {"first report": measure(folder), "report again": measure(folder)})
+    parser.add_argument("--keep", type=Path, help="write the run into this folder and keep it")
+    parser.add_argument("--write", metavar="MACHINE", help=f"also write {RESULTS_PAGE.name}, with this machine name")
+    arguments = parser.parse_args()
+    size = SyntheticRunSize(arguments.trials, arguments.workers, arguments.steps)
+    with tempfile.TemporaryDirectory() as temporary_folder:
+        folder = write_synthetic_run(arguments.keep or Path(temporary_folder), size)
+        text = _cost_table(size, {"first report": measure_report(folder), "report again": measure_report(folder)})
     sys.stdout.write(text)
-    if told.write:
-        RESULTS.write_text(f"# What `make bench-report` printed\n\nMachine: {told.write}.\n\n{text}", encoding="utf-8")
+    if arguments.write:
+        page = f"# What `make bench-report` printed\n\nMachine: {arguments.write}.\n\n{text}"
+        RESULTS_PAGE.write_text(page, encoding="utf-8")
 
 
-def _told(size: Size, costs: dict[str, Cost]) -> str:
-    """The table of the costs."""
+def _cost_table(run_size: SyntheticRunSize, costs: dict[str, ReportCost]) -> str:
+    """Return a Markdown table of the costs of reports."""
     rows = "".join(
         f"| {name} | {cost.wall_s:.1f} s | {cost.cpu_s:.1f} s | {cost.peak_bytes / 1e9:.2f} GB "
         f"| {cost.page_bytes / 1e6:.1f} MB |\n"
         for name, cost in costs.items()
     )
     return (
-        f"{size.trials} trials x {size.workers} workers x {size.steps:,} steps = {size.rows:,} rows. Reading logs, "
-        "judging, writing steps.csv, result.txt and fidelity.json, figures and the page; the first also imports.\n\n"
-        f"| | clock | cores | memory | page |\n| --- | --- | --- | --- | --- |\n{rows}"
+        f"{run_size.trials} trials x {run_size.workers} workers x {run_size.steps:,} steps = {run_size.rows:,} rows. "
+        "Measured: reading logs, verdicts, writing steps.csv, result.txt and fidelity.json, figures and the page; "
+        "the first report also imports modules.\n\n"
+        f"| | wall time | CPU time | memory | page |\n| --- | --- | --- | --- | --- |\n{rows}"
     )
 
 

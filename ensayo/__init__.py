@@ -1,17 +1,17 @@
-"""Ensayo: rehearse distributed training on one machine. The face: the command line, and the names a program needs.
+"""Ensayo: rehearse distributed training on one machine. Command line and Python API.
 
     import ensayo
 
-    rehearsal = ensayo.rehearsal(ensayo.find("quickstart"), engine="simulated")
+    rehearsal = ensayo.rehearse(ensayo.find("quickstart"), engine="simulated")
     print(rehearsal.verdict, rehearsal.folder / "report.html")
 
-Names are imported when they are first used: `ensayo --help` needs none of them.
+Names are imported when they are first used, since `ensayo --help` needs none of them.
 """
 
 from importlib import import_module
 from typing import Any
 
-NAMES = {  # name here -> where it lives
+NAMES = {  # public name -> module:attribute
     "Scenario": "services.scenario.scenario:Scenario",
     "Trial": "services.scenario.scenario:TrialSpec",
     "Plan": "services.plan.plan:Plan",
@@ -28,8 +28,8 @@ __all__ = list(NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import one of the names above."""
+    """Import and return a public name of the package."""
     if name not in NAMES:
-        raise AttributeError(f"ensayo has no {name}; it has {', '.join(NAMES)}")
+        raise AttributeError(f"module ensayo has no attribute {name}; its public names are {', '.join(NAMES)}")
     module, _, attribute = NAMES[name].partition(":")
     return getattr(import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""`python -m ensayo` is the command line."""
+"""Entry point of `python -m ensayo`, which runs the command line."""
 
 from ensayo.cli import main
 

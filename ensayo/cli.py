@@ -1,6 +1,6 @@
-"""The command line: one command per question, no logic of its own.
+"""Command line of Ensayo. Every command parses its arguments, calls other packages and prints the result.
 
-What a command needs is imported when it runs: `ensayo --help` must not wait for NumPy.
+Commands import what they need when they run, so that `ensayo --help` does not wait for NumPy.
 """
 
 # ruff: noqa: PLC0415 - see above
@@ -22,234 +22,270 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Name = Annotated[str, typer.Argument(help="a shipped scenario's name, or the path of a file", metavar="SCENARIO")]
-Engine = Annotated[str | None, typer.Option(help="docker, local or simulated; the best that this host has when absent")]
-Sets = Annotated[
-    list[str] | None, typer.Option("--set", help="another value for a key, as cluster.workers=4", metavar="KEY=VALUE")
+ScenarioArgument = Annotated[
+    str, typer.Argument(help="name of a shipped scenario, or path of a scenario file", metavar="SCENARIO")
 ]
-Folder = Annotated[Path, typer.Argument(help="a run's folder", exists=True, file_okay=False)]
+EngineOption = Annotated[
+    str | None,
+    typer.Option("--engine", help="docker, local or simulated; default: the best engine that this host supports"),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="replace the value of a scenario key, for example cluster.workers=4", metavar="KEY=VALUE"
+    ),
+]
+RunFolderArgument = Annotated[Path, typer.Argument(help="folder of a run", exists=True, file_okay=False, metavar="RUN")]
+RunsFolderOption = Annotated[Path, typer.Option("--runs", help="folder in which run folders are created")]
 
 
-@app.command()
-def run(
-    scenario: Name,
-    engine: Engine = None,
-    runs: Annotated[Path, typer.Option(help="where run folders go")] = Path("runs"),
-    sets: Sets = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="show nothing but the verdict")] = False,
+@app.command("run")
+def run_trials(
+    scenario: ScenarioArgument,
+    engine_name: EngineOption = None,
+    runs_folder: RunsFolderOption = Path("runs"),
+    assignments: SettingsOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="print only the verdict")] = False,
 ) -> None:
-    """Run every trial of a scenario and report on them."""
+    """Run all trials of a scenario and write the report."""
     from compose.scenario_files.load import find_scenario
-    from ensayo.progress_display import display
+    from ensayo.progress_display import create_display
     from ensayo.rehearsal import rehearse
 
-    watch = display(quiet=quiet)
+    display = create_display(quiet=quiet)
+    command = shlex.join(["ensayo", *sys.argv[1:]])
     try:
-        done = rehearse(
-            find_scenario(scenario), engine, runs, settings(sets), watch, shlex.join(["ensayo", *sys.argv[1:]])
+        rehearsal = rehearse(
+            find_scenario(scenario), engine_name, runs_folder, parse_settings(assignments), display, command
         )
     finally:
-        watch.finish()
-    from analysis.checks.fidelity import collect_remedies  # only now: pandas takes a second, which the nodes could use
+        display.finish()
+    # Imported only now: pandas takes a second to import, which the nodes can use.
+    from analysis.checks.fidelity import collect_remedies
     from analysis.reading.run_folder import RunFolder
 
-    _tell_damage(done.folder / "summary.json")
-    for doubt in done.doubts:
-        typer.echo(f"  {doubt}")
-    for remedy in collect_remedies(RunFolder(done.folder)):
+    _print_damage(rehearsal.folder / "summary.json")
+    for reason in rehearsal.reasons:
+        typer.echo(f"  {reason}")
+    for remedy in collect_remedies(RunFolder(rehearsal.folder)):
         typer.echo(remedy)
-    typer.echo(f"{done.verdict}: {done.folder / 'report.html'}")
-    raise typer.Exit(done.exit_code)
+    typer.echo(f"{rehearsal.verdict}: {rehearsal.folder / 'report.html'}")
+    raise typer.Exit(rehearsal.exit_code)
 
 
-@app.command()
-def plan(scenario: Name, engine: Engine = None, sets: Sets = None) -> None:
-    """Show what would run, what each step should cost and how long it would take; starts nothing."""
+@app.command("plan")
+def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assignments: SettingsOption = None) -> None:
+    """Show the trials of a scenario with their predicted step times and durations. Starts nothing."""
     from compose.engines import choose_engine
     from compose.runs.run import decide_admission
     from compose.scenario_files.load import find_scenario, load_scenario
-    from ensayo.tables import console, plan_table
-    from ensayo.terminal_text import admission, choices
+    from ensayo.tables import create_console, plan_table
+    from ensayo.terminal_text import admission_lines, choice_lines
     from services.cluster.addresses import InProcessAddresses
     from services.plan import make_plan
 
-    loaded = load_scenario(find_scenario(scenario), settings(sets), engine)
-    chosen, _ = choose_engine(engine or loaded.engine)
-    allowed = decide_admission(loaded, chosen)
+    loaded = load_scenario(find_scenario(scenario), parse_settings(assignments), engine_name)
+    engine, _ = choose_engine(engine_name or loaded.engine)
+    host_admission = decide_admission(loaded, engine)
     plans = [
-        make_plan(trial, "plan", chosen.name, InProcessAddresses(), dilation=allowed.dilation, alpha_s=allowed.alpha_s)
+        make_plan(
+            trial,
+            "plan",
+            engine.name,
+            InProcessAddresses(),
+            dilation=host_admission.dilation,
+            alpha_s=host_admission.alpha_s,
+        )
         for trial in loaded.trials()
     ]
-    console().print(plan_table(plans))
-    for line in (*choices(plans), *admission(allowed, plans)):
+    create_console().print(plan_table(plans))
+    for line in (*choice_lines(plans), *admission_lines(host_admission, plans)):
         typer.echo(line)
 
 
-@app.command()
-def validate(
-    scenarios: Annotated[
-        list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="all shipped ones when absent")
+@app.command("validate")
+def validate_scenarios(
+    scenario_names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="default: all shipped scenarios")
     ] = None,
 ) -> None:
-    """Check scenarios and say everything that is wrong with any of them at once."""
+    """Check scenarios and show all errors of all of them at once."""
     from compose.scenario_files.load import find_scenario, load_scenario, shipped_scenario_paths
 
-    wrong = []
-    for path in [find_scenario(name) for name in scenarios or ()] or shipped_scenario_paths():
+    errors = []
+    for path in [find_scenario(name) for name in scenario_names or ()] or shipped_scenario_paths():
         try:
-            loaded = load_scenario(path)
+            scenario = load_scenario(path)
         except UserError as error:
-            wrong.append(str(error))
+            errors.append(str(error))
         else:
-            typer.echo(f"{path.stem}: {sum(1 for _ in loaded.trial_choices())} trials")
-    if wrong:
-        raise UserError("\n".join(wrong))
+            typer.echo(f"{path.stem}: {sum(1 for _ in scenario.trial_choices())} trials")
+    if errors:
+        raise UserError("\n".join(errors))
 
 
 @app.command("list")
 def list_scenarios() -> None:
-    """Show the shipped scenarios and the question that each of them answers."""
+    """Show the shipped scenarios, each with the question that it answers."""
     from compose.scenario_files.load import shipped_scenario_paths
-    from ensayo.tables import console, scenario_table
+    from ensayo.tables import create_console, scenario_table
 
-    console().print(scenario_table(shipped_scenario_paths()))
+    create_console().print(scenario_table(shipped_scenario_paths()))
 
 
 @app.command("search-switch")
-def search_switch(
-    scenario: Name,
-    engine: Engine = None,
-    runs: Annotated[Path, typer.Option(help="where run folders go")] = Path("runs"),
-    sets: Sets = None,
-    repeats: Annotated[int, typer.Option(min=1, help="runs of every fraction, each with a seed of its own")] = 5,
-    beta: Annotated[float, typer.Option(min=0, help="by how much a quality may be worse than lockstep's")] = 0.01,
-    tries: Annotated[int, typer.Option(min=1, help="how often the interval of fractions is halved")] = 4,
+def search_switch_fraction(
+    scenario: ScenarioArgument,
+    engine_name: EngineOption = None,
+    runs_folder: RunsFolderOption = Path("runs"),
+    assignments: SettingsOption = None,
+    repeats: Annotated[int, typer.Option(min=1, help="trials per fraction, each with its own seed")] = 5,
+    beta: Annotated[
+        float, typer.Option(min=0, help="how much worse than with synchronous training the quality may be")
+    ] = 0.01,
+    halvings: Annotated[
+        int, typer.Option("--tries", min=1, help="number of times the interval of fractions is halved")
+    ] = 4,
 ) -> None:
-    """Find how early a strategy may stop working in lockstep without losing quality (Sync-Switch's timing policy)."""
+    """Find how early a strategy may leave synchronous training without losing quality (Sync-Switch)."""
     from compose.scenario_files.load import find_scenario, load_scenario
-    from ensayo.fraction_search import Trying
-    from ensayo.switch_search import answer, search, searched
+    from ensayo.fraction_search import FractionSearch
+    from ensayo.switch_search import earliest_good_result, find_switch_fraction, search_fractions
 
-    path = find_scenario(scenario)
-    loaded = load_scenario(path, settings(sets), engine)
-    label, key = searched(loaded)
-    trying = Trying(path, engine, runs, settings(sets), loaded, label, key, repeats)
-    found = []
-    for each in search(trying.measure, beta, tries):
-        found.append(each)
-        typer.echo(f"{trying.shown(each)}  {trying.folders[-1]}")
-    typer.echo(f"answer: {key} = {answer(found).fraction:g}")
+    path, settings = find_scenario(scenario), parse_settings(assignments)
+    loaded = load_scenario(path, settings, engine_name)
+    strategy_label, fraction_key = find_switch_fraction(loaded)
+    search = FractionSearch(path, engine_name, runs_folder, settings, loaded, strategy_label, fraction_key, repeats)
+    results = []
+    for result in search_fractions(search.measure, beta, halvings):
+        results.append(result)
+        typer.echo(f"{search.format_result(result)}  {search.run_folders[-1]}")
+    typer.echo(f"answer: {fraction_key} = {earliest_good_result(results).fraction:g}")
 
 
-@app.command()
-def report(run: Folder) -> None:
-    """Write the report of a run, finished or not, from its logs."""
+@app.command("report")
+def report_run(run_folder: RunFolderArgument) -> None:
+    """Write the report of a run from its logs. The run need not be finished."""
     from analysis.reading.parallel import create_process_pool
     from analysis.reading.run_folder import RunFolder
 
-    with create_process_pool(RunFolder(run).log_bytes) as team:
-        team.preload("analysis.results.trial")  # that takes seconds, as does the next line
+    with create_process_pool(RunFolder(run_folder).log_bytes) as team:
+        team.preload("analysis.results.trial")  # started before the import below, because both take seconds
         from analysis.report.report import write_report
 
-        page = write_report(run, team)
-    _tell_damage(page.with_name("summary.json"))
+        page = write_report(run_folder, team)
+    _print_damage(page.with_name("summary.json"))
     typer.echo(page)
 
 
-@app.command()
-def compare(
-    runs: Annotated[list[Path], typer.Argument(help="folders of runs", exists=True, file_okay=False)],
-    mlperf: Annotated[
-        list[str] | None, typer.Option(help="lay a published series over them, as bert", metavar="BENCHMARK")
+@app.command("compare")
+def compare_runs(
+    run_folders: Annotated[
+        list[Path], typer.Argument(help="folders of runs", exists=True, file_okay=False, metavar="RUNS...")
+    ],
+    benchmark_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mlperf", help="add a published series of MLPerf to the comparison, for example bert", metavar="BENCHMARK"
+        ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="where the page goes; `compare` in the last run's folder when absent")
+    output_folder: Annotated[
+        Path | None, typer.Option("--out", help="folder of the page; default: `compare` in the folder of the last run")
     ] = None,
 ) -> None:
-    """Lay runs over each other, and over public results: what changed, as a table and as a page."""
+    """Compare runs with each other and with published results, as a table and as a page."""
     from analysis.comparison.changes import format_changes
     from analysis.comparison.lines import find_published_series, read_runs
     from analysis.comparison.page import write_comparison
 
-    series = find_published_series(mlperf or ())
-    if len(runs) + len(series) == 1:
-        raise UserError(f"{runs[0]}: compare it with another run, or with public results: --mlperf bert")
-    compared = read_runs(runs)
-    for later in compared[1:]:
-        typer.echo(f"{format_changes(compared[0].summary, later.summary)}\n")
-    for told in (f"{run.letter} {each}" for run in compared for each in run.summary.damage):
-        typer.echo(told, err=True)
-    typer.echo(write_comparison(compared, series, out or runs[-1] / "compare"))
+    series = find_published_series(benchmark_names or ())
+    if len(run_folders) + len(series) == 1:
+        raise UserError(
+            f"{run_folders[0]}: one run cannot be compared; add another run, or published results: --mlperf bert"
+        )
+    compared_runs = read_runs(run_folders)
+    for later_run in compared_runs[1:]:
+        typer.echo(f"{format_changes(compared_runs[0].summary, later_run.summary)}\n")
+    for run in compared_runs:
+        for damage in run.summary.damage:
+            typer.echo(f"{run.letter} {damage}", err=True)
+    typer.echo(write_comparison(compared_runs, series, output_folder or run_folders[-1] / "compare"))
 
 
-@app.command()
-def export(
-    run: Folder,
-    to: Annotated[str, typer.Option("--to", help="mlperf, perfetto, hta, chakra, tensorboard or csv")],
-    out: Annotated[Path | None, typer.Option(help="a new folder; RUN/exports/<format> when absent")] = None,
+@app.command("export")
+def export_run_folder(
+    run_folder: RunFolderArgument,
+    format_name: Annotated[str, typer.Option("--to", help="mlperf, perfetto, hta, chakra, tensorboard or csv")],
+    output_folder: Annotated[
+        Path | None, typer.Option("--out", help="new folder for the files; default: RUN/exports/<format>")
+    ] = None,
 ) -> None:
-    """Write a run for another tool: MLCommons' checkers, Perfetto, HTA, Chakra, TensorBoard, or as tables."""
+    """Export a run for another tool: MLCommons' checkers, Perfetto, HTA, Chakra, TensorBoard, or CSV tables."""
     from analysis.exports.export import export_run
 
-    done = export_run(run, to, out)
-    for doubt in (*done.damage, *done.doubtful_trials, *done.omissions):
-        typer.echo(f"  {doubt}", err=True)
-    typer.echo(done.path)
+    exported = export_run(run_folder, format_name, output_folder)
+    for remark in (*exported.damage, *exported.doubtful_trials, *exported.omissions):
+        typer.echo(f"  {remark}", err=True)
+    typer.echo(exported.path)
 
 
-@app.command()
-def mlperf(
-    data: Annotated[
+@app.command("mlperf")
+def study_mlperf_results(
+    data_path: Annotated[
         Path | None,
-        typer.Option(help="a CSV, or a folder of published logs of any round; v4.1 when absent", exists=True),
+        typer.Option(
+            "--data", help="a CSV file, or a folder of published logs of any round; default: round v4.1", exists=True
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="where page, tables and figures go", file_okay=False)] = Path("runs/mlperf"),
+    output_folder: Annotated[
+        Path, typer.Option("--out", help="folder of the page, the tables and the figures", file_okay=False)
+    ] = Path("runs/mlperf"),
 ) -> None:
-    """Study public results of MLPerf Training: speedup, efficiency and clusters of systems; starts nothing."""
+    """Analyse published results of MLPerf Training: speedup, efficiency and clusters of systems. Starts nothing."""
     from analysis.reading.parallel import ProcessPool
 
     with ProcessPool() as team:
-        team.preload("analysis.report.report")  # it takes seconds, as does the next line
-        from ensayo.study_tables import tell
+        team.preload("analysis.report.report")  # started before the import below, because both take seconds
+        from ensayo.study_tables import write_and_print_study
 
-        typer.echo(tell(data, out, team))
+        typer.echo(write_and_print_study(data_path, output_folder, team))
 
 
-@app.command()
-def doctor(
-    json: Annotated[bool, typer.Option("--json", help="for programs: a list of objects")] = False,
+@app.command("doctor")
+def diagnose_host(
+    json_output: Annotated[bool, typer.Option("--json", help="print a JSON list of objects, for programs")] = False,
 ) -> None:
-    """Show what this host has for each engine, and what it lacks."""
+    """Show which requirements of each engine this host meets, and which it lacks."""
     from compose.host.doctor import check_host, findings_as_json
 
-    if json:
+    if json_output:
         typer.echo(findings_as_json())
         return
     for finding in check_host():
         typer.echo(finding)
 
 
-@app.command()
-def calibrate(engine: Engine = None) -> None:
-    """Measure what messages cost on this host and which rates it carries; predictions and admission use it."""
+@app.command("calibrate")
+def measure_host_capacity(engine_name: EngineOption = None) -> None:
+    """Measure the cost of a message and the highest link rates on this host. Predictions and admission use both."""
     from compose.calibration.calibrate import calibrate_host as measure
     from compose.calibration.capacity import save_capacity
     from compose.engines import choose_engine
-    from ensayo.progress_display import display
+    from ensayo.progress_display import create_display
     from services.transport.planes import DATA_PLANES
 
-    chosen, _ = choose_engine(engine)
-    if chosen.name == "simulated":
-        raise UserError("engine simulated needs no calibration: virtual time carries everything")
-    watch = display(quiet=True)
+    engine, _ = choose_engine(engine_name)
+    if engine.name == "simulated":
+        raise UserError("engine simulated needs no calibration: in virtual time every link rate is possible")
+    display = create_display(quiet=True)
     for transport in DATA_PLANES:
         typer.echo(f"transport    {transport}")
-        kept = save_capacity(measure(chosen, transport, watch, typer.echo))
-    typer.echo(f"{kept}: kept for engine {chosen.name}")
+        capacity_path = save_capacity(measure(engine, transport, display, typer.echo))
+    typer.echo(f"{capacity_path}: saved for engine {engine.name}")
 
 
-@app.command()
-def schema() -> None:
+@app.command("schema")
+def print_scenario_schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     import json
 
@@ -258,33 +294,37 @@ def schema() -> None:
     typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
 
 
-@app.command()
-def clean() -> None:
-    """Remove containers, networks and processes of all runs, those that still go on included; run folders stay."""
+@app.command("clean")
+def remove_all_leftovers() -> None:
+    """Remove containers, networks and processes of all runs, also of runs in progress. Run folders are kept."""
     from compose.runs.clean import remove_leftovers
 
-    for removed in remove_leftovers():
-        typer.echo(f"removed {removed}")
+    for leftover in remove_leftovers():
+        typer.echo(f"removed {leftover}")
 
 
-def _tell_damage(summary: Path) -> None:
-    """What of a run's files could not be read, as file:line."""
+def _print_damage(summary_path: Path) -> None:
+    """Print to stderr, as `file:line`, which files of a run could not be read."""
     import json
 
-    for told in json.loads(summary.read_text(encoding="utf-8"))["damage"]:
-        typer.echo(told, err=True)
+    for damage in json.loads(summary_path.read_text(encoding="utf-8"))["damage"]:
+        typer.echo(damage, err=True)
 
 
-def settings(sets: list[str] | None) -> dict[str, str]:
-    """`KEY=VALUE` arguments as a mapping."""
-    pairs = [text.partition("=") for text in sets or ()]
-    if wrong := [key for key, equals, _ in pairs if not (key and equals)]:
-        raise UserError(f"--set {wrong[0]}: write KEY=VALUE, for example cluster.workers=4")
+def parse_settings(assignments: list[str] | None) -> dict[str, str]:
+    """Return `KEY=VALUE` arguments as a mapping.
+
+    Raises:
+        UserError: an argument has no `=`, or nothing before it.
+    """
+    pairs = [assignment.partition("=") for assignment in assignments or ()]
+    if invalid_keys := [key for key, equals, _ in pairs if not (key and equals)]:
+        raise UserError(f"--set {invalid_keys[0]}: write KEY=VALUE, for example cluster.workers=4")
     return {key: value for key, _, value in pairs}
 
 
 def main() -> None:
-    """Run the command line; whatever we raise on purpose becomes a message and an exit code."""
+    """Run the command line. Print an `EnsayoError` as a message and exit with its exit code."""
     try:
         app()
     except EnsayoError as error:

@@ -1,20 +1,20 @@
-"""Which exit code tells a script what happened?"""
+"""Exit codes of the command line."""
 
 from enum import IntEnum
 
 from services.schema.errors import EnsayoError, HostError, UserError
 
 
-class Exit(IntEnum):
-    """Exit codes of the command line; click uses the same 2 for its own complaints."""
+class ExitCode(IntEnum):
+    """Exit codes of the command line. Click also exits with 2 when it rejects arguments."""
 
-    OK = 0  # all trials succeeded, none is invalid
-    REFUSED = 2  # the file, the arguments or the host do not allow it; nothing was started
-    INVALID = 3  # all is finished, but a trial cannot be believed
+    OK = 0  # all trials succeeded, and no verdict is invalid
+    NOT_STARTED = 2  # the scenario, the arguments or the host do not allow the command; nothing was started
+    INVALID = 3  # all trials finished, but the verdict of at least one is invalid
     FAILED = 4  # a trial failed or was aborted
-    INTERRUPTED = 130  # as shells have it: 128 + SIGINT
+    INTERRUPTED = 130  # as in shells: 128 + SIGINT
 
 
-def exit_code(error: EnsayoError) -> Exit:
-    """The code of an error that ended a command."""
-    return Exit.REFUSED if isinstance(error, UserError | HostError) else Exit.FAILED
+def exit_code(error: EnsayoError) -> ExitCode:
+    """Return the exit code of a command that ended with an error."""
+    return ExitCode.NOT_STARTED if isinstance(error, UserError | HostError) else ExitCode.FAILED

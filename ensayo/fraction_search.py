@@ -1,4 +1,4 @@
-"""What comes of switching after a fraction? One ordinary run, with a folder and a report of its own."""
+"""Measurement of one switch fraction: an ordinary run, with its own folder and report."""
 
 import json
 from collections.abc import Mapping
@@ -9,67 +9,74 @@ from statistics import fmean
 from typing import Any
 
 from ensayo.rehearsal import rehearse
-from ensayo.switch_search import Try
+from ensayo.switch_search import FractionResult
 from services.scenario.scenario import Scenario
 from services.scenario.target import METRIC_PROPERTIES, MetricName
 from services.scenario.workload import task_of
 from services.schema.errors import UserError
 
-OF_TASK: Mapping[str, MetricName] = {"cross_entropy": "accuracy", "mse": "r2"}
+DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy", "mse": "r2"}
 
 
 @dataclass
-class Trying:
-    """One scenario, run again and again with other fractions."""
+class FractionSearch:
+    """One scenario, run repeatedly with different switch fractions."""
 
-    path: Path
-    engine: str | None
-    runs: Path
+    scenario_path: Path
+    engine_name: str | None
+    runs_folder: Path
     settings: Mapping[str, str]
     scenario: Scenario
-    label: str
-    key: str  # dotted path of the fraction
+    strategy_label: str
+    fraction_key: str  # dotted path of the fraction in the scenario
     repeats: int
-    folders: list[Path] = field(default_factory=list)
+    run_folders: list[Path] = field(default_factory=list)
 
     def measure(self, fraction: float) -> tuple[float, float]:
-        """Quality, more of which is better, and virtual seconds; means over the repeats.
+        """Run the scenario with a switch fraction. Return the mean quality and the mean virtual seconds of the repeats.
+
+        A higher quality is better: metrics that should be low are negated.
 
         Raises:
-            UserError: no trial came to its end.
+            UserError: no trial finished with a verdict other than invalid.
         """
-        changed = {
-            self.key: f"{fraction}",
+        changed_settings = {
+            self.fraction_key: f"{fraction}",
             "repeats": f"{self.repeats}",
-            "workload.stop": "budget",  # a run that stops at its target has no quality to compare
+            "workload.stop": "budget",  # trials that stop at their target have no quality to compare
             "baseline": "false",
             "sweep": "{}",
         }
-        done = rehearse(self.path, self.engine, self.runs, {**self.settings, **changed})
-        self.folders.append(done.folder)
-        return self._found(json.loads((done.folder / "summary.json").read_text(encoding="utf-8")))
+        settings = {**self.settings, **changed_settings}
+        run_folder = rehearse(self.scenario_path, self.engine_name, self.runs_folder, settings).folder
+        self.run_folders.append(run_folder)
+        return self._mean_quality_and_seconds(json.loads((run_folder / "summary.json").read_text(encoding="utf-8")))
 
     @property
-    def metric(self) -> MetricName:
-        """The quality that is compared: the target's, else the task's own."""
+    def compared_metric(self) -> MetricName:
+        """Metric that is compared: that of the scenario's target, else the default metric of its task."""
         target = self.scenario.workload.target
-        return target.metric if target else OF_TASK[task_of(self.scenario.workload.dataset).task.loss]
+        return target.metric if target else DEFAULT_METRIC_OF_LOSS[task_of(self.scenario.workload.dataset).task.loss]
 
-    def _found(self, summary: Mapping[str, Any]) -> tuple[float, float]:
-        trials = [trial for trial in summary["trials"] if trial["strategy"] == self.label]
-        ended = [trial for trial in trials if trial["final"] and trial["verdict"] != "invalid"]
-        if not ended:
-            raise UserError(f"no trial of {self.label} came to a valid end; {self.folders[-1]} has their logs")
-        quality = fmean(self._sign * trial["final"][self.metric] for trial in ended)
-        seconds = fmean(trial["seconds"] for trial in ended)
-        return (quality if len(ended) == len(trials) else nan), seconds  # who failed is not left out of a mean
+    def _mean_quality_and_seconds(self, summary: Mapping[str, Any]) -> tuple[float, float]:
+        trials = [trial for trial in summary["trials"] if trial["strategy"] == self.strategy_label]
+        finished = [trial for trial in trials if trial["final"] and trial["verdict"] != "invalid"]
+        if not finished:
+            raise UserError(
+                f"no trial of strategy {self.strategy_label} finished with a valid or degraded verdict; "
+                f"see the logs in {self.run_folders[-1]}"
+            )
+        quality = fmean(self._quality_sign * trial["final"][self.compared_metric] for trial in finished)
+        seconds = fmean(trial["seconds"] for trial in finished)
+        # A mean that leaves out failed trials would be biased.
+        return (quality if len(finished) == len(trials) else nan), seconds
 
     @property
-    def _sign(self) -> float:
-        return 1.0 if METRIC_PROPERTIES[self.metric].bound_key == "at_least" else -1.0
+    def _quality_sign(self) -> float:
+        return 1.0 if METRIC_PROPERTIES[self.compared_metric].bound_key == "at_least" else -1.0
 
-    def shown(self, each: Try) -> str:
-        """One line of the sequence."""
-        verdict = "good enough" if each.good_enough else "too early"
-        quality = "a repeat failed" if isnan(each.quality) else f"{self._sign * each.quality:.4f}"
-        return f"fraction {each.fraction:<7g} {self.metric} {quality}  {each.seconds:.4g} s  {verdict}"
+    def format_result(self, result: FractionResult) -> str:
+        """Return a line of text about a fraction: mean quality, virtual seconds and whether it is good enough."""
+        verdict = "good enough" if result.is_good_enough else "too early"
+        quality = "a repeat failed" if isnan(result.quality) else f"{self._quality_sign * result.quality:.4f}"
+        return f"fraction {result.fraction:<7g} {self.compared_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"

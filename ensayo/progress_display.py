@@ -1,4 +1,4 @@
-"""What does a run look like while it runs? Bars on a terminal, lines elsewhere, or nothing at all."""
+"""Displays of a run in progress: bars on a terminal, plain lines elsewhere, or no output."""
 
 import time
 from abc import ABC, abstractmethod
@@ -9,105 +9,107 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from ensayo.run_progress import Course
-from ensayo.terminal_text import duration, title
+from ensayo.run_progress import RunProgress
+from ensayo.terminal_text import format_duration, trial_title
 from services.plan import Plan
 from services.scenario.scenario import Scenario
 
 
-class Display(ABC):
-    """An observer of runs that keeps their course; its kinds decide what to show of it."""
+class RunDisplay(ABC):
+    """Observer of a run that tracks its progress. Subclasses define how progress is shown."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console
         self.clock = clock
-        self.course = Course((), clock)
+        self.progress = RunProgress((), clock)
 
-    def preparation_started(self, what: str) -> None:
-        """Something is being built."""
-        self.say(what)
+    def preparation_started(self, description: str) -> None:
+        """Show what the engine prepares, for example the image that it builds."""
+        self.print_line(description)
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
-        """The trials are decided; nothing of them has started yet."""
-        self.course = Course(plans, self.clock)
-        self.say(f"{scenario.name}: {len(plans)} trials, engine {engine} ({reason}), into {folder}")
+        """Show that a run starts. None of its trials has started yet."""
+        self.progress = RunProgress(plans, self.clock)
+        self.print_line(f"{scenario.name}: {len(plans)} trials, engine {engine} ({reason}), into {folder}")
 
     def trial_started(self, plan: Plan, number: int, count: int) -> None:
-        """Trial `number` of `count` begins."""
-        self.course.begin()
-        self.show_start(f"[{number}/{count}] {title(plan)}")
+        """Show that trial `number` of `count` starts."""
+        self.progress.start_trial()
+        self.show_trial_start(f"[{number}/{count}] {trial_title(plan)}")
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - the course knows which plan
-        """The coordinator has logged something."""
-        self.course.hear(event)
-        self.show_pace(str(event["key"]))
+    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - `progress` has the plan
+        """Show a log event of the running trial's coordinator."""
+        self.progress.record_event(event)
+        self.show_progress(str(event["key"]))
 
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
-        """It is over."""
-        self.course.end(seconds)
-        self.show_end(f"{title(plan)}: {status}, {duration(seconds)}")
+        """Show that the running trial has ended with `status` after `seconds` of wall time."""
+        self.progress.finish_trial(seconds)
+        self.show_trial_end(f"{trial_title(plan)}: {status}, {format_duration(seconds)}")
 
     @abstractmethod
-    def say(self, line: str) -> None:
-        """One line that stays."""
+    def print_line(self, line: str) -> None:
+        """Print a line that stays on the screen."""
 
     @abstractmethod
-    def show_start(self, line: str) -> None:
-        """A trial has begun."""
+    def show_trial_start(self, line: str) -> None:
+        """Show that a trial has started."""
 
     @abstractmethod
-    def show_pace(self, key: str) -> None:
-        """The course has heard of `key`."""
+    def show_progress(self, event_key: str) -> None:
+        """Show the progress after a log event with this key."""
 
     @abstractmethod
-    def show_end(self, line: str) -> None:
-        """A trial has ended."""
+    def show_trial_end(self, line: str) -> None:
+        """Show that a trial has ended."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Nothing follows, whether all has ended or was broken off."""
+        """Close the display, whether the run has finished or was interrupted."""
 
 
-class Silent(Display):
-    """Nothing."""
+class SilentDisplay(RunDisplay):
+    """Display without output."""
 
-    def say(self, line: str) -> None:
-        """Not a word."""
+    def print_line(self, line: str) -> None:
+        """Print nothing."""
 
-    show_start = show_end = say
+    show_trial_start = show_trial_end = print_line
 
-    def show_pace(self, key: str) -> None:
-        """Not a word."""
+    def show_progress(self, event_key: str) -> None:
+        """Show nothing."""
 
     def finish(self) -> None:
-        """There is nothing to finish."""
+        """Do nothing: a silent display holds no resources."""
 
 
-class Lines(Display):
-    """Plain lines, for files and pipes."""
+class LineDisplay(RunDisplay):
+    """Display of plain lines, for files and pipes."""
 
-    def say(self, line: str) -> None:
-        """The line as it is: nothing coloured, nothing wrapped."""
+    def print_line(self, line: str) -> None:
+        """Print a line without colours, markup or wrapping."""
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    show_start = say
+    show_trial_start = print_line
 
-    def show_pace(self, key: str) -> None:
-        """A line per evaluation."""
-        if key == "eval_metrics":
-            course = self.course
-            self.say(f"  step {course.step}/{course.plan.steps}: {course.pace}, {duration(course.left_s())} left")
+    def show_progress(self, event_key: str) -> None:
+        """Print a line for each evaluation; nothing for other events."""
+        if event_key != "eval_metrics":
+            return
+        progress = self.progress
+        step = f"step {progress.estimated_step}/{progress.current_plan.steps}"
+        self.print_line(f"  {step}: {progress.trial_progress}, {format_duration(progress.remaining_s())} left")
 
-    def show_end(self, line: str) -> None:
-        """Indented, as it belongs to the trial above."""
-        self.say(f"  {line}")
+    def show_trial_end(self, line: str) -> None:
+        """Print a line, indented below the line of the trial's start."""
+        self.print_line(f"  {line}")
 
     def finish(self) -> None:
-        """There is nothing to finish."""
+        """Do nothing: a display of lines holds no resources."""
 
 
-class Bars(Lines):
-    """Two bars that move, the running trial's and that of all trials, below the lines of the ended ones."""
+class BarDisplay(LineDisplay):
+    """Display of two progress bars, of the running trial and of all trials, below a line for each ended trial."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(console, clock)
@@ -117,41 +119,43 @@ class Bars(Lines):
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        self._bars = Progress(*columns, console=console, transient=True)
-        self._trial = self._bars.add_task("", note="", visible=False)
-        self._all = self._bars.add_task("all trials", note="", visible=False)
+        self._progress_bars = Progress(*columns, console=console, transient=True)
+        self._trial_bar = self._progress_bars.add_task("", note="", visible=False)
+        self._run_bar = self._progress_bars.add_task("all trials", note="", visible=False)
 
-    def show_start(self, line: str) -> None:
-        """The bars begin with the first trial."""
-        self._bars.start()
-        self._bars.reset(self._trial, description=line, total=self.course.plan.steps, note="starting", visible=True)
-        self._show_all()
+    def show_trial_start(self, line: str) -> None:
+        """Show both bars and reset the bar of the running trial."""
+        self._progress_bars.start()
+        steps = self.progress.current_plan.steps
+        self._progress_bars.reset(self._trial_bar, description=line, total=steps, note="starting", visible=True)
+        self._update_run_bar()
 
-    def show_pace(self, key: str) -> None:
-        """The trial's bar moves, and what is left changes."""
-        note = str(self.course.pace) or key.replace("_", " ")
-        self._bars.update(self._trial, completed=self.course.step, note=note)
-        self._show_all()
+    def show_progress(self, event_key: str) -> None:
+        """Update both bars and the remaining time."""
+        note = str(self.progress.trial_progress) or event_key.replace("_", " ")
+        self._progress_bars.update(self._trial_bar, completed=self.progress.estimated_step, note=note)
+        self._update_run_bar()
 
-    def show_end(self, line: str) -> None:
-        """A line for the trial; its bar makes room for the next."""
-        self.say(line)
-        self._bars.update(self._trial, visible=False)
-        self._show_all()
+    def show_trial_end(self, line: str) -> None:
+        """Print a line for the ended trial and hide its bar."""
+        self.print_line(line)
+        self._progress_bars.update(self._trial_bar, visible=False)
+        self._update_run_bar()
 
     def finish(self) -> None:
-        """Give the terminal back."""
-        self._bars.stop()
+        """Remove the bars from the terminal."""
+        self._progress_bars.stop()
 
-    def _show_all(self) -> None:
-        course, left_s = self.course, self.course.left_s()
-        note = f"{duration(left_s)} left" if left_s else ""
-        self._bars.update(self._all, completed=len(course.spent_s), total=len(course.plans), note=note, visible=True)
+    def _update_run_bar(self) -> None:
+        progress, remaining_s = self.progress, self.progress.remaining_s()
+        note = f"{format_duration(remaining_s)} left" if remaining_s else ""
+        finished, total = len(progress.finished_trials_s), len(progress.plans)
+        self._progress_bars.update(self._run_bar, completed=finished, total=total, note=note, visible=True)
 
 
-def display(*, quiet: bool) -> Display:
-    """What suits the terminal."""
+def create_display(*, quiet: bool) -> RunDisplay:
+    """Return the display that suits stdout: bars on a terminal, else lines. A quiet display shows nothing."""
     console = Console()
     if quiet:
-        return Silent(console)
-    return Bars(console) if console.is_terminal else Lines(console)
+        return SilentDisplay(console)
+    return BarDisplay(console) if console.is_terminal else LineDisplay(console)

@@ -1,4 +1,4 @@
-"""From a scenario file to a judged run: the one place where starting nodes and reading their logs meet."""
+"""Function that runs a scenario and writes the report. Only this module starts nodes and also reads their logs."""
 
 import json
 from collections.abc import Mapping
@@ -10,63 +10,64 @@ from rich.console import Console
 from compose.engines import choose_engine
 from compose.runs.run import RunObserver, ScenarioRun, ScenarioSource, run_scenario
 from compose.scenario_files.load import load_scenario, read_question
-from ensayo.exit_codes import Exit
-from ensayo.progress_display import Silent
+from ensayo.exit_codes import ExitCode
+from ensayo.progress_display import SilentDisplay
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A run that is over and judged."""
+    """Result of a run that has ended: its folder, its verdict and the reasons for the verdict."""
 
     folder: Path
     verdict: str  # valid, degraded or invalid
-    doubts: tuple[str, ...]  # why trials can't be believed, or did not succeed: "trial: reason"
-    exit_code: Exit
+    reasons: tuple[str, ...]  # "trial: reason", for trials that failed and for verdicts that are not valid
+    exit_code: ExitCode
 
 
 def rehearse(
-    path: Path,
+    scenario_path: Path,
     engine: str | None = None,
-    runs: Path = Path("runs"),
+    runs_folder: Path = Path("runs"),
     settings: Mapping[str, str] | None = None,
     observer: RunObserver | None = None,
     command: str = "",
 ) -> Rehearsal:
-    """Run all trials of the scenario at `path` and write the report.
+    """Run all trials of a scenario file and write the report of the run.
 
     Args:
-        path: of the scenario file.
-        engine: runs the nodes; when absent the scenario's, else the best that this host has.
-        runs: folder of all runs.
-        settings: other values for some keys: dotted path -> YAML.
-        observer: is told how it goes.
-        command: that somebody typed, for the record.
+        scenario_path: path of the scenario file.
+        engine: name of the engine that runs the nodes; default: that of the scenario, else the best of this host.
+        runs_folder: folder in which the run folder is created.
+        settings: values that replace those of the scenario: dotted key -> YAML text.
+        observer: receives the progress of the run.
+        command: command line that the user typed; it is recorded in the run folder.
 
     Raises:
-        UserError: the scenario or the engine is not possible; nothing was started.
-        HostError: this host lacks what the engine needs.
+        UserError: the scenario is not valid, or the engine cannot run it; nothing was started.
+        HostError: this host lacks something that the engine needs.
     """
-    scenario = load_scenario(path, settings, engine)
+    scenario = load_scenario(scenario_path, settings, engine)
     choice = choose_engine(engine or scenario.engine)
-    source = ScenarioSource(scenario, path.read_text(encoding="utf-8"), read_question(path), command)
-    return judged(run_scenario(source, choice, runs, observer or Silent(Console())))
+    source = ScenarioSource(scenario, scenario_path.read_text(encoding="utf-8"), read_question(scenario_path), command)
+    return judge_run(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
 
 
-def judged(done: ScenarioRun) -> Rehearsal:
-    """Write the report of a run, whether it came to its end or not."""
+def judge_run(finished_run: ScenarioRun) -> Rehearsal:
+    """Write the report of a run that has finished or was interrupted, and return its verdict and exit code."""
     from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 
-    report.write_report(done.folder)
-    summary = json.loads((done.folder / "summary.json").read_text(encoding="utf-8"))
-    failures = (f"{status.trial}: {status.reason}" for status in done.statuses if status.reason)
-    doubts = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])
-    return Rehearsal(done.folder, summary["verdict"], (*failures, *doubts), _exit(done, summary["verdict"]))
+    report.write_report(finished_run.folder)
+    summary = json.loads((finished_run.folder / "summary.json").read_text(encoding="utf-8"))
+    failures = (f"{status.trial}: {status.reason}" for status in finished_run.statuses if status.reason)
+    verdict_reasons = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])
+    exit_code = _exit_code(finished_run, summary["verdict"])
+    return Rehearsal(finished_run.folder, summary["verdict"], (*failures, *verdict_reasons), exit_code)
 
 
-def _exit(done: ScenarioRun, verdict: str) -> Exit:
-    """The worst that happened."""
-    if done.interrupted:
-        return Exit.INTERRUPTED
-    if any(status.status != "success" for status in done.statuses):
-        return Exit.FAILED
-    return Exit.INVALID if verdict == "invalid" else Exit.OK
+def _exit_code(finished_run: ScenarioRun, run_verdict: str) -> ExitCode:
+    """Return the exit code of the worst result among the trials of a run."""
+    if finished_run.interrupted:
+        return ExitCode.INTERRUPTED
+    if any(status.status != "success" for status in finished_run.statuses):
+        return ExitCode.FAILED
+    return ExitCode.INVALID if run_verdict == "invalid" else ExitCode.OK

@@ -1,4 +1,4 @@
-"""How far is a run? What the coordinator's log and the clock tell about it, without a screen."""
+"""Progress of a run, computed from the coordinator's log events and the clock. Display is elsewhere."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,90 +8,95 @@ from services.plan import Plan
 
 
 @dataclass(frozen=True)
-class Pace:
-    """What the coordinator has logged about one trial; times in virtual milliseconds."""
+class TrialProgress:
+    """Progress of one trial, from the log of its coordinator; times in virtual milliseconds."""
 
-    samples: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)  # on held-out samples
-    since_ms: float | None = None
-    until_ms: float | None = None
+    sample_count: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last evaluation, on held-out samples
+    training_start_ms: float | None = None
+    latest_event_ms: float | None = None
 
-    def after(self, event: Mapping[str, Any]) -> Self:
-        """What is known after one more event."""
+    def after_event(self, event: Mapping[str, Any]) -> Self:
+        """Return the progress after one more log event."""
         metadata = event.get("metadata") or {}
         return replace(
             self,
-            samples=max(self.samples, metadata.get("samples_count", 0)),
-            since_ms=event["time_ms"] if event["key"] == "run_start" else self.since_ms,
-            until_ms=event["time_ms"],
+            sample_count=max(self.sample_count, metadata.get("samples_count", 0)),
+            training_start_ms=event["time_ms"] if event["key"] == "run_start" else self.training_start_ms,
+            latest_event_ms=event["time_ms"],
             metrics=event["value"] if event["key"] == "eval_metrics" else self.metrics,
         )
 
     @property
     def samples_per_s(self) -> float | None:
-        """Per virtual second since training began; None before there is anything to divide."""
-        if self.since_ms is None or self.until_ms is None or self.until_ms <= self.since_ms:
+        """Samples per virtual second since training started; None before any time has passed."""
+        if self.training_start_ms is None or self.latest_event_ms is None:
             return None
-        return 1000 * self.samples / (self.until_ms - self.since_ms)
+        if self.latest_event_ms <= self.training_start_ms:
+            return None
+        return 1000 * self.sample_count / (self.latest_event_ms - self.training_start_ms)
 
     def __str__(self) -> str:
+        metrics = sorted(self.metrics.items(), key=lambda metric: metric[0] != "loss")
         parts = (
-            *(
-                f"{name} {value:.4g}"
-                for name, value in sorted(self.metrics.items(), key=lambda each: each[0] != "loss")
-            ),
+            *(f"{name} {value:.4g}" for name, value in metrics),
             f"{self.samples_per_s:,.0f} samples/s" if self.samples_per_s else "",
         )
         return ", ".join(part for part in parts if part)
 
 
 @dataclass
-class Course:
-    """Trial k of n, and how much is left."""
+class RunProgress:
+    """Progress of a run: the trials that have ended, the running trial and the estimated remaining time."""
 
     plans: Sequence[Plan]
-    clock: Callable[[], float]  # wall seconds
-    pace: Pace = field(default_factory=Pace)
-    begun: int = 0  # trials
-    spent_s: list[float] = field(default_factory=list)  # of ended trials
-    _since: float = 0.0
+    clock: Callable[[], float]  # returns wall seconds
+    trial_progress: TrialProgress = field(default_factory=TrialProgress)
+    started_trials: int = 0
+    finished_trials_s: list[float] = field(default_factory=list)  # wall seconds of each ended trial
+    _trial_started_s: float = 0.0
 
-    def begin(self) -> None:
-        """The next trial starts now."""
-        self.begun, self.pace, self._since = self.begun + 1, Pace(), self.clock()
+    def start_trial(self) -> None:
+        """Record that the next trial starts now."""
+        self.started_trials += 1
+        self.trial_progress = TrialProgress()
+        self._trial_started_s = self.clock()
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        """The coordinator of the running trial has logged something."""
-        self.pace = self.pace.after(event)
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """Record a log event of the running trial's coordinator."""
+        self.trial_progress = self.trial_progress.after_event(event)
 
-    def end(self, seconds: float) -> None:
-        """The running trial took so many wall seconds."""
-        self.spent_s.append(seconds)
-
-    @property
-    def plan(self) -> Plan:
-        """The running trial."""
-        return self.plans[self.begun - 1]
+    def finish_trial(self, wall_s: float) -> None:
+        """Record that the running trial has ended after `wall_s` wall seconds."""
+        self.finished_trials_s.append(wall_s)
 
     @property
-    def step(self) -> int:
-        """Steps that the running trial has done, told by its samples: without a barrier workers count their own."""
-        return round(self._share() * self.plan.steps)
+    def current_plan(self) -> Plan:
+        """Plan of the running trial."""
+        return self.plans[self.started_trials - 1]
 
-    def left_s(self) -> float:
-        """Wall seconds until all trials have ended: a guess from the pace so far and from the plans."""
-        running = self._left_of_running() if self.begun > len(self.spent_s) else 0.0
-        return running + sum(self._whole(plan) for plan in self.plans[self.begun :])
+    @property
+    def estimated_step(self) -> int:
+        """Number of finished steps of the running trial, from its samples: asynchronous workers count separately."""
+        return round(self._completed_share() * self.current_plan.steps)
 
-    def _share(self) -> float:
-        """How much of the running trial's budget is used."""
-        return min(1.0, self.pace.samples / (self.plan.epochs * self.plan.train_samples))
+    def remaining_s(self) -> float:
+        """Return the estimated wall seconds until all trials have ended, from the progress so far and the plans."""
+        is_trial_running = self.started_trials > len(self.finished_trials_s)
+        remaining_trial_s = self._remaining_trial_s() if is_trial_running else 0.0
+        return remaining_trial_s + sum(self._expected_trial_s(plan) for plan in self.plans[self.started_trials :])
 
-    def _left_of_running(self) -> float:
-        elapsed_s, share = self.clock() - self._since, self._share()
-        return elapsed_s * (1 - share) / share if share else max(0.0, self._whole(self.plan) - elapsed_s)
+    def _completed_share(self) -> float:
+        """Return the share of its sample budget that the running trial has used, from 0 to 1."""
+        return min(1.0, self.trial_progress.sample_count / (self.current_plan.epochs * self.current_plan.train_samples))
 
-    def _whole(self, plan: Plan) -> float:
-        """Wall seconds of a trial that has not begun: planned, or as long as the others when that is not known."""
-        mean = sum(self.spent_s) / len(self.spent_s) if self.spent_s else 0.0
-        return plan.estimated_wall_s or mean
+    def _remaining_trial_s(self) -> float:
+        elapsed_s, share = self.clock() - self._trial_started_s, self._completed_share()
+        if share:
+            return elapsed_s * (1 - share) / share
+        return max(0.0, self._expected_trial_s(self.current_plan) - elapsed_s)
+
+    def _expected_trial_s(self, plan: Plan) -> float:
+        """Return the wall seconds that a plan predicts for its trial, else the mean of the ended trials."""
+        mean_s = sum(self.finished_trials_s) / len(self.finished_trials_s) if self.finished_trials_s else 0.0
+        return plan.estimated_wall_s or mean_s

@@ -1,4 +1,4 @@
-"""What did others find? The chapters of a study for the terminal."""
+"""Terminal output of the study of published MLPerf results."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,38 +9,49 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.mlperf.chapters import Chapter
-from analysis.mlperf.chapters import Table as Numbers
-from analysis.mlperf.reading.folders import read
-from analysis.mlperf.reading.results import SHIPPED
-from analysis.mlperf.report import chapters, write
-from analysis.mlperf.study import study
+from analysis.mlperf.chapters import ChapterTable as StudyTable
+from analysis.mlperf.reading.folders import read_results
+from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH
+from analysis.mlperf.report import make_chapters, write_study_report
+from analysis.mlperf.study import make_study
 from analysis.reading.parallel import ProcessPool
-from ensayo.tables import console
+from ensayo.tables import create_console
 
 
-def tell(data: Path | None, out: Path, team: ProcessPool) -> Path:
-    """Studies `data`, or the results that ship: chapters go to the terminal as they come, and all of it into `out`."""
-    results = study(read(data or SHIPPED))
-    return write(results, _printed(chapters(results)), out, team)
+def write_and_print_study(data_path: Path | None, output_folder: Path, pool: ProcessPool) -> Path:
+    """Study published results, print each chapter as soon as it is ready, and write page, tables and figures.
+
+    Args:
+        data_path: CSV file or folder of published logs; None for the results that are shipped.
+        output_folder: folder of the page, the tables and the figures.
+        pool: processes that draw the figures.
+
+    Returns:
+        The path of the page.
+    """
+    results = make_study(read_results(data_path or SHIPPED_RESULTS_PATH))
+    return write_study_report(results, _print_chapters(make_chapters(results)), output_folder, pool)
 
 
-def _printed(written: Iterable[Chapter]) -> Iterator[Chapter]:
-    for chapter in written:
-        console().print(*shown(chapter), sep="\n")
+def _print_chapters(chapters: Iterable[Chapter]) -> Iterator[Chapter]:
+    for chapter in chapters:
+        create_console().print(*chapter_renderables(chapter), sep="\n")
         yield chapter
 
 
-def shown(chapter: Chapter) -> Iterator[RenderableType]:
-    """A chapter's finding and those of its tables that are short."""
+def chapter_renderables(chapter: Chapter) -> Iterator[RenderableType]:
+    """Yield the finding of a chapter and those of its tables that are short enough for a terminal."""
     yield Text(chapter.finding, style="bold")
-    yield from (_table(numbers) for numbers in chapter.tables if numbers.brief)
+    yield from (_terminal_table(table) for table in chapter.tables if table.is_short)
     yield ""
 
 
-def _table(numbers: Numbers) -> Table:
+def _terminal_table(study_table: StudyTable) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in numbers.columns:
-        table.add_column(column.head, justify="right" if numbers.right(column) else "left", overflow="fold")
-    for row in numbers.rows():
+    for column in study_table.columns:
+        table.add_column(
+            column.heading, justify="right" if study_table.is_right_aligned(column) else "left", overflow="fold"
+        )
+    for row in study_table.formatted_rows():
         table.add_row(*map(escape, row))
     return table

@@ -1,8 +1,9 @@
-"""After which fraction of the workload may workers stop waiting? Sync-Switch's timing policy, by search.
+"""Search for the earliest switch to asynchronous training that loses no quality (timing policy of Sync-Switch).
 
-S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021: bisect the fraction, and keep the earliest whose mean
-quality over the repeats is at most β worse than that of training in lockstep to the end. We differ: the quality is
-that of the scenario's target, or of its task; every try is an ordinary run with a report of its own.
+S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021: bisect the fraction of the workload after which training
+becomes asynchronous, and keep the smallest fraction whose mean quality over the repeats is at most β worse than that of
+fully synchronous training. Differences: the quality is the metric of the scenario's target, or of its task, and each
+fraction is measured by an ordinary run with its own report.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,61 +12,65 @@ from dataclasses import dataclass
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
-ALL_IN_LOCKSTEP = 1.0
+FULLY_SYNCHRONOUS = 1.0
 
 
 @dataclass(frozen=True)
-class Try:
-    """One fraction and what came of it."""
+class FractionResult:
+    """Switch fraction with its measured quality and training time."""
 
     fraction: float
     quality: float  # mean over the repeats
-    seconds: float  # mean over the repeats, virtual
-    good_enough: bool
+    virtual_s: float  # mean over the repeats, virtual seconds
+    is_good_enough: bool
 
 
-def search(measure: Callable[[float], tuple[float, float]], beta: float, tries: int) -> Iterator[Try]:
-    """The tries in their order; the first trains in lockstep to the end. The answer is the least good fraction.
+def search_fractions(
+    measure: Callable[[float], tuple[float, float]], beta: float, halvings: int
+) -> Iterator[FractionResult]:
+    """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
 
     Args:
-        measure: quality (more is better) and seconds of switching after a fraction, means over repeats.
-        beta: by how much a quality may be worse than that of lockstep.
-        tries: how often the interval is halved.
+        measure: returns the quality (higher is better) and the virtual seconds of a fraction, means over the repeats.
+        beta: how much worse than that of fully synchronous training a quality may be.
+        halvings: number of times the interval of fractions is halved.
     """
-    goal, seconds = measure(ALL_IN_LOCKSTEP)
-    yield Try(ALL_IN_LOCKSTEP, goal, seconds, good_enough=True)
-    low, high = 0.0, ALL_IN_LOCKSTEP
-    for _ in range(tries):
+    synchronous_quality, seconds = measure(FULLY_SYNCHRONOUS)
+    yield FractionResult(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
+    low, high = 0.0, FULLY_SYNCHRONOUS
+    for _ in range(halvings):
         fraction = (low + high) / 2
         quality, seconds = measure(fraction)
-        good = quality >= goal - beta  # not a number is never good enough
-        low, high = (low, fraction) if good else (fraction, high)
-        yield Try(fraction, quality, seconds, good)
+        is_good_enough = quality >= synchronous_quality - beta  # NaN is never good enough
+        low, high = (low, fraction) if is_good_enough else (fraction, high)
+        yield FractionResult(fraction, quality, seconds, is_good_enough)
 
 
-def answer(tries: list[Try]) -> Try:
-    """The earliest switch that was good enough."""
-    return min((each for each in tries if each.good_enough), key=lambda each: each.fraction)
+def earliest_good_result(results: list[FractionResult]) -> FractionResult:
+    """Return the result with the smallest fraction whose quality is good enough."""
+    return min((result for result in results if result.is_good_enough), key=lambda result: result.fraction)
 
 
-def searched(scenario: Scenario) -> tuple[str, str]:
-    """The one switching strategy of a scenario, and the dotted path of its fraction.
+def find_switch_fraction(scenario: Scenario) -> tuple[str, str]:
+    """Return the label of the only switching strategy of a scenario and the dotted path of its switch fraction.
 
     Raises:
-        UserError: it has none, or several, or its moment is no fraction.
+        UserError: no or several strategies switch, the switch has no fraction, or the scenario sweeps another key.
     """
     switches = {label: strategy.phases().switch for label, strategy in scenario.strategies.items()}
     switching = {label: switch for label, switch in switches.items() if switch}
     if len(switching) != 1:
         raise UserError(
-            f"search-switch takes a scenario with one strategy_switch or sync_switch; {scenario.name} has "
+            f"search-switch needs a scenario with one strategy_switch or sync_switch; {scenario.name} has "
             f"{len(switching)}: {', '.join(switching) or 'none'}"
         )
     ((label, switch),) = switching.items()
     if switch.fraction_key is None:
         key = f"strategies.{label}.when"
-        raise UserError(f"search-switch varies {key}.fraction; write for example {key}: {{kind: at, fraction: 0.5}}")
-    path = ".".join(("strategies", label, *switch.fraction_key))
-    if swept := [name for name in scenario.sweep if name != path]:
-        raise UserError(f"search-switch runs one scenario; {scenario.name} sweeps {', '.join(swept)}")
-    return label, path
+        raise UserError(f"search-switch needs {key}.fraction; write for example {key}: {{kind: at, fraction: 0.5}}")
+    fraction_key = ".".join(("strategies", label, *switch.fraction_key))
+    if other_swept_keys := [key for key in scenario.sweep if key != fraction_key]:
+        raise UserError(
+            f"search-switch needs a scenario without a sweep; {scenario.name} sweeps {', '.join(other_swept_keys)}"
+        )
+    return label, fraction_key

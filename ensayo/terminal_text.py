@@ -1,71 +1,74 @@
-"""How do numbers read on a terminal?"""
+"""Texts for the terminal: durations, byte counts, titles of trials, and what a plan predicts and chooses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from compose.host.admission import Admission
 from services.plan import Plan
 
-MINUTE, HOUR = 60, 3600
+MINUTE_S, HOUR_S = 60, 3600
 
 
-def duration(seconds: float) -> str:
-    """Two significant units at most: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
-    whole = round(seconds)
-    if whole < MINUTE:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"  # noqa: PLR2004 - one decimal below ten
-    if whole < HOUR:
-        return f"{whole // MINUTE} min {whole % MINUTE} s"
-    return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
+def format_duration(seconds: float) -> str:
+    """Return a duration in at most two units: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole_s = round(seconds)
+    if whole_s < MINUTE_S:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole_s} s"  # noqa: PLR2004 - one decimal below ten
+    if whole_s < HOUR_S:
+        return f"{whole_s // MINUTE_S} min {whole_s % MINUTE_S} s"
+    return f"{whole_s // HOUR_S} h {whole_s % HOUR_S // MINUTE_S} min"
 
 
-def size(count: float) -> str:
-    """Bytes with a decimal prefix."""
+def format_bytes(byte_count: float) -> str:
+    """Return a number of bytes with a decimal prefix: `68.9 kB`."""
     for prefix in ("B", "kB", "MB", "GB"):
-        if count < 1000:  # noqa: PLR2004 - decimal prefixes
-            return f"{count:.3g} {prefix}"
-        count /= 1000
-    return f"{count:.3g} TB"
+        if byte_count < 1000:  # noqa: PLR2004 - decimal prefixes
+            return f"{byte_count:.3g} {prefix}"
+        byte_count /= 1000
+    return f"{byte_count:.3g} TB"
 
 
-def labels(swept: Mapping[str, object]) -> str:
-    """Swept values other than the workers, which stand in a column of their own."""
-    others = [name for name in swept if name != "workers"]
-    return ", ".join(f"{_short(name, others)} {swept[name]}" for name in others)
+def format_sweep_labels(swept_values: Mapping[str, object]) -> str:
+    """Return the swept values of a trial, except the number of workers: `worker.uplink 25mbit, ratio 0.01`."""
+    key_paths = [key_path for key_path in swept_values if key_path != "workers"]
+    return ", ".join(f"{_shortest_unique_suffix(key, key_paths)} {swept_values[key]}" for key in key_paths)
 
 
-def _short(path: str, others: Sequence[str]) -> str:
-    """The end of a dotted path, as long as it takes to tell it from the others: `worker.uplink`, `server.uplink`."""
-    parts = path.split(".")
-    ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
-    alone = (end for end in ends if sum(f".{other}".endswith(f".{end}") for other in others) == 1)
-    return next(alone, path)
+def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
+    """Return the shortest end of a dotted path that no other path has: `worker.uplink` beside `server.uplink`."""
+    parts = key_path.split(".")
+    suffixes = (".".join(parts[-count:]) for count in range(1, len(parts)))
+    unique_suffixes = (
+        suffix for suffix in suffixes if sum(f".{path}".endswith(f".{suffix}") for path in key_paths) == 1
+    )
+    return next(unique_suffixes, key_path)
 
 
-def admission(allowed: Admission, plans: Sequence[Plan]) -> Iterator[str]:
-    """What was found about this host and a scenario: a line or two, nothing where time is virtual."""
-    if allowed.capacity is None or allowed.bottleneck is None:
+def admission_lines(host_admission: Admission, plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield the dilation of the plans and the trial that needs the largest dilation; nothing in virtual time."""
+    if host_admission.capacity is None or host_admission.bottleneck is None:
         return
-    needed = allowed.bottleneck
-    used = ", ".join(f"{each:g}" for each in sorted({plan.dilation for plan in plans}))
-    yield f"dilation {used}; this host ({allowed.capacity.provenance}) needs {needed.required_dilation:g}"
-    yield f"most is wanted by {needed.trial}: {needed.bottleneck}"
+    demand = host_admission.bottleneck
+    dilations = ", ".join(f"{dilation:g}" for dilation in sorted({plan.dilation for plan in plans}))
+    yield f"dilation {dilations}; this host ({host_admission.capacity.provenance}) needs {demand.required_dilation:g}"
+    yield f"highest demand: {demand.trial}: {demand.bottleneck}"
 
 
-def choices(plans: Sequence[Plan]) -> Iterator[str]:
-    """What plans have chosen themselves, by what each way would take: a line per trial that left something open."""
+def choice_lines(plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield a line for each plan with a value `auto`: the chosen kind, and the predicted exchange time of each kind."""
     for plan in plans:
         if plan.exchange_s_by_choice:
-            first, *others = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)
-            told = ", ".join(f"{kind} {_ms(plan.exchange_s_by_choice[kind])}" for kind in others)
-            yield f"{plan.trial[:3]} {title(plan)}: {first}, {_ms(plan.exchange_s_by_choice[first])} an exchange; {told}"
+            chosen, *slower = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)
+            alternatives = ", ".join(f"{kind} {_format_ms(plan.exchange_s_by_choice[kind])}" for kind in slower)
+            trial = f"{plan.trial[:3]} {trial_title(plan)}"
+            yield f"{trial}: {chosen}, {_format_ms(plan.exchange_s_by_choice[chosen])} per exchange; {alternatives}"
 
 
-def _ms(seconds: float) -> str:
+def _format_ms(seconds: float) -> str:
     return f"{1e3 * seconds:.4g} ms"
 
 
-def title(plan: Plan) -> str:
-    """A trial in a few words."""
+def trial_title(plan: Plan) -> str:
+    """Return a short title of a trial: strategy, number of workers, swept values and number of the repeat."""
     workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
     repeat = f"repeat {plan.repeat}" if plan.repeat else ""
-    return ", ".join(part for part in (plan.label, workers, labels(plan.labels), repeat) if part)
+    return ", ".join(part for part in (plan.label, workers, format_sweep_labels(plan.labels), repeat) if part)

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
-from analysis.mlperf.series import Series, shipped
+from analysis.mlperf.series import ScalingSeries, read_shipped_series
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable
 from analysis.results.examine import analyse_run
@@ -76,19 +76,19 @@ def run_letter_of_index(run_index: int) -> str:
     return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 
 
-def build_curves(runs: Iterable[ComparedRun], series: Iterable[Series] = ()) -> list[ComparedCurve]:
+def build_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingSeries] = ()) -> list[ComparedCurve]:
     """Return the curves of all runs, then those of the series. Curves of runs with a single size are left out."""
     run_curves = [_curve_of_run(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
     return [*run_curves, *map(_curve_of_series, series)]
 
 
-def find_published_series(benchmarks: Iterable[str]) -> list[Series]:
+def find_published_series(benchmarks: Iterable[str]) -> list[ScalingSeries]:
     """Return the series that ship with Ensayo, selected by the names of their benchmarks.
 
     Raises:
         UserError: no series has one of the names; the message lists the names that are allowed.
     """
-    shipped_series = {series.benchmark: series for series in shipped()}
+    shipped_series = {series.benchmark: series for series in read_shipped_series()}
     unknown_names = [name for name in benchmarks if name not in shipped_series]
     if unknown_names:
         raise UserError(f"--mlperf {unknown_names[0]}: no such series; allowed are {', '.join(shipped_series)}")
@@ -118,7 +118,7 @@ def _compared_point(point: SpeedupPoint, base_workers: int) -> ComparedPoint:
     )
 
 
-def _curve_of_series(series: Series) -> ComparedCurve:
+def _curve_of_series(series: ScalingSeries) -> ComparedCurve:
     first, draws = series.sizes[0], series.speedup_draws()
     points = tuple(
         ComparedPoint(
@@ -130,7 +130,7 @@ def _curve_of_series(series: Series) -> ComparedCurve:
             seconds_ci=None,
             runs=size.runs,
         )
-        for index, (size, factors) in enumerate(zip(series.sizes, series.factors(), strict=True))
+        for index, (size, factors) in enumerate(zip(series.sizes, series.efficiency_factors(), strict=True))
     )
     base = f"{first.accelerators} accelerators, {first.minutes:.3g} min"
     return ComparedCurve(f"public: {series.name}", series.name, "", base, "time to target", points)

@@ -6,11 +6,11 @@ from pathlib import Path
 from analysis.comparison.changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, change_rows
 from analysis.comparison.figures import ComparisonOverlay, draw_overlays
 from analysis.comparison.lines import ComparedRun, build_curves
-from analysis.mlperf.series import Series
+from analysis.mlperf.series import ScalingSeries
 from analysis.report.report import load_template, write_panel
 
 
-def write_comparison(runs: Sequence[ComparedRun], series: Sequence[Series], folder: Path) -> Path:
+def write_comparison(runs: Sequence[ComparedRun], series: Sequence[ScalingSeries], folder: Path) -> Path:
     """Write `report.html` and `figures/` into `folder` and return the path of the page.
 
     The same runs give the same bytes.

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from analysis.exports.base import Exporter
 from analysis.exports.believed import TrialVerdict
 from analysis.exports.system import describe_system
-from analysis.mlperf import RULES
+from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import trial_record as record
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_table import RunTable, TrialTable, read_logs
@@ -32,7 +32,7 @@ class MlperfExporter(Exporter):
     file_suffix: ClassVar[str] = ".txt"
 
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        shutil.copyfile(RULES, out_folder / "rules.yaml")
+        shutil.copyfile(CHECKER_RULES_PATH, out_folder / "rules.yaml")
         for name, repeats in group_trials_by_system(run_table).items():
             verdicts = [TrialVerdict.from_checks(trial) for trial in repeats]
             description = describe_system(run_table.folder.manifest, repeats[0].plan, name, verdicts)

@@ -1,17 +1,21 @@
-"""Public results of MLPerf Training, studied; and MLCommons' compliance checker on our own logs.
+"""Study of MLPerf Training's public results, and rules by which MLCommons' compliance checker judges Ensayo's logs.
 
-results        the table of results, read from a CSV; `folders` reads what MLCommons publishes, `scoring` scores it
-accelerators   one name for each kind of accelerator
-references     speedup and efficiency against one of the systems
-clusters       k-means, with its silhouette and its stability
-study          what chapters are given; `chapters/` and `figures/`, one per file; `report` writes page and files
+reading/       result tables, published result folders, scores, compliance, names of accelerators, samples of a run
+references     speedup and efficiency of each system against a reference system
+clusters       k-means of the systems, with silhouette and stability
+series         one workload on one kind of accelerator in several sizes; `forecasts` fits scaling laws to such series
+study          input of all chapters; `chapters/` and `figures/` have one file each; `report` writes the page and files
+rules/         rules for MLCommons' checker
 
-Our logs are MLPerf-style; what they tell is not an MLPerf result, nor is anything that is derived here. The stock rules
-know only MLPerf's own benchmarks, so `RULES` is our own file; the checker takes it by absolute path:
+Ensayo's logs are MLPerf-style. Neither these logs nor numbers derived here are MLPerf results.
 
-    python -m mlperf_logging.compliance_checker --config <RULES> result.txt
+The checker's own rule sets accept only MLPerf's benchmarks, so Ensayo ships a rule file of its own, with keys of the
+common rules of MLPerf Training 6.1.0. The package `mlperf-logging` runs that file and cannot replace it. The checker
+takes its absolute path:
+
+    python -m mlperf_logging.compliance_checker --config <CHECKER_RULES_PATH> result.txt
 """
 
 from pathlib import Path
 
-RULES = Path(__file__).resolve().parent / "rules" / "common.yaml"
+CHECKER_RULES_PATH = Path(__file__).resolve().parent / "rules" / "common.yaml"

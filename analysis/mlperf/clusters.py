@@ -1,8 +1,8 @@
-"""Which systems are alike? K-means on three standardised features, with its silhouette and its stability.
+"""Clusters of similar systems: k-means on three standardised features, with silhouette and stability.
 
-K-means gives an answer whatever it is asked. So the number of clusters is the one of best silhouette (P. Rousseeuw,
-1987) among all that are tried, all are shown, and runs from other seeds tell by the adjusted Rand index (L. Hubert,
-P. Arabie, 1985) whether the clusters are there or only happened.
+K-means finds clusters in any data. So each number of clusters is tried and shown, and the one with the largest mean
+silhouette (P. Rousseeuw, 1987) is chosen. Fits with different seeds are compared by the adjusted Rand index (L. Hubert,
+P. Arabie, 1985): a low index means that the clusters depend on the seed.
 """
 
 from collections import Counter
@@ -17,47 +17,47 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 from threadpoolctl import threadpool_limits
 
-from analysis.mlperf.references import Scaled
+from analysis.mlperf.references import ComparedResult
 
-Features: TypeAlias = npt.NDArray[np.float64]  # shape (systems, 3)
-Labels: TypeAlias = tuple[int, ...]  # of the cluster, by system
+FeatureMatrix: TypeAlias = npt.NDArray[np.float64]  # shape (systems, 3)
+ClusterLabels: TypeAlias = tuple[int, ...]  # number of the cluster of each system
 
-COUNTS = range(2, 7)  # of clusters that are tried
-SEEDS = range(20)
-STABLE = 0.9  # mean adjusted Rand index between seeds; 1 is the same clusters, 0 what chance gives
+CLUSTER_COUNTS = range(2, 7)  # numbers of clusters to try
+KMEANS_SEEDS = range(20)
+MIN_STABLE_RAND_INDEX = 0.9  # mean over pairs of seeds; 1: equal clusters, 0: agreement by chance
 
 
 @dataclass(frozen=True)
-class Partition:
-    """Systems in k clusters."""
+class ClusterPartition:
+    """Assignment of the systems to k clusters."""
 
     k: int
     silhouette: float  # mean over systems, -1 to 1
     stability: float  # mean adjusted Rand index over all pairs of seeds, with one start each
-    labels: Labels  # of the tightest of all starts; 0 holds the smallest systems
+    labels: ClusterLabels  # from the seed with the least inertia; cluster 0 has the smallest systems
 
     @property
-    def stable(self) -> bool:
-        """Do other seeds find the same?"""
-        return self.stability >= STABLE
+    def is_stable(self) -> bool:
+        """Whether fits with other seeds find nearly the same clusters."""
+        return self.stability >= MIN_STABLE_RAND_INDEX
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """The partitions that were tried, small k first."""
+    """Partitions of the same systems into different numbers of clusters, by increasing k."""
 
-    partitions: tuple[Partition, ...]
+    partitions: tuple[ClusterPartition, ...]
 
     @property
-    def best(self) -> Partition:
-        """The one of largest silhouette."""
+    def best_partition(self) -> ClusterPartition:
+        """Partition with the largest silhouette."""
         return max(self.partitions, key=lambda each: each.silhouette)
 
 
-def features(systems: Sequence[Scaled]) -> Features:
-    """log2 N, log2 S and E', each with mean 0 and variance 1; a feature that never varies is 0.
+def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
+    """Return log2 N, log2 S and E' of each system, standardised to mean 0 and variance 1; a constant feature is 0.
 
-    Logarithms, because unscaled counts would make a cluster of every giant.
+    Counts are taken as logarithms: otherwise each very large system would be a cluster of its own.
     """
     raw = np.array(
         [(np.log2(each.result.accelerator_count), np.log2(each.speedup), each.efficiency) for each in systems]
@@ -66,39 +66,42 @@ def features(systems: Sequence[Scaled]) -> Features:
     return np.asarray((raw - raw.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def cluster(systems: Sequence[Scaled], counts: Sequence[int] = COUNTS) -> Clustering | None:
-    """The partitions into `counts` clusters; None where there are fewer than two different systems for each of two."""
-    points = features(systems)
+def cluster_systems(
+    systems: Sequence[ComparedResult], cluster_counts: Sequence[int] = CLUSTER_COUNTS
+) -> Clustering | None:
+    """Partition systems by k-means into each number of clusters; None for fewer than four different systems.
+
+    A number of clusters is left out where there are fewer than two different systems per cluster.
+    """
+    points = make_feature_matrix(systems)
     different = len(np.unique(points, axis=0))
-    with threadpool_limits(1):  # a few dozen points: more threads only wait for each other
-        partitions = tuple(_partition(points, systems, k) for k in counts if 2 * k <= different)
+    with threadpool_limits(1):  # more threads do not help with a few dozen points
+        partitions = tuple(_make_partition(points, systems, k) for k in cluster_counts if 2 * k <= different)
     return Clustering(partitions) if partitions else None
 
 
-def _partition(points: Features, systems: Sequence[Scaled], k: int) -> Partition:
-    fits = [KMeans(k, n_init=1, random_state=seed).fit(points) for seed in SEEDS]
+def _make_partition(points: FeatureMatrix, systems: Sequence[ComparedResult], k: int) -> ClusterPartition:
+    fits = [KMeans(k, n_init=1, random_state=seed).fit(points) for seed in KMEANS_SEEDS]
     tightest = min(fits, key=lambda fit: float(fit.inertia_))
-    labelings = [_ordered(fit.labels_, systems) for fit in fits]
+    labelings = [_order_labels(fit.labels_, systems) for fit in fits]
     labels = labelings[fits.index(tightest)]
-    return Partition(k, float(silhouette_score(points, labels)), stability(labelings), labels)
+    return ClusterPartition(k, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
 
 
-def _ordered(labels: Sequence[int], systems: Sequence[Scaled]) -> Labels:
-    """Labels by the mean log N of their cluster, so that equal partitions have equal labels on every host."""
+def _order_labels(labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
+    """Number clusters by the mean log N of their systems, so that equal partitions have equal labels on every host."""
     members: dict[int, list[int]] = {}
-    for place, label in enumerate(labels):
-        members.setdefault(label, []).append(place)
+    for index, label in enumerate(labels):
+        members.setdefault(label, []).append(index)
     sizes = np.log([each.result.accelerator_count for each in systems])
     order = sorted(members, key=lambda label: (float(sizes[members[label]].mean()), members[label]))
     return tuple(order.index(label) for label in labels)
 
 
-def stability(labelings: Iterable[Labels]) -> float:
-    """Mean adjusted Rand index over all pairs; those that are equal, which are most, have 1 without computing."""
-    times = Counter(labelings)
-    pairs = sum(times.values()) * (sum(times.values()) - 1) / 2
-    equal = sum(count * (count - 1) / 2 for count in times.values())
-    unequal = sum(
-        times[one] * times[other] * float(adjusted_rand_score(one, other)) for one, other in combinations(times, 2)
-    )
+def mean_rand_index(labelings: Iterable[ClusterLabels]) -> float:
+    """Return the mean adjusted Rand index over all pairs of labelings; 1 for equal ones, which is most of them."""
+    count_of = Counter(labelings)
+    pairs = sum(count_of.values()) * (sum(count_of.values()) - 1) / 2
+    equal = sum(count * (count - 1) / 2 for count in count_of.values())  # the index of an equal pair is 1
+    unequal = sum(count_of[a] * count_of[b] * float(adjusted_rand_score(a, b)) for a, b in combinations(count_of, 2))
     return (equal + unequal) / pairs

@@ -1,4 +1,4 @@
-"""What do laws that saw sizes up to 64 say of 512 and more? Computed once for all chapters that ask."""
+"""Scaling laws fitted to sizes up to 64 accelerators and judged at 512 and more, cached for all chapters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,88 +26,103 @@ from analysis.laws.backtest import (
     forecast_held_out,
     score_forecasts,
 )
-from analysis.mlperf.series import Series
+from analysis.mlperf.series import ScalingSeries
 
-SHOWN = 64  # accelerators up to which laws may look
-ASKED = 512  # from which on they are judged
-ENOUGH = 3  # sizes that a law sees: as many as classic laws have parameters
+MAX_FITTED_ACCELERATORS = 64  # largest size that laws are fitted to
+MIN_JUDGED_ACCELERATORS = 512  # smallest size at which forecasts are judged
+MIN_FITTED_SIZES = 3  # per series: as many as classic laws have parameters
 
-OURS_UNKNOWN, OURS_KNOWN, OURS_PLANNED = "best batch", "parts, batch known", "parts, batch chosen"
+BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH = "best batch", "parts, batch known", "parts, batch chosen"
 LAWS: dict[str, ScalingLaw] = {
     "Amdahl": AmdahlLaw(),
     "Gustafson": GustafsonLaw(),
     "+ log N": LogarithmicLaw(),
     "USL": UniversalScalabilityLaw(),
-    OURS_UNKNOWN: BestBatchLaw(),
-    OURS_KNOWN: CompositeLaw(),
-    OURS_PLANNED: CompositeLaw(batch="best"),
+    BEST_BATCH: BestBatchLaw(),
+    PARTS_KNOWN_BATCH: CompositeLaw(),
+    PARTS_CHOSEN_BATCH: CompositeLaw(batch="best"),
 }
-OURS = (OURS_UNKNOWN, OURS_KNOWN, OURS_PLANNED)
+OWN_LAWS = (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH)
 
 
 @dataclass(frozen=True)
-class Trial:
-    """Laws on series."""
+class LawEvaluation:
+    """Fits, forecasts and backtests of several scaling laws on several series."""
 
-    series: tuple[Series, ...]  # those with sizes enough
+    series: tuple[ScalingSeries, ...]  # those with at least MIN_FITTED_SIZES sizes to fit
     fits: Mapping[str, Mapping[str, LawFit]]  # by law and series
-    forecasts: tuple[LawForecast, ...]  # every size beyond what a law saw
-    records: Mapping[str, Mapping[str, BacktestRecord]]  # backtests up to SHOWN, by law and series
+    forecasts: tuple[LawForecast, ...]  # one for each law and size above the fitted ones
+    backtests: Mapping[str, Mapping[str, BacktestRecord]]  # backtests up to SHOWN, by law and series
 
     @property
-    def judged(self) -> tuple[LawForecast, ...]:
-        """Forecasts of sizes from ASKED on by laws that saw none beyond SHOWN."""
-        return tuple(filter(counts, self.forecasts))
+    def judged_forecasts(self) -> tuple[LawForecast, ...]:
+        """Forecasts of at least MIN_JUDGED_ACCELERATORS by laws fitted to at most MAX_FITTED_ACCELERATORS."""
+        return tuple(filter(is_judged, self.forecasts))
 
     @property
     def scores(self) -> tuple[ForecastScore, ...]:
-        """One per law, over what is judged; none where nothing is."""
-        return tuple(score_forecasts(law, self.judged) for law in self.fits) if self.judged else ()
+        """Score of each law over its judged forecasts; empty without judged forecasts."""
+        return tuple(score_forecasts(law, self.judged_forecasts) for law in self.fits) if self.judged_forecasts else ()
 
-    def of(self, law: str, series: str) -> tuple[LawForecast, ...]:
-        """One law's forecasts of one series."""
-        return tuple(each for each in self.forecasts if (each.law, each.series) == (law, series))
+    def forecasts_of(self, law_name: str, benchmark: str) -> tuple[LawForecast, ...]:
+        """Return the forecasts of one law for one series."""
+        return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
-    def covered_without_drift(self, law: str) -> float:
-        """The share inside 90 % bands of a law that is taken to go astray nowhere: the rule that bands had first."""
-        columns = {each.benchmark: each.columns for each in self.series}
+    def coverage_without_drift(self, law_name: str) -> float:
+        """Return the share of judged points inside the law's 90 % bands if its drift is taken as 0.
+
+        Drift is the error of a law beyond its data. Bands without drift follow the first version of the band rule.
+        """
+        columns = {each.benchmark: each.law_columns for each in self.series}
         rigid = {
-            name: replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws)) for name, fit in self.fits[law].items()
+            name: replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
+            for name, fit in self.fits[law_name].items()
         }
-        told = [each for name, fit in rigid.items() for each in forecast_held_out(law, name, fit, columns[name])]
-        return float(np.mean([each.is_covered for each in told if counts(each)]))
+        forecasts = [
+            each for name, fit in rigid.items() for each in forecast_held_out(law_name, name, fit, columns[name])
+        ]
+        return float(np.mean([each.is_covered for each in forecasts if is_judged(each)]))
 
 
-def counts(each: LawForecast) -> bool:
-    """Whether laws are judged by it."""
-    return each.fitted_to <= SHOWN and each.workers >= ASKED
+def is_judged(law_forecast: LawForecast) -> bool:
+    """Return whether a forecast counts for the law's score: fitted to small sizes and made for a large one."""
+    return law_forecast.fitted_to <= MAX_FITTED_ACCELERATORS and law_forecast.workers >= MIN_JUDGED_ACCELERATORS
 
 
-def enough(series: Series) -> bool:
-    """Whether ENOUGH sizes lie up to SHOWN, or, of a series that begins beyond, before its largest."""
-    seen = [count for count in series.counts if count <= SHOWN] or series.counts[:-1]
-    return len(seen) >= ENOUGH
+def has_enough_sizes(series: ScalingSeries) -> bool:
+    """Return whether a series has MIN_FITTED_SIZES sizes that laws can be fitted to.
+
+    These are the sizes up to MAX_FITTED_ACCELERATORS, or all but the largest of a series that starts above.
+    """
+    fitted = [
+        count for count in series.accelerator_counts if count <= MAX_FITTED_ACCELERATORS
+    ] or series.accelerator_counts[:-1]
+    return len(fitted) >= MIN_FITTED_SIZES
 
 
 @cache
-def tried(series: tuple[Series, ...], names: tuple[str, ...] = tuple(LAWS)) -> Trial:
-    """Fits and judges laws, on series with sizes enough."""
-    kept = tuple(filter(enough, series))
-    contest = LawComparison({law: LAWS[law] for law in names}, {each.benchmark: each.columns for each in kept}, SHOWN)
-    return Trial(
-        series=kept,
-        fits={law: contest.fits_by_series(law) for law in names},
-        forecasts=tuple(each for law in names for each in contest.forecasts(law)),
-        records={law: contest.backtest_records(law) for law in names},
+def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
+    """Fit and judge laws on all series that have enough sizes."""
+    fittable = tuple(filter(has_enough_sizes, series))
+    contest = LawComparison(
+        {law: LAWS[law] for law in law_names},
+        {each.benchmark: each.law_columns for each in fittable},
+        MAX_FITTED_ACCELERATORS,
+    )
+    return LawEvaluation(
+        series=fittable,
+        fits={law: contest.fits_by_series(law) for law in law_names},
+        forecasts=tuple(each for law in law_names for each in contest.forecasts(law)),
+        backtests={law: contest.backtest_records(law) for law in law_names},
     )
 
 
 @cache
-def described(series: tuple[Series, ...], law: ScalingLaw) -> dict[str, LawFit]:
-    """A law on every size of each series, to say what is, not what will be; noise is pooled over the series."""
-    noise = ResidualNoise(sd=0.1, degrees_of_freedom=1)
-    first = [law.fit(each.columns, noise) for each in series]
-    freedom = sum(fit.degrees_of_freedom for fit in first)
-    squares = sum(float((fit.log_residuals**2).sum()) for fit in first)
+def fit_all_sizes(series: tuple[ScalingSeries, ...], law: ScalingLaw) -> dict[str, LawFit]:
+    """Fit a law to every size of each series, to describe the data rather than to predict; noise is pooled."""
+    first_noise = ResidualNoise(sd=0.1, degrees_of_freedom=1)
+    first_fits = [law.fit(each.law_columns, first_noise) for each in series]
+    freedom = sum(fit.degrees_of_freedom for fit in first_fits)
+    squares = sum(float((fit.log_residuals**2).sum()) for fit in first_fits)
     pooled = ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else PILOT_NOISE
-    return {each.benchmark: law.fit(each.columns, pooled) for each in series}
+    return {each.benchmark: law.fit(each.law_columns, pooled) for each in series}

@@ -1,4 +1,4 @@
-"""Against which system are the others measured, and how do they compare with it?
+"""Reference system of a workload, and speedup and efficiency of other systems against it.
 
 Speedup S and efficiency E' (`analysis.statistics.efficiency`), with times T to the target and N accelerators, as in
 D. Cortes, C. Juiz, B. Bermejo, "Estudio de la eficiencia en la escalabilidad de GPUs para el entrenamiento de
@@ -8,38 +8,38 @@ Inteligencia Artificial" (arXiv:2509.03263). Neither is an MLPerf metric.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.mlperf.reading.results import Result
+from analysis.mlperf.reading.results import MlperfResult
 from analysis.statistics.efficiency import speedup, split_efficiency
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """A result beside its reference."""
+class ComparedResult:
+    """One result and the reference result that it is compared with."""
 
-    result: Result
-    reference: Result
+    result: MlperfResult
+    reference: MlperfResult
 
     @property
-    def size(self) -> float:
-        """How many times as many accelerators as the reference has."""
+    def relative_size(self) -> float:
+        """Number of accelerators divided by that of the reference."""
         return self.result.accelerator_count / self.reference.accelerator_count
 
     @property
     def speedup(self) -> float:
-        """S: how many times as fast as the reference."""
+        """Speedup S: time of the reference divided by the time of the result."""
         return speedup(self.reference.minutes, self.result.minutes)
 
     @property
     def efficiency(self) -> float:
-        """E': speedup for each time that it is as large; above 1 where accelerators are faster than the reference's."""
-        return split_efficiency(self.size, self.speedup, None).efficiency
+        """Efficiency E': speedup / relative size; above 1 where accelerators are faster than those of the reference."""
+        return split_efficiency(self.relative_size, self.speedup, None).efficiency
 
 
-def slowest_of_the_smallest(results: Iterable[Result]) -> Result:
-    """The study's reference: of the systems with the fewest accelerators the one that takes longest."""
+def choose_reference(results: Iterable[MlperfResult]) -> MlperfResult:
+    """Return the reference of a study: the slowest of the systems with the fewest accelerators."""
     return min(results, key=lambda result: (result.accelerator_count, -result.minutes))
 
 
-def scaled(results: Iterable[Result], reference: Result) -> tuple[Scaled, ...]:
-    """Every result beside the same reference, which is one of them at S = E' = 1."""
-    return tuple(Scaled(result, reference) for result in results)
+def compare_with_reference(results: Iterable[MlperfResult], reference: MlperfResult) -> tuple[ComparedResult, ...]:
+    """Pair every result with the reference. The reference itself is among the results and has S = E' = 1."""
+    return tuple(ComparedResult(result, reference) for result in results)

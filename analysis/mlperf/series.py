@@ -1,6 +1,6 @@
-"""How does one workload scale on one kind of accelerator, and how much did it have to learn from?
+"""Scaling series: time, samples to target and batch of one workload on increasing numbers of one kind of accelerator.
 
-`data/series.md` says where the series of whole rounds come from, `data/h100_series_v4.1.md` whence the appendix.
+Origin of the data: `data/series.md` for series of whole rounds, `data/h100_series_v4.1.md` for the appendix.
 """
 
 import csv
@@ -13,74 +13,77 @@ import numpy as np
 
 from analysis.laws import SeriesColumns
 from analysis.laws.parts import add_step_columns
-from analysis.mlperf.reading.results import Count, Positive, Text
-from analysis.mlperf.study import NAMES, Study
+from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
+from analysis.mlperf.study import WORKLOAD_NAMES, Study
 from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.efficiency import EfficiencyFactors, split_efficiency
 from services.schema.component import FrozenRecord
 
-DATA = Path(__file__).resolve().parent / "data"
-SHIPPED = DATA / "series_v4.1.csv"  # from all logs of the round whose results ship
-APPENDIX = DATA / "h100_series_v4.1.csv"  # the same round with some systems missing
-NEXT_ROUND = DATA / "series_v5.0.csv"  # nobody had seen it through these laws when they were written
-ACCELERATOR = "H100 SXM"
-MINUTE = 60  # seconds
+DATA_FOLDER = Path(__file__).resolve().parent / "data"
+SHIPPED_SERIES_PATH = DATA_FOLDER / "series_v4.1.csv"  # from all logs of round v4.1, whose results ship
+APPENDIX_SERIES_PATH = DATA_FOLDER / "h100_series_v4.1.csv"  # v4.1 without some of its systems
+V5_0_SERIES_PATH = DATA_FOLDER / "series_v5.0.csv"  # not used when the laws were written
+DEFAULT_ACCELERATOR = "H100 SXM"
+SECONDS_PER_MINUTE = 60  # seconds
 
 
-class Size(FrozenRecord):
-    """One number of accelerators; fields are the columns of the CSV."""
+class SeriesSize(FrozenRecord):
+    """One number of accelerators of a series; the fields are columns of the CSV."""
 
-    benchmark: Text
-    accelerators: Count
-    minutes: Positive
-    samples: Positive  # to the target, in `unit`
-    unit: Text
-    batch: Positive  # global, in samples
-    run_spread: Positive  # sd / olympic mean of one system's runs
-    runs: Count
-
-
-class Row(Size):
-    """A line of a CSV of series."""
-
-    accelerator: Text = ACCELERATOR  # the appendix has one kind, and no column for it
+    benchmark: NonEmptyText
+    accelerators: PositiveCount
+    minutes: PositiveNumber
+    samples: PositiveNumber  # samples to the target, in `unit`
+    unit: NonEmptyText
+    batch: PositiveNumber  # global batch, in samples
+    run_spread: PositiveNumber  # standard deviation / olympic mean of one system's run times
+    runs: PositiveCount
 
 
-@dataclass(frozen=True, eq=False)  # one object per series: what is fit to it is kept by identity
-class Series:
-    """One workload on one kind of accelerator, small sizes first."""
+class SeriesRow(SeriesSize):
+    """One row of a CSV of series."""
 
-    sizes: tuple[Size, ...]
-    accelerator: str = ACCELERATOR
+    accelerator: NonEmptyText = DEFAULT_ACCELERATOR  # the appendix has no such column
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity: fits are cached per series object
+class ScalingSeries:
+    """Results of one workload on one kind of accelerator, by increasing number of accelerators."""
+
+    sizes: tuple[SeriesSize, ...]
+    accelerator: str = DEFAULT_ACCELERATOR
 
     @property
     def benchmark(self) -> str:
-        """The workload's folder."""
+        """Name of the workload's folder, for example "ssd"."""
         return self.sizes[0].benchmark
 
     @property
     def name(self) -> str:
-        """For people."""
-        return NAMES.get(self.benchmark, self.benchmark)
+        """Name of the workload in tables and figures, for example "RetinaNet"."""
+        return WORKLOAD_NAMES.get(self.benchmark, self.benchmark)
 
     @property
-    def counts(self) -> list[int]:
-        """Numbers of accelerators."""
+    def accelerator_counts(self) -> list[int]:
+        """Number of accelerators of each size."""
         return [size.accelerators for size in self.sizes]
 
     @property
-    def columns(self) -> SeriesColumns:
-        """As laws read them, with local batches and seconds of a step.
+    def law_columns(self) -> SeriesColumns:
+        """Columns of the series that scaling laws are fitted to, with local batch and step seconds added.
 
-        Where samples are counted in epochs, a step's seconds are those of as many epochs as the batch has samples.
+        Where samples are counted in epochs, the step seconds are those of as many epochs as the batch has samples.
         """
-        kept = {"workers": "accelerators", "seconds": "minutes", "samples": "samples", "batch": "batch"}
-        told = {name: np.array([getattr(size, kept[name]) for size in self.sizes], dtype=float) for name in kept}
-        return add_step_columns(told | {"seconds": MINUTE * told["seconds"]})
+        field_by_column = {"workers": "accelerators", "seconds": "minutes", "samples": "samples", "batch": "batch"}
+        columns = {
+            column: np.array([getattr(size, field) for size in self.sizes], dtype=float)
+            for column, field in field_by_column.items()
+        }
+        return add_step_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
 
-    def factors(self) -> tuple[EfficiencyFactors, ...]:
-        """Each size against the smallest."""
+    def efficiency_factors(self) -> tuple[EfficiencyFactors, ...]:
+        """Return speedup, efficiency and its factors of each size against the smallest size."""
         base = self.sizes[0]
         return tuple(
             split_efficiency(
@@ -90,40 +93,40 @@ class Series:
         )
 
     def speedup_draws(self) -> Floats:
-        """Speedups of runs as spread as those of each size are, shape (DRAWS, sizes).
+        """Return speedups of simulated runs that have the run spread of each size, shape (DRAWS, sizes).
 
-        The runs themselves are not in the series, so this bootstrap is parametric: olympic means of `runs` log-normal
-        times, of the base as well.
+        The series lacks the single runs, so this bootstrap is parametric: the times of each size, of the base too, are
+        olympic means of `runs` log-normal times.
         """
         most = max(size.runs for size in self.sizes)
         noise = np.random.default_rng(0).standard_normal((BOOTSTRAP_DRAWS, len(self.sizes), most))
         means = [
-            olympic_mean(np.exp(size.run_spread * noise[:, place, : size.runs]))
-            for place, size in enumerate(self.sizes)
+            olympic_mean(np.exp(size.run_spread * noise[:, index, : size.runs]))
+            for index, size in enumerate(self.sizes)
         ]
-        seconds = np.stack(means, axis=1) * self.columns["seconds"]
+        seconds = np.stack(means, axis=1) * self.law_columns["seconds"]
         draws = seconds[:, :1] / seconds
         return np.asarray(draws)
 
 
-def shipped_with(study: Study) -> tuple[Series, ...]:
-    """The series that ship, where these are the results that ship; none of other results."""
-    return shipped() if study.results.shipped else ()
+def shipped_series_for(study: Study) -> tuple[ScalingSeries, ...]:
+    """Return the shipped series if the study is about the shipped results; otherwise none."""
+    return read_shipped_series() if study.results.is_shipped else ()
 
 
-def shipped() -> tuple[Series, ...]:
-    """The series of the round whose results ship."""
-    return series_from(SHIPPED)
+def read_shipped_series() -> tuple[ScalingSeries, ...]:
+    """Return the shipped series of round v4.1, whose results ship as well."""
+    return read_series_csv(SHIPPED_SERIES_PATH)
 
 
 @cache
-def series_from(path: Path) -> tuple[Series, ...]:
-    """All series of a CSV."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [Row.model_validate(row) for row in csv.DictReader(file)]
+def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
+    """Read all series from a CSV."""
+    with csv_path.open(encoding="utf-8", newline="") as file:
+        rows = [SeriesRow.model_validate(row) for row in csv.DictReader(file)]
     names = dict.fromkeys(row.benchmark for row in rows)
-    return tuple(_of([row for row in rows if row.benchmark == name]) for name in names)
+    return tuple(_make_series([row for row in rows if row.benchmark == name]) for name in names)
 
 
-def _of(rows: Sequence[Row]) -> Series:
-    return Series(tuple(rows), rows[0].accelerator)
+def _make_series(rows: Sequence[SeriesRow]) -> ScalingSeries:
+    return ScalingSeries(tuple(rows), rows[0].accelerator)

@@ -1,12 +1,12 @@
-"""What is studied: results by workload, each beside the reference of its workload. Chapters ask it everything."""
+"""Input of the study's chapters: results grouped by workload, each compared with the reference of its workload."""
 
 from dataclasses import dataclass
 
-from analysis.mlperf.reading.results import Result, Results
-from analysis.mlperf.references import Scaled, scaled, slowest_of_the_smallest
+from analysis.mlperf.reading.results import MlperfResult, MlperfResults
+from analysis.mlperf.references import ComparedResult, choose_reference, compare_with_reference
 
-# What workloads are called in tables and figures; others keep the name of their folder.
-NAMES = {
+# Names of workloads in tables and figures. A workload that is not listed keeps the name of its folder.
+WORKLOAD_NAMES = {
     "bert": "BERT",
     "llama2_70b_lora": "Llama 2 70B LoRA",
     "ssd": "RetinaNet",
@@ -27,33 +27,33 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Workload:
-    """The systems that trained one workload, measured against one of them."""
+class StudyWorkload:
+    """All systems that trained one workload, compared with a reference system."""
 
     benchmark: str
-    reference: Result
-    systems: tuple[Scaled, ...]  # small ones first, the fastest of equal size first
+    reference: MlperfResult
+    systems: tuple[ComparedResult, ...]  # by number of accelerators, then by time
 
     @property
     def name(self) -> str:
-        """For people."""
-        return NAMES.get(self.benchmark, self.benchmark)
+        """Name of the workload in tables and figures, for example "BERT"."""
+        return WORKLOAD_NAMES.get(self.benchmark, self.benchmark)
 
 
-@dataclass(frozen=True, eq=False)  # one object per page: what chapters derive from it is kept by identity
+@dataclass(frozen=True, eq=False)  # compared by identity: chapters cache derived values per study object
 class Study:
-    """All that chapters are given."""
+    """Results of all workloads: the only input of a chapter."""
 
-    results: Results
-    workloads: tuple[Workload, ...]
-
-
-def study(results: Results) -> Study:
-    """Measures every result against the slowest of the smallest systems of its workload."""
-    return Study(results, tuple(_workload(results, benchmark) for benchmark in results.benchmarks))
+    results: MlperfResults
+    workloads: tuple[StudyWorkload, ...]
 
 
-def _workload(results: Results, benchmark: str) -> Workload:
-    rows = results.of(benchmark)
-    reference = slowest_of_the_smallest(rows)
-    return Workload(benchmark, reference, scaled(rows, reference))
+def make_study(results: MlperfResults) -> Study:
+    """Compare every result with the reference of its workload: the slowest of the systems with fewest accelerators."""
+    return Study(results, tuple(_make_workload(results, benchmark) for benchmark in results.benchmarks))
+
+
+def _make_workload(results: MlperfResults, benchmark: str) -> StudyWorkload:
+    rows = results.rows_of(benchmark)
+    reference = choose_reference(rows)
+    return StudyWorkload(benchmark, reference, compare_with_reference(rows, reference))

@@ -1,4 +1,4 @@
-"""`make bench-fidelity`: the bench of fidelity (`benchmarks.fidelity.bench`) with the verdicts of `analysis`."""
+"""Entry point of `make bench-fidelity`: runs `benchmarks.fidelity.bench` with the verdicts of `analysis`."""
 
 import sys
 from pathlib import Path
@@ -9,14 +9,14 @@ from analysis.reading.run_table import read_logs, read_trial
 from benchmarks.fidelity.bench import main
 
 
-def doubts(folder: Path) -> str:
-    """Why a trial may not be believed without care; empty where its verdict is valid.
+def read_verdict_reasons(trial_path: Path) -> str:
+    """Return the reasons why the verdict of a trial is not valid; empty if it is valid.
 
-    Admission is not judged: these trials have no run, and rows choose dilations that fit.
+    Admission is not checked: these trials belong to no run, and their rows choose dilations that this host can carry.
     """
-    trial = TrialFolder(folder)
+    trial = TrialFolder(trial_path)
     return "; ".join(TrialVerdict.from_checks(read_trial(trial, read_logs(trial))).reasons)
 
 
 if __name__ == "__main__":
-    sys.exit(main(doubts))
+    sys.exit(main(read_verdict_reasons))

@@ -1,8 +1,8 @@
-"""`make bench-fidelity`: measure the rows, keep what was measured, print the table.
+"""Runner of the fidelity benchmark: measures rows, saves their results and prints the table (`make bench-fidelity`).
 
-ROWS=uplinks,incast names some rows; all when absent. What was measured on this host is kept. A row that raised is
-measured again; one that missed its gate, or that other code has measured, when it is named or with --again. A page that
-is written keeps the rows that another host has measured until this one has.
+ROWS=uplinks,incast selects rows; default: all. Results of this host are kept between calls. A row that failed is
+measured again. A row that missed its gate, or that was measured by other code, is measured again only if it is selected
+or with --again. The written page keeps results of another host until this host has measured the same row.
 """
 
 import argparse
@@ -14,168 +14,202 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.fidelity import collectives, devices, links, runs, scenarios
-from benchmarks.fidelity import paced_devices as paced
-from benchmarks.fidelity.provenance import Origin, origin
-from benchmarks.fidelity.row import Line, Outcome
-from benchmarks.fidelity.training import Doubts
+from benchmarks.fidelity import collectives, devices, links, paced_devices, runs, scenarios
+from benchmarks.fidelity.provenance import MeasurementOrigin, current_origin
+from benchmarks.fidelity.row import FidelityMeasurement, RowOutcome
+from benchmarks.fidelity.training import VerdictReader
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.containers.engine import DockerEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
 
-ROUNDS, FEWEST_ROUNDS = 5, 5
-RESULTS = Path(__file__).parents[2] / "docs" / "results" / "fidelity.md"
-STATE = Path("runs") / "fidelity.json"
-ROWS: Mapping[str, links.Row] = {
-    each.__name__: each
-    for each in (
-        *(links.uplinks, links.downlinks, links.messages, links.incast, links.racks, links.pairs),
-        *(links.round_trips, links.loss),
-        *(devices.quotas, paced.paced),
-        *(runs.events, runs.start, runs.dilation, runs.staleness),
-        *(scenarios.engines_racks, scenarios.engines_incast, scenarios.engines_wan, scenarios.fast_ring),
-    )
+DEFAULT_ROUNDS, MIN_ROUNDS = 5, 5
+RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "fidelity.md"
+STATE_FILE = Path("runs") / "fidelity.json"
+BENCH_ROWS: Mapping[str, links.RowFunction] = {  # row name -> function that measures the row
+    "uplinks": links.measure_uplinks,
+    "downlinks": links.measure_downlinks,
+    "messages": links.measure_messages,
+    "incast": links.measure_incast,
+    "racks": links.measure_rack_uplink,
+    "pairs": links.measure_pair_limit,
+    "round_trips": links.measure_round_trips,
+    "loss": links.measure_packet_loss,
+    "quotas": devices.measure_cpu_quotas,
+    "paced": paced_devices.measure_paced_workers,
+    "events": runs.measure_event_lateness,
+    "start": runs.measure_start,
+    "dilation": runs.measure_dilation,
+    "staleness": runs.measure_staleness,
+    "engines_racks": scenarios.compare_engines_racks,
+    "engines_incast": scenarios.compare_engines_incast,
+    "engines_wan": scenarios.compare_engines_wan,
+    "fast_ring": scenarios.measure_fast_ring,
 }
-JUDGED: Mapping[str, collectives.JudgedRow] = {
-    each.__name__: each for each in (collectives.collectives_100mbit, collectives.collectives_1gbit)
+VERDICT_ROWS: Mapping[str, collectives.VerdictRowFunction] = {  # rows that also check the verdicts of their trials
+    "collectives_100mbit": collectives.measure_collectives_100mbit,
+    "collectives_1gbit": collectives.measure_collectives_1gbit,
 }
-HEAD = ("", "what", "declared", "achieved, median (range)", "error", "gate", "measured")
+TABLE_HEADER = ("", "what", "declared", "achieved, median (range)", "error", "gate", "measured")
 
 
-def main(doubts: Doubts) -> int:
-    """Measure, print, and write when asked to; 1 when a gate does not hold. `doubts`: of trials whose rows ask."""
-    asked = _arguments()
-    rows: dict[str, links.Row] = {**ROWS, **{name: partial(row, doubts) for name, row in JUDGED.items()}}
-    named = [name for name in asked.rows.split(",") if name]
-    wanted = named or list(rows)
-    if unknown := [name for name in wanted if name not in rows]:
-        sys.stderr.write(f"there is no row {unknown[0]}; rows are {', '.join(rows)}\n")
+def main(read_verdict_reasons: VerdictReader) -> int:
+    """Measure the selected rows, print the table and write the page if --write is given. Return the exit code.
+
+    Args:
+        read_verdict_reasons: returns the reasons why the verdict of a trial is not valid, from its folder.
+
+    Returns:
+        0 if all selected rows are within their gates, 1 if not, 2 if a row name is unknown.
+    """
+    arguments = _parse_arguments()
+    verdict_rows = {name: partial(row, read_verdict_reasons) for name, row in VERDICT_ROWS.items()}
+    rows: dict[str, links.RowFunction] = {**BENCH_ROWS, **verdict_rows}
+    selected = [name for name in arguments.rows.split(",") if name]
+    row_names = selected or list(rows)
+    if unknown := [name for name in row_names if name not in rows]:
+        sys.stderr.write(f"unknown row {unknown[0]}; rows are {', '.join(rows)}\n")
         return 2
     engine = DockerEngine()
     with raise_on_first_stop_signal():
-        engine.prepare(Telling())
-        here = origin(engine)
-        outcomes = {row: each for row, each in _read(asked.state).items() if each.origin.host == here.host}
-        for name in wanted:
-            if asked.again or _is_due(outcomes.get(name), here, named=bool(named)):
-                outcomes[name] = _measure(name, rows[name], engine, max(asked.rounds, FEWEST_ROUNDS))
-                _save(asked.state, _updated(_read(asked.state), [outcomes[name]]).values())
-    found = [outcomes[name] for name in rows if name in outcomes]
-    sys.stdout.write(f"{_text(found, here)}\n")
-    if asked.write:
-        write(RESULTS, asked.write, found, here)
-    return int(not all(outcomes[name].ok for name in wanted))
+        engine.prepare(PreparationReporter())
+        current = current_origin(engine)
+        saved_outcomes = _read_outcomes(arguments.state)
+        outcomes = {row: outcome for row, outcome in saved_outcomes.items() if outcome.origin.host == current.host}
+        for name in row_names:
+            if arguments.again or _needs_measurement(outcomes.get(name), current, is_selected=bool(selected)):
+                outcomes[name] = _measure_row(name, rows[name], engine, max(arguments.rounds, MIN_ROUNDS))
+                merged_outcomes = _merge_outcomes(_read_outcomes(arguments.state), [outcomes[name]])
+                _save_outcomes(arguments.state, merged_outcomes.values())
+    measured = [outcomes[name] for name in rows if name in outcomes]
+    sys.stdout.write(f"{_page_text(measured, current)}\n")
+    if arguments.write:
+        write_page(RESULTS_PAGE, arguments.write, measured, current)
+    return int(not all(outcomes[name].is_within_gates for name in row_names))
 
 
-def _is_due(known: Outcome | None, here: Origin, *, named: bool) -> bool:
-    """Whether a row has to be measured, given what is known of it."""
-    if known is None or known.failed:
+def _needs_measurement(known_outcome: RowOutcome | None, current: MeasurementOrigin, *, is_selected: bool) -> bool:
+    """Return whether a row has to be measured, from its saved outcome and from whether it was selected by name."""
+    if known_outcome is None or known_outcome.failed:
         return True
-    return named and not (known.ok and known.origin.is_code_of(here))
+    return is_selected and not (known_outcome.is_within_gates and known_outcome.origin.has_same_code(current))
 
 
-class Telling:
-    """Says what the engine prepares."""
+class PreparationReporter:
+    """Observer that prints what the engine prepares."""
 
-    def preparation_started(self, what: str) -> None:
-        """Something is being built."""
-        sys.stderr.write(f"{what}\n")
-
-
-def write(page: Path, machine: str, found: Sequence[Outcome], here: Origin) -> None:
-    """A page of what this host has finished, and of all else that the page has held so far."""
-    rows = _updated(_read(page.with_suffix(".json")), found)
-    outcomes = [rows[name] for name in (*ROWS, *JUDGED) if name in rows]
-    head = _head(machine, outcomes, here)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(f"# What `make bench-fidelity` printed\n\n{head}\n\n{_text(outcomes, here)}\n")
-    _save(page.with_suffix(".json"), outcomes)
+    def preparation_started(self, description: str) -> None:
+        """Print what the engine prepares, for example the image that it builds."""
+        sys.stderr.write(f"{description}\n")
 
 
-def _text(outcomes: Sequence[Outcome], here: Origin) -> str:
-    return "\n".join((*table(outcomes), *remarks(outcomes, here)))
+def write_page(
+    page_path: Path, machine_name: str, new_outcomes: Sequence[RowOutcome], current: MeasurementOrigin
+) -> None:
+    """Write the results page: new outcomes, and those that the page already has of other rows."""
+    rows = _merge_outcomes(_read_outcomes(page_path.with_suffix(".json")), new_outcomes)
+    outcomes = [rows[name] for name in (*BENCH_ROWS, *VERDICT_ROWS) if name in rows]
+    head = _machine_sentence(machine_name, outcomes, current)
+    page_path.parent.mkdir(parents=True, exist_ok=True)
+    page_path.write_text(f"# What `make bench-fidelity` printed\n\n{head}\n\n{_page_text(outcomes, current)}\n")
+    _save_outcomes(page_path.with_suffix(".json"), outcomes)
 
 
-def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
-    """Lines of Markdown."""
-    yield f"| {' | '.join(HEAD)} |"
-    yield f"|{'---|' * len(HEAD)}"
+def _page_text(outcomes: Sequence[RowOutcome], current: MeasurementOrigin) -> str:
+    return "\n".join((*markdown_table(outcomes), *origin_remarks(outcomes, current)))
+
+
+def markdown_table(outcomes: Iterable[RowOutcome]) -> Iterator[str]:
+    """Yield the lines of a Markdown table of all outcomes."""
+    yield f"| {' | '.join(TABLE_HEADER)} |"
+    yield f"|{'---|' * len(TABLE_HEADER)}"
     for outcome in outcomes:
         if outcome.failed:
             yield f"| FAILED | {outcome.row} |  | {outcome.failed} |  |  | {outcome.origin} |"
-        yield from (f"| {' | '.join((*_cells(line), str(outcome.origin)))} |" for line in outcome.lines)
+        for measurement in outcome.lines:
+            yield f"| {' | '.join((*_measurement_cells(measurement), str(outcome.origin)))} |"
 
 
-def remarks(outcomes: Iterable[Outcome], here: Origin) -> Iterator[str]:
-    """What a reader has to know of rows that are not of this commit or not of this host."""
-    if others := [outcome.row for outcome in outcomes if not outcome.origin.is_code_of(here)]:
+def origin_remarks(outcomes: Iterable[RowOutcome], current: MeasurementOrigin) -> Iterator[str]:
+    """Yield remarks that list the rows measured by another commit or on another host."""
+    if other_rows := [outcome.row for outcome in outcomes if not outcome.origin.has_same_code(current)]:
         yield ""
-        yield f"Not measured by the code of {here.commit}: {', '.join(others)}; `ROWS=...` or `--again` measures anew."
-    for host in sorted({outcome.origin.host for outcome in outcomes} - {here.host}, key=str):
+        yield (
+            f"Not measured by the code of {current.commit}: {', '.join(other_rows)}; "
+            "`ROWS=...` or `--again` measures them again."
+        )
+    for host in sorted({outcome.origin.host for outcome in outcomes} - {current.host}, key=str):
         rows = ", ".join(outcome.row for outcome in outcomes if outcome.origin.host == host)
         yield ""
-        yield f"On another host ({_facts(host)}): {rows}."
+        yield f"Measured on another host ({_format_host(host)}): {rows}."
 
 
-def _head(machine: str, outcomes: Sequence[Outcome], here: Origin) -> str:
-    """The machine, the days and the commits of a page."""
+def _machine_sentence(machine_name: str, outcomes: Sequence[RowOutcome], current: MeasurementOrigin) -> str:
+    """Return the sentence of a page that states the machine, the dates and the commits of its outcomes."""
     dates = sorted({outcome.origin.date[:10] for outcome in outcomes})
     commits = ", ".join(dict.fromkeys(outcome.origin.commit for outcome in outcomes))
-    return f"Machine: {machine} ({_facts(here.host)}). Measured from {dates[0]} to {dates[-1]}; commits: {commits}."
+    machine = f"{machine_name} ({_format_host(current.host)})"
+    return f"Machine: {machine}. Measured from {dates[0]} to {dates[-1]}; commits: {commits}."
 
 
-def _facts(host: HostFingerprint) -> str:
+def _format_host(host: HostFingerprint) -> str:
     return f"{host.cpu}, {host.cores} cores, Linux {host.kernel}, Docker {host.engine}"
 
 
-def _cells(line: Line) -> tuple[str, ...]:
-    spread = f"{line.achieved:.4g} ({min(line.samples):.4g} - {max(line.samples):.4g}) {line.unit}"
-    declared = f"{line.declared:.4g} {line.unit}" if line.declared else "–"
-    error = "–" if line.error is None else f"{line.error:+.2%}"
-    mark = ("ok" if line.ok else "NOT OK") if line.gate.asks else ""
-    return mark, line.what, declared, spread, error, str(line.gate)
+def _measurement_cells(measurement: FidelityMeasurement) -> tuple[str, ...]:
+    samples, unit = measurement.samples, measurement.unit
+    spread = f"{measurement.median_achieved:.4g} ({min(samples):.4g} - {max(samples):.4g}) {unit}"
+    declared = f"{measurement.declared:.4g} {measurement.unit}" if measurement.declared else "–"
+    error = "–" if measurement.relative_error is None else f"{measurement.relative_error:+.2%}"
+    mark = ("ok" if measurement.is_within_gate else "NOT OK") if measurement.gate.has_limits else ""
+    return mark, measurement.what, declared, spread, error, str(measurement.gate)
 
 
-def _measure(name: str, row: links.Row, engine: DockerEngine, rounds: int) -> Outcome:
-    """One row; whatever goes wrong with it must not take the others with it."""
-    started, measured_by = time.monotonic(), origin(engine)
+def _measure_row(row_name: str, row: links.RowFunction, engine: DockerEngine, rounds: int) -> RowOutcome:
+    """Measure a row. Return its measurements, or its error, so that the rows after it are measured all the same."""
+    started, measured_by = time.monotonic(), current_origin(engine)
     try:
-        lines = tuple(row(engine, rounds))
-    except Exception as error:  # noqa: BLE001 - see above; the table says why
+        measurements = tuple(row(engine, rounds))
+    except Exception as error:  # noqa: BLE001 - a failed row must not stop the others; the table shows the error
         reason = " ".join(str(error).split()) or "no message"
-        outcome = Outcome(row=name, origin=measured_by, failed=f"{type(error).__name__}: {reason}")
+        outcome = RowOutcome(row=row_name, origin=measured_by, failed=f"{type(error).__name__}: {reason}")
     else:
-        outcome = Outcome(row=name, origin=measured_by, lines=lines)
+        outcome = RowOutcome(row=row_name, origin=measured_by, lines=measurements)
     outcome = outcome.model_copy(update={"wall_s": round(time.monotonic() - started, 1)})
-    sys.stderr.write(f"{name}: {outcome.failed or ('ok' if outcome.ok else 'not ok')} after {outcome.wall_s:g} s\n")
+    result = outcome.failed or ("ok" if outcome.is_within_gates else "not ok")
+    sys.stderr.write(f"{row_name}: {result} after {outcome.wall_s:g} s\n")
     return outcome
 
 
-def _read(state: Path) -> dict[str, Outcome]:
-    """What was measured before, by row; what says not where it was measured does not count."""
+def _read_outcomes(path: Path) -> dict[str, RowOutcome]:
+    """Return the saved outcomes by row name; empty if the file is missing or not valid, for example without origins."""
     try:
-        found = [Outcome.model_validate(each) for each in json.loads(state.read_text())]
+        outcomes = [RowOutcome.model_validate(document) for document in json.loads(path.read_text())]
     except (OSError, ValueError):
         return {}
-    return {outcome.row: outcome for outcome in found}
+    return {outcome.row: outcome for outcome in outcomes}
 
 
-def _updated(before: Mapping[str, Outcome], found: Iterable[Outcome]) -> dict[str, Outcome]:
-    """What is known now; a row that failed takes the place of none that was finished."""
-    finished = {row for row, each in before.items() if not each.failed}
-    return {**before, **{each.row: each for each in found if not (each.failed and each.row in finished)}}
+def _merge_outcomes(
+    known_outcomes: Mapping[str, RowOutcome], new_outcomes: Iterable[RowOutcome]
+) -> dict[str, RowOutcome]:
+    """Return the known outcomes updated by the new ones. A failed row does not replace a measured one."""
+    measured_rows = {row for row, outcome in known_outcomes.items() if not outcome.failed}
+    updates = {new.row: new for new in new_outcomes if not (new.failed and new.row in measured_rows)}
+    return {**known_outcomes, **updates}
 
 
-def _save(path: Path, outcomes: Iterable[Outcome]) -> None:
+def _save_outcomes(path: Path, outcomes: Iterable[RowOutcome]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([outcome.model_dump(mode="json") for outcome in outcomes], indent=1) + "\n")
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-fidelity", description=__doc__)
-    parser.add_argument("--rows", default=os.environ.get("ROWS", ""), help="names, with commas between them")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"at least {FEWEST_ROUNDS}")
-    parser.add_argument("--state", type=Path, default=STATE, help="where finished rows are kept")
-    parser.add_argument("--again", action="store_true", help="whatever is known of them")
-    parser.add_argument("--write", metavar="MACHINE", help=f"also into {RESULTS.name}, under this name of the machine")
+    parser.add_argument(
+        "--rows", default=os.environ.get("ROWS", ""), help="names of rows, separated by commas; default: all"
+    )
+    parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help=f"samples per row; at least {MIN_ROUNDS}")
+    parser.add_argument("--state", type=Path, default=STATE_FILE, help="file in which outcomes are saved between calls")
+    parser.add_argument("--again", action="store_true", help="measure rows again that are saved already")
+    parser.add_argument("--write", metavar="MACHINE", help=f"also write {RESULTS_PAGE.name}, with this machine name")
     return parser.parse_args()

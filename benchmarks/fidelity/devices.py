@@ -1,40 +1,47 @@
-"""The rows about devices: is a node that is slow by its CPU quota as slow as declared?"""
+"""Fidelity row about CPU quotas: whether a node with a share of a core is as slow as declared."""
 
 import time
 from collections import defaultdict
 
 import numpy as np
 
-from benchmarks.fidelity.idle_trial import BEGIN_S, Lab, plan_of, trial_of
-from benchmarks.fidelity.row import Gate, Line
+from benchmarks.fidelity.idle_trial import PROGRAM_START_S, IdleTrial, make_trial, make_trial_plan
+from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from compose.engines.containers.engine import DockerEngine
 
-SHARES = (0.5, 0.25)
-STEP_CPU_S, BURN_S = 0.005, 2.0
+CPU_SHARES = (0.5, 0.25)
+STEP_CPU_S, COMPUTE_TIME_S = 0.005, 2.0
 
 
-def quotas(engine: DockerEngine, rounds: int) -> list[Line]:
-    """Steps of equal work on a share of a core: their mean and their 95th percentile, relative to what is wanted."""
-    groups = [{"name": f"{share:g}", "ranks": [rank], "cpus": share} for rank, share in enumerate(SHARES)]
+def measure_cpu_quotas(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
+    """Measure steps of equal work on a share of a core: mean and 95th percentile over the expected step time."""
+    groups = [{"name": f"{share:g}", "ranks": [rank], "cpus": share} for rank, share in enumerate(CPU_SHARES)]
     means: defaultdict[float, list[float]] = defaultdict(list)
     slowest: defaultdict[float, list[float]] = defaultdict(list)
-    with Lab(plan_of(trial_of({"workers": len(SHARES), "groups": groups}), engine), engine) as lab:
+    with IdleTrial(
+        make_trial_plan(make_trial({"workers": len(CPU_SHARES), "groups": groups}), engine), engine
+    ) as idle_trial:
         for _ in range(rounds):
-            for rank, share in enumerate(SHARES):
-                asked = {"do": "burn", "until": time.monotonic() + BEGIN_S + BURN_S, "step_cpu_s": STEP_CPU_S}
-                (answer,) = lab.programs([(f"worker-{rank}", asked)])
-                relative = np.array(answer["steps_s"]) * share / answer["cpu_s_per_step"]
+            for rank, share in enumerate(CPU_SHARES):
+                end_s = time.monotonic() + PROGRAM_START_S + COMPUTE_TIME_S
+                request = {"program": "run_equal_steps", "end_s": end_s, "step_cpu_s": STEP_CPU_S}
+                (result,) = idle_trial.run_programs([(f"worker-{rank}", request)])
+                relative = np.array(result["steps_s"]) * share / result["cpu_s_per_step"]
                 means[share].append(float(relative.mean()))
                 slowest[share].append(float(np.percentile(relative, 95)))
     return [
-        line
-        for share in SHARES
-        for line in (
-            _line(f"quota {share:g}, mean step", means[share], Gate(median_off=0.02)),
-            _line(f"quota {share:g}, step at the 95th percentile", slowest[share], Gate(at_most=1.6)),
+        measurement
+        for share in CPU_SHARES
+        for measurement in (
+            _step_measurement(f"quota {share:g}, mean step", means[share], FidelityGate(median_off=0.02)),
+            _step_measurement(
+                f"quota {share:g}, step at the 95th percentile", slowest[share], FidelityGate(at_most=1.6)
+            ),
         )
     ]
 
 
-def _line(what: str, found: list[float], gate: Gate) -> Line:
-    return Line(what=what, unit="x wanted", declared=1.0, samples=tuple(found), gate=gate)
+def _step_measurement(description: str, relative_steps: list[float], gate: FidelityGate) -> FidelityMeasurement:
+    return FidelityMeasurement(
+        what=description, unit="x wanted", declared=1.0, samples=tuple(relative_steps), gate=gate
+    )

@@ -1,53 +1,71 @@
-"""The row about paced devices: do many workers on few cores take the time for their steps that was declared?"""
+"""Fidelity row about paced devices: whether the steps of many workers on few cores take the declared time."""
 
 from collections import defaultdict
 from statistics import fmean, quantiles
 from typing import NamedTuple
 
-from benchmarks.fidelity.pacing_containers import pace
-from benchmarks.fidelity.pacing_program import Beat
-from benchmarks.fidelity.row import Gate, Line
+from benchmarks.fidelity.pacing_containers import run_pacing_workers
+from benchmarks.fidelity.pacing_program import PacingTask
+from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from compose.engines.containers.engine import DockerEngine
 
-WORKERS = (8, 16)
-STEP_S, WORK_S, STEPS = 0.02, 0.001, 250
+WORKER_COUNTS = (8, 16)
+STEP_S, COMPUTE_S, STEP_COUNT = 0.02, 0.001, 250
 
 
-class Steps(NamedTuple):
-    """Steps of all workers together, relative to what was declared."""
+class RelativeSteps(NamedTuple):
+    """Step times of all workers of a round, relative to the declared step time."""
 
-    mean: float  # without the barrier's own time
-    p95: float
-    missed: float  # share of deadlines
+    mean: float  # without the time of the barrier
+    p95: float  # 95th percentile, without the time of the barrier
+    missed_share: float  # share of missed deadlines
 
 
-def paced(engine: DockerEngine, rounds: int) -> list[Line]:
-    """Steps of 20 ms with 1 ms of mathematics and a barrier after each, every worker in a container of its own."""
-    found: defaultdict[int, list[Steps]] = defaultdict(list)
+def measure_paced_workers(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
+    """Measure steps of 20 ms with 1 ms of compute and a barrier after each, with every worker in its own container."""
+    rounds_by_workers: defaultdict[int, list[RelativeSteps]] = defaultdict(list)
     for _ in range(rounds):
-        for workers in WORKERS:
-            found[workers].append(_steps(engine.images["cpu"], workers))
-    return [line for workers in WORKERS for line in _lines(workers, found[workers])]
-
-
-def _steps(image: str, workers: int) -> Steps:
-    told = pace(image, [Beat(rank, workers, STEPS, WORK_S, STEP_S) for rank in range(workers)])
-    barrier_s = fmean(each["barrier_s"] for each in told)
-    relative = [(step_s - barrier_s) / STEP_S for each in told for step_s in each["steps_s"]]
-    return Steps(fmean(relative), quantiles(relative, n=20)[-1], sum(each["missed"] for each in told) / len(relative))
-
-
-def _lines(workers: int, found: list[Steps]) -> list[Line]:
-    means, slowest, missed = (tuple(column) for column in zip(*found, strict=True))
-    who = f"{workers} paced workers"
+        for worker_count in WORKER_COUNTS:
+            rounds_by_workers[worker_count].append(_measure_steps(engine.images["cpu"], worker_count))
     return [
-        Line(what=f"{who}, mean step", unit="x declared", declared=1.0, samples=means, gate=Gate(median_off=0.02)),
-        Line(
-            what=f"{who}, step at the 95th percentile",
+        measurement
+        for worker_count in WORKER_COUNTS
+        for measurement in _step_measurements(worker_count, rounds_by_workers[worker_count])
+    ]
+
+
+def _measure_steps(image_tag: str, worker_count: int) -> RelativeSteps:
+    tasks = [PacingTask(rank, worker_count, STEP_COUNT, COMPUTE_S, STEP_S) for rank in range(worker_count)]
+    results = run_pacing_workers(image_tag, tasks)
+    barrier_s = fmean(result["barrier_s"] for result in results)
+    relative = [(step_s - barrier_s) / STEP_S for result in results for step_s in result["steps_s"]]
+    missed_share = sum(result["missed_deadlines"] for result in results) / len(relative)
+    return RelativeSteps(fmean(relative), quantiles(relative, n=20)[-1], missed_share)
+
+
+def _step_measurements(worker_count: int, rounds_of_steps: list[RelativeSteps]) -> list[FidelityMeasurement]:
+    means, slowest, missed = (tuple(column) for column in zip(*rounds_of_steps, strict=True))
+    workers = f"{worker_count} paced workers"
+    return [
+        FidelityMeasurement(
+            what=f"{workers}, mean step",
+            unit="x declared",
+            declared=1.0,
+            samples=means,
+            gate=FidelityGate(median_off=0.02),
+        ),
+        FidelityMeasurement(
+            what=f"{workers}, step at the 95th percentile",
             unit="x declared",
             declared=1.0,
             samples=slowest,
-            gate=Gate(at_most=1.05),
+            gate=FidelityGate(at_most=1.05),
         ),
-        Line(what=f"{who}, deadlines missed", unit="of all", declared=0.0, samples=missed, gate=Gate(at_most=0.01)),
+        FidelityMeasurement(
+            what=f"{workers}, missed deadlines",
+            unit="of all",
+            declared=0.0,
+            samples=missed,
+            gate=FidelityGate(at_most=0.01),
+        ),
     ]

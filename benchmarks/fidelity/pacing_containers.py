@@ -1,4 +1,4 @@
-"""Containers that do nothing but keep a pace, as nodes of a trial would: one CPU group each, one network for all."""
+"""Containers that run the pacing program with the CPU quota of a node, each in its own CPU group, on one network."""
 
 import inspect
 import json
@@ -11,66 +11,70 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 
 from benchmarks.fidelity import pacing_program
-from benchmarks.fidelity.pacing_program import Beat
+from benchmarks.fidelity.pacing_program import PacingTask
 from compose.engines.containers.compose_file import cpu_quota
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL
 from services.schema.errors import HostError
 
-PATIENCE_S = 300.0
-ROLE = "pacer"
-WHOLE_CORE = 1.0  # as every node has that declares nothing
+CONTAINER_TIMEOUT_S = 300.0
+CONTAINER_ROLE = "pacer"
+CPU_QUOTA_CORES = 1.0  # default quota of a node
 
 
-def pace(image: str, beats: list[Beat]) -> list[Mapping[str, Any]]:
-    """What `benchmarks.fidelity.pacing_program` says of each; nothing is left running.
+def run_pacing_workers(image_tag: str, tasks: list[PacingTask]) -> list[Mapping[str, Any]]:
+    """Run `benchmarks.fidelity.pacing_program` in a container per worker and return the results by rank.
+
+    All containers are removed at the end.
 
     Args:
-        image: of nodes.
-        beats: by rank.
+        image_tag: image of the nodes.
+        tasks: task of each worker, by rank.
 
     Raises:
-        HostError: the engine does not do it, or a worker fails.
+        HostError: Docker could not run the containers, or a worker failed.
     """
     started: list[Container] = []
     with closing(docker.from_env()) as client:
         try:
-            for beat in beats:
-                started.append(_start(client, image, beat, started[0].id if started else None))
-            return [_result(container) for container in started]
+            for task in tasks:
+                started.append(_start_container(client, image_tag, task, started[0].id if started else None))
+            return [_read_result(container) for container in started]
         except DockerException as error:
-            raise HostError(f"containers that keep a pace: {error}") from error
+            raise HostError(f"could not run the containers of the pacing workers: {error}") from error
         finally:
             for container in started:
                 with suppress(DockerException):
                     container.remove(force=True)
 
 
-def _start(client: docker.DockerClient, image: str, beat: Beat, first: str | None) -> Container:
-    words = (beat.rank, beat.workers, beat.steps, beat.work_s, beat.step_s)
+def _start_container(
+    client: docker.DockerClient, image_tag: str, task: PacingTask, network_container: str | None
+) -> Container:
+    arguments = (task.rank, task.workers, task.steps, task.compute_s, task.step_s)
     container: Container = client.containers.run(
-        image,
-        [*map(str, words)],
-        entrypoint=[
-            "python",
-            "-c",
-            inspect.getsource(pacing_program),
-        ],  # the image holds what a node needs, no benchmark
+        image_tag,
+        [*map(str, arguments)],
+        # The source is passed as an argument, since the image of the nodes does not contain the benchmarks.
+        entrypoint=["python", "-c", inspect.getsource(pacing_program)],
         detach=True,
-        network_mode="none" if first is None else f"container:{first}",
+        network_mode="none" if network_container is None else f"container:{network_container}",
         environment=dict(NODE_ENVIRONMENT),
         cap_drop=["ALL"],
         security_opt=["no-new-privileges:true"],
         read_only=True,
-        **cpu_quota(WHOLE_CORE),
-        labels={RUN_LABEL: ROLE, ROLE_LABEL: ROLE, NODE_LABEL: f"{ROLE}-{beat.rank}"},
+        **cpu_quota(CPU_QUOTA_CORES),
+        labels={RUN_LABEL: CONTAINER_ROLE, ROLE_LABEL: CONTAINER_ROLE, NODE_LABEL: f"{CONTAINER_ROLE}-{task.rank}"},
     )
     return container
 
 
-def _result(container: Container) -> Mapping[str, Any]:
-    code = container.wait(timeout=PATIENCE_S)["StatusCode"]
-    if code:
-        raise HostError(f"a container that keeps a pace ended with {code}: {container.logs().decode()[-500:]}")
-    told: dict[str, Any] = json.loads(container.logs(stdout=True, stderr=False))
-    return told
+def _read_result(container: Container) -> Mapping[str, Any]:
+    exit_code = container.wait(timeout=CONTAINER_TIMEOUT_S)["StatusCode"]
+    if exit_code:
+        last_output = container.logs().decode()[-500:]
+        raise HostError(
+            f"the container of a pacing worker ended with exit code {exit_code}; last output: {last_output}"
+        )
+    result: dict[str, Any] = json.loads(container.logs(stdout=True, stderr=False))
+    return result

@@ -1,7 +1,7 @@
-"""How well do workers keep their pace on this host? Nodes that do nothing else, with a barrier after every step.
+"""Program of one worker that computes at a fixed pace, with a barrier after every step, and measures its steps.
 
-A barrier wakes all workers at once, which is what makes naive pacing slow (`services.runtime.pacing`); its own time is measured
-first, by steps without mathematics.
+A barrier wakes all workers at the same time, which makes naive pacing slow (`services.runtime.pacing`). The time of the
+barrier is measured first, with steps without compute.
 """
 
 import asyncio
@@ -19,79 +19,79 @@ import numpy as np
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.pacing import DevicePacer, is_deadline_missed
 
-SIZE = 64  # of the matrices whose products are the mathematics
-COUNTED = 1000  # products that show how long one takes
-DROPPED = 5  # steps until everything has settled
-PORT = 7002
+MATRIX_SIZE = 64  # compute is a number of products of square matrices of this size
+CALIBRATION_PRODUCTS = 1000  # products from which the time of one product is measured
+WARM_UP_STEPS = 5  # first steps, which are not measured
+BARRIER_PORT = 7002
 
 
 @dataclass(frozen=True)
-class Beat:
-    """What one of several workers is to do."""
+class PacingTask:
+    """Task of one of several workers."""
 
-    rank: int  # 0 holds the barrier as well
+    rank: int  # rank 0 also serves the barrier
     workers: int
     steps: int
-    work_s: float  # CPU seconds of mathematics per step
-    step_s: float  # what a step takes on the device
+    compute_s: float  # CPU seconds of compute per step
+    step_s: float  # declared seconds of a step
 
 
 @dataclass
-class Kept:
-    """What came of it; wall seconds."""
+class PacingResult:
+    """Measured steps of one worker; in wall seconds."""
 
-    barrier_s: float = 0.0  # of a step without mathematics, mean
+    barrier_s: float = 0.0  # mean step without compute
     steps_s: list[float] = field(default_factory=list)
-    late_s: list[float] = field(default_factory=list)
-    missed: int = 0  # deadlines, counted as in training
+    late_s: list[float] = field(default_factory=list)  # how late the compute of each step ended
+    missed_deadlines: int = 0  # counted as in training
 
 
-def beat(what: Beat) -> str:
-    """Live as one such worker; JSON of `Kept`."""
+def run_pacing_worker(task: PacingTask) -> str:
+    """Run one worker and return its `PacingResult` as JSON."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        kept = runner.run(_beat(what))
-    return json.dumps(asdict(kept))
+        result = runner.run(_run_worker(task))
+    return json.dumps(asdict(result))
 
 
-async def _beat(what: Beat) -> Kept:
-    holder = Holder(what.workers)
-    if what.rank == 0:
-        await holder.open()
-    barrier = await Barrier.join()
-    clock, work, kept = WallClock(), _mathematics(what.work_s), Kept()
-    pace = DevicePacer(clock, 1 / what.step_s, what.rank / what.workers)
-    for _ in range(DROPPED):
+async def _run_worker(task: PacingTask) -> PacingResult:
+    barrier_server = BarrierServer(task.workers)
+    if task.rank == 0:
+        await barrier_server.open()
+    barrier = await BarrierClient.join()
+    clock, work, result = WallClock(), _compute_of(task.compute_s), PacingResult()
+    pace = DevicePacer(clock, 1 / task.step_s, task.rank / task.workers)
+    for _ in range(WARM_UP_STEPS):
         await pace.learn_compute_time(work)
         await barrier.wait()
     started = clock.now()
-    for _ in range(what.steps):
+    for _ in range(task.steps):
         await barrier.wait()
-    kept.barrier_s = (clock.now() - started) / what.steps
-    for step in range(DROPPED + what.steps):
+    result.barrier_s = (clock.now() - started) / task.steps
+    for step in range(WARM_UP_STEPS + task.steps):
         started = clock.now()
         computed = await pace.compute(step, 1, work)
         phase_s, late_s = clock.now() - started, computed.late_s or 0.0
         await barrier.wait()
         step_s = clock.now() - started
-        if step >= DROPPED:
-            kept.steps_s.append(step_s)
-            kept.late_s.append(late_s)
-            kept.missed += is_deadline_missed(clock, late_s, phase_s, step_s)
+        if step >= WARM_UP_STEPS:
+            result.steps_s.append(step_s)
+            result.late_s.append(late_s)
+            result.missed_deadlines += is_deadline_missed(clock, late_s, phase_s, step_s)
     await barrier.leave()
-    if what.rank == 0:
-        await holder.close()
-    return kept
+    if task.rank == 0:
+        await barrier_server.close()
+    return result
 
 
-def _mathematics(work_s: float) -> Callable[[], None]:
-    """So many products that they take `work_s` of a core."""
-    matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32)
-    for _ in range(2):  # the first time, caches and libraries are cold
+def _compute_of(compute_s: float) -> Callable[[], None]:
+    """Return a function that computes as many matrix products as take `compute_s` of a core."""
+    matrix = np.random.default_rng(0).standard_normal((MATRIX_SIZE, MATRIX_SIZE)).astype(np.float32)
+    for _ in range(2):  # the first measurement is discarded, since caches and libraries are cold
         started = time.thread_time()
-        for _ in range(COUNTED):
+        for _ in range(CALIBRATION_PRODUCTS):
             np.matmul(matrix, matrix)
-        product_s = (time.thread_time() - started) / COUNTED
-    count = max(1, round(work_s / product_s))
+        product_s = (time.thread_time() - started) / CALIBRATION_PRODUCTS
+    count = max(1, round(compute_s / product_s))
 
     def work() -> None:
         for _ in range(count):
@@ -100,70 +100,71 @@ def _mathematics(work_s: float) -> Callable[[], None]:
     return work
 
 
-class Holder:
-    """Answers everybody once everybody has asked."""
+class BarrierServer:
+    """Server of a barrier: replies to all workers as soon as all workers have reached the barrier."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._asking: list[asyncio.StreamWriter] = []
-        self._left = 0
-        self._deserted = asyncio.Event()
+        self._waiting: list[asyncio.StreamWriter] = []
+        self._left_workers = 0
+        self._all_left = asyncio.Event()
 
     async def open(self) -> None:
-        """Listen."""
-        self._server = await asyncio.start_server(self._attend, "127.0.0.1", PORT)
+        """Start to listen for workers."""
+        self._server = await asyncio.start_server(self._serve_worker, "127.0.0.1", BARRIER_PORT)
 
     async def close(self) -> None:
-        """Return when all have left."""
-        await self._deserted.wait()
+        """Wait until all workers have left, then stop listening."""
+        await self._all_left.wait()
         self._server.close()
 
-    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1):
-            self._asking.append(writer)
-            if len(self._asking) == self._workers:
-                for each in self._asking:
-                    each.write(b"!")
-                self._asking.clear()
+            self._waiting.append(writer)
+            if len(self._waiting) == self._workers:
+                for waiting_writer in self._waiting:
+                    waiting_writer.write(b"!")
+                self._waiting.clear()
         writer.close()
-        self._left += 1
-        if self._left == self._workers:
-            self._deserted.set()
+        self._left_workers += 1
+        if self._left_workers == self._workers:
+            self._all_left.set()
 
 
 @dataclass(frozen=True)
-class Barrier:
-    """One worker's side of it."""
+class BarrierClient:
+    """Connection of one worker to the barrier server."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     @classmethod
     async def join(cls) -> Self:
-        """Wait for its holder to be there."""
+        """Connect to the barrier server. Retry until the server listens."""
         while True:
             with suppress(OSError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+                reader, writer = await asyncio.open_connection("127.0.0.1", BARRIER_PORT)
                 break
             await asyncio.sleep(0.05)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return cls(reader, writer)
 
     async def wait(self) -> None:
-        """Return when all have called it."""
+        """Wait until all workers have reached the barrier."""
         self.writer.write(b"?")
         await self.reader.readexactly(1)
 
     async def leave(self) -> None:
-        """Take no part any more."""
+        """Close the connection to the barrier server."""
         self.writer.close()
         await self.writer.wait_closed()
 
 
 def main() -> int:
-    """Run the worker that the arguments describe and print its result as one line of JSON."""
-    rank, workers, steps, work_s, step_s = sys.argv[1:]
-    sys.stdout.write(f"{beat(Beat(int(rank), int(workers), int(steps), float(work_s), float(step_s)))}\n")
+    """Run the worker that the command-line arguments describe and print its result as one line of JSON."""
+    rank, workers, steps, compute_s, step_s = sys.argv[1:]
+    task = PacingTask(int(rank), int(workers), int(steps), float(compute_s), float(step_s))
+    sys.stdout.write(f"{run_pacing_worker(task)}\n")
     return 0
 
 

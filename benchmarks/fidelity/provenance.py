@@ -1,4 +1,4 @@
-"""Whose numbers are these? The commit that measured, the day, and the host."""
+"""Origin of a measurement: the commit, the date and the host."""
 
 from datetime import UTC, datetime
 
@@ -7,28 +7,30 @@ from compose.engines.base import Engine
 from compose.runs.run import checkout_commit
 from services.schema.component import FrozenRecord
 
-SHORT = 7  # digits of a commit
-DIRTY = "+dirty"
+SHORT_COMMIT_DIGITS = 7
+DIRTY_SUFFIX = "+dirty"
 
 
-class Origin(FrozenRecord):
-    """Where and when a row was measured."""
+class MeasurementOrigin(FrozenRecord):
+    """Commit, date and host of a measurement."""
 
-    commit: str  # short; +dirty when files were changed
+    commit: str  # abbreviated, with the suffix +dirty if the checkout had uncommitted changes
     date: str  # UTC
     host: HostFingerprint
 
     def __str__(self) -> str:
-        """As a table shows it; the host stands above the table."""
+        """Return commit and date. Tables show the host above their rows."""
         return f"{self.commit}, {self.date[:10]}"
 
-    def is_code_of(self, other: "Origin") -> bool:
-        """Whether both ran the same code for certain."""
-        return self.commit == other.commit and not self.commit.endswith(DIRTY)
+    def has_same_code(self, other: "MeasurementOrigin") -> bool:
+        """Return whether both measurements certainly ran the same code: the same commit without changes."""
+        return self.commit == other.commit and not self.commit.endswith(DIRTY_SUFFIX)
 
 
-def origin(engine: Engine) -> Origin:
-    """Of what is measured from now on."""
-    found = checkout_commit()
-    short = found["id"][:SHORT] + (DIRTY if found["dirty"] else "") if found else "no checkout"
-    return Origin(commit=short, date=datetime.now(UTC).isoformat(timespec="minutes"), host=host_fingerprint(engine))
+def current_origin(engine: Engine) -> MeasurementOrigin:
+    """Return the origin of measurements that are made now with this engine."""
+    head = checkout_commit()
+    short = head["id"][:SHORT_COMMIT_DIGITS] + (DIRTY_SUFFIX if head["dirty"] else "") if head else "no checkout"
+    return MeasurementOrigin(
+        commit=short, date=datetime.now(UTC).isoformat(timespec="minutes"), host=host_fingerprint(engine)
+    )

@@ -1,77 +1,77 @@
-"""One line of the table: what was declared, what was achieved, and whether that is close enough."""
+"""Records of the fidelity benchmark: declared and achieved values, the limits of their error, and results of rows."""
 
 from statistics import median
 
-from benchmarks.fidelity.provenance import Origin
+from benchmarks.fidelity.provenance import MeasurementOrigin
 from services.schema.component import FrozenRecord
 
 
-class Gate(FrozenRecord):
-    """What has to hold; what is None is not asked."""
+class FidelityGate(FrozenRecord):
+    """Limits that a measurement has to meet. A limit of None is not checked."""
 
     median_off: float | None = None  # relative error of the median
     each_off: float | None = None  # relative error of every sample
-    median_off_by: float | None = None  # absolute error of the median, in the line's unit
-    at_most: float | None = None  # the median, in the line's unit
+    median_off_by: float | None = None  # absolute error of the median, in the unit of the measurement
+    at_most: float | None = None  # largest median, in the unit of the measurement
 
     @property
-    def asks(self) -> bool:
-        """Whether anything has to hold; other lines only show what is."""
+    def has_limits(self) -> bool:
+        """Whether the gate has any limit. Measurements without limits are only shown."""
         return any(limit is not None for _, limit in self)
 
     def __str__(self) -> str:
-        """As a reader wants it: `median ±1 %, each ±5 %`."""
-        told = (
+        """Return the limits as text: `median ±1%, each ±5%`."""
+        limits = (
             ("median ±{:.0%}", self.median_off),
             ("each ±{:.0%}", self.each_off),
             ("median ±{:g}", self.median_off_by),
             ("at most {:.4g}", self.at_most),
         )
-        return ", ".join(text.format(limit) for text, limit in told if limit is not None) or "–"
+        return ", ".join(text.format(limit) for text, limit in limits if limit is not None) or "–"
 
 
-class Line(FrozenRecord):
-    """What was declared and what was measured, a sample per round; in `unit`."""
+class FidelityMeasurement(FrozenRecord):
+    """Declared value and measured samples, one per round, in `unit`."""
 
     what: str
     unit: str
     declared: float
     samples: tuple[float, ...]
-    gate: Gate
+    gate: FidelityGate
 
     @property
-    def achieved(self) -> float:
-        """The median."""
+    def median_achieved(self) -> float:
+        """Median of the samples."""
         return median(self.samples)
 
     @property
-    def error(self) -> float | None:
-        """Relative error of the median; None where nothing was declared."""
-        return self.achieved / self.declared - 1 if self.declared else None
+    def relative_error(self) -> float | None:
+        """Relative error of the median; None if the declared value is 0."""
+        return self.median_achieved / self.declared - 1 if self.declared else None
 
     @property
-    def ok(self) -> bool:
-        """Whether the gate holds."""
-        gate, off_by = self.gate, abs(self.achieved - self.declared)
-        worst = max(abs(sample - self.declared) for sample in self.samples)
+    def is_within_gate(self) -> bool:
+        """Whether the samples meet every limit of the gate."""
+        gate, median_error = self.gate, abs(self.median_achieved - self.declared)
+        largest_error = max(abs(sample - self.declared) for sample in self.samples)
         return (
-            (gate.median_off is None or off_by <= gate.median_off * self.declared)
-            and (gate.each_off is None or worst <= gate.each_off * self.declared)
-            and (gate.median_off_by is None or off_by <= gate.median_off_by)
-            and (gate.at_most is None or self.achieved <= gate.at_most)
+            (gate.median_off is None or median_error <= gate.median_off * self.declared)
+            and (gate.each_off is None or largest_error <= gate.each_off * self.declared)
+            and (gate.median_off_by is None or median_error <= gate.median_off_by)
+            and (gate.at_most is None or self.median_achieved <= gate.at_most)
         )
 
 
-class Outcome(FrozenRecord):
-    """A row that was measured, or why it was not."""
+class RowOutcome(FrozenRecord):
+    """Measurements of a row, or the reason why the row failed."""
 
     row: str
-    origin: Origin
-    lines: tuple[Line, ...] = ()
-    failed: str = ""  # reason
+    origin: MeasurementOrigin
+    lines: tuple[FidelityMeasurement, ...] = ()
+    failed: str = ""  # error message; empty if the row was measured
     wall_s: float = 0.0
 
     @property
-    def ok(self) -> bool:
-        """Whether it was measured and every gate holds."""
-        return not self.failed and all(line.ok for line in self.lines)
+    def is_within_gates(self) -> bool:
+        """Whether the row was measured and all its measurements meet their gates."""
+        return not self.failed and all(line.is_within_gate for line in self.lines)

@@ -1,4 +1,4 @@
-"""The rows about whole runs: events on time, dilation that changes nothing, many nodes up soon."""
+"""Fidelity rows about whole runs: lateness of events, the effect of dilation on results, and the time to start."""
 
 import time
 from collections import Counter, defaultdict
@@ -6,131 +6,166 @@ from collections.abc import Mapping
 from statistics import quantiles
 from typing import Any
 
-from benchmarks.fidelity.idle_trial import Lab, plan_of, trial_of
-from benchmarks.fidelity.row import Gate, Line
-from benchmarks.fidelity.training import Nobody, applied, step_s, steps, trained
+from benchmarks.fidelity.idle_trial import IdleTrial, make_trial, make_trial_plan
+from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
+from benchmarks.fidelity.training import SilentObserver, median_step_s, read_applied_events, read_steps, run_trial
 from compose.engines.containers.engine import DockerEngine
 from compose.runs.run import decide_admission
 from services.schema.errors import HostError
 
-NODES, READY_S = 16, 30.0
-LINK = {"uplink": "100mbit", "downlink": "100mbit"}
-FAST = {"uplink": "1gbit", "downlink": "1gbit"}
-WORKLOAD = {
+WORKER_COUNT, MAX_START_S = 16, 30.0
+SLOW_LINK = {"uplink": "100mbit", "downlink": "100mbit"}
+FAST_LINK = {"uplink": "1gbit", "downlink": "1gbit"}
+SMALL_MODEL_WORKLOAD = {
     "dataset": {"kind": "synthetic_regression", "samples": 3840, "features": 64, "outputs": 10},
     "model": {"kind": "mlp", "hidden": [128, 128]},  # 26 thousand parameters
     "optimiser": {"kind": "sgd", "rate": 0.01},
     "batch_per_worker": 16,
     "epochs": 1,
 }
-PACED = {"throughput": "800/s"}  # 60 steps of 20 ms
-CHANGES = 10
-RING = {"ring": {"kind": "all_reduce"}}
-ASP = {"ps_asp": {"kind": "parameter_server", "synchrony": {"kind": "asp"}}}
-# What this host adds to a message does not grow with the dilation. Steps in which links and devices decide show
-# whether anything else depends on it: 340 KB at 100 Mbit/s.
-LARGER = WORKLOAD | {"model": {"kind": "mlp", "hidden": [256, 256]}}
+PACED_DEVICE = {"throughput": "800/s"}  # 60 steps of 20 ms
+LINK_CHANGES = 10
+RING_STRATEGY = {"ring": {"kind": "all_reduce"}}
+ASP_STRATEGY = {"ps_asp": {"kind": "parameter_server", "synchrony": {"kind": "asp"}}}
+# The time that this host adds to a message does not grow with the dilation. Steps dominated by links and
+# devices (340 KB at 100 Mbit/s) show whether anything else depends on the dilation.
+LARGER_MODEL_WORKLOAD = SMALL_MODEL_WORKLOAD | {"model": {"kind": "mlp", "hidden": [256, 256]}}
 DILATIONS, SMALL_DILATIONS = (4, 8), (1, 2)
-PLAIN: dict[str, Any] = {"workers": NODES, "worker": LINK}
-FAR = PLAIN | {"worker": LINK | {"delay": "2ms"}, "network": {"kind": "racks", "size": 4, "uplink": "200mbit"}}
+RATIO_GATE = FidelityGate(median_off=0.03)
+STAR_CLUSTER: dict[str, Any] = {"workers": WORKER_COUNT, "worker": SLOW_LINK}
+RACK_CLUSTER = STAR_CLUSTER | {
+    "worker": SLOW_LINK | {"delay": "2ms"},
+    "network": {"kind": "racks", "size": 4, "uplink": "200mbit"},
+}
 
 
-def start(engine: DockerEngine, rounds: int) -> list[Line]:
-    """From the command to nodes whose links are shaped and verified, images being built."""
+def measure_start(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
+    """Measure the time from the command until all nodes run behind verified links. Images are built before."""
     return [
-        _start(f"{NODES} nodes from command to verified network", PLAIN, engine, rounds),
-        _start(f"{NODES} nodes in racks with delays, from command to verified network", FAR, engine, rounds),
-    ]
-
-
-def _start(what: str, cluster: Mapping[str, Any], known: DockerEngine, rounds: int) -> Line:
-    found = []
-    for _ in range(rounds):
-        began, engine = time.monotonic(), type(known)()  # a new one has yet to look for its image and try the kernel
-        trial = trial_of(cluster)
-        admission = decide_admission(trial.scenario, engine)
-        engine.prepare(Nobody())
-        with Lab(plan_of(trial, engine, admission.dilation, admission.alpha_s), engine, proves=True):
-            found.append(time.monotonic() - began)
-    return Line(what=what, unit="s", declared=0.0, samples=tuple(found), gate=Gate(at_most=READY_S))
-
-
-def events(engine: DockerEngine, rounds: int) -> list[Line]:
-    """How late changes of links take effect, in wall time."""
-    changes = [_change(number) for number in range(CHANGES)]
-    trial = trial_of({"workers": 4, "worker": PACED | LINK}, workload=WORKLOAD, events=changes)
-    found = []
-    for _ in range(rounds):
-        plan = plan_of(trial, engine)
-        with trained(engine, plan) as folder:
-            late_s = [abs(event["lateness_s"]) * plan.dilation for event in applied(folder)]
-        if len(late_s) < 2 * CHANGES:  # each begins and ends
-            raise HostError(f"{len(late_s)} of {2 * CHANGES} changes were applied")
-        found.append(1e3 * quantiles(late_s, n=100, method="inclusive")[-1])
-    what = "lateness of events at the 99th percentile"
-    return [Line(what=what, unit="ms", declared=0.0, samples=tuple(found), gate=Gate(at_most=50.0))]
-
-
-def _change(number: int) -> dict[str, Any]:
-    of = [f"worker-{number % 4}"]
-    return {"kind": "link", "at": {"time": f"{200 + 100 * number}ms"}, "lasts": "50ms", "of": of, "uplink": "50mbit"}
-
-
-def dilation(engine: DockerEngine, rounds: int) -> list[Line]:
-    """Virtual step time at twice the dilation over that at the single one."""
-    found, small = [], []
-    for _ in range(rounds):
-        single_s, double_s = (_dilated(engine, RING, factor)[0] for factor in DILATIONS)
-        found.append(double_s / single_s)
-        single_s, double_s = (_dilated(engine, RING, factor, WORKLOAD)[0] for factor in SMALL_DILATIONS)
-        small.append(double_s / single_s)
-    return [
-        _ratio(f"ring: step at dilation {DILATIONS[1]} over {DILATIONS[0]}", found),
-        _ratio(
-            f"ring of small messages, whose own cost decides: step at dilation {SMALL_DILATIONS[1]} over "
-            f"{SMALL_DILATIONS[0]}",
-            small,
-            Gate(),
+        _measure_start_time(f"{WORKER_COUNT} nodes from command to verified network", STAR_CLUSTER, engine, rounds),
+        _measure_start_time(
+            f"{WORKER_COUNT} nodes in racks with delays, from command to verified network", RACK_CLUSTER, engine, rounds
         ),
     ]
 
 
-def staleness(engine: DockerEngine, rounds: int) -> list[Line]:
-    """The same of a strategy that never waits, whose staleness should be distributed alike too."""
-    found, apart = [], []
-    ages: defaultdict[int, Counter[int]] = defaultdict(Counter)
+def _measure_start_time(
+    description: str, cluster: Mapping[str, Any], configured_engine: DockerEngine, rounds: int
+) -> FidelityMeasurement:
+    start_times_s = []
     for _ in range(rounds):
-        (single_s, single), (double_s, double) = (_dilated(engine, ASP, factor) for factor in DILATIONS)
-        found.append(double_s / single_s)
-        apart.append(100 * _apart(single, double))
-        for factor, stale in zip(DILATIONS, (single, double), strict=True):
-            ages[factor] += stale
-    pooled = 100 * _apart(*(ages[factor] for factor in DILATIONS))
-    updates = ages[DILATIONS[0]].total()
-    what = f"ps_asp: updates of another staleness at dilation {DILATIONS[1]} than at {DILATIONS[0]}"
-    each = f"{what}, of {updates // rounds} in a round, where chance alone makes some"
+        started = time.monotonic()
+        engine = type(configured_engine)()  # a new engine also has to find its image and to check the kernel
+        trial = make_trial(cluster)
+        admission = decide_admission(trial.scenario, engine)
+        engine.prepare(SilentObserver())
+        with IdleTrial(
+            make_trial_plan(trial, engine, admission.dilation, admission.alpha_s), engine, runs_link_probes=True
+        ):
+            start_times_s.append(time.monotonic() - started)
+    gate = FidelityGate(at_most=MAX_START_S)
+    return FidelityMeasurement(what=description, unit="s", declared=0.0, samples=tuple(start_times_s), gate=gate)
+
+
+def measure_event_lateness(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
+    """Measure how late changes of links take effect, in wall time."""
+    changes = [_link_change(number) for number in range(LINK_CHANGES)]
+    trial = make_trial(
+        {"workers": 4, "worker": PACED_DEVICE | SLOW_LINK}, workload=SMALL_MODEL_WORKLOAD, events=changes
+    )
+    lateness_ms = []
+    for _ in range(rounds):
+        plan = make_trial_plan(trial, engine)
+        with run_trial(engine, plan) as folder:
+            late_s = [abs(event["lateness_s"]) * plan.dilation for event in read_applied_events(folder)]
+        if len(late_s) < 2 * LINK_CHANGES:  # the start and the end of each change
+            raise HostError(f"only {len(late_s)} of {2 * LINK_CHANGES} link changes were applied")
+        lateness_ms.append(1e3 * quantiles(late_s, n=100, method="inclusive")[-1])
+    what, gate = "lateness of events at the 99th percentile", FidelityGate(at_most=50.0)
+    return [FidelityMeasurement(what=what, unit="ms", declared=0.0, samples=tuple(lateness_ms), gate=gate)]
+
+
+def _link_change(number: int) -> dict[str, Any]:
+    nodes = [f"worker-{number % 4}"]
+    return {"kind": "link", "at": {"time": f"{200 + 100 * number}ms"}, "lasts": "50ms", "of": nodes, "uplink": "50mbit"}
+
+
+def measure_dilation(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
+    """Measure the ratio of virtual step times at a dilation and at half of it, for large and small messages."""
+    large_ratios, small_ratios = [], []
+    for _ in range(rounds):
+        single_s, double_s = (_run_dilated(engine, RING_STRATEGY, dilation)[0] for dilation in DILATIONS)
+        large_ratios.append(double_s / single_s)
+        single_s, double_s = (
+            _run_dilated(engine, RING_STRATEGY, dilation, SMALL_MODEL_WORKLOAD)[0] for dilation in SMALL_DILATIONS
+        )
+        small_ratios.append(double_s / single_s)
     return [
-        _ratio(f"ps_asp: step at dilation {DILATIONS[1]} over {DILATIONS[0]}", found),
-        Line(what=f"{what}, of {updates} in all", unit="%", declared=0.0, samples=(pooled,), gate=Gate(at_most=3.0)),
-        Line(what=each, unit="%", declared=0.0, samples=tuple(apart), gate=Gate()),
+        _ratio_measurement(f"ring: step at dilation {DILATIONS[1]} over {DILATIONS[0]}", large_ratios),
+        _ratio_measurement(
+            f"ring of small messages, dominated by the host's cost per message: step at dilation {SMALL_DILATIONS[1]} "
+            f"over {SMALL_DILATIONS[0]}",
+            small_ratios,
+            FidelityGate(),
+        ),
     ]
 
 
-def _ratio(what: str, found: list[float], gate: Gate = Gate(median_off=0.03)) -> Line:  # noqa: B008 - it is frozen
-    return Line(what=what, unit="ratio", declared=1.0, samples=tuple(found), gate=gate)
+def measure_staleness(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
+    """Measure step times and the distribution of staleness at two dilations, for an asynchronous strategy."""
+    step_ratios, differences = [], []
+    counts_by_dilation: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    for _ in range(rounds):
+        (single_s, single), (double_s, double) = (_run_dilated(engine, ASP_STRATEGY, factor) for factor in DILATIONS)
+        step_ratios.append(double_s / single_s)
+        differences.append(100 * _total_variation(single, double))
+        for dilation, counts in zip(DILATIONS, (single, double), strict=True):
+            counts_by_dilation[dilation] += counts
+    pooled_difference = 100 * _total_variation(*(counts_by_dilation[dilation] for dilation in DILATIONS))
+    updates = counts_by_dilation[DILATIONS[0]].total()
+    what = f"ps_asp: updates with a different staleness at dilation {DILATIONS[1]} than at {DILATIONS[0]}"
+    return [
+        _ratio_measurement(f"ps_asp: step at dilation {DILATIONS[1]} over {DILATIONS[0]}", step_ratios),
+        FidelityMeasurement(
+            what=f"{what}, of {updates} in all",
+            unit="%",
+            declared=0.0,
+            samples=(pooled_difference,),
+            gate=FidelityGate(at_most=3.0),
+        ),
+        FidelityMeasurement(
+            what=f"{what}, of {updates // rounds} per round, some of them by chance alone",
+            unit="%",
+            declared=0.0,
+            samples=tuple(differences),
+            gate=FidelityGate(),
+        ),
+    ]
 
 
-def _dilated(
-    engine: DockerEngine, strategies: Mapping[str, Any], factor: int, workload: Mapping[str, Any] = LARGER
+def _ratio_measurement(description: str, ratios: list[float], gate: FidelityGate = RATIO_GATE) -> FidelityMeasurement:
+    return FidelityMeasurement(what=description, unit="ratio", declared=1.0, samples=tuple(ratios), gate=gate)
+
+
+def _run_dilated(
+    engine: DockerEngine,
+    strategies: Mapping[str, Any],
+    dilation: int,
+    workload: Mapping[str, Any] = LARGER_MODEL_WORKLOAD,
 ) -> tuple[float, Counter[int]]:
-    """Median virtual step and how many updates had each staleness."""
-    cluster = {"workers": 4, "worker": PACED | LINK, "server": FAST}
-    plan = plan_of(trial_of(cluster, workload=workload, strategies=strategies, dilation=factor), engine)
-    with trained(engine, plan) as folder:
-        ages = (row["staleness"] for row in steps(folder, plan))
-        return step_s(folder, plan), Counter(age for age in ages if age is not None)
+    """Run a trial at a dilation. Return its median virtual step time and the number of updates by staleness."""
+    cluster = {"workers": 4, "worker": PACED_DEVICE | SLOW_LINK, "server": FAST_LINK}
+    plan = make_trial_plan(make_trial(cluster, workload=workload, strategies=strategies, dilation=dilation), engine)
+    with run_trial(engine, plan) as folder:
+        staleness = (row["staleness"] for row in read_steps(folder, plan))
+        return median_step_s(folder, plan), Counter(value for value in staleness if value is not None)
 
 
-def _apart(one: Counter[int], other: Counter[int]) -> float:
-    """Share of updates that would have to change their staleness for the two to be the same: total variation."""
-    return sum(abs(one[age] / one.total() - other[age] / other.total()) for age in one | other) / 2
+def _total_variation(first_counts: Counter[int], second_counts: Counter[int]) -> float:
+    """Return the total variation distance of two distributions of staleness, from 0 to 1.
+
+    This is the share of updates whose staleness would have to change for both distributions to be equal.
+    """
+    first_total, second_total = first_counts.total(), second_counts.total()
+    values = first_counts | second_counts
+    return sum(abs(first_counts[value] / first_total - second_counts[value] / second_total) for value in values) / 2

@@ -1,12 +1,12 @@
-"""The rows about scenarios: do engines and the closed form agree on a step, also where links are fast?"""
+"""Fidelity rows about scenarios: step times of the engines against each other and against the closed form."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from benchmarks.fidelity.idle_trial import plan_of, trial_of
-from benchmarks.fidelity.row import Gate, Line
-from benchmarks.fidelity.training import slowest_step_s, step_s, trained
+from benchmarks.fidelity.idle_trial import make_trial, make_trial_plan
+from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
+from benchmarks.fidelity.training import median_step_s, run_trial, slowest_worker_step_s
 from compose.engines.base import Engine
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.local import LocalEngine
@@ -16,10 +16,10 @@ from compose.scenario_files.load import find_scenario, load_scenario
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.errors import UserError
 
-FORM = "closed form"
-ALIKE = 0.10  # what all three may differ from each other
-# 1.1 million parameters at 25 Gbit/s: 2.6 ms on the links beside 5 ms of computing, and messages large enough for
-# their own cost to be a small part.
+CLOSED_FORM = "closed form"
+MAX_RATIO_ERROR = 0.10  # largest relative difference between two engines, or between an engine and the closed form
+# 1.1 million parameters at 25 Gbit/s: 2.6 ms of transfer beside 5 ms of compute. The messages are so large that the
+# host's cost per message is a small part.
 FAST_WORKLOAD = {
     "dataset": {"kind": "synthetic_regression", "samples": 3840, "features": 64, "outputs": 10},
     "model": {"kind": "mlp", "hidden": [1024, 1024]},
@@ -30,73 +30,78 @@ FAST_WORKLOAD = {
 FAST_CLUSTER = {"workers": 8, "worker": {"link": "25gbe", "throughput": "3200/s"}}
 
 
-class Stepped(NamedTuple):
-    """A trial's step in virtual seconds, of its slowest worker."""
+class TrialStep(NamedTuple):
+    """Measured and predicted step time of the slowest worker of a trial, in virtual seconds."""
 
-    measured: float
-    predicted: float
-
-
-def engines_racks(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001 - see `_compared`
-    """Racks with little between them."""
-    return list(_compared("racks", engine))
+    measured_s: float
+    predicted_s: float
 
 
-def engines_incast(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001
-    """Many workers into one server and into four."""
-    return list(_compared("incast", engine))
+def compare_engines_racks(
+    engine: DockerEngine,
+    rounds: int,  # noqa: ARG001 - see `_compare_engines`
+) -> list[FidelityMeasurement]:
+    """Compare the engines on the scenario `racks`: racks with slow links between them."""
+    return list(_compare_engines("racks", engine))
 
 
-def engines_wan(engine: DockerEngine, rounds: int) -> list[Line]:  # noqa: ARG001
-    """Two regions."""
-    return list(_compared("wan", engine))
+def compare_engines_incast(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:  # noqa: ARG001
+    """Compare the engines on the scenario `incast`: many workers that push to one server or to four."""
+    return list(_compare_engines("incast", engine))
 
 
-def fast_ring(engine: DockerEngine, rounds: int) -> list[Line]:
-    """Eight workers in a ring whose links no laptop carries, as slow as admission decides."""
-    trial = trial_of(FAST_CLUSTER, workload=FAST_WORKLOAD, dilation=AUTO)
+def compare_engines_wan(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:  # noqa: ARG001
+    """Compare the engines on the scenario `wan`: workers in two regions."""
+    return list(_compare_engines("wan", engine))
+
+
+def measure_fast_ring(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
+    """Measure a ring of eight workers with links of 25 Gbit/s, which need the dilation that admission chooses."""
+    trial = make_trial(FAST_CLUSTER, workload=FAST_WORKLOAD, dilation=AUTO)
     admission = decide_admission(trial.scenario, engine)
-    found = []
+    ratios = []
     for _ in range(rounds):
-        plan = plan_of(trial, engine, admission.dilation, admission.alpha_s)
-        with trained(engine, plan) as folder:
-            found.append(step_s(folder, plan) / plan.predicted.step_s)
-    what = f"ring of 8 at 25 Gbit/s, dilation auto ({admission.dilation:g}): step over {FORM}"
-    return [Line(what=what, unit="ratio", declared=1.0, samples=tuple(found), gate=Gate(median_off=ALIKE))]
+        plan = make_trial_plan(trial, engine, admission.dilation, admission.alpha_s)
+        with run_trial(engine, plan) as folder:
+            ratios.append(median_step_s(folder, plan) / plan.predicted.step_s)
+    what = f"ring of 8 at 25 Gbit/s, dilation auto ({admission.dilation:g}): step over {CLOSED_FORM}"
+    gate = FidelityGate(median_off=MAX_RATIO_ERROR)
+    return [FidelityMeasurement(what=what, unit="ratio", declared=1.0, samples=tuple(ratios), gate=gate)]
 
 
-def _compared(name: str, engine: DockerEngine) -> Iterator[Line]:
-    """A shipped scenario on both engines: docker over local, both over the closed form; every trial has to be near.
+def _compare_engines(scenario_name: str, engine: DockerEngine) -> Iterator[FidelityMeasurement]:
+    """Run a shipped scenario on engines docker and local. Yield the ratios of their step times.
 
-    Every trial runs once: a sample is the ratio of two medians over many steps.
+    Every trial runs once, whatever the number of rounds: a sample is the ratio of two medians over many steps.
     """
-    scenario = load_scenario(find_scenario(name))
-    stepped = {each.name: _steps(scenario, each) for each in (engine, LocalEngine())}
+    scenario = load_scenario(find_scenario(scenario_name))
+    steps = {each.name: _measure_trial_steps(scenario, each) for each in (engine, LocalEngine())}
     samples: defaultdict[str, list[float]] = defaultdict(list)
-    for on_docker, on_local in zip(stepped["docker"], stepped["local"], strict=True):
-        samples[f"docker over {FORM}"].append(on_docker.measured / on_docker.predicted)
-        samples[f"local over {FORM}"].append(on_local.measured / on_local.predicted)
-        samples["docker over local"].append(on_docker.measured / on_local.measured)
-    for what, found in samples.items():
-        told = f"{name}, median step of the slowest worker in each of {len(found)} trials: {what}"
-        yield Line(what=told, unit="ratio", declared=1.0, samples=tuple(found), gate=Gate(each_off=ALIKE))
+    for on_docker, on_local in zip(steps["docker"], steps["local"], strict=True):
+        samples[f"docker over {CLOSED_FORM}"].append(on_docker.measured_s / on_docker.predicted_s)
+        samples[f"local over {CLOSED_FORM}"].append(on_local.measured_s / on_local.predicted_s)
+        samples["docker over local"].append(on_docker.measured_s / on_local.measured_s)
+    gate = FidelityGate(each_off=MAX_RATIO_ERROR)
+    for label, ratios in samples.items():
+        what = f"{scenario_name}, median step of the slowest worker in each of {len(ratios)} trials: {label}"
+        yield FidelityMeasurement(what=what, unit="ratio", declared=1.0, samples=tuple(ratios), gate=gate)
 
 
-def _steps(scenario: Scenario, engine: Engine) -> list[Stepped]:
-    """Of every trial but the baselines, which send nothing."""
-    admission, scenario = _admitted(scenario, engine)
-    found = []
+def _measure_trial_steps(scenario: Scenario, engine: Engine) -> list[TrialStep]:
+    """Run all trials of a scenario except baselines, which send nothing, and return their step times."""
+    admission, scenario = _admit_scenario(scenario, engine)
+    steps = []
     for trial in (trial for trial in scenario.trials() if not trial.baseline):
-        plan = plan_of(trial, engine, admission.dilation, admission.alpha_s)
-        with trained(engine, plan) as folder:
-            found.append(Stepped(slowest_step_s(folder, plan), plan.predicted.step_s))
-    return found
+        plan = make_trial_plan(trial, engine, admission.dilation, admission.alpha_s)
+        with run_trial(engine, plan) as folder:
+            steps.append(TrialStep(slowest_worker_step_s(folder, plan), plan.predicted.step_s))
+    return steps
 
 
-def _admitted(scenario: Scenario, engine: Engine) -> tuple[Admission, Scenario]:
-    """Under its own dilation where this host carries that, else under the least that it does carry."""
+def _admit_scenario(scenario: Scenario, engine: Engine) -> tuple[Admission, Scenario]:
+    """Return a scenario with its admission. If this host cannot carry its dilation, change that to `auto`."""
     try:
         return decide_admission(scenario, engine), scenario
     except UserError:
-        slower = scenario.model_copy(update={"dilation": AUTO})
-        return decide_admission(slower, engine), slower
+        auto_dilated = scenario.model_copy(update={"dilation": AUTO})
+        return decide_admission(auto_dilated, engine), auto_dilated

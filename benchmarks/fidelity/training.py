@@ -1,4 +1,4 @@
-"""Whole trials, run by an engine's own code into folders that need not stay, and what their logs say."""
+"""Whole trials, run by an engine in temporary folders, and the step times in their logs."""
 
 import json
 import tempfile
@@ -15,77 +15,87 @@ from compose.runs.supervisor import LogTail
 from services.plan import Plan
 from services.schema.errors import HostError
 
-Doubts: TypeAlias = Callable[[Path], str]  # a trial's folder -> why its verdict is not valid; empty where it is
+VerdictReader: TypeAlias = Callable[
+    [Path], str
+]  # folder of a trial -> why its verdict is not valid; empty if it is valid
 
 
-class Nobody:
-    """Looks on and says nothing."""
+class SilentObserver:
+    """Observer that ignores all notifications of an engine."""
 
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
-        """The coordinator has logged something."""
+        """Ignore a log event of the coordinator."""
 
-    def preparation_started(self, what: str) -> None:
-        """Something is being built."""
+    def preparation_started(self, description: str) -> None:
+        """Ignore that the engine prepares something."""
 
 
 @contextmanager
-def trained(engine: Engine, plan: Plan) -> Iterator[Path]:
-    """The folder of one trial that is over.
+def run_trial(engine: Engine, plan: Plan) -> Iterator[Path]:
+    """Run a trial in a temporary folder and yield the folder once the trial has finished.
 
     Raises:
-        HostError: it failed.
+        HostError: the trial failed.
     """
-    with tempfile.TemporaryDirectory(prefix="ensayo-fidelity-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="ensayo-fidelity-") as folder_name:
+        folder = Path(folder_name)
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(plan.model_dump_json())
-        status = engine.run_trial(plan, folder, Nobody())
+        status = engine.run_trial(plan, folder, SilentObserver())
         (folder / "status.json").write_text(status.model_dump_json())
         if status.status != "success":
-            raise HostError(f"{plan.trial}: {status.reason}")
+            raise HostError(f"trial {plan.trial} failed: {status.reason}")
         yield folder
 
 
-def step_s(folder: Path, plan: Plan) -> float:
-    """The median step of all workers in virtual seconds, without the first, which waits for everybody's start."""
-    return median(float(row["step_s"]) for row in steps(folder, plan) if row["step"])
+def median_step_s(trial_path: Path, plan: Plan) -> float:
+    """Return the median step time of all workers in virtual seconds.
+
+    The first step is left out: it includes the wait until all workers have started.
+    """
+    return median(float(row["step_s"]) for row in read_steps(trial_path, plan) if row["step"])
 
 
-def slowest_step_s(folder: Path, plan: Plan) -> float:
-    """The same of the worker whose median is the largest: closed forms tell of it, and others need not wait for it."""
-    each = (
-        [float(row["step_s"]) for row in _rows(folder, node.name) if row["step"]]
+def slowest_worker_step_s(trial_path: Path, plan: Plan) -> float:
+    """Return the largest of the workers' median step times in virtual seconds, without the first steps.
+
+    Closed forms predict the slowest worker, and asynchronous workers do not wait for it.
+    """
+    steps_of_workers = (
+        [float(row["step_s"]) for row in _read_node_steps(trial_path, node.name) if row["step"]]
         for node in plan.nodes_of_role("worker")
     )
-    return max(map(median, each))
+    return max(map(median, steps_of_workers))
 
 
-def pace_s(folder: Path, plan: Plan) -> float:
-    """The median step where all wait for each other: from the end of one to the end of the next, of whoever is last.
+def synchronous_step_s(trial_path: Path, plan: Plan) -> float:
+    """Return the median step time of synchronous workers in virtual seconds.
 
-    Who begins a step late and ends it early, and does the opposite in the next, goes no slower than all do.
+    A step lasts from the moment at which the last worker ends the step before to the moment at which the last worker
+    ends this step. Workers that are early in one step and late in the next therefore do not change the result.
     """
-    ends: defaultdict[int, float] = defaultdict(float)  # by step
-    for row in steps(folder, plan):
-        ends[int(row["step"])] = max(ends[int(row["step"])], float(row["start_s"]) + float(row["step_s"]))
-    return median(after - before for before, after in pairwise(ends[step] for step in sorted(ends)))
+    step_ends: defaultdict[int, float] = defaultdict(float)  # step -> end of its last worker
+    for row in read_steps(trial_path, plan):
+        step = int(row["step"])
+        step_ends[step] = max(step_ends[step], float(row["start_s"]) + float(row["step_s"]))
+    return median(after - before for before, after in pairwise(step_ends[step] for step in sorted(step_ends)))
 
 
-def steps(folder: Path, plan: Plan) -> list[dict[str, Any]]:
-    """A row per worker and step."""
-    return [row for node in plan.nodes_of_role("worker") for row in _rows(folder, node.name)]
+def read_steps(trial_path: Path, plan: Plan) -> list[dict[str, Any]]:
+    """Return the logged step measurements of all workers, one dictionary per worker and step."""
+    return [row for node in plan.nodes_of_role("worker") for row in _read_node_steps(trial_path, node.name)]
 
 
-def applied(folder: Path) -> Iterator[dict[str, Any]]:
-    """Changes, as the engine tells of links, in a file of its own, and as nodes tell of themselves."""
-    for path in folder.glob("logs/*.log"):
+def read_applied_events(trial_path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the applied events of a trial: those that nodes have logged, then those that the engine has recorded."""
+    for path in trial_path.glob("logs/*.log"):
         yield from (event["value"] for event in LogTail(path).read_new_events() if event["key"] == "event_applied")
-    told = folder / "events.jsonl"
-    yield from map(json.loads, told.read_text().splitlines() if told.exists() else ())
+    engine_events = trial_path / "events.jsonl"
+    yield from map(json.loads, engine_events.read_text().splitlines() if engine_events.exists() else ())
 
 
-def _rows(folder: Path, node: str) -> Iterator[dict[str, Any]]:
-    for event in LogTail(folder / "logs" / f"{node}.log").read_new_events():
+def _read_node_steps(trial_path: Path, node_name: str) -> Iterator[dict[str, Any]]:
+    for event in LogTail(trial_path / "logs" / f"{node_name}.log").read_new_events():
         if event["key"] == "node_steps":
             batch = event["value"]
             yield from (dict(zip(batch["columns"], row, strict=True)) for row in batch["rows"])

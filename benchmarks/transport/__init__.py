@@ -1,5 +1,7 @@
-"""How fast are vectors summed and sent, and by whom? `make bench-transport` compares our data planes with others.
+"""Transport benchmark: Ensayo's data planes compared with other implementations (`make bench-transport`).
 
-`cases` are what is measured and must hold, `spaces` the links, `ranks` the processes behind them, `jobs` how they are
-spoken to: `rank` is a program over our planes; `gloo`, `raw` and `textbook` are the rivals.
+- `cases` defines what is measured and which ratios must be reached.
+- `network_namespaces` creates the links, and `rank_processes` starts the processes behind them.
+- `jobs` is the protocol between the benchmark and these processes.
+- `rank` is the program over Ensayo's data planes. `gloo`, `raw_tcp`, `textbook_grpc` and `bare_grpc` are its rivals.
 """

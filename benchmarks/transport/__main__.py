@@ -1,7 +1,8 @@
-"""`make bench-transport`: sum and send vectors over each data plane and over rivals, which take turns in every round.
+"""Runner of `make bench-transport`: sums and sends vectors over each data plane and over each rival.
 
-ROWS=unshaped,pair names some rows; all when absent. Links are network namespaces of this host where it lets us make
-some (root, `ip`, `tc`), shaped as those of containers; otherwise only what is not shaped is measured, on loopback.
+The variants take turns in every round. ROWS=unshaped,pair selects rows; default: all. Links are network namespaces,
+shaped like those of containers, which needs root, `ip` and `tc`. Otherwise only unshaped links are measured, on
+loopback.
 """
 
 import argparse
@@ -15,183 +16,219 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.fidelity.provenance import origin
-from benchmarks.transport import network_namespaces as spaces
+from benchmarks.fidelity.provenance import current_origin
+from benchmarks.transport import network_namespaces
 from benchmarks.transport.cases import (
     BOUND,
+    CASES_BY_ROW,
     GLOO,
+    MAX_DOUBLING_BYTES,
+    MAX_UNSHAPED_DOUBLING_BYTES,
     MB,
-    ROWS,
-    SMALL_BYTES,
-    SMALL_UNSHAPED_BYTES,
-    Case,
-    Reached,
-    told,
+    TransportCase,
+    VariantComparison,
+    format_ratios,
 )
-from benchmarks.transport.jobs import Job
-from benchmarks.transport.rank_processes import Group, Took, group, with_torch
+from benchmarks.transport.jobs import RankJob
+from benchmarks.transport.rank_processes import CallCost, VariantRanks, find_torch_interpreter, start_ranks
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.local import LocalEngine
 from compose.runs.certificates import issue_certificates
 from compose.runs.interrupt import raise_on_first_stop_signal
 from services.transport.planes import DATA_PLANES
 
-ROUNDS, FEWEST_ROUNDS = 7, 7
-RESULTS = Path(__file__).parents[2] / "docs" / "results" / "transport.md"
-WORK_S, MOST_CALLS = 0.4, 40  # of one variant in one round
-LONG_S = 0.5  # a call that takes longer needs no other before it that is not counted
+DEFAULT_ROUNDS, MIN_ROUNDS = 7, 7
+RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "transport.md"
+TARGET_WORK_S, MAX_CALLS_PER_ROUND = 0.4, 40  # for one variant in one round
+MIN_CALL_WITHOUT_WARM_UP_S = 0.5  # calls that take longer need no warm-up call
 FIRST_PORT = 42_000
-TORCH = "torch==2.13.0"
-HEAD = ("", "row", "n", "vector", "by", "ms, median (range)", "CPU ms", "reached", "gate", "measured")
-TOP = (HEAD, ("---",) * len(HEAD))
+TORCH_REQUIREMENT = "torch==2.13.0"
+TABLE_HEADER = ("", "row", "n", "vector", "by", "ms, median (range)", "CPU ms", "reached", "gate", "measured")
+TABLE_TOP = (TABLE_HEADER, ("---",) * len(TABLE_HEADER))
 
 
 @dataclass(frozen=True)
-class Row:
-    """One size of a case."""
+class MeasuredCase:
+    """Measured costs of one vector size of a case."""
 
-    name: str
-    case: Case
+    row_name: str
+    case: TransportCase
     size_bytes: int
-    took: Mapping[str, Sequence[Took]]  # by variant, one per round
+    costs_by_variant: Mapping[str, Sequence[CallCost]]  # one cost per round
 
-    def reached(self, by: str) -> Reached:
-        """A variant beside the bound and its rivals; these themselves have no gates."""
-        best = {name: median(each.seconds for each in found) for name, found in self.took.items()}
-        bound_s = self.case.bound_s(self.size_bytes)
-        found = {BOUND: bound_s / best[by]} if bound_s else {}
-        found |= {rival: best[rival] / best[by] for rival in self.case.rivals if rival in best and rival != by}
-        return Reached(self.case.sizes[self.size_bytes].get(by, {}), found)
+    def compare_variant(self, variant: str) -> VariantComparison:
+        """Return the speed of a variant relative to the bound and to its rivals. Rivals themselves have no gates."""
+        call_s = {name: median(cost.seconds for cost in costs) for name, costs in self.costs_by_variant.items()}
+        bound_s = self.case.lower_bound_s(self.size_bytes)
+        ratios = {BOUND: bound_s / call_s[variant]} if bound_s else {}
+        rivals = [rival for rival in self.case.rivals if rival in call_s and rival != variant]
+        ratios |= {rival: call_s[rival] / call_s[variant] for rival in rivals}
+        return VariantComparison(self.case.gates_by_size[self.size_bytes].get(variant, {}), ratios)
 
-    def lines(self) -> Iterator[tuple[str, ...]]:
-        """A line of the table per variant, but for who measured it."""
-        for name, found in self.took.items():
-            ms = [1e3 * each.seconds for each in found]
-            spread = f"{median(ms):.3g} ({min(ms):.3g} - {max(ms):.3g})"
-            cpu_ms, reached = 1e3 * median(each.cpu_s for each in found), self.reached(name)
-            what = self.name, str(self.case.ranks), size(self.size_bytes), name
-            yield reached.mark, *what, spread, f"{cpu_ms:.3g}", told(reached.found), told(reached.least, "≥ ")
+    def table_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the cells of a table row for each variant, without the origin of the measurement."""
+        for variant, costs in self.costs_by_variant.items():
+            calls_ms = [1e3 * cost.seconds for cost in costs]
+            spread = f"{median(calls_ms):.3g} ({min(calls_ms):.3g} - {max(calls_ms):.3g})"
+            cpu_ms, comparison = 1e3 * median(cost.cpu_s for cost in costs), self.compare_variant(variant)
+            yield (
+                comparison.gate_mark,
+                self.row_name,
+                str(self.case.rank_count),
+                format_size(self.size_bytes),
+                variant,
+                spread,
+                f"{cpu_ms:.3g}",
+                format_ratios(comparison.measured_ratios),
+                format_ratios(comparison.required_ratios, "≥ "),
+            )
 
 
 def main() -> int:
-    """Measure, print, and write when asked to; 1 when a gate does not hold."""
-    asked = _arguments()
-    names = [name for name in asked.rows.split(",") if name] or list(ROWS)
-    if unknown := [name for name in names if name not in ROWS]:
-        sys.stderr.write(f"there is no row {unknown[0]}; rows are {', '.join(ROWS)}\n")
+    """Measure the selected rows, print the table and write the page if --write is given. Return the exit code.
+
+    Returns:
+        0 if all gates hold, 1 if a gate does not hold, 2 if a row name is unknown.
+    """
+    arguments = _parse_arguments()
+    row_names = [name for name in arguments.rows.split(",") if name] or list(CASES_BY_ROW)
+    if unknown := [name for name in row_names if name not in CASES_BY_ROW]:
+        sys.stderr.write(f"unknown row {unknown[0]}; rows are {', '.join(CASES_BY_ROW)}\n")
         return 2
-    torch, here, rounds = with_torch(asked.torch), origin(LocalEngine()), max(asked.rounds, FEWEST_ROUNDS)
-    sys.stdout.write("\n".join(_table(TOP)) + "\n")
-    lines: list[str] = []
-    rows, left_out = [], []
+    torch_interpreter, rounds = find_torch_interpreter(arguments.torch), max(arguments.rounds, MIN_ROUNDS)
+    origin = current_origin(LocalEngine())
+    sys.stdout.write("\n".join(_markdown_rows(TABLE_TOP)) + "\n")
+    table_lines: list[str] = []
+    measured_cases, left_out = [], []
     with raise_on_first_stop_signal():
-        for name in names:
-            for case in ROWS[name]:
-                if refusal := _refusal(case):
-                    left_out.append(f"Not measured: {name}; {refusal}.")
+        for name in row_names:
+            for case in CASES_BY_ROW[name]:
+                if reason := _unsupported_reason(case):
+                    left_out.append(f"Not measured: {name}; {reason}.")
                     continue
-                rows += (found := _measured(name, case, rounds, torch))
-                lines += (news := [*_table((*line, str(here)) for row in found for line in row.lines())])
-                sys.stdout.write("\n".join(news) + "\n")
-    remarks = ["", *_remarks(torch), *dict.fromkeys(left_out)]
+                new_cases = _measure_case(name, case, rounds, torch_interpreter)
+                new_rows = ((*row, str(origin)) for measured in new_cases for row in measured.table_rows())
+                new_lines = list(_markdown_rows(new_rows))
+                measured_cases += new_cases
+                table_lines += new_lines
+                sys.stdout.write("\n".join(new_lines) + "\n")
+    remarks = ["", *_page_remarks(torch_interpreter), *dict.fromkeys(left_out)]
     sys.stdout.write("\n".join(remarks) + "\n")
-    if asked.write:
-        write(RESULTS, _head(asked.write, here.host), lines, remarks)
-    return int(any(row.reached(by).mark == "NOT OK" for row in rows for by in row.took))
+    if arguments.write:
+        write_page(RESULTS_PAGE, _machine_sentence(arguments.write, origin.host), table_lines, remarks)
+    marks = (
+        measured.compare_variant(name).gate_mark for measured in measured_cases for name in measured.costs_by_variant
+    )
+    return int("NOT OK" in marks)
 
 
-def write(page: Path, machine: str, lines: Sequence[str], remarks: Sequence[str]) -> None:
-    """A page of these lines, and of all other rows that it has held so far of the same machine."""
-    held = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
-    others = ROWS.keys() - {_row(line) for line in lines} if machine in held else frozenset[str]()
-    kept = [line for line in held if _row(line) in others]
-    whole = sorted((*kept, *lines), key=lambda line: [*ROWS].index(_row(line)))
-    text = "\n".join((*_table(TOP), *whole, *remarks))
-    page.write_text(f"# What `make bench-transport` printed\n\n{machine}\n\n{text}\n", encoding="utf-8")
+def write_page(page_path: Path, machine_sentence: str, table_lines: Sequence[str], remarks: Sequence[str]) -> None:
+    """Write the results page: new table lines, and the page's lines of other rows if they are of the same machine."""
+    old_lines = page_path.read_text(encoding="utf-8").splitlines() if page_path.exists() else []
+    kept_rows = CASES_BY_ROW.keys() - {_row_name(line) for line in table_lines}
+    kept = [line for line in old_lines if _row_name(line) in kept_rows] if machine_sentence in old_lines else []
+    all_lines = sorted((*kept, *table_lines), key=lambda line: [*CASES_BY_ROW].index(_row_name(line)))
+    text = "\n".join((*_markdown_rows(TABLE_TOP), *all_lines, *remarks))
+    page_path.write_text(f"# What `make bench-transport` printed\n\n{machine_sentence}\n\n{text}\n", encoding="utf-8")
 
 
-def _row(line: str) -> str:
-    """Of which row a line of the table is; empty where it is of none."""
-    cells = [cell.strip() for cell in line.split("|")]
-    return cells[2] if len(cells) == len(HEAD) + 2 else ""
+def _row_name(table_line: str) -> str:
+    """Return the row name of a line of the table; empty if the line does not belong to the table."""
+    cells = [cell.strip() for cell in table_line.split("|")]
+    return cells[2] if len(cells) == len(TABLE_HEADER) + 2 else ""
 
 
-def size(count: int) -> str:
-    """Bytes as a table says them."""
-    return f"{count // MB} MB" if count >= MB else f"{count} B"
+def format_size(byte_count: int) -> str:
+    """Return a vector size in MB or in bytes: `10 MB`, `4096 B`."""
+    return f"{byte_count // MB} MB" if byte_count >= MB else f"{byte_count} B"
 
 
-def _refusal(case: Case) -> str | None:
-    """Why this host can't measure it; None when it can."""
+def _unsupported_reason(case: TransportCase) -> str | None:
+    """Return the reason why this host cannot measure a case; None if it can."""
     if case.rate_bps is None:
         return None
-    return spaces.refusal() or (spaces.refusal_of_delays() if case.delay_s else None)
+    if reason := network_namespaces.namespaces_unsupported_reason():
+        return reason
+    return network_namespaces.delays_unsupported_reason() if case.delay_s else None
 
 
-def _measured(name: str, case: Case, rounds: int, torch: str | None) -> list[Row]:
-    """All sizes of a case, the processes of all variants being there at once."""
-    took: dict[int, dict[str, list[Took]]] = {each: defaultdict(list) for each in case.sizes}
+def _measure_case(row_name: str, case: TransportCase, rounds: int, torch_interpreter: str | None) -> list[MeasuredCase]:
+    """Measure all vector sizes of a case, while the processes of all variants run."""
+    costs: dict[int, dict[str, list[CallCost]]] = {size: defaultdict(list) for size in case.gates_by_size}
     with ExitStack() as stack:
-        groups = _groups(stack, case, torch)
+        variants = _start_variants(stack, case, torch_interpreter)
         for turn in range(rounds):
-            sys.stderr.write(f"{name}, {case.ranks} ranks, round {turn + 1}/{rounds}\n")
-            for each in case.sizes:
-                for known in groups[turn % len(groups) :] + groups[: turn % len(groups)]:
-                    took[each][known.name].append(known.work(_job(case, each)))
-    return [Row(name, case, each, {known.name: took[each][known.name] for known in groups}) for each in case.sizes]
+            sys.stderr.write(f"{row_name}, {case.rank_count} ranks, round {turn + 1}/{rounds}\n")
+            first = turn % len(variants)
+            for size_bytes in case.gates_by_size:
+                for ranks in variants[first:] + variants[:first]:
+                    costs[size_bytes][ranks.variant].append(ranks.run_job(_make_job(case, size_bytes)))
+    return [
+        MeasuredCase(
+            row_name, case, size_bytes, {ranks.variant: costs[size_bytes][ranks.variant] for ranks in variants}
+        )
+        for size_bytes in case.gates_by_size
+    ]
 
 
-def _groups(stack: ExitStack, case: Case, torch: str | None) -> list[Group]:
-    """The ranks of all variants, until the stack closes."""
-    opened: AbstractContextManager[spaces.Space]
-    opened = spaces.bridged(case.ranks, case.rate_bps, case.delay_s) if case.rate_bps else spaces.loopback(case.ranks)
-    space = stack.enter_context(opened)
+def _start_variants(stack: ExitStack, case: TransportCase, torch_interpreter: str | None) -> list[VariantRanks]:
+    """Start the ranks of all variants. They run until the stack is closed."""
+    network_context: AbstractContextManager[network_namespaces.RankNetwork]
+    if case.rate_bps:
+        network_context = network_namespaces.bridged_network(case.rank_count, case.rate_bps, case.delay_s)
+    else:
+        network_context = network_namespaces.loopback_network(case.rank_count)
+    network = stack.enter_context(network_context)
     secrets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ensayo-bench-")))
-    issue_certificates("bench", [f"rank-{rank}" for rank in range(case.ranks)], secrets)
-    groups = []
-    for number, name in enumerate((*DATA_PLANES, *(each for each in case.rivals if each != GLOO or torch))):
-        ports = [FIRST_PORT + number * case.ranks + rank for rank in range(case.ranks)]
-        groups.append(stack.enter_context(group(name, space, ports, secrets, torch)))
-    return groups
+    issue_certificates("bench", [f"rank-{rank}" for rank in range(case.rank_count)], secrets)
+    rivals = [rival for rival in case.rivals if rival != GLOO or torch_interpreter]
+    variants = []
+    for number, name in enumerate((*DATA_PLANES, *rivals)):
+        ports = [FIRST_PORT + number * case.rank_count + rank for rank in range(case.rank_count)]
+        variants.append(stack.enter_context(start_ranks(name, network, ports, secrets, torch_interpreter)))
+    return variants
 
 
-def _job(case: Case, size_bytes: int) -> Job:
-    call_s = case.expected_s(size_bytes)
-    calls = max(1, min(MOST_CALLS, round(WORK_S / call_s)))
+def _make_job(case: TransportCase, size_bytes: int) -> RankJob:
+    call_s = case.expected_call_s(size_bytes)
+    calls = max(1, min(MAX_CALLS_PER_ROUND, round(TARGET_WORK_S / call_s)))
     return {
-        "what": case.what,
+        "what": case.operation,
         "size_bytes": size_bytes,
-        "small_bytes": case.small_bytes,
+        "small_bytes": case.max_doubling_bytes,
         "calls": calls,
-        "warm_ups": int(call_s < LONG_S),
+        "warm_ups": int(call_s < MIN_CALL_WITHOUT_WARM_UP_S),
     }
 
 
-def _table(cells: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lines of Markdown."""
-    return (f"| {' | '.join(line)} |" for line in cells)
+def _markdown_rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Return the lines of a Markdown table with these cells."""
+    return (f"| {' | '.join(cells)} |" for cells in rows)
 
 
-def _remarks(torch: str | None) -> Iterator[str]:
-    """What a reader has to know."""
-    yield f"Congestion control: {spaces.congestion()}."
-    small = f"{SMALL_BYTES >> 10} KiB, unshaped ones up to {size(SMALL_UNSHAPED_BYTES)}"
+def _page_remarks(torch_interpreter: str | None) -> Iterator[str]:
+    """Yield remarks that explain the table: congestion control, algorithms, rows and missing rivals."""
+    yield f"Congestion control: {network_namespaces.congestion_control()}."
+    small = f"{MAX_DOUBLING_BYTES >> 10} KiB, unshaped ones up to {format_size(MAX_UNSHAPED_DOUBLING_BYTES)}"
     yield f"Vectors up to {small}, are summed by recursive doubling."
-    yield "pair: until the other has the vector. beside: 100 bytes and their answer, while the vector is under way."
-    if torch is None:
-        yield f"No gloo to compare with: `TORCH=1 make bench-transport` installs {TORCH} beside .venv."
+    yield "pair: time until the receiver has the vector."
+    yield "beside: round trip of 100 bytes while the vector is in transit."
+    if torch_interpreter is None:
+        yield f"gloo was not measured: `TORCH=1 make bench-transport` installs {TORCH_REQUIREMENT} in .venv-torch."
 
 
-def _head(machine: str, host: HostFingerprint) -> str:
-    return f"Machine: {machine} ({host.cpu}, {host.cores} cores, Linux {host.kernel})."
+def _machine_sentence(machine_name: str, host: HostFingerprint) -> str:
+    return f"Machine: {machine_name} ({host.cpu}, {host.cores} cores, Linux {host.kernel})."
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.transport", description=__doc__)
-    parser.add_argument("--rows", default=os.environ.get("ROWS", ""), help=f"some of {', '.join(ROWS)}, by commas")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"at least {FEWEST_ROUNDS}")
-    parser.add_argument("--torch", default=".venv-torch/bin/python", help="an interpreter that has PyTorch")
-    parser.add_argument("--write", metavar="MACHINE", help=f"also into {RESULTS.name}, under this name of the machine")
+    parser.add_argument(
+        "--rows", default=os.environ.get("ROWS", ""), help=f"comma-separated, of {', '.join(CASES_BY_ROW)}"
+    )
+    parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help=f"samples per size; at least {MIN_ROUNDS}")
+    parser.add_argument("--torch", default=".venv-torch/bin/python", help="Python interpreter that has PyTorch")
+    parser.add_argument("--write", metavar="MACHINE", help=f"also write {RESULTS_PAGE.name}, with this machine name")
     return parser.parse_args()
 
 

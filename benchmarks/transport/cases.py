@@ -1,104 +1,116 @@
-"""What does `make bench-transport` measure, and what must hold?
+"""Cases of the transport benchmark and the speed ratios that they must reach (gates).
 
-Gates are what prototypes reached on a host of two cores: shares of the bound, and times as fast as others in the same
-run. A line without one only shows what is.
+Gates are what prototypes reached on a host with two cores: the share of the theoretical bound, and the speed relative
+to rivals in the same run. Cases without gates are only shown.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from benchmarks.transport.jobs import What
+from benchmarks.transport.jobs import RankOperation
 from services.transport.planes import DATA_PLANES
 
 BOUND, GLOO, RAW, TEXTBOOK, BARE = "bound", "gloo", "raw TCP", "textbook gRPC", "bare gRPC"
-RIVALS: Mapping[What, tuple[str, ...]] = {"sum": (GLOO, BARE), "pair": (RAW, TEXTBOOK), "beside": ()}
+RIVALS_BY_OPERATION: Mapping[RankOperation, tuple[str, ...]] = {
+    "sum": (GLOO, BARE),
+    "pair": (RAW, TEXTBOOK),
+    "beside": (),
+}
 KB, MB = 1_000, 1_000_000
-UNSHAPED_BPS = 8e9  # about; decides only how many calls there are
-# Up to here log2(n) exchanges of everything are faster than 2(n - 1) of a part. Where nothing is shaped, messages cost
-# more than bytes: two and four ranks sum 1 MB in half to three quarters of a ring's time, and 4 MB in as much.
-SMALL_BYTES, SMALL_UNSHAPED_BYTES = 64 << 10, 2 * MB
+ASSUMED_UNSHAPED_BPS = 8e9  # rough estimate, which only decides the number of calls
+# Up to these sizes log2(n) exchanges of the whole vector are faster than 2(n - 1) exchanges of a part of it. On
+# unshaped links, messages cost more than bytes: two and four ranks sum 1 MB in 1/2 to 3/4 of the time of a ring, and
+# 4 MB in the same time.
+MAX_DOUBLING_BYTES, MAX_UNSHAPED_DOUBLING_BYTES = 64 << 10, 2 * MB
 
-Least: TypeAlias = Mapping[str, float]  # of the bound, or as many times as fast as a rival
-Gates: TypeAlias = Mapping[str, Least]  # by variant
+SpeedRatios: TypeAlias = Mapping[str, float]  # bound or rival -> share of the bound, or speed relative to the rival
+VariantGates: TypeAlias = Mapping[str, SpeedRatios]  # variant -> required ratios
 
 
 @dataclass(frozen=True)
-class Case:
-    """One kind of link between so many ranks, and what they do with vectors of each size."""
+class TransportCase:
+    """Operation on vectors of several sizes among ranks behind one kind of link, with the gates of each size."""
 
-    ranks: int
-    sizes: Mapping[int, Gates]  # bytes
+    rank_count: int
+    gates_by_size: Mapping[int, VariantGates]  # vector bytes -> gates
     rate_bps: float | None = None
     delay_s: float = 0.0  # one way
-    what: What = "sum"
+    operation: RankOperation = "sum"
 
-    def bound_s(self, size_bytes: int) -> float | None:
-        """The least that a sum can take: every uplink carries 2(n-1)/n of the vector at the raw rate."""
-        if self.rate_bps is None or self.what != "sum":
+    def lower_bound_s(self, size_bytes: int) -> float | None:
+        """Return the least seconds of a sum: every uplink carries 2(n-1)/n of the vector at the raw rate.
+
+        None for other operations and for links without a rate.
+        """
+        if self.rate_bps is None or self.operation != "sum":
             return None
-        return 8 * 2 * (self.ranks - 1) / self.ranks * size_bytes / self.rate_bps
+        return 8 * 2 * (self.rank_count - 1) / self.rank_count * size_bytes / self.rate_bps
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """Who else does it; what gRPC could reach at most is a question where nothing else is in its way."""
-        return tuple(each for each in RIVALS[self.what] if each != BARE or self.rate_bps is None)
+        """Other implementations of the operation. Bare gRPC is measured only where no link limits it."""
+        rivals = RIVALS_BY_OPERATION[self.operation]
+        return tuple(rival for rival in rivals if rival != BARE or self.rate_bps is None)
 
     @property
-    def small_bytes(self) -> int:
-        """Up to here vectors are summed by recursive doubling, longer ones by a ring."""
-        return SMALL_BYTES if self.rate_bps else SMALL_UNSHAPED_BYTES
+    def max_doubling_bytes(self) -> int:
+        """Largest vector in bytes that is summed by recursive doubling. Longer vectors are summed by a ring."""
+        return MAX_DOUBLING_BYTES if self.rate_bps else MAX_UNSHAPED_DOUBLING_BYTES
 
-    def expected_s(self, size_bytes: int) -> float:
-        """About what a call takes."""
-        crossing = 2 * (self.ranks - 1) if self.what == "sum" else 1  # vectors, over all links together
-        rate_bps = self.ranks * self.rate_bps if self.rate_bps and self.what == "sum" else self.rate_bps
-        return 8 * crossing * size_bytes / (rate_bps or UNSHAPED_BPS)
+    def expected_call_s(self, size_bytes: int) -> float:
+        """Return the approximate seconds of one call."""
+        sent_vectors = 2 * (self.rank_count - 1) if self.operation == "sum" else 1  # over all links together
+        rate_bps = self.rank_count * self.rate_bps if self.rate_bps and self.operation == "sum" else self.rate_bps
+        return 8 * sent_vectors * size_bytes / (rate_bps or ASSUMED_UNSHAPED_BPS)
 
 
 @dataclass(frozen=True)
-class Reached:
-    """What one variant has reached, beside what it must."""
+class VariantComparison:
+    """Measured speed ratios of one variant, and the ratios that it must reach."""
 
-    least: Least = field(default_factory=dict)
-    found: Least = field(default_factory=dict)
+    required_ratios: SpeedRatios = field(default_factory=dict)
+    measured_ratios: SpeedRatios = field(default_factory=dict)
 
     @property
-    def mark(self) -> str:
-        """Whether it holds; nothing where nothing is asked, and `not judged` where a rival is not there."""
-        if any(self.found[by] < least for by, least in self.least.items() if by in self.found):
+    def gate_mark(self) -> str:
+        """`ok` or `NOT OK`; `not judged` if a rival was not measured, and empty if there are no gates."""
+        measured = self.measured_ratios
+        if any(measured[name] < least for name, least in self.required_ratios.items() if name in measured):
             return "NOT OK"
-        if self.least.keys() - self.found.keys():
+        if self.required_ratios.keys() - self.measured_ratios.keys():
             return "not judged"
-        return "ok" if self.least else ""
+        return "ok" if self.required_ratios else ""
 
 
-def told(values: Least, sign: str = "") -> str:
-    """`0.951 of the bound, 1.02 × gloo`."""
-    parts = (f"{sign}{value:.3g} {'of the bound' if by == BOUND else f'× {by}'}" for by, value in values.items())
+def format_ratios(ratios: SpeedRatios, prefix: str = "") -> str:
+    """Return speed ratios as text: `0.951 of the bound, 1.02 × gloo`."""
+    parts = (
+        f"{prefix}{ratio:.3g} {'of the bound' if name == BOUND else f'× {name}'}" for name, ratio in ratios.items()
+    )
     return ", ".join(parts) or "–"
 
 
-def _planes(**least: float) -> Gates:
-    return dict.fromkeys(DATA_PLANES, least)
+def _gates_of_all_planes(**required_ratios: float) -> VariantGates:
+    return dict.fromkeys(DATA_PLANES, required_ratios)
 
 
-FULL = _planes(bound=0.94, gloo=0.99)
-ROWS: Mapping[str, tuple[Case, ...]] = {
+FULL_RATE_GATES = _gates_of_all_planes(bound=0.94, gloo=0.99)
+CASES_BY_ROW: Mapping[str, tuple[TransportCase, ...]] = {
     "unshaped": (
-        Case(
+        TransportCase(
             2,
             {
-                4096: _planes(gloo=2.5),
+                4096: _gates_of_all_planes(gloo=2.5),
                 MB: {"grpc": {GLOO: 1.0}},
                 10 * MB: {},
                 100 * MB: {"grpc": {GLOO: 0.75}, "tcp": {GLOO: 1.5}},
             },
         ),
-        Case(
+        TransportCase(
             4,
             {
-                4096: _planes(gloo=8),
+                4096: _gates_of_all_planes(gloo=8),
                 MB: {"grpc": {GLOO: 2.0}},
                 10 * MB: {},
                 100 * MB: {"grpc": {GLOO: 0.6}, "tcp": {GLOO: 1.5}},
@@ -106,16 +118,18 @@ ROWS: Mapping[str, tuple[Case, ...]] = {
         ),
     ),
     "1gbit": (
-        Case(2, {4096: {}, MB: FULL, 10 * MB: FULL, 100 * MB: FULL}, 1e9),
-        Case(4, {4096: {}, MB: FULL, 10 * MB: FULL, 100 * MB: FULL}, 1e9),
-        Case(8, {MB: {}, 10 * MB: _planes(bound=0.88), 100 * MB: _planes(bound=0.93)}, 1e9),
+        TransportCase(2, {4096: {}, MB: FULL_RATE_GATES, 10 * MB: FULL_RATE_GATES, 100 * MB: FULL_RATE_GATES}, 1e9),
+        TransportCase(4, {4096: {}, MB: FULL_RATE_GATES, 10 * MB: FULL_RATE_GATES, 100 * MB: FULL_RATE_GATES}, 1e9),
+        TransportCase(
+            8, {MB: {}, 10 * MB: _gates_of_all_planes(bound=0.88), 100 * MB: _gates_of_all_planes(bound=0.93)}, 1e9
+        ),
     ),
     "100mbit": (
-        Case(2, {MB: FULL, 10 * MB: FULL}, 1e8),
-        Case(4, {MB: FULL, 10 * MB: FULL}, 1e8),
-        Case(8, {MB: _planes(bound=0.94), 10 * MB: _planes(bound=0.94)}, 1e8),
+        TransportCase(2, {MB: FULL_RATE_GATES, 10 * MB: FULL_RATE_GATES}, 1e8),
+        TransportCase(4, {MB: FULL_RATE_GATES, 10 * MB: FULL_RATE_GATES}, 1e8),
+        TransportCase(8, {MB: _gates_of_all_planes(bound=0.94), 10 * MB: _gates_of_all_planes(bound=0.94)}, 1e8),
     ),
-    "delayed": (Case(4, {4096: {}, 10 * MB: _planes(gloo=1.4)}, 1e9, 0.005),),
-    "pair": (Case(2, {100 * MB: {"grpc": {RAW: 0.5, TEXTBOOK: 10}}}, what="pair"),),
-    "beside": (Case(2, {10 * MB: {}}, 1e9, what="beside"),),
+    "delayed": (TransportCase(4, {4096: {}, 10 * MB: _gates_of_all_planes(gloo=1.4)}, 1e9, 0.005),),
+    "pair": (TransportCase(2, {100 * MB: {"grpc": {RAW: 0.5, TEXTBOOK: 10}}}, operation="pair"),),
+    "beside": (TransportCase(2, {10 * MB: {}}, 1e9, operation="beside"),),
 }

@@ -1,4 +1,4 @@
-"""How does a rank hear what to do? A line in is a job, a line out is what a call took, in seconds, and its CPU time."""
+"""Protocol between the transport benchmark and its ranks: one JSON line per job on stdin, one per result on stdout."""
 
 import asyncio
 import json
@@ -8,44 +8,48 @@ from collections.abc import Awaitable, Callable
 from statistics import median
 from typing import Any, Literal, TypeAlias, TypedDict
 
-What: TypeAlias = Literal["sum", "pair", "beside"]
+RankOperation: TypeAlias = Literal["sum", "pair", "beside"]
 
 
-class Job(TypedDict):
-    """The same for all ranks of a group."""
+class RankJob(TypedDict):
+    """Job of the ranks of one variant; all ranks receive the same job."""
 
-    what: What
+    what: RankOperation
     size_bytes: int
-    small_bytes: int  # up to here a sum is one by recursive doubling
-    calls: int
-    warm_ups: int
+    small_bytes: int  # largest vector that is summed by recursive doubling
+    calls: int  # measured calls
+    warm_ups: int  # calls before them that are not measured
 
 
-class Answer(TypedDict):
-    """Medians of one rank; None where it only helps others to measure."""
+class RankResult(TypedDict):
+    """Result of a job at one rank."""
 
-    seconds: float | None
-    cpu_s: float
+    seconds: float | None  # median wall seconds of a call; None if another rank measures them
+    cpu_s: float  # mean CPU seconds of a call
 
 
-async def serve(call: Callable[[Job], Awaitable[float | None]]) -> None:
-    """Do jobs until the input ends; `call` returns the seconds that one call took here, if they count."""
+async def serve_jobs(run_call: Callable[[RankJob], Awaitable[float | None]]) -> None:
+    """Run the jobs that arrive on stdin until stdin ends, and print their results.
+
+    Args:
+        run_call: runs one call of a job; returns its seconds, or None if another rank measures them.
+    """
     loop = asyncio.get_running_loop()
-    _say("ready")
+    _print_line("ready")
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        _say(json.dumps(await _done(json.loads(line), call)))
+        _print_line(json.dumps(await _run_job(json.loads(line), run_call)))
 
 
-async def _done(job: Job, call: Callable[[Job], Awaitable[float | None]]) -> Answer:
+async def _run_job(job: RankJob, run_call: Callable[[RankJob], Awaitable[float | None]]) -> RankResult:
     for _ in range(job["warm_ups"]):
-        await call(job)
-    before = _cpu_s()
-    taken = [await call(job) for _ in range(job["calls"])]
-    counted = [seconds for seconds in taken if seconds is not None]
-    return {"seconds": median(counted) if counted else None, "cpu_s": (_cpu_s() - before) / job["calls"]}
+        await run_call(job)
+    cpu_start_s = _cpu_s()
+    calls_s = [await run_call(job) for _ in range(job["calls"])]
+    measured_s = [seconds for seconds in calls_s if seconds is not None]
+    return {"seconds": median(measured_s) if measured_s else None, "cpu_s": (_cpu_s() - cpu_start_s) / job["calls"]}
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - the bench reads it
 
 

@@ -1,6 +1,6 @@
-"""One rank over a data plane of ours: `python -m benchmarks.transport.rank '{"plane": "tcp", "rank": 0, ...}'`.
+"""One rank over a data plane of Ensayo: `python -m benchmarks.transport.rank '{"plane": "tcp", "rank": 0, ...}'`.
 
-`jobs` says how it is spoken to. Vectors are summed and sent by the same code as in trials.
+`jobs` describes the protocol. Vectors are summed and sent by the same code as in trials.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from benchmarks.transport.jobs import Job, serve
+from benchmarks.transport.jobs import RankJob, serve_jobs
 from services.cluster.addresses import Address
 from services.collectives import RecursiveDoubling, Ring, Schedule
 from services.collectives.execution.executor import all_reduce
@@ -25,13 +25,13 @@ from services.runtime.vector_messages import send_vector
 from services.scenario.scenario import TransportName
 from services.transport.planes import DATA_PLANES
 
-PATIENCE_S, LIFE_S = 60.0, 3600.0
-SMALL = b"x" * 100
-HEAD_START_S = 0.02  # for a vector, before a small message follows it
+MESSAGE_TIMEOUT_S, MAX_LIFETIME_S = 60.0, 3600.0
+SMALL_MESSAGE = b"x" * 100
+HEAD_START_S = 0.02  # time between the start of sending a vector and the small message
 
 
-class Task(TypedDict):
-    """What a rank has to know."""
+class RankTask(TypedDict):
+    """Start parameters of a rank: its data plane and the addresses of all ranks."""
 
     plane: TransportName
     rank: int
@@ -41,91 +41,108 @@ class Task(TypedDict):
 
 
 def main() -> None:
-    """Live as one rank until the input ends."""
+    """Run one rank until its standard input ends."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        runner.run(_live(json.loads(sys.argv[1])))
+        runner.run(_run_rank(json.loads(sys.argv[1])))
 
 
-async def _live(task: Task) -> None:
-    places = zip(task["hosts"], task["ports"], strict=True)
+async def _run_rank(rank_task: RankTask) -> None:
+    places = zip(rank_task["hosts"], rank_task["ports"], strict=True)
     addresses = {f"rank-{k}": Address(host=host, port=port) for k, (host, port) in enumerate(places)}
-    ranks, me = tuple(addresses), f"rank-{task['rank']}"
-    identity = NodeIdentity.read(me, Path(task["secrets"]) / me)
-    async with DATA_PLANES[task["plane"]](addresses, identity, WallClock(), PATIENCE_S, LIFE_S) as transport:
+    ranks, me = tuple(addresses), f"rank-{rank_task['rank']}"
+    identity = NodeIdentity.read(me, Path(rank_task["secrets"]) / me)
+    async with DATA_PLANES[rank_task["plane"]](
+        addresses, identity, WallClock(), MESSAGE_TIMEOUT_S, MAX_LIFETIME_S
+    ) as transport:
         await transport.connect(name for name in ranks if name != me)
-        await serve(_Rank(transport, ranks, task["rank"]).call)
+        await serve_jobs(_DataPlaneRank(transport, ranks, rank_task["rank"]).run_job)
 
 
-class _Rank:
-    """Its jobs, each call under a step of its own."""
+class _DataPlaneRank:
+    """Rank that runs jobs over a transport. Every call has its own step number."""
 
-    def __init__(self, transport: Transport, ranks: Sequence[str], rank: int) -> None:
+    def __init__(self, transport: Transport, rank_names: Sequence[str], rank: int) -> None:
         self._transport = transport
-        self._ranks = ranks
+        self._rank_names = rank_names
         self._rank = rank
         self._step = 0
 
-    async def call(self, job: Job) -> float | None:
-        """Seconds; where one rank sends to another, those of the sender."""
+    async def run_job(self, job: RankJob) -> float | None:
+        """Run one call of a job. Return its seconds, or None at the receiver of `pair` and `beside`."""
         self._step += 1
         if job["what"] == "sum":
-            return await self._sum(job["size_bytes"], job["small_bytes"])
-        talk = {("pair", 0): self._send, ("pair", 1): self._hear, ("beside", 0): self._hurry, ("beside", 1): self._echo}
-        return await talk[job["what"], self._rank](job["size_bytes"])
+            return await self._sum_vectors(job["size_bytes"], job["small_bytes"])
+        operations = {
+            ("pair", 0): self._send_vector,
+            ("pair", 1): self._receive_vector,
+            ("beside", 0): self._time_small_message,
+            ("beside", 1): self._acknowledge_small_message,
+        }
+        return await operations[job["what"], self._rank](job["size_bytes"])
 
-    async def _sum(self, size_bytes: int, small_bytes: int) -> float:
+    async def _sum_vectors(self, size_bytes: int, max_doubling_bytes: int) -> float:
         vector = np.ones(size_bytes // 4, np.float32)
-        schedule = _schedule(len(self._ranks), is_small=size_bytes <= small_bytes)
+        schedule = _sum_schedule(len(self._rank_names), is_small=size_bytes <= max_doubling_bytes)
         started = time.perf_counter()
-        await all_reduce(self._transport, self._ranks, self._rank, schedule, self._step, vector)
+        await all_reduce(self._transport, self._rank_names, self._rank, schedule, self._step, vector)
         seconds = time.perf_counter() - started
-        if vector[0] != len(self._ranks) or vector[-1] != len(self._ranks):
-            raise ValueError(f"the sum of {len(self._ranks)} ones is not {vector[0]}")
+        if vector[0] != len(self._rank_names) or vector[-1] != len(self._rank_names):
+            rank_count = len(self._rank_names)
+            raise ValueError(f"wrong sum of {rank_count} vectors of ones: {vector[0]} instead of {rank_count}")
         return seconds
 
-    async def _send(self, size_bytes: int) -> float:
-        """A vector, until the other has it."""
+    async def _send_vector(self, size_bytes: int) -> float:
+        """Send a vector to rank 1. Return the seconds until rank 1 has acknowledged it."""
         vector = np.ones(size_bytes // 4, np.float32)
         started = time.perf_counter()
-        await send_vector(self._transport, self._ranks[1], Message(MessageTag(self._step, MessageKind.PUSH)), vector)
-        await self._transport.receive(self._ranks[1], MessageTag(self._step, MessageKind.REPLY))
+        await send_vector(
+            self._transport, self._rank_names[1], Message(MessageTag(self._step, MessageKind.PUSH)), vector
+        )
+        await self._transport.receive(self._rank_names[1], MessageTag(self._step, MessageKind.REPLY))
         return time.perf_counter() - started
 
-    async def _hear(self, size_bytes: int) -> None:
-        """Take the vector piece by piece, as a sum would; say that all of it has come."""
-        taken = piece = 0
-        while taken < size_bytes:
-            taken += (
-                await self._transport.receive(self._ranks[0], MessageTag(self._step, MessageKind.PUSH, 0, piece))
+    async def _receive_vector(self, size_bytes: int) -> None:
+        """Receive a vector from rank 0 piece by piece, as in a sum, and acknowledge it."""
+        received_bytes = piece = 0
+        while received_bytes < size_bytes:
+            received_bytes += (
+                await self._transport.receive(self._rank_names[0], MessageTag(self._step, MessageKind.PUSH, 0, piece))
             ).size_bytes
             piece += 1
-        await self._transport.send(self._ranks[0], Message(MessageTag(self._step, MessageKind.REPLY)))
+        await self._transport.send(self._rank_names[0], Message(MessageTag(self._step, MessageKind.REPLY)))
 
-    async def _hurry(self, size_bytes: int) -> float:
-        """A small message and its answer, while a vector is under way to the same node."""
-        vector = asyncio.create_task(self._send(size_bytes))
+    async def _time_small_message(self, size_bytes: int) -> float:
+        """Return the seconds of a round trip of a small message while a vector is sent to the same rank."""
+        vector = asyncio.create_task(self._send_vector(size_bytes))
         await asyncio.sleep(HEAD_START_S)
         if vector.done():
-            raise ValueError(f"{size_bytes} bytes are too few to be under way for {HEAD_START_S} s")
+            raise ValueError(f"a vector of {size_bytes} bytes is too small: it arrived within {HEAD_START_S} s")
         started = time.perf_counter()
-        await self._transport.send(self._ranks[1], Message(MessageTag(self._step, MessageKind.PUSH, 1), SMALL))
-        await self._transport.receive(self._ranks[1], MessageTag(self._step, MessageKind.REPLY, 1))
+        await self._transport.send(
+            self._rank_names[1], Message(MessageTag(self._step, MessageKind.PUSH, 1), SMALL_MESSAGE)
+        )
+        await self._transport.receive(self._rank_names[1], MessageTag(self._step, MessageKind.REPLY, 1))
         seconds = time.perf_counter() - started
         await vector
         return seconds
 
-    async def _echo(self, size_bytes: int) -> None:
-        vector = asyncio.create_task(self._hear(size_bytes))
-        await self._transport.receive(self._ranks[0], MessageTag(self._step, MessageKind.PUSH, 1))
-        await self._transport.send(self._ranks[0], Message(MessageTag(self._step, MessageKind.REPLY, 1), SMALL))
+    async def _acknowledge_small_message(self, size_bytes: int) -> None:
+        vector = asyncio.create_task(self._receive_vector(size_bytes))
+        await self._transport.receive(self._rank_names[0], MessageTag(self._step, MessageKind.PUSH, 1))
+        await self._transport.send(
+            self._rank_names[0], Message(MessageTag(self._step, MessageKind.REPLY, 1), SMALL_MESSAGE)
+        )
         await vector
 
 
-@cache  # as in trials, whose plan has one
-def _schedule(ranks: int, *, is_small: bool) -> Schedule:
-    """Nobody is held back: a small vector shares a link with others for a moment, and what is not shaped has none."""
+@cache  # as in trials, which compute their schedule once
+def _sum_schedule(rank_count: int, *, is_small: bool) -> Schedule:
+    """Return recursive doubling for small vectors, else a ring.
+
+    Recursive doubling runs without rendezvous: small vectors share a link only for a moment, unshaped links not at all.
+    """
     chosen = RecursiveDoubling(rendezvous=False) if is_small else Ring()
-    return chosen.schedule(ranks)
+    return chosen.schedule(rank_count)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The processes of a variant: one per rank, each in its place, all of them working on the same job."""
+"""Processes of a variant of the transport benchmark: one per rank, each in its own place of the network."""
 
 import json
 import os
@@ -13,103 +13,106 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.transport.cases import BARE, GLOO, RAW, TEXTBOOK
-from benchmarks.transport.jobs import Answer, Job
-from benchmarks.transport.network_namespaces import Space
+from benchmarks.transport.jobs import RankJob, RankResult
+from benchmarks.transport.network_namespaces import RankNetwork
 from compose.engines.local import NODE_ENVIRONMENT
 from services.schema.errors import HostError
 
-PROGRAMS: Mapping[str, str] = {
+RIVAL_MODULES: Mapping[str, str] = {
     RAW: "raw_tcp",
     TEXTBOOK: "textbook_grpc",
     BARE: "bare_grpc",
-}  # all others are planes of ours
-ANSWER_S = 5.0  # for the ranks to end once their input has
+}  # all other variants are data planes of Ensayo
+EXIT_TIMEOUT_S = 5.0  # for ranks to exit after their stdin has been closed
 
 
 @dataclass(frozen=True)
-class Took:
-    """One job; wall and CPU seconds per call, the latter of all ranks together."""
+class CallCost:
+    """Cost of one call of a job."""
 
-    seconds: float
-    cpu_s: float
+    seconds: float  # wall seconds
+    cpu_s: float  # CPU seconds of all ranks together
 
 
 @dataclass(frozen=True)
-class Group:
-    """The ranks of one variant; they sleep while others work."""
+class VariantRanks:
+    """Processes of the ranks of one variant. They sleep while another variant is measured."""
 
-    name: str
+    variant: str
     processes: Sequence["subprocess.Popen[str]"]
 
-    def work(self, job: Job) -> Took:
-        """Do it; the mean over the ranks of each one's median.
+    def run_job(self, job: RankJob) -> CallCost:
+        """Run a job on all ranks. Return the mean over the ranks of their median seconds per call.
 
         Raises:
             HostError: a rank has failed.
         """
         for process in self.processes:
-            _tell(process, json.dumps(job))
-        answers: list[Answer] = [json.loads(_hear(self.name, process)) for process in self.processes]
-        seconds = fmean(each["seconds"] for each in answers if each["seconds"] is not None)
-        return Took(seconds, sum(each["cpu_s"] for each in answers))
+            _send_line(process, json.dumps(job))
+        results: list[RankResult] = [json.loads(_read_line(self.variant, process)) for process in self.processes]
+        seconds = fmean(result["seconds"] for result in results if result["seconds"] is not None)
+        return CallCost(seconds, sum(result["cpu_s"] for result in results))
 
 
 @contextmanager
-def group(name: str, space: Space, ports: Sequence[int], secrets: Path, torch: str | None) -> Iterator[Group]:
-    """The ranks of a variant, connected.
+def start_ranks(
+    variant: str, network: RankNetwork, ports: Sequence[int], secrets_folder: Path, torch_interpreter: str | None
+) -> Iterator[VariantRanks]:
+    """Start the ranks of a variant and yield them when they are connected.
 
     Args:
-        name: of a data plane, or a rival.
-        space: where they live.
-        ports: on which they listen.
-        secrets: folder of each rank's certificate and key.
-        torch: an interpreter that has PyTorch.
+        variant: name of a data plane or of a rival.
+        network: network in which the ranks run.
+        ports: port on which each rank listens.
+        secrets_folder: folder of the certificates and keys of the ranks.
+        torch_interpreter: Python interpreter that has PyTorch; needed for gloo only.
 
     Raises:
-        HostError: they did not get ready.
+        HostError: a rank did not report that it is ready.
     """
-    task: dict[str, Any] = {"hosts": space.hosts, "ports": ports, "interface": space.interface}
+    task: dict[str, Any] = {"hosts": network.rank_addresses, "ports": ports, "interface": network.interface_name}
     with ExitStack() as stack:
         processes = []
-        for rank, prefix in enumerate(space.prefixes):
-            told = json.dumps(task | {"rank": rank, "plane": name, "secrets": str(secrets)})
-            processes.append(stack.enter_context(_process([*prefix, *_program(name, torch), told], name)))
+        for rank, prefix in enumerate(network.command_prefixes):
+            rank_task = json.dumps(task | {"rank": rank, "plane": variant, "secrets": str(secrets_folder)})
+            command = [*prefix, *_rank_command(variant, torch_interpreter), rank_task]
+            processes.append(stack.enter_context(_start_process(command, variant)))
         for process in processes:
-            if (said := _hear(name, process).strip()) != "ready":
-                raise HostError(f"{name}: a rank said {said!r} instead of being ready")
-        yield Group(name, processes)
+            if (first_line := _read_line(variant, process).strip()) != "ready":
+                raise HostError(f"{variant}: the first line of a rank is {first_line!r} instead of 'ready'")
+        yield VariantRanks(variant, processes)
         for process in processes:
             assert process.stdin is not None  # noqa: S101 - it is piped
             process.stdin.close()
         for process in processes:
-            with suppress(subprocess.TimeoutExpired):  # what has been measured counts, however they end
-                process.wait(ANSWER_S)
+            with suppress(subprocess.TimeoutExpired):  # the measurements count, however the processes end
+                process.wait(EXIT_TIMEOUT_S)
 
 
-def with_torch(named: str) -> str | None:
-    """The path of an interpreter, if it is there and has PyTorch."""
-    if (path := shutil.which(named)) is None:
+def find_torch_interpreter(interpreter: str) -> str | None:
+    """Return the path of a Python interpreter if it exists and has PyTorch, else None."""
+    if (path := shutil.which(interpreter)) is None:
         return None
-    found = subprocess.run([path, "-c", "import torch.distributed"], capture_output=True, check=False)  # noqa: S603
-    return None if found.returncode else path
+    process = subprocess.run([path, "-c", "import torch.distributed"], capture_output=True, check=False)  # noqa: S603
+    return None if process.returncode else path
 
 
-def _program(name: str, torch: str | None) -> list[str]:
-    if name == GLOO and torch is not None:
-        return [torch, str(Path(__file__).with_name("gloo.py"))]
-    return [sys.executable, "-m", f"benchmarks.transport.{PROGRAMS.get(name, 'rank')}"]
+def _rank_command(variant: str, torch_interpreter: str | None) -> list[str]:
+    if variant == GLOO and torch_interpreter is not None:
+        return [torch_interpreter, str(Path(__file__).with_name("gloo.py"))]
+    return [sys.executable, "-m", f"benchmarks.transport.{RIVAL_MODULES.get(variant, 'rank')}"]
 
 
 @contextmanager
-def _process(command: list[str], name: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process of our own that is gone afterwards."""
-    bare = {key: value for key, value in os.environ.items() if key not in NODE_ENVIRONMENT}
-    with subprocess.Popen(  # noqa: S603 - our own modules, our own arguments
+def _start_process(command: list[str], variant: str) -> Iterator["subprocess.Popen[str]"]:
+    """Start the process of a rank, and kill it at the end. Textbook gRPC runs without our allocator settings."""
+    plain_environment = {key: value for key, value in os.environ.items() if key not in NODE_ENVIRONMENT}
+    with subprocess.Popen(  # noqa: S603 - fixed commands of this module
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=bare if name == TEXTBOOK else {**bare, **NODE_ENVIRONMENT},
+        env=plain_environment if variant == TEXTBOOK else {**plain_environment, **NODE_ENVIRONMENT},
     ) as process:
         try:
             yield process
@@ -117,14 +120,14 @@ def _process(command: list[str], name: str) -> Iterator["subprocess.Popen[str]"]
             process.kill()
 
 
-def _tell(process: "subprocess.Popen[str]", job: str) -> None:
+def _send_line(process: "subprocess.Popen[str]", line: str) -> None:
     assert process.stdin is not None  # noqa: S101 - it is piped
-    process.stdin.write(f"{job}\n")
+    process.stdin.write(f"{line}\n")
     process.stdin.flush()
 
 
-def _hear(name: str, process: "subprocess.Popen[str]") -> str:
+def _read_line(variant: str, process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None  # noqa: S101 - it is piped
     if not (line := process.stdout.readline()):
-        raise HostError(f"a rank of {name} has ended; what it said stands above")
+        raise HostError(f"a rank of {variant} ended unexpectedly; see its output above")
     return line

@@ -1,4 +1,7 @@
-"""One of two ranks over sockets alone: what Python can move at most. Rank 0 sends, rank 1 takes."""
+"""Rival of the transport benchmark: two ranks over plain TCP sockets, the most that Python can transfer.
+
+Rank 0 sends, rank 1 receives.
+"""
 
 import asyncio
 import json
@@ -10,39 +13,39 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.transport.jobs import Job, serve
+from benchmarks.transport.jobs import RankJob, serve_jobs
 
-PIECE_BYTES = 1 << 20  # stays in the cache
+PIECE_BYTES = 1 << 20  # small enough to stay in the CPU cache
 RETRY_S = 0.05
 
 
 def main() -> None:
-    """Live as one rank until the input ends."""
+    """Run one rank until its standard input ends."""
     task = json.loads(sys.argv[1])
-    peer = _taken(task) if task["rank"] else _dialled(task)
+    peer = _accept_sender(task) if task["rank"] else _connect_to_receiver(task)
 
-    async def call(job: Job) -> float | None:
+    async def run_call(job: RankJob) -> float | None:
         if not task["rank"]:
-            return _send(peer, job["size_bytes"])
-        _take(peer, job["size_bytes"])
+            return _send_vector(peer, job["size_bytes"])
+        _receive_vector(peer, job["size_bytes"])
         return None
 
-    asyncio.run(serve(call))
+    asyncio.run(serve_jobs(run_call))
 
 
-def _taken(task: dict[str, Any]) -> socket.socket:
-    with socket.create_server((task["hosts"][1], task["ports"][1])) as server:
+def _accept_sender(rank_task: dict[str, Any]) -> socket.socket:
+    with socket.create_server((rank_task["hosts"][1], rank_task["ports"][1])) as server:
         return server.accept()[0]
 
 
-def _dialled(task: dict[str, Any]) -> socket.socket:
+def _connect_to_receiver(rank_task: dict[str, Any]) -> socket.socket:
     while True:
-        with suppress(ConnectionRefusedError):  # the other begins at about the same time
-            return socket.create_connection((task["hosts"][1], task["ports"][1]))
+        with suppress(ConnectionRefusedError):  # the receiver starts at about the same time
+            return socket.create_connection((rank_task["hosts"][1], rank_task["ports"][1]))
         time.sleep(RETRY_S)
 
 
-def _send(peer: socket.socket, size_bytes: int) -> float:
+def _send_vector(peer: socket.socket, size_bytes: int) -> float:
     view = np.ones(size_bytes // 4, np.float32).data.cast("B")
     started = time.perf_counter()
     for start in range(0, len(view), PIECE_BYTES):
@@ -51,12 +54,12 @@ def _send(peer: socket.socket, size_bytes: int) -> float:
     return time.perf_counter() - started
 
 
-def _take(peer: socket.socket, size_bytes: int) -> None:
-    room, left = memoryview(bytearray(PIECE_BYTES)), size_bytes
-    while left:
-        if not (size := peer.recv_into(room[:left])):
-            raise ConnectionResetError("the sender has gone")
-        left -= size
+def _receive_vector(peer: socket.socket, size_bytes: int) -> None:
+    buffer, remaining_bytes = memoryview(bytearray(PIECE_BYTES)), size_bytes
+    while remaining_bytes:
+        if not (received_bytes := peer.recv_into(buffer[:remaining_bytes])):
+            raise ConnectionResetError(f"the sender closed the connection {remaining_bytes} bytes too early")
+        remaining_bytes -= received_bytes
     peer.send(b"x")
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from benchmarks.report import Memory
+from benchmarks.report import PeakMemoryMonitor
 
 HELD = 200_000_000
 CHILD = f"import time; held = b'x' * {HELD}; time.sleep(0.5)"
@@ -11,9 +11,9 @@ CHILD = f"import time; held = b'x' * {HELD}; time.sleep(0.5)"
 
 def test_memory_is_counted_of_processes_together() -> None:
     """One half of a report's trials is in another process than the other half."""
-    with Memory() as alone:
+    with PeakMemoryMonitor() as alone:
         pass
-    with Memory() as together:
+    with PeakMemoryMonitor() as together:
         subprocess.run([sys.executable, "-c", CHILD], check=True)
 
     assert alone.peak_bytes > 10_000_000

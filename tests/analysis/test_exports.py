@@ -23,7 +23,7 @@ from analysis.exports.hta import HtaExporter
 from analysis.exports.mlperf import system_name
 from analysis.exports.sound import read_readable_trials
 from analysis.exports.system import describe_system
-from analysis.mlperf.reading.folders import read_folder
+from analysis.mlperf.reading.folders import read_round_folder
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_folder import RunFolder, read_json
 from analysis.reading.run_table import RunTable, TrialTable, read_run
@@ -179,7 +179,7 @@ def test_the_study_of_public_results_refuses_our_own(make_run: MakeRun, tmp_path
     export_run(make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False).path, "mlperf", tmp_path / "out")
 
     with pytest.raises(UserError, match="ring-w2/quickstart: division open"):
-        read_folder(tmp_path / "out")
+        read_round_folder(tmp_path / "out")
 
 
 def test_an_unknown_format_is_refused_with_those_there_are(make_run: MakeRun) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.checks import CHECKS
 from analysis.comparison import changes as compare
-from analysis.mlperf import RULES
+from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import mllog
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
@@ -247,6 +247,6 @@ def test_an_aborted_run_must_give_its_reason(written: RunFolder, tmp_path: Path,
 
 def checker(result: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs MLCommons' compliance checker with our rules."""
-    program = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--config", str(RULES)]
+    program = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--config", str(CHECKER_RULES_PATH)]
     where = ["--log_output", str(folder / "checker.log"), str(result)]
     return subprocess.run([*program, *where], capture_output=True, text=True, check=False)

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from benchmarks.fidelity import bench, collectives, training
-from benchmarks.fidelity.__main__ import doubts
-from benchmarks.fidelity.idle_trial import plan_of, trial_of
-from benchmarks.fidelity.node_program import burn, rate
-from benchmarks.fidelity.provenance import Origin
-from benchmarks.fidelity.row import Gate, Line, Outcome
+from benchmarks.fidelity.__main__ import read_verdict_reasons
+from benchmarks.fidelity.idle_trial import make_trial, make_trial_plan
+from benchmarks.fidelity.node_program import arrival_rate, run_equal_steps
+from benchmarks.fidelity.provenance import MeasurementOrigin
+from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement, RowOutcome
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.simulated import SimulatedEngine
 from compose.host.admission import TrialDemand
 from services.schema.errors import HostError
 
-HERE = Origin(
+HERE = MeasurementOrigin(
     commit="abcdef0", date="2026-01-01T00:00+00:00", host=HostFingerprint(cpu="a", cores=2, kernel="b", engine="c")
 )
 
@@ -30,22 +30,22 @@ HERE = Origin(
 def bench_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
     """Runs the bench with made-up rows on a made-up host, given what was known before."""
 
-    def run(rows: dict[str, Any], *words: str, known: Sequence[Outcome] = ()) -> int:
+    def run(rows: dict[str, Any], *words: str, known: Sequence[RowOutcome] = ()) -> int:
         state = tmp_path / "state.json"
         state.write_text(json.dumps([outcome.model_dump(mode="json") for outcome in known]))
-        monkeypatch.setattr(bench, "ROWS", rows)
-        monkeypatch.setattr(bench, "JUDGED", {})
+        monkeypatch.setattr(bench, "BENCH_ROWS", rows)
+        monkeypatch.setattr(bench, "VERDICT_ROWS", {})
         monkeypatch.setattr(bench, "DockerEngine", Prepared)
-        monkeypatch.setattr(bench, "origin", lambda _: HERE)
+        monkeypatch.setattr(bench, "current_origin", lambda _: HERE)
         monkeypatch.setattr("sys.argv", ["fidelity", "--rows", "", "--state", str(state), *words])
         return bench.main(lambda _: "")
 
     return run
 
 
-def line(*samples: float, **gate: float) -> Line:
+def line(*samples: float, **gate: float) -> FidelityMeasurement:
     """A line that declares 100."""
-    return Line(what="a flow", unit="Mbit/s", declared=100.0, samples=samples, gate=Gate(**gate))
+    return FidelityMeasurement(what="a flow", unit="Mbit/s", declared=100.0, samples=samples, gate=FidelityGate(**gate))
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def line(*samples: float, **gate: float) -> Line:
         (line(31.0, at_most=30.0), False),
     ],
 )
-def test_a_gate_holds_or_does_not(found: Line, ok: bool) -> None:
-    assert found.ok is ok
+def test_a_gate_holds_or_does_not(found: FidelityMeasurement, ok: bool) -> None:
+    assert found.is_within_gate is ok
 
 
 def test_a_row_that_fails_says_why_and_the_next_is_measured(
@@ -69,7 +69,7 @@ def test_a_row_that_fails_says_why_and_the_next_is_measured(
 ) -> None:
     """An hour of measuring must not end for one broken row."""
 
-    def broken(*_: object) -> list[Line]:
+    def broken(*_: object) -> list[FidelityMeasurement]:
         raise RuntimeError("no such\nrung")
 
     code = bench_of({"broken": broken, "good": lambda *_: [line(100.0, median_off=0.01)]})
@@ -82,9 +82,9 @@ def test_a_row_that_fails_says_why_and_the_next_is_measured(
     )
 
 
-def outcome(row: str, found: float = 100.0, failed: str = "", **changes: Any) -> Outcome:
+def outcome(row: str, found: float = 100.0, failed: str = "", **changes: Any) -> RowOutcome:
     """What was known of a row."""
-    return Outcome(
+    return RowOutcome(
         row=row, origin=HERE.model_copy(update=changes), lines=(line(found, median_off=0.01),), failed=failed
     )
 
@@ -145,14 +145,14 @@ def test_a_row_that_fails_takes_the_place_of_none_that_was_finished(
 def test_a_page_keeps_what_another_host_has_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A new kernel would otherwise empty it, and a row that fails would take the place of one that did not."""
     page = tmp_path / "fidelity.md"
-    there = Origin(commit="1234567", date=HERE.date, host=HERE.host.model_copy(update={"kernel": "old"}))
+    there = MeasurementOrigin(commit="1234567", date=HERE.date, host=HERE.host.model_copy(update={"kernel": "old"}))
     before = [
-        Outcome(row=row, origin=there, lines=(line(99.9, median_off=0.01),)) for row in ("kept", "done", "failed")
+        RowOutcome(row=row, origin=there, lines=(line(99.9, median_off=0.01),)) for row in ("kept", "done", "failed")
     ]
     page.with_suffix(".json").write_text(json.dumps([each.model_dump(mode="json") for each in before]))
-    monkeypatch.setattr(bench, "ROWS", [each.row for each in before])
+    monkeypatch.setattr(bench, "BENCH_ROWS", [each.row for each in before])
 
-    bench.write(page, "mine", [outcome("done"), outcome("failed", failed="engine away")], HERE)
+    bench.write_page(page, "mine", [outcome("done"), outcome("failed", failed="engine away")], HERE)
 
     text, kept = page.read_text(), json.loads(page.with_suffix(".json").read_text())
     assert [(each["row"], each["origin"]["commit"]) for each in kept] == [
@@ -161,13 +161,13 @@ def test_a_page_keeps_what_another_host_has_finished(monkeypatch: pytest.MonkeyP
         ("failed", "1234567"),
     ]
     assert text.startswith("# What `make bench-fidelity` printed\n\nMachine: mine (a, 2 cores, Linux b, Docker c).")
-    assert text.endswith("On another host (a, 2 cores, Linux old, Docker c): kept, failed.\n")
+    assert text.endswith("Measured on another host (a, 2 cores, Linux old, Docker c): kept, failed.\n")
     assert "FAILED" not in text
 
 
 def test_pages_are_written_where_readers_look(pytestconfig: pytest.Config) -> None:
-    assert pytestconfig.rootpath / "docs" / "results" / "fidelity.md" == bench.RESULTS
-    assert bench.RESULTS.is_file()
+    assert pytestconfig.rootpath / "docs" / "results" / "fidelity.md" == bench.RESULTS_PAGE
+    assert bench.RESULTS_PAGE.is_file()
 
 
 def test_a_line_without_a_gate_says_neither_yes_nor_no(
@@ -181,14 +181,14 @@ def test_a_line_without_a_gate_says_neither_yes_nor_no(
 
 def test_a_rate_is_what_came_after_the_first_arrival() -> None:
     """The first arrival ends a time that nobody measured."""
-    assert rate([(1.0, 999), (2.0, 50), (3.0, 50)]) == 50.0
-    assert rate([(1.0, 999)]) == 0.0
+    assert arrival_rate([(1.0, 999), (2.0, 50), (3.0, 50)]) == 50.0
+    assert arrival_rate([(1.0, 999)]) == 0.0
 
 
 @pytest.mark.wall_clock
 def test_burning_steps_are_of_equal_work() -> None:
 
-    found = burn(time.monotonic() + 0.1, 0.005)
+    found = run_equal_steps(time.monotonic() + 0.1, 0.005)
 
     assert len(found["steps_s"]) > 2
     assert found["cpu_s_per_step"] == pytest.approx(0.005, rel=0.5)
@@ -223,9 +223,9 @@ def test_a_collective_out_of_its_gate_is_measured_three_times_and_all_of_it_is_t
     rests = _rests(monkeypatch)
     left = iter(outcomes)
 
-    assert str(collectives._near(lambda: _trial(next(left)), 0.05)) == told
+    assert str(collectives._measure_until_near(lambda: _trial(next(left)), 0.05)) == told
     assert list(left) == []
-    assert rests == [collectives.REST_S] * again
+    assert rests == [collectives.RETRY_PAUSE_S] * again
 
 
 def test_who_is_early_and_late_in_turns_goes_at_the_pace_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,9 +235,9 @@ def test_who_is_early_and_late_in_turns_goes_at_the_pace_of_all(monkeypatch: pyt
         for step in range(4)
         for early, after in ((2.0 * (step % 2), 2.0 * (1 - step % 2)), (2.0 * (1 - step % 2), 2.0 * (step % 2)))
     ]
-    monkeypatch.setattr(training, "steps", lambda *_: rows)
+    monkeypatch.setattr(training, "read_steps", lambda *_: rows)
 
-    assert training.pace_s(Path(), None) == 10.0  # type: ignore[arg-type]
+    assert training.synchronous_step_s(Path(), None) == 10.0  # type: ignore[arg-type]
 
 
 def test_a_trial_that_fails_again_and_again_fails_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,9 +245,9 @@ def test_a_trial_that_fails_again_and_again_fails_the_row(monkeypatch: pytest.Mo
     left = iter([FAILS] * 4)
 
     with pytest.raises(HostError, match="slow links"):
-        collectives._near(lambda: _trial(next(left)), 0.05)
+        collectives._measure_until_near(lambda: _trial(next(left)), 0.05)
 
-    assert len(list(left)) == 4 - collectives.TRIES
+    assert len(list(left)) == 4 - collectives.MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -274,31 +274,31 @@ def test_rows_of_collectives_dilate_for_messages_as_far_as_links_allow(
         trial="0", declared=None, needs={"a": need}, wishes={"b": wish}, gradient_cpu_s=0.0, cpu_s=0.0, messages=1
     )
 
-    assert collectives._dilation(demand, closer, rate) == dilation
+    assert collectives._choose_dilation(demand, closer, rate) == dilation
 
 
 def test_a_row_tells_how_many_collectives_have_a_trial_that_is_not_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stepped(_engine: object, kind: str, ranks: int, *_: object) -> collectives.Stepped:
+    def stepped(_engine: object, kind: str, ranks: int, *_: object) -> collectives.CollectiveMeasurement:
         doubtful = (kind, ranks) == ("ring", 2)
-        return collectives.Stepped(kind, ranks, 0.1, (1.0,), doubts="busy host" if doubtful else "")
+        return collectives.CollectiveMeasurement(kind, ranks, 0.1, (1.0,), reasons="busy host" if doubtful else "")
 
     _rests(monkeypatch)
-    monkeypatch.setattr(collectives, "_stepped", stepped)
+    monkeypatch.setattr(collectives, "_measure_collective", stepped)
 
-    lines = collectives.collectives_1gbit(lambda _: "", None, 5)  # type: ignore[arg-type]
+    lines = collectives.measure_collectives_1gbit(lambda _: "", None, 5)  # type: ignore[arg-type]
 
     told = [line for line in lines if "verdict" in line.what]
-    assert [(line.samples, line.unit, line.ok) for line in told] == [((1.0,), "of 22", False)] * 2
+    assert [(line.samples, line.unit, line.is_within_gate) for line in told] == [((1.0,), "of 22", False)] * 2
     assert "ring 1.000 (2 measured again; not valid: busy host)" in lines[0].what
 
 
 def test_a_trial_is_doubted_as_reports_doubt_it() -> None:
-    trial = trial_of({"workers": 2, "worker": {"throughput": "100/s"}})
+    trial = make_trial({"workers": 2, "worker": {"throughput": "100/s"}})
 
-    with closing(SimulatedEngine()) as engine, training.trained(engine, plan_of(trial, engine)) as folder:
-        assert doubts(folder) == ""
+    with closing(SimulatedEngine()) as engine, training.run_trial(engine, make_trial_plan(trial, engine)) as folder:
+        assert read_verdict_reasons(folder) == ""
         (folder / "logs" / "worker-0.log").write_text("")
-        assert "worker-0" in doubts(folder)
+        assert "worker-0" in read_verdict_reasons(folder)
 
 
 def _rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -308,9 +308,9 @@ def _rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return rests
 
 
-def _trial(ratio: float | None) -> collectives.Stepped:
+def _trial(ratio: float | None) -> collectives.CollectiveMeasurement:
     if ratio is FAILS:
         raise HostError("slow links")
     if ratio == DOUBTFUL:
-        return collectives.Stepped("ring", 2, 0.1, (1.0,), doubts="busy host")
-    return collectives.Stepped("ring", 2, 0.1, (ratio,))
+        return collectives.CollectiveMeasurement("ring", 2, 0.1, (1.0,), reasons="busy host")
+    return collectives.CollectiveMeasurement("ring", 2, 0.1, (ratio,))

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis.mlperf.chapters import Chapter, Column, Table
+from analysis.mlperf.chapters import Chapter, ChapterTable, TableColumn
 from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
-from ensayo.exit_codes import Exit, exit_code
-from ensayo.study_tables import shown
-from ensayo.tables import console
+from ensayo.exit_codes import ExitCode, exit_code
+from ensayo.study_tables import chapter_renderables
+from ensayo.tables import create_console
 from services.schema.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
 
 
@@ -60,7 +60,7 @@ def test_a_broken_scenario_ends_with_2_and_all_its_problems(
 
     code = ended(["validate", str(broken)], monkeypatch)
 
-    assert (code, capsys.readouterr().err) == (Exit.REFUSED, broken.with_suffix(".txt").read_text())
+    assert (code, capsys.readouterr().err) == (ExitCode.NOT_STARTED, broken.with_suffix(".txt").read_text())
 
 
 def test_every_broken_scenario_is_told_and_those_that_are_good_are_counted(
@@ -73,7 +73,7 @@ def test_every_broken_scenario_is_told_and_those_that_are_good_are_counted(
     code = ended(["validate", str(broken[0]), "smoke", *map(str, broken[1:])], monkeypatch)
 
     told = capsys.readouterr()
-    assert code == Exit.REFUSED
+    assert code == ExitCode.NOT_STARTED
     assert told.out == "smoke: 3 trials\n"
     assert told.err == "".join(path.with_suffix(".txt").read_text() for path in broken)
 
@@ -88,7 +88,7 @@ def test_virtual_time_needs_workers_that_are_paced(
 
     code = ended(arguments, monkeypatch)
 
-    assert code == Exit.REFUSED
+    assert code == ExitCode.NOT_STARTED
     assert "cluster.worker.throughput: engine simulated needs a throughput" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -105,14 +105,14 @@ def test_virtual_time_needs_workers_that_are_paced(
 )
 def test_what_cannot_be_meant_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same code whether click or we refuse it."""
-    assert ended(arguments, monkeypatch) == Exit.REFUSED
+    assert ended(arguments, monkeypatch) == ExitCode.NOT_STARTED
 
 
 def test_a_setting_is_a_key_and_a_value() -> None:
     """Values may hold equals signs; keys must be there."""
-    assert cli.settings(["cluster.workers=4", "a=b=c"]) == {"cluster.workers": "4", "a": "b=c"}
+    assert cli.parse_settings(["cluster.workers=4", "a=b=c"]) == {"cluster.workers": "4", "a": "b=c"}
     with pytest.raises(UserError, match="write KEY=VALUE"):
-        cli.settings(["epochs"])
+        cli.parse_settings(["epochs"])
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_a_piped_table_breaks_no_row(monkeypatch: pytest.MonkeyPatch, capsys: py
     """Whoever pipes wants to cut and grep."""
     monkeypatch.delenv("COLUMNS", raising=False)
     data = pd.DataFrame({f"c{place}": ["+222.8% of the speedup"] for place in range(12)})
-    numbers = Table("t", "t", tuple(Column(name, name) for name in data.columns), data)
+    numbers = ChapterTable("t", "t", tuple(TableColumn(name, name) for name in data.columns), data)
 
-    console().print(*shown(Chapter("c", "f", tables=(numbers,))), sep="\n")
+    create_console().print(*chapter_renderables(Chapter("c", "f", tables=(numbers,))), sep="\n")
 
     assert any(line.count("+222.8% of the speedup") == 12 for line in capsys.readouterr().out.splitlines())
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ensayo.run_progress import Course
-from ensayo.terminal_text import duration, size, title
+from ensayo.run_progress import RunProgress
+from ensayo.terminal_text import format_bytes, format_duration, trial_title
 from services.cluster.addresses import InProcessAddresses
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
@@ -47,50 +47,50 @@ def event(key: str, time_ms: float, value: Any = None, **metadata: object) -> di
 
 def test_the_pace_is_samples_by_virtual_time_since_training_began(plans: list[Plan]) -> None:
     """Starting up is not training."""
-    course = Course(plans, Watch())
-    course.begin()
+    course = RunProgress(plans, Watch())
+    course.start_trial()
 
-    course.hear(event("init_start", 0))
-    course.hear(event("run_start", 5000))
-    course.hear(event("eval_metrics", 6000, {"accuracy": 0.5, "loss": 2.0}, samples_count=1438, step=1))
-    course.hear(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
+    course.record_event(event("init_start", 0))
+    course.record_event(event("run_start", 5000))
+    course.record_event(event("eval_metrics", 6000, {"accuracy": 0.5, "loss": 2.0}, samples_count=1438, step=1))
+    course.record_event(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
 
-    assert course.step == 1
-    assert str(course.pace) == "loss 2, accuracy 0.5, 1,438 samples/s"
+    assert course.estimated_step == 1
+    assert str(course.trial_progress) == "loss 2, accuracy 0.5, 1,438 samples/s"
 
 
 def test_time_left_grows_from_what_this_trial_and_the_ended_ones_took(plans: list[Plan]) -> None:
     """A plan in virtual time says nothing about the wall clock; trials that have ended do."""
-    course = Course(plans, watch := Watch())
+    course = RunProgress(plans, watch := Watch())
 
-    course.begin()
-    assert course.left_s() == 0
+    course.start_trial()
+    assert course.remaining_s() == 0
     watch.now = 10
-    course.hear(event("eval_metrics", 1, {}, samples_count=1438))
-    assert course.left_s() == 30
-    course.end(10)
-    assert course.left_s() == 10
+    course.record_event(event("eval_metrics", 1, {}, samples_count=1438))
+    assert course.remaining_s() == 30
+    course.finish_trial(10)
+    assert course.remaining_s() == 10
 
-    course.begin()
+    course.start_trial()
     watch.now = 12
-    assert course.left_s() == 8
+    assert course.remaining_s() == 8
 
 
 def test_a_trial_that_runs_longer_than_its_plan_has_nothing_left(plans: list[Plan]) -> None:
     """Asynchronous workers end together with a sample or two too many."""
-    course = Course(plans, watch := Watch())
-    course.begin()
+    course = RunProgress(plans, watch := Watch())
+    course.start_trial()
     watch.now = 3
 
-    course.hear(event("run_stop", 1, samples_count=5 * 1438))
+    course.record_event(event("run_stop", 1, samples_count=5 * 1438))
 
-    assert course.step == plans[0].steps
-    assert course.left_s() == 0
+    assert course.estimated_step == plans[0].steps
+    assert course.remaining_s() == 0
 
 
 def test_titles_name_what_distinguishes_a_trial(plans: list[Plan]) -> None:
     """They stand beside each other on a screen."""
-    assert [title(plan) for plan in plans] == ["ring, 2 workers", "ring, 4 workers"]
+    assert [trial_title(plan) for plan in plans] == ["ring, 2 workers", "ring, 4 workers"]
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_titles_name_what_distinguishes_a_trial(plans: list[Plan]) -> None:
 )
 def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
     """Nobody reads 7500 s."""
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1_220_000, "1.22 MB")])
 def test_sizes_have_decimal_prefixes(count: int, text: str) -> None:
     """Link rates are decimal, so what travels on them is too."""
-    assert size(count) == text
+    assert format_bytes(count) == text

@@ -15,8 +15,8 @@ from compose.engines import EngineChoice, create_engine
 from compose.runs.run import ScenarioSource, run_scenario
 from compose.scenario_files.load import load_scenario, read_question
 from ensayo import cli
-from ensayo.exit_codes import Exit
-from ensayo.progress_display import Silent
+from ensayo.exit_codes import ExitCode
+from ensayo.progress_display import SilentDisplay
 
 SHORT = {"sweep.workers": "[2]", "workload.epochs": "1", "baseline": "false"}
 
@@ -26,7 +26,7 @@ def rehearsed(root: Path, engine: str, runs: Path, settings: Mapping[str, str]) 
     path = root / "scenarios" / "quickstart.yaml"
     source = ScenarioSource(load_scenario(path, settings, engine), path.read_text(), read_question(path), "")
     chosen = create_engine(engine)
-    return run_scenario(source, EngineChoice(chosen, "asked for"), runs, Silent(Console())).folder
+    return run_scenario(source, EngineChoice(chosen, "asked for"), runs, SilentDisplay(Console())).folder
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def short(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 def test_the_command_says_where_it_wrote(short: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.app, ["export", str(short), "--to", "csv", "--out", str(tmp_path / "out")])
 
-    assert (done.exit_code, done.stdout) == (Exit.OK, f"{tmp_path / 'out'}\n")
+    assert (done.exit_code, done.stdout) == (ExitCode.OK, f"{tmp_path / 'out'}\n")
 
 
 def test_what_is_left_out_goes_to_standard_error(short: Path, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
     with pytest.raises(SystemExit) as exited:
         cli.main()
 
-    assert exited.value.code == Exit.REFUSED
+    assert exited.value.code == ExitCode.NOT_STARTED
     assert f"pip install 'ensayo[{EXPORTERS[name].pip_extra}]'" in capsys.readouterr().err
 
 

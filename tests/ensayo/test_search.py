@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ensayo.cli import app
-from ensayo.switch_search import answer, search, searched
+from ensayo.switch_search import earliest_good_result, find_switch_fraction, search_fractions
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
@@ -33,18 +33,18 @@ baseline: false
 @given(knee=st.floats(0.0, 1.0), tries=st.integers(1, 10))
 def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: float, tries: int) -> None:
     """Where quality jumps at one fraction, halving the interval finds it: 2⁻ᵏ after k tries."""
-    told = list(search(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries))
+    told = list(search_fractions(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries))
 
-    found = answer(told)
+    found = earliest_good_result(told)
     assert len(told) == 1 + tries
-    assert found.good_enough
+    assert found.is_good_enough
     assert found.fraction >= knee
     assert found.fraction - knee <= 2.0**-tries
 
 
 def test_the_papers_sequence_is_the_one_that_is_tried() -> None:
     """50, 25, 12.5 and 6.25 % when every switch is good enough: Sync-Switch's published runs."""
-    told = [each.fraction for each in search(lambda fraction: (1.0, fraction), 0.01, 4)]
+    told = [each.fraction for each in search_fractions(lambda fraction: (1.0, fraction), 0.01, 4)]
 
     assert told == [1.0, 0.5, 0.25, 0.125, 0.0625]
 
@@ -52,9 +52,9 @@ def test_the_papers_sequence_is_the_one_that_is_tried() -> None:
 @pytest.mark.parametrize("quality", [float("nan"), float("-inf")])
 def test_a_run_that_diverged_is_never_good_enough(quality: float) -> None:
     """Not a number compares with nothing."""
-    told = list(search(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
+    told = list(search_fractions(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
 
-    assert answer(told).fraction == 1.0
+    assert earliest_good_result(told).fraction == 1.0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_scenario_without_a_fraction_is_refused(strategy: dict[str, str], why:
     scenario = Scenario.decode({"name": "it", "workload": work, "strategies": {"it": strategy}})
 
     with pytest.raises(UserError, match=why.replace("{", r"\{").replace("}", r"\}")):
-        searched(scenario)
+        find_switch_fraction(scenario)
 
 
 def test_the_command_prints_the_sequence_and_the_answer(tmp_path: Path) -> None:

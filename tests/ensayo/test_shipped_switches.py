@@ -20,7 +20,7 @@ from analysis.results.summary import RunSummary, judge_trials, summarise_run
 from compose.engines import choose_engine
 from compose.runs.run import ScenarioSource, run_scenario
 from compose.scenario_files.load import find_scenario, load_scenario, read_question
-from ensayo.progress_display import Silent
+from ensayo.progress_display import SilentDisplay
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,9 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     def asked(name: str, settings: dict[str, str]) -> Answer:
         path = find_scenario(name)
         source = ScenarioSource(load_scenario(path, settings), path.read_text(), read_question(path), "")
-        done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
+        done = run_scenario(
+            source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), SilentDisplay(Console())
+        )
         return Answer(read_run(RunFolder(done.folder)))
 
     return asked

@@ -10,9 +10,9 @@ import pytest
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import figure_style
-from analysis.mlperf.chapters import CHAPTERS, Chapter, Write
-from analysis.mlperf.reading.results import Result, Results, read_csv
-from analysis.mlperf.study import Study, study
+from analysis.mlperf.chapters import CHAPTERS, Chapter, ChapterWriter
+from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
+from analysis.mlperf.study import Study, make_study
 
 every_chapter = pytest.mark.parametrize("write", CHAPTERS, ids=lambda write: write.__name__)
 
@@ -20,15 +20,15 @@ every_chapter = pytest.mark.parametrize("write", CHAPTERS, ids=lambda write: wri
 def made_up(*sizes: tuple[int, float], benchmark: str = "bert") -> Study:
     """A study of one workload with systems of so many accelerators and minutes."""
     rows = [
-        Result(benchmark=benchmark, submitter="We", system=f"box-{place}", accelerator="X1",
+        MlperfResult(benchmark=benchmark, submitter="We", system=f"box-{place}", accelerator="X1",
                accelerator_count=count, minutes=took)
         for place, (count, took) in enumerate(sizes)
     ]  # fmt: skip
-    return study(Results(tuple(rows), "mine.csv"))
+    return make_study(MlperfResults(tuple(rows), "mine.csv"))
 
 
 STUDIES: dict[str, Callable[[], Study]] = {
-    "shipped": lambda: study(read_csv()),
+    "shipped": lambda: make_study(read_results_csv()),
     "one system": lambda: made_up((8, 5.0)),
     "two that are equal": lambda: made_up((8, 5.0), (8, 5.0)),
     "no accelerator more": lambda: made_up((8, 5.0), (8, 4.0), (8, 3.0), (8, 2.0)),
@@ -41,7 +41,7 @@ every_study = pytest.mark.parametrize("of", STUDIES)
 
 
 @cache
-def written(write: Write, of: str) -> Chapter | None:
+def written(write: ChapterWriter, of: str) -> Chapter | None:
     """What a chapter says of one study."""
     with figure_style():
         return write(STUDIES[of]())
@@ -49,7 +49,7 @@ def written(write: Write, of: str) -> Chapter | None:
 
 @every_chapter
 @every_study
-def test_a_chapter_answers_in_a_sentence_and_shows_no_number_that_is_none(write: Write, of: str) -> None:
+def test_a_chapter_answers_in_a_sentence_and_shows_no_number_that_is_none(write: ChapterWriter, of: str) -> None:
     """A study of three systems is as good a question as one of a hundred: a chapter answers or keeps silent."""
     chapter = written(write, of)
     if chapter is None:
@@ -57,26 +57,26 @@ def test_a_chapter_answers_in_a_sentence_and_shows_no_number_that_is_none(write:
 
     assert chapter.title
     assert re.fullmatch(r"[A-Z0-9].*\.", chapter.finding)
-    for text in (chapter.finding, *chapter.text, *(drawing.title for drawing in chapter.figures)):
+    for text in (chapter.finding, *chapter.paragraphs, *(drawing.title for drawing in chapter.figures)):
         assert not re.search(r"\b(nan|inf|None)\b", text)
 
 
 @every_chapter
 @every_study
-def test_every_table_has_its_columns_and_as_many_cells_as_heads(write: Write, of: str) -> None:
+def test_every_table_has_its_columns_and_as_many_cells_as_heads(write: ChapterWriter, of: str) -> None:
     """The page and the terminal show the columns that are named; the CSV has all of the data."""
     chapter = written(write, of)
     for table in chapter.tables if chapter else ():
         assert len(table.data) > 0
         assert {column.name for column in table.columns} <= set(table.data.columns)
-        for row in table.rows():
+        for row in table.formatted_rows():
             assert len(row) == len(table.columns)
             assert not {"nan", "inf", "None", "NaN"} & set(row)
 
 
 @every_chapter
 @every_study
-def test_everything_that_is_drawn_lies_within_its_panel_and_page(write: Write, of: str) -> None:
+def test_everything_that_is_drawn_lies_within_its_panel_and_page(write: ChapterWriter, of: str) -> None:
     """A point beyond an axis is not seen, a text beyond the page is cut."""
     chapter = written(write, of)
     for drawing in chapter.figures if chapter else ():
@@ -85,7 +85,7 @@ def test_everything_that_is_drawn_lies_within_its_panel_and_page(write: Write, o
 
 
 @every_chapter
-def test_every_figure_can_be_sent_to_the_process_that_saves_it(write: Write) -> None:
+def test_every_figure_can_be_sent_to_the_process_that_saves_it(write: ChapterWriter) -> None:
     """Two processes share the saving, which takes as long as all else."""
     chapter = written(write, "shipped")
     for drawing in chapter.figures if chapter else ():

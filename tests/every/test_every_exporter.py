@@ -16,13 +16,13 @@ from rich.console import Console
 
 from analysis.exports import EXPORTERS
 from analysis.exports.export import export_run
-from analysis.mlperf import RULES
+from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import read_run
 from compose.engines import choose_engine
 from compose.runs.run import ScenarioSource, run_scenario
 from compose.scenario_files.load import load_scenario, read_question
-from ensayo.progress_display import Silent
+from ensayo.progress_display import SilentDisplay
 from services.schema.errors import UserError
 
 SETTINGS = {
@@ -172,7 +172,7 @@ def finished(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     """A real run, short: a ring, two servers in lockstep, and two workers that serve each other out of it."""
     path = pytestconfig.rootpath / "scenarios" / "quickstart.yaml"
     source = ScenarioSource(load_scenario(path, SETTINGS, "simulated"), path.read_text(), read_question(path), "")
-    done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), Silent(Console()))
+    done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), SilentDisplay(Console()))
     return RunFolder(done.folder)
 
 
@@ -328,7 +328,7 @@ def test_the_rules_for_the_checker_travel_with_the_results(finished: RunFolder, 
     """Whoever gets the folder can check it without this project."""
     done = export_run(finished.path, "mlperf", tmp_path / "out")
 
-    assert (done.path / "rules.yaml").read_bytes() == RULES.read_bytes()
+    assert (done.path / "rules.yaml").read_bytes() == CHECKER_RULES_PATH.read_bytes()
 
 
 # --- what replays need ---

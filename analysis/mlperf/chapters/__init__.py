@@ -1,38 +1,42 @@
 """The chapters of the report on public results, one per file, each a function of a study. `CHAPTERS` is their order."""
 
-from analysis.mlperf.chapters.absent import absent
-from analysis.mlperf.chapters.balance import balance
-from analysis.mlperf.chapters.base import Chapter, Column, Table, Write
-from analysis.mlperf.chapters.clusters import clusters
-from analysis.mlperf.chapters.extrapolation import extrapolation
-from analysis.mlperf.chapters.factors import factors
-from analysis.mlperf.chapters.families import families
-from analysis.mlperf.chapters.laws import laws
-from analysis.mlperf.chapters.scaling import scaling
-from analysis.mlperf.chapters.sources import sources
-from analysis.mlperf.chapters.systems import systems
+from analysis.mlperf.chapters.absent import unanswered_chapter
+from analysis.mlperf.chapters.balance import balance_chapter
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, ChapterWriter, TableColumn
+from analysis.mlperf.chapters.clusters import clusters_chapter
+from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
+from analysis.mlperf.chapters.factors import factors_chapter
+from analysis.mlperf.chapters.families import families_chapter
+from analysis.mlperf.chapters.laws import laws_chapter
+from analysis.mlperf.chapters.scaling import scaling_chapter
+from analysis.mlperf.chapters.sources import sources_chapter
+from analysis.mlperf.chapters.systems import systems_chapter
 
-CHAPTERS: tuple[Write, ...] = (
-    systems,
-    scaling,
-    clusters,
-    families,
-    factors,
-    balance,
-    laws,
-    extrapolation,
-    sources,
+CHAPTERS: tuple[ChapterWriter, ...] = (
+    systems_chapter,
+    scaling_chapter,
+    clusters_chapter,
+    families_chapter,
+    factors_chapter,
+    balance_chapter,
+    laws_chapter,
+    extrapolation_chapter,
+    sources_chapter,
 )
 
-RUNS = "samples and batches, which the logs of a round tell for two sizes of one kind of accelerator, and no table does"
-SERIES = "the series that ship; they belong to the results that are studied without --data"
-NEEDS: dict[Write, tuple[str, str]] = {  # of chapters that may have nothing to say: title, and what it would take
-    clusters: ("Clusters", "four different systems of one workload"),
-    families: ("Families of accelerators", "two sizes of one kind of accelerator"),
-    factors: ("Hardware and learning", RUNS),
-    balance: ("Balance points", RUNS),
-    laws: ("Laws of scaling", SERIES),
-    extrapolation: ("Extrapolation", SERIES),
+SAMPLES_NEED = (
+    "samples and batches of two sizes of one kind of accelerator; the logs of a round have them, a table does not"
+)
+SHIPPED_SERIES_NEED = "series with enough sizes, for example the shipped ones, which are used without --data"
+CHAPTER_NEEDS: dict[
+    ChapterWriter, tuple[str, str]
+] = {  # of chapters that may have nothing to say: title, and what it would take
+    clusters_chapter: ("Clusters", "four different systems of one workload"),
+    families_chapter: ("Families of accelerators", "two sizes of one kind of accelerator"),
+    factors_chapter: ("Hardware and learning", SAMPLES_NEED),
+    balance_chapter: ("Balance points", SAMPLES_NEED),
+    laws_chapter: ("Scaling laws", SHIPPED_SERIES_NEED),
+    extrapolation_chapter: ("Extrapolation", SHIPPED_SERIES_NEED),
 }
 
-__all__ = ["CHAPTERS", "NEEDS", "Chapter", "Column", "Table", "Write", "absent"]
+__all__ = ["CHAPTERS", "CHAPTER_NEEDS", "Chapter", "ChapterTable", "ChapterWriter", "TableColumn", "unanswered_chapter"]

@@ -1,13 +1,13 @@
-"""Which questions do these results leave open, and what would it take to answer them?"""
+"""Chapter that lists the questions that the results cannot answer, and the data that each question needs."""
 
 from collections.abc import Mapping
 
 from analysis.mlperf.chapters.base import Chapter
 
 
-def absent(needs: Mapping[str, str]) -> Chapter | None:
-    """Names what has no chapter (title -> what it needs): a page does not drop a question in silence."""
-    if not needs:
+def unanswered_chapter(need_by_title: Mapping[str, str]) -> Chapter | None:
+    """Return the chapter on unanswered questions (title -> needed data), so that the page shows what it leaves out."""
+    if not need_by_title:
         return None
-    finding = f"These results do not tell: {', '.join(needs)}."
-    return Chapter("Not answered", finding, tuple(f"{title} needs {need}." for title, need in needs.items()))
+    finding = f"These results cannot answer: {', '.join(need_by_title)}."
+    return Chapter("Not answered", finding, tuple(f"{title} needs {need}." for title, need in need_by_title.items()))

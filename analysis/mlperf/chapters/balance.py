@@ -1,124 +1,134 @@
-"""How many accelerators are worth their cost? By three rules, each with its interval."""
+"""Chapter on balance points: number of accelerators that is worth its cost, by three rules, with intervals."""
 
 import numpy as np
 import pandas as pd
 
 from analysis.laws import BestBatchLaw, LawFit
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.forecasts import described
-from analysis.mlperf.reading.learning import series_of
-from analysis.mlperf.series import Series
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.forecasts import fit_all_sizes
+from analysis.mlperf.reading.learning import find_series
+from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import Study
 from analysis.report.wording import NO_VALUE, format_share
 from analysis.statistics.balance import BALANCE_RULES, MIN_EFFICIENCY, TIME_EXPONENT, RuleChoice, choose_worker_counts
 
-GRID = 49  # sizes between the smallest and the largest: steps of a fifth where one is a thousand times the other
+GRID_POINTS = 49  # sizes from smallest to largest: steps of about a fifth over a factor of 1000
 COLUMNS = (
-    Column("workload", "workload"),
-    Column("rule", "rule"),
-    Column("built_told", "among systems built"),
-    Column("built_interval", "95 %"),
-    Column("between_told", "between them, by the law"),
-    Column("between_interval", "95 % by the law"),
+    TableColumn("workload", "workload"),
+    TableColumn("rule", "rule"),
+    TableColumn("built_told", "among systems built"),
+    TableColumn("built_interval", "95 %"),
+    TableColumn("between_told", "between them, by the law"),
+    TableColumn("between_interval", "95 % by the law"),
 )
-RULE = (
-    f"Three rules, because a balance point without its rule means nothing: the largest N up to which E' stays at or "
-    f"above {MIN_EFFICIENCY:g}; the knee, farthest above the chord from first to last point on log axes; the least "
-    f"T^{TIME_EXPONENT} N, where doubling N must buy more than 1/sqrt(2) of the time. Base: the smallest system of the "
-    "series. Among systems that were built, intervals resample runs; few sizes exist, so they often hold one. Between "
-    f"them, N is read from the law {BestBatchLaw.formula}, fit to all sizes of the series; its intervals are those of "
-    "the fit, and hold what systems differ in. The knee depends on where the series ends; the other two do not, while "
-    "they lie inside it. ≥: the rule would go on where the series ends; ≤: the best may be smaller than all of it."
+RULE_TEXT = (
+    f"A balance point depends on its rule, so three rules are shown: the largest N up to which E' stays at or above "
+    f"{MIN_EFFICIENCY:g}; the knee, which is the point farthest above the line from the first to the last point on log "
+    f"axes; the smallest T^{TIME_EXPONENT} N, where doubling N must reduce the time below 1/sqrt(2) of it. Base: the smallest "
+    "system of the series. Among systems that were built, intervals come from resampled runs; with few sizes they "
+    f"often contain a single one. Between them, N is computed from the law {BestBatchLaw.formula}, fitted to all sizes of "
+    "the series; its intervals are those of the fit and include the differences between systems. The knee depends on "
+    "the largest size of the series; the other two rules do not, as long as their points lie inside the series. ≥: the "
+    "balance point may lie above the largest size; ≤: it may lie below the smallest size."
 )
-STEPS = (
-    "≈: the law is asked at {grid} sizes in equal ratios from the smallest to the largest, so its "
-    "answers and their intervals are sizes of that grid, whose neighbours are up to {step} apart."
+GRID_TEXT = (
+    "≈: the law is evaluated at {grid} sizes in equal ratios from the smallest to the largest, so its "
+    "balance points and their intervals are sizes of that grid, whose neighbours are up to {step} apart."
 )
-BEYOND, BELOW, ABOUT = "≥ ", "≤ ", "≈ "
-_, KNEE, LOWEST = BALANCE_RULES
+AT_LEAST_SIGN, AT_MOST_SIGN, ABOUT_SIGN = "≥ ", "≤ ", "≈ "
+_, KNEE_RULE, COST_RULE = BALANCE_RULES
 
 
-def balance(study: Study) -> Chapter | None:
-    """Balance points of each series; None where there are none."""
-    series = series_of(study)
+def balance_chapter(study: Study) -> Chapter | None:
+    """Return the balance points of each series by three rules; None without series."""
+    series = find_series(study)
     if not series:
         return None
-    fits = described(series, BestBatchLaw())
-    rows = pd.DataFrame([row for each in series for row in _rows(each, fits[each.benchmark])])
-    rows = rows.astype({"built": "Int64", "between": "Int64"})  # whole numbers stay whole where a rule has no answer
+    fits = fit_all_sizes(series, BestBatchLaw())
+    rows = pd.DataFrame([row for each in series for row in _balance_rows(each, fits[each.benchmark])])
+    rows = rows.astype({"built": "Int64", "between": "Int64"})  # integers, although a rule may have no balance point
     finding = (
-        f"The balance point hangs on its rule: for one workload the largest is {_apart(rows, 'built')} times the "
-        f"smallest among systems that were built, {_apart(rows, 'between')} times between them by the law."
+        "The balance point depends on its rule: for one workload the largest is "
+        f"{_format_rule_ratios(rows, 'built')} times the smallest among systems that were built, "
+        f"{_format_rule_ratios(rows, 'between')} times between them by the law."
     )
-    steps = STEPS.format(grid=GRID, step=format_share(max(_step(each) for each in series)))
-    table = Table("balance", "Balance points by rule", COLUMNS, rows)
-    return Chapter("Balance points", finding, (RULE, steps), (table,))
+    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_share(max(_grid_step(each) for each in series)))
+    table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
+    return Chapter("Balance points", finding, (RULE_TEXT, steps), (table,))
 
 
-def _apart(rows: pd.DataFrame, column: str) -> str:
-    """How far the rules' answers are apart: of one workload one number, of several the range."""
-    found = rows.dropna(subset=[column]).groupby("workload", sort=False)[column]
-    ratios = (found.max() / found.min()).astype(float)
-    low, high = _ratio(ratios.min()), _ratio(ratios.max())
+def _format_rule_ratios(rows: pd.DataFrame, column: str) -> str:
+    """Format the ratio of the largest to the smallest balance point of a workload; for several workloads the range."""
+    balance_points = rows.dropna(subset=[column]).groupby("workload", sort=False)[column]
+    ratios = (balance_points.max() / balance_points.min()).astype(float)
+    low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
     return low if low == high else f"{low} to {high}"
 
 
-def _ratio(value: float) -> str:
+def _format_ratio(value: float) -> str:
     return f"{value:.1f}" if value < 10 else f"{value:,.0f}"  # noqa: PLR2004 -- two digits or more
 
 
-def _step(series: Series) -> float:
-    """Between neighbours of the grid, as a share."""
-    return float((series.counts[-1] / series.counts[0]) ** (1 / (GRID - 1)) - 1)
+def _grid_step(series: ScalingSeries) -> float:
+    """Return the relative distance between neighbouring sizes of the grid."""
+    return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
-def _rows(series: Series, fit: LawFit) -> list[dict[str, object]]:
-    built = _by_rule(_built(series))
-    between = _by_rule(_between(series, fit))
+def _balance_rows(series: ScalingSeries, fit: LawFit) -> list[dict[str, object]]:
+    built = _group_by_rule(_picks_among_built(series))
+    between = _group_by_rule(_picks_from_law(series, fit))
     return [
         {"benchmark": series.benchmark, "workload": series.name, "rule": rule}
-        | _cells("built", built.get(rule))
-        | _cells("between", between.get(rule))
-        | {"built_told": _told(built.get(rule), series), "between_told": _told(between.get(rule), series, ABOUT)}
+        | _pick_cells("built", built.get(rule))
+        | _pick_cells("between", between.get(rule))
+        | {
+            "built_told": _format_pick(built.get(rule), series),
+            "between_told": _format_pick(between.get(rule), series, ABOUT_SIGN),
+        }
         for rule in BALANCE_RULES
     ]
 
 
-def _built(series: Series) -> tuple[RuleChoice, ...]:
-    speedup = np.array([each.speedup for each in series.factors()])
-    return choose_worker_counts(series.counts, series.counts[0], speedup, series.speedup_draws())
+def _picks_among_built(series: ScalingSeries) -> tuple[RuleChoice, ...]:
+    speedup = np.array([each.speedup for each in series.efficiency_factors()])
+    return choose_worker_counts(
+        series.accelerator_counts, series.accelerator_counts[0], speedup, series.speedup_draws()
+    )
 
 
-def _between(series: Series, fit: LawFit) -> tuple[RuleChoice, ...]:
-    first, last = series.counts[0], series.counts[-1]
-    counts = np.unique(np.geomspace(first, last, GRID).round()).astype(int)
+def _picks_from_law(series: ScalingSeries, fit: LawFit) -> tuple[RuleChoice, ...]:
+    first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
+    counts = np.unique(np.geomspace(first, last, GRID_POINTS).round()).astype(int)
     at = {"workers": counts.astype(float)}
-    told, draws = fit.law.predict(fit.parameters, at), fit.law.predict(fit.parameter_draws, at)
-    return choose_worker_counts(counts.tolist(), first, told[0] / told, draws[:, :1] / draws)
+    seconds, draws = fit.law.predict(fit.parameters, at), fit.law.predict(fit.parameter_draws, at)
+    return choose_worker_counts(counts.tolist(), first, seconds[0] / seconds, draws[:, :1] / draws)
 
 
-def _told(pick: RuleChoice | None, series: Series, about: str = "") -> str:
-    """The answer; at an end of the series it is a bound, except for the knee, which needs both sides."""
+def _format_pick(pick: RuleChoice | None, series: ScalingSeries, sign_between_ends: str = "") -> str:
+    """Format a balance point: at an end of the series as a bound, except for the knee, which needs both neighbours."""
     if pick is None:
         return NO_VALUE
-    first, last = series.counts[0], series.counts[-1]
-    sign = "" if pick.workers in (first, last) else about
-    if pick.workers == last and pick.rule != KNEE:
-        sign = BEYOND
-    if pick.workers == first and pick.rule == LOWEST:
-        sign = BELOW
+    first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
+    sign = "" if pick.workers in (first, last) else sign_between_ends
+    if pick.workers == last and pick.rule != KNEE_RULE:
+        sign = AT_LEAST_SIGN
+    if pick.workers == first and pick.rule == COST_RULE:
+        sign = AT_MOST_SIGN
     return f"{sign}{pick.workers:,}"
 
 
-def _by_rule(found: tuple[RuleChoice, ...]) -> dict[str, RuleChoice]:
-    return {pick.rule: pick for pick in found}
+def _group_by_rule(balance_picks: tuple[RuleChoice, ...]) -> dict[str, RuleChoice]:
+    return {pick.rule: pick for pick in balance_picks}
 
 
-def _cells(name: str, pick: RuleChoice | None) -> dict[str, object]:
+def _pick_cells(column_name: str, pick: RuleChoice | None) -> dict[str, object]:
     if pick is None:
-        return {name: None, f"{name}_interval": NO_VALUE}
-    return {name: pick.workers, f"{name}_interval": _span(*pick.interval) if pick.interval else NO_VALUE}
+        return {column_name: None, f"{column_name}_interval": NO_VALUE}
+    return {
+        column_name: pick.workers,
+        f"{column_name}_interval": _format_interval(*pick.interval) if pick.interval else NO_VALUE,
+    }
 
 
-def _span(low: int, high: int) -> str:
+def _format_interval(low: int, high: int) -> str:
     return f"{low:,} to {high:,}" if low != high else f"{low:,}"

@@ -1,7 +1,7 @@
-"""What a chapter of the report is made of: a finding, sentences, tables and figures, all computed from a study.
+"""Parts of a chapter of the MLPerf study: finding, paragraphs, tables and figures, all computed from a study.
 
-A chapter is a function in a file of its own, `Study -> Chapter | None` (None: these results have nothing for it), and
-stands in `CHAPTERS` (`__init__.py`). The page, the terminal and the folder of files are made from what it returns.
+A chapter is written by a function in a file of its own, `Study -> Chapter | None` (None: the results lack the data),
+which is listed in `CHAPTERS` (`__init__.py`). The page, the terminal output and the files are made from its chapter.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,52 +16,52 @@ from analysis.mlperf.study import Study
 from analysis.report.wording import format_number
 
 
-def plain(value: Any) -> str:
-    """Whole numbers and words as they are, other numbers with three digits, a dash for what is missing."""
+def format_plain(value: Any) -> str:
+    """Format a table cell: whole numbers and words in full, other numbers with three digits, no value as a dash."""
     if value is None or isinstance(value, float):
         return format_number(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table as people read it."""
+class TableColumn:
+    """Column of a chapter's table: name in the data, heading and cell format."""
 
-    name: str  # in the data
-    head: str  # above the column
-    written: Callable[[Any], str] = plain
+    name: str  # column of the data
+    heading: str
+    format_cell: Callable[[Any], str] = format_plain
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows with all their digits, and how people are shown them."""
+class ChapterTable:
+    """Table of a chapter: data with all digits, and the columns and formats shown to readers."""
 
-    name: str  # file name without its ending
+    name: str  # file name without suffix
     title: str
-    columns: tuple[Column, ...]  # what is shown, in this order; the CSV has every column of the data
+    columns: tuple[TableColumn, ...]  # shown in this order; the CSV has every column of the data
     data: pd.DataFrame
-    note: str = ""  # how to read it
-    brief: bool = True  # short enough for the terminal
+    note: str = ""  # how to read the table
+    is_short: bool = True  # short enough for the terminal
 
-    def right(self, column: Column) -> bool:
-        """Do its cells stand at the right, as numbers do?"""
+    def is_right_aligned(self, column: TableColumn) -> bool:
+        """Return whether the cells of a column are numbers, which are aligned right."""
         return is_numeric_dtype(self.data[column.name])
 
-    def rows(self) -> Iterator[tuple[str, ...]]:
-        """The cells that are shown, written."""
+    def formatted_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the formatted cells of each row, in the order of the columns."""
         for record in self.data.to_dict("records"):
-            yield tuple(column.written(record[column.name]) for column in self.columns)
+            yield tuple(column.format_cell(record[column.name]) for column in self.columns)
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """One question about the results, answered."""
+    """Chapter of the study: the answer to one question about the results."""
 
-    title: str  # the question's topic, two to five words
-    finding: str  # the answer in one computed sentence; stands on top of the page and on the terminal
-    text: tuple[str, ...] = ()  # paragraphs: rules, limits, what the numbers do not say
-    tables: tuple[Table, ...] = ()
+    title: str  # topic of the question, two to five words
+    finding: str  # answer in one sentence, shown at the top of the page and on the terminal
+    paragraphs: tuple[str, ...] = ()  # definitions and limits of the numbers
+    tables: tuple[ChapterTable, ...] = ()
     figures: tuple[Drawing, ...] = ()
 
 
-Write: TypeAlias = Callable[[Study], Chapter | None]
+ChapterWriter: TypeAlias = Callable[[Study], Chapter | None]

@@ -1,106 +1,130 @@
-"""Which systems are alike, and would another seed say the same?"""
+"""Chapter on clusters of similar systems, and whether other seeds find the same clusters."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.clusters import SEEDS, STABLE, Clustering, cluster
-from analysis.mlperf.figures.cluster_map import cluster_map, span
-from analysis.mlperf.reading.accelerators import family
-from analysis.mlperf.study import Study, Workload
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.clusters import KMEANS_SEEDS, MIN_STABLE_RAND_INDEX, Clustering, cluster_systems
+from analysis.mlperf.figures.cluster_map import draw_cluster_map, format_span
+from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.study import Study, StudyWorkload
 from analysis.report.wording import format_number
 
-CHOSEN = (
-    Column("workload", "workload"),
-    Column("k", "clusters"),
-    Column("silhouette", "silhouette"),
-    Column("stability", "stability"),
-    Column("stable", "stable?"),
+CHOSEN_COLUMNS = (
+    TableColumn("workload", "workload"),
+    TableColumn("k", "clusters"),
+    TableColumn("silhouette", "silhouette"),
+    TableColumn("stability", "stability"),
+    TableColumn("stable", "stable?"),
 )
-TRIED = (*CHOSEN[:4], Column("chosen", "chosen"))
-MEMBERS = (
-    Column("workload", "workload"),
-    Column("cluster", "cluster"),
-    Column("systems", "systems"),
-    Column("accelerators", "accelerators"),
-    Column("speedup", "speedup S"),
-    Column("efficiency", "E'"),
-    Column("families", "kinds"),
+TRIED_COLUMNS = (*CHOSEN_COLUMNS[:4], TableColumn("chosen", "chosen"))
+MEMBER_COLUMNS = (
+    TableColumn("workload", "workload"),
+    TableColumn("cluster", "cluster"),
+    TableColumn("systems", "systems"),
+    TableColumn("accelerators", "accelerators"),
+    TableColumn("speedup", "speedup S"),
+    TableColumn("efficiency", "E'"),
+    TableColumn("families", "kinds"),
 )
-RULE = (
+RULE_TEXT = (
     "K-means on log2 N, log2 S and E', each standardised to mean 0 and variance 1. k is the number of clusters from 2 "
     "to 6, and at most half of the different systems, with the largest mean silhouette. Stability is the mean adjusted "
-    f"Rand index between the clusters that {len(SEEDS)} seeds find with one start each: 1 when all find the same, 0 "
-    f"when they agree as by chance. Below {STABLE:g} they are called not stable, and are a picture of the systems "
-    "rather than a finding about them."
+    f"Rand index between the clusters of {len(KMEANS_SEEDS)} seeds with one start each: 1 for equal clusters, 0 for "
+    f"agreement by chance. Clusters with less than {MIN_STABLE_RAND_INDEX:g} are called not stable: they illustrate "
+    "the systems and are no finding about them."
 )
 
-Found = list[tuple[Workload, Clustering]]
+WorkloadClusterings = list[tuple[StudyWorkload, Clustering]]
 
 
-def clusters(study: Study) -> Chapter | None:
-    """K-means of each workload's systems; None where no workload has enough of them."""
-    found = [(workload, each) for workload in study.workloads if (each := cluster(workload.systems)) is not None]
-    if not found:
+def clusters_chapter(study: Study) -> Chapter | None:
+    """Return the k-means clusters of each workload's systems; None where no workload has four different systems."""
+    clusterings = [
+        (workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems)) is not None
+    ]
+    if not clusterings:
         return None
-    few = [workload.name for workload in study.workloads if workload not in [each for each, _ in found]]
+    too_few = [workload.name for workload in study.workloads if workload not in [each for each, _ in clusterings]]
     return Chapter(
         "Clusters",
-        _finding(found),
-        (RULE, *([f"Too few different systems to cluster: {', '.join(few)}."] if few else [])),
+        _format_finding(clusterings),
+        (RULE_TEXT, *([f"Too few different systems to cluster: {', '.join(too_few)}."] if too_few else [])),
         (
-            Table("clusters-chosen", "The clusters that are drawn", CHOSEN, pd.DataFrame(_chosen(found))),
-            Table("clusters-members", "What is in them", MEMBERS, pd.DataFrame(_members(found)), brief=False),
-            Table("clusters-tried", "Every k that was tried", TRIED, pd.DataFrame(_tried(found)), brief=False),
+            ChapterTable(
+                "clusters-chosen",
+                "Number of clusters chosen for each workload",
+                CHOSEN_COLUMNS,
+                pd.DataFrame(_chosen_rows(clusterings)),
+            ),
+            ChapterTable(
+                "clusters-members",
+                "Members of the clusters",
+                MEMBER_COLUMNS,
+                pd.DataFrame(_member_rows(clusterings)),
+                is_short=False,
+            ),
+            ChapterTable(
+                "clusters-tried",
+                "Every k that was tried",
+                TRIED_COLUMNS,
+                pd.DataFrame(_tried_rows(clusterings)),
+                is_short=False,
+            ),
         ),
-        tuple(cluster_map(study, workload, clustering) for workload, clustering in found),
+        tuple(draw_cluster_map(study, workload, clustering) for workload, clustering in clusterings),
     )
 
 
-def _finding(found: Found) -> str:
-    shaky = [workload.name for workload, clustering in found if not clustering.best.stable]
-    if not shaky:
-        where = f"all {len(found)} workloads" if len(found) > 1 else f"the systems of {found[0][0].name}"
+def _format_finding(clusterings: WorkloadClusterings) -> str:
+    unstable = [workload.name for workload, clustering in clusterings if not clustering.best_partition.is_stable]
+    if not unstable:
+        where = (
+            f"all {len(clusterings)} workloads" if len(clusterings) > 1 else f"the systems of {clusterings[0][0].name}"
+        )
         return f"K-means finds stable clusters in {where}."
-    return f"Clusters are not stable, other seeds find others: {', '.join(shaky)} ({len(shaky)} of {len(found)})."
+    count = f"{len(unstable)} of {len(clusterings)}"
+    return f"Clusters are not stable, other seeds find different ones: {', '.join(unstable)} ({count})."
 
 
-def _chosen(found: Found) -> Iterator[dict[str, object]]:
-    for workload, clustering in found:
-        best = clustering.best
+def _chosen_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+    for workload, clustering in clusterings:
+        best = clustering.best_partition
         yield {
             "workload": workload.name, "k": best.k, "silhouette": best.silhouette, "stability": best.stability,
-            "stable": "yes" if best.stable else "NOT STABLE",
+            "stable": "yes" if best.is_stable else "NOT STABLE",
         }  # fmt: skip
 
 
-def _tried(found: Found) -> Iterator[dict[str, object]]:
-    for workload, clustering in found:
+def _tried_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+    for workload, clustering in clusterings:
         for each in clustering.partitions:
             yield {
                 "workload": workload.name, "k": each.k, "silhouette": each.silhouette, "stability": each.stability,
-                "chosen": "yes" if each == clustering.best else "",
+                "chosen": "yes" if each == clustering.best_partition else "",
             }  # fmt: skip
 
 
-def _members(found: Found) -> Iterator[dict[str, object]]:
-    for workload, clustering in found:
-        for label in range(clustering.best.k):
-            yield _cluster(workload, clustering, label)
+def _member_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+    for workload, clustering in clusterings:
+        for label in range(clustering.best_partition.k):
+            yield _member_row(workload, clustering, label)
 
 
-def _cluster(workload: Workload, clustering: Clustering, label: int) -> dict[str, object]:
-    members = [each for each, own in zip(workload.systems, clustering.best.labels, strict=True) if own == label]
+def _member_row(workload: StudyWorkload, clustering: Clustering, label: int) -> dict[str, object]:
+    members = [
+        each for each, own in zip(workload.systems, clustering.best_partition.labels, strict=True) if own == label
+    ]
     counts = sorted(each.result.accelerator_count for each in members)
     speedups, efficiencies = sorted(each.speedup for each in members), sorted(each.efficiency for each in members)
     return {
         "workload": workload.name,
         "cluster": label + 1,
         "systems": len(members),
-        "accelerators": span(f"{counts[0]:,}", f"{counts[-1]:,}"),
-        "speedup": span(format_number(speedups[0]), format_number(speedups[-1])),
-        "efficiency": span(format_number(efficiencies[0]), format_number(efficiencies[-1])),
-        "families": ", ".join(sorted({family(each.result.accelerator) for each in members})),
+        "accelerators": format_span(f"{counts[0]:,}", f"{counts[-1]:,}"),
+        "speedup": format_span(format_number(speedups[0]), format_number(speedups[-1])),
+        "efficiency": format_span(format_number(efficiencies[0]), format_number(efficiencies[-1])),
+        "families": ", ".join(sorted({accelerator_family(each.result.accelerator) for each in members})),
         "names": "; ".join(f"{each.result.submitter} {each.result.system}" for each in members),
     }

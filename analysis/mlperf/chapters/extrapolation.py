@@ -1,4 +1,4 @@
-"""Could anybody have known at 64 accelerators how long 512 and more would take?"""
+"""Chapter on extrapolation: times on 512 and more accelerators predicted by laws fitted to at most 64."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,197 +6,239 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.laws.backtest import ForecastScore, LawForecast
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.figures.fan import fan
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.figures.fan import draw_fan
 from analysis.mlperf.forecasts import (
-    ASKED,
+    BEST_BATCH,
     LAWS,
-    OURS,
-    OURS_KNOWN,
-    OURS_PLANNED,
-    OURS_UNKNOWN,
-    SHOWN,
-    Trial,
-    counts,
-    tried,
+    MAX_FITTED_ACCELERATORS,
+    MIN_JUDGED_ACCELERATORS,
+    OWN_LAWS,
+    PARTS_CHOSEN_BATCH,
+    PARTS_KNOWN_BATCH,
+    LawEvaluation,
+    evaluate_laws,
+    is_judged,
 )
-from analysis.mlperf.reading.learning import series_of
-from analysis.mlperf.series import APPENDIX, MINUTE, NEXT_ROUND, SHIPPED, Series, series_from, shipped_with
+from analysis.mlperf.reading.learning import find_series
+from analysis.mlperf.series import (
+    APPENDIX_SERIES_PATH,
+    SECONDS_PER_MINUTE,
+    SHIPPED_SERIES_PATH,
+    V5_0_SERIES_PATH,
+    ScalingSeries,
+    read_series_csv,
+    shipped_series_for,
+)
 from analysis.mlperf.study import Study
 from analysis.report.wording import format_number, format_share, format_signed_share
 
-SCORES = (
-    Column("law", "law"),
-    Column("points", "points"),
-    Column("median", "median |error|", format_share),
-    Column("worst", "worst", format_share),
-    Column("covered", "inside its 90 % band", format_share),
-    Column("width", "band, high/low"),
-    Column("rigid", "inside, without drift", format_share),
+SCORE_COLUMNS = (
+    TableColumn("law", "law"),
+    TableColumn("points", "points"),
+    TableColumn("median", "median |error|", format_share),
+    TableColumn("worst", "worst", format_share),
+    TableColumn("covered", "inside its 90 % band", format_share),
+    TableColumn("width", "band, high/low"),
+    TableColumn("rigid", "inside, without drift", format_share),
 )
-HEADS = {OURS_UNKNOWN: "best batch", OURS_KNOWN: "parts, known", OURS_PLANNED: "parts, chosen"}
-BESIDE = ("Amdahl", *OURS)  # laws that are also tried on other series
-OTHERS = {"v4.1, the appendix": APPENDIX, "v5.0, not seen before": NEXT_ROUND}
-POINTS = (
-    Column("workload", "workload"),
-    Column("workers", "N"),
-    Column("observed", "minutes"),
-    *(Column(f"{name} error", HEADS.get(name, name), format_signed_share) for name in LAWS),
-    Column("judged", "counts"),
+LAW_HEADINGS = {BEST_BATCH: "best batch", PARTS_KNOWN_BATCH: "parts, known", PARTS_CHOSEN_BATCH: "parts, chosen"}
+OTHER_SERIES_LAWS = ("Amdahl", *OWN_LAWS)  # laws that are also evaluated on the other series
+OTHER_SERIES_PATHS = {"v4.1, the appendix": APPENDIX_SERIES_PATH, "v5.0, not seen before": V5_0_SERIES_PATH}
+POINT_COLUMNS = (
+    TableColumn("workload", "workload"),
+    TableColumn("workers", "N"),
+    TableColumn("observed", "minutes"),
+    *(TableColumn(f"{name} error", LAW_HEADINGS.get(name, name), format_signed_share) for name in LAWS),
+    TableColumn("judged", "counts"),
 )
-OTHER_POINTS = (
-    Column("set", "series"),
-    *POINTS[:3],
-    *(Column(f"{name} error", HEADS.get(name, name), format_signed_share) for name in BESIDE),
-    *(Column(name, f"{HEADS[name]}: minutes, 90 %") for name in OURS),
+OTHER_POINT_COLUMNS = (
+    TableColumn("set", "series"),
+    *POINT_COLUMNS[:3],
+    *(TableColumn(f"{name} error", LAW_HEADINGS.get(name, name), format_signed_share) for name in OTHER_SERIES_LAWS),
+    *(TableColumn(name, f"{LAW_HEADINGS[name]}: minutes, 90 %") for name in OWN_LAWS),
 )
-BANDS_OF_OURS = (
-    *POINTS[:3],
-    *(Column(name, f"{HEADS[name]}: minutes, 90 %") for name in OURS),
-    Column("fitted_to", "seen up to"),
+OWN_BAND_COLUMNS = (
+    *POINT_COLUMNS[:3],
+    *(TableColumn(name, f"{LAW_HEADINGS[name]}: minutes, 90 %") for name in OWN_LAWS),
+    TableColumn("fitted_to", "fitted up to"),
 )
-MINE = (
-    "Ours are three. 'Best batch' is given times alone: it supposes that whoever adds accelerators also chooses the "
-    "batch that is then best, and has Amdahl's two parameters. 'Parts, batch known' is also given samples and batches "
-    f"up to {SHOWN}, and the global batch of the point that it predicts: a planner's choice, so this is a conditional "
-    "prediction. 'Parts, batch chosen' takes the best batch for the parts that it found. No constant in them was fit "
-    f"to a point beyond {SHOWN}; but who wrote them had seen v4.1, so on v4.1 their form is no blind prediction."
+OWN_LAWS_TEXT = (
+    "Three laws are our own. 'Best batch' uses times alone: it assumes that the best batch is chosen for each number "
+    "of accelerators, and has as many parameters as Amdahl's law, two. 'Parts, batch known' also uses samples and "
+    f"batches up to {MAX_FITTED_ACCELERATORS}, and the global batch of the predicted point: the user chooses that "
+    "batch, so this is a conditional prediction. 'Parts, batch chosen' uses the best batch for its fitted parts. No "
+    f"constant of these laws was fitted to a point beyond {MAX_FITTED_ACCELERATORS}; but their author had seen v4.1, "
+    "so on v4.1 their form is no blind prediction."
 )
-BANDS = (
-    "A band holds the noise of a point, what parameters could be, and a law's own drift. Noise and drift come from the "
-    f"other workloads, cut short at or below {SHOWN}, for classic laws as for ours. Who covers all points with a wide "
-    "band says little: 'high/low' tells how wide."
+BANDS_TEXT = (
+    "A band includes the noise of a point, the uncertainty of the parameters and the law's drift, which is its error "
+    "beyond the fitted sizes. Noise and drift come from the other workloads, of which only sizes at or below "
+    f"{MAX_FITTED_ACCELERATORS} are used, for classic laws and our own alike. A wide band covers all points and means "
+    "little: 'high/low' shows its width."
 )
-CHANGED = (
+BAND_CHANGE_TEXT = (
     "The rule of the bands was changed after their coverage on v4.1 had been seen. The first rule took drift from a "
-    "moment estimate, which found none; the last column shows what bands without drift hold. A posterior of the drift, "
-    "which cannot be zero for sure, replaced it. Coverage on v4.1 is therefore no test of the rule that gave it."
+    "moment estimate, which gave 0; the last column shows the coverage of bands without drift. The rule now uses a "
+    "posterior of the drift, which is never exactly 0. Coverage on v4.1 is therefore no test of the present rule."
 )
-MORE = (
-    "A better prediction would need: the batch that will be used and samples to target at two batches or more on small "
-    "systems; the parallel layout, since a device with an eighth of a sample runs another program than one with two; "
-    "step times by phase with bytes and links, to tell what grows with N from what is fixed; and the same software on "
-    "all sizes. On v4.1 LoRA trains up to 64 with a batch of 8, so nothing there tells what 128 costs, and R-GAT's "
-    "step slows beyond 64 by more than its local batch says."
+MISSING_DATA_TEXT = (
+    "A better prediction would need: the batch that will be used, and samples to target at two or more batches on "
+    "small systems; the parallel layout, since a device with an eighth of a sample runs a different program than one "
+    "with two; step times by phase with bytes and links, to separate costs that grow with N from fixed ones; and the "
+    "same software on all sizes. On v4.1 LoRA trains on up to 64 accelerators with a batch of 8, so these sizes do not "
+    "show what a larger batch costs, and R-GAT's step slows beyond 64 by more than its local batch predicts."
 )
 
 
-def extrapolation(study: Study) -> Chapter | None:
-    """Every law on every point that it did not see; None where no series reaches from SHOWN to ASKED."""
-    found = tried(series_of(study))
-    if not found.judged:
+def extrapolation_chapter(study: Study) -> Chapter | None:
+    """Return the forecasts of every law above its fitted sizes; None where no series has a judged forecast."""
+    evaluation = evaluate_laws(find_series(study))
+    if not evaluation.judged_forecasts:
         return None
-    finding = _finding({each.law: each for each in found.scores})
-    points = pd.DataFrame([row for each in found.series for row in _points(each, found)])
-    ships = bool(shipped_with(study))
-    source = SHIPPED.name if ships else study.results.name
+    finding = _format_finding({each.law: each for each in evaluation.scores})
+    points = pd.DataFrame([row for each in evaluation.series for row in _point_rows(each, evaluation)])
+    ships = bool(shipped_series_for(study))
+    source = SHIPPED_SERIES_PATH.name if ships else study.results.source_name
     return Chapter(
         "Extrapolation",
         finding,
-        (_what(found), MINE, BANDS, CHANGED, *([_beside()] if ships else []), MORE),
         (
-            Table("extrapolation-scores", f"From {SHOWN} to {ASKED} and more", SCORES, _scores(found)),
-            Table("extrapolation", "Point by point: predicted / observed - 1", POINTS, points),
-            Table("extrapolation-bands", "Ours with their bands", BANDS_OF_OURS, points, brief=False),
-            *(_others() if ships else ()),
+            _format_method(evaluation),
+            OWN_LAWS_TEXT,
+            BANDS_TEXT,
+            BAND_CHANGE_TEXT,
+            *([_format_other_series()] if ships else []),
+            MISSING_DATA_TEXT,
         ),
-        (fan(found, finding.removesuffix("."), source),),
+        (
+            ChapterTable(
+                "extrapolation-scores",
+                f"From {MAX_FITTED_ACCELERATORS} to {MIN_JUDGED_ACCELERATORS} and more",
+                SCORE_COLUMNS,
+                _make_score_table(evaluation),
+            ),
+            ChapterTable("extrapolation", "Point by point: predicted / observed - 1", POINT_COLUMNS, points),
+            ChapterTable(
+                "extrapolation-bands", "Our own laws with their bands", OWN_BAND_COLUMNS, points, is_short=False
+            ),
+            *(_make_other_series_tables() if ships else ()),
+        ),
+        (draw_fan(evaluation, finding.removesuffix("."), source),),
     )
 
 
-def _finding(scores: dict[str, ForecastScore]) -> str:
-    unknown, known = scores[OURS_UNKNOWN], scores[OURS_KNOWN]
-    classic = min((scores[law] for law in LAWS if law not in OURS), key=lambda each: each.median)
+def _format_finding(score_by_law: dict[str, ForecastScore]) -> str:
+    unknown, known = score_by_law[BEST_BATCH], score_by_law[PARTS_KNOWN_BATCH]
+    classic = min((score_by_law[law] for law in LAWS if law not in OWN_LAWS), key=lambda each: each.median)
     return (
-        f"From {SHOWN} accelerators, {ASKED} and more are missed by {format_share(unknown.median)} (median) from times alone, "
-        f"by {format_share(known.median)} from parts with the batch known, by {format_share(classic.median)} with the best classic "
+        f"From {MAX_FITTED_ACCELERATORS} accelerators, {MIN_JUDGED_ACCELERATORS} and more are missed by "
+        f"{format_share(unknown.median)} (median) from times alone, by {format_share(known.median)} from parts with the batch known, "
+        f"by {format_share(classic.median)} with the best classic "
         f"law ({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and {format_share(known.covered)} of the points."
     )
 
 
-def _what(found: Trial) -> str:
+def _format_method(evaluation: LawEvaluation) -> str:
     late = [
-        f"{each.name}, which starts at {each.counts[0]:,} and whose laws see up to {each.counts[-2]:,}"
-        for each in found.series
-        if each.counts[0] > SHOWN
+        f"{each.name}, which starts at {each.accelerator_counts[0]:,} and whose laws are fitted up to "
+        f"{each.accelerator_counts[-2]:,}"
+        for each in evaluation.series
+        if each.accelerator_counts[0] > MAX_FITTED_ACCELERATORS
     ]
     rest = ", ".join(["sizes between", *late])
     return (
-        f"Each law is fit to sizes up to {SHOWN} of a workload's series and asked for {ASKED} and more. "
-        f"{found.scores[0].points} points count: few, and a law follows the single systems that it sees. Shown and not "
-        f"counted: {rest}. A series with too few sizes for a law of three parameters is left out."
+        f"Each law is fitted to the sizes up to {MAX_FITTED_ACCELERATORS} of a workload's series and predicts "
+        f"{MIN_JUDGED_ACCELERATORS} and more. {evaluation.scores[0].points} points count: these are few, and a law "
+        f"follows the single systems that it is fitted to. Shown and not counted: {rest}. A series with too few sizes "
+        "for a law of three parameters is left out."
     )
 
 
-def _beside() -> str:
-    """The same on fewer systems, and on a round that nobody had asked."""
-    told = {name: {each.law: each for each in _other(path).scores} for name, path in OTHERS.items()}
+def _format_other_series() -> str:
+    """Summarise the scores on the two other sets of series: with fewer systems, and of a round not used before."""
+    scores_by_series = {
+        name: {each.law: each for each in _evaluate_other_series(path).scores}
+        for name, path in OTHER_SERIES_PATHS.items()
+    }
     sentences = [
-        f"On {name}: best batch {format_share(scores[OURS_UNKNOWN].median)}, parts with the batch known "
-        f"{format_share(scores[OURS_KNOWN].median)}, Amdahl {format_share(scores['Amdahl'].median)}, "
-        f"{scores[OURS_KNOWN].points} points, of which our bands hold {format_share(scores[OURS_UNKNOWN].covered)} and "
-        f"{format_share(scores[OURS_KNOWN].covered)}."
-        for name, scores in told.items()
+        f"On {name}: best batch {format_share(scores[BEST_BATCH].median)}, parts with the batch known "
+        f"{format_share(scores[PARTS_KNOWN_BATCH].median)}, Amdahl {format_share(scores['Amdahl'].median)}, "
+        f"{scores[PARTS_KNOWN_BATCH].points} points, of which our bands hold {format_share(scores[BEST_BATCH].covered)} and "
+        f"{format_share(scores[PARTS_KNOWN_BATCH].covered)}."
+        for name, scores in scores_by_series.items()
     ]
     return (
-        "Beside them stand two other sets of series. The appendix is v4.1 without some systems; it was read first, and "
-        "times alone look better there than on all logs. Laws and bands had been written before anybody asked them "
-        "about v5.0, on other accelerators; nothing in them was changed since. "
-        f"{' '.join(sentences)} So few points do not tell which rule of bands is the better one."
+        "Two other sets of series are shown as well. The appendix is v4.1 without some systems; it was read first, and "
+        "predictions from times alone look better there than on all logs. Laws and bands were written before they were "
+        "evaluated on v5.0, which has other accelerators; they were not changed afterwards. "
+        f"{' '.join(sentences)} So few points cannot show which rule of the bands is better."
     )
 
 
-def _others() -> tuple[Table, ...]:
-    """The laws on the other series that ship."""
-    found = {name: _other(path) for name, path in OTHERS.items()}
-    columns = (Column("set", "series"), *SCORES)
-    scores = pd.concat([_scores(each).assign(set=name) for name, each in found.items()])
+def _make_other_series_tables() -> tuple[ChapterTable, ...]:
+    """Return the tables of the laws on the other shipped series."""
+    evaluations = {name: _evaluate_other_series(path) for name, path in OTHER_SERIES_PATHS.items()}
+    columns = (TableColumn("set", "series"), *SCORE_COLUMNS)
+    scores = pd.concat([_make_score_table(each).assign(set=name) for name, each in evaluations.items()])
     rows = [
         {"set": name} | row
-        for name, each in found.items()
+        for name, each in evaluations.items()
         for series in each.series
-        for row in _points(series, each)
+        for row in _point_rows(series, each)
         if row["judged"] == "yes"
     ]
     return (
-        Table("extrapolation-others", "The same on other series", columns, scores),
-        Table(
-            "extrapolation-others-points", "Other series, point by point", OTHER_POINTS, pd.DataFrame(rows), brief=False
+        ChapterTable("extrapolation-others", "Scores on the other series", columns, scores),
+        ChapterTable(
+            "extrapolation-others-points",
+            "Other series, point by point",
+            OTHER_POINT_COLUMNS,
+            pd.DataFrame(rows),
+            is_short=False,
         ),
     )
 
 
-def _other(path: Path) -> Trial:
-    return tried(series_from(path), BESIDE)
+def _evaluate_other_series(csv_path: Path) -> LawEvaluation:
+    return evaluate_laws(read_series_csv(csv_path), OTHER_SERIES_LAWS)
 
 
-def _scores(found: Trial) -> pd.DataFrame:
-    return pd.DataFrame([vars(each) | {"rigid": found.covered_without_drift(each.law)} for each in found.scores])
+def _make_score_table(evaluation: LawEvaluation) -> pd.DataFrame:
+    return pd.DataFrame(
+        [vars(each) | {"rigid": evaluation.coverage_without_drift(each.law)} for each in evaluation.scores]
+    )
 
 
-def _points(series: Series, found: Trial) -> list[dict[str, object]]:
-    by_law = {law: {each.workers: each for each in found.of(law, series.benchmark)} for law in found.fits}
-    return [_point(series, [told[workers] for told in by_law.values()]) for workers in by_law[OURS_UNKNOWN]]
+def _point_rows(series: ScalingSeries, evaluation: LawEvaluation) -> list[dict[str, object]]:
+    by_law = {
+        law: {each.workers: each for each in evaluation.forecasts_of(law, series.benchmark)} for law in evaluation.fits
+    }
+    sizes = by_law[BEST_BATCH]
+    return [_point_row(series, [forecasts[workers] for forecasts in by_law.values()]) for workers in sizes]
 
 
-def _point(series: Series, forecasts: Sequence[LawForecast]) -> dict[str, object]:
+def _point_row(series: ScalingSeries, forecasts: Sequence[LawForecast]) -> dict[str, object]:
     first = forecasts[0]
     row: dict[str, object] = {
         "benchmark": series.benchmark,
         "workload": series.name,
         "fitted_to": int(first.fitted_to),
         "workers": int(first.workers),
-        "observed": first.observed / MINUTE,
-        "judged": "yes" if counts(first) else "no",
+        "observed": first.observed / SECONDS_PER_MINUTE,
+        "judged": "yes" if is_judged(first) else "no",
     }
     for each in forecasts:
-        low, high = each.low / MINUTE, each.high / MINUTE
+        low, high = each.low / SECONDS_PER_MINUTE, each.high / SECONDS_PER_MINUTE
         row |= {f"{each.law} error": each.relative_error, f"{each.law} low": low, f"{each.law} high": high}
-        row[each.law] = _told(each)
+        row[each.law] = _format_forecast(each)
     return row
 
 
-def _told(each: LawForecast) -> str:
-    missed = "" if each.is_covered else ", missed"
-    centre, low, high = (format_number(seconds / MINUTE) for seconds in (each.predicted, each.low, each.high))
+def _format_forecast(law_forecast: LawForecast) -> str:
+    missed = "" if law_forecast.is_covered else ", missed"
+    centre, low, high = (
+        format_number(seconds / SECONDS_PER_MINUTE)
+        for seconds in (law_forecast.predicted, law_forecast.low, law_forecast.high)
+    )
     return f"{centre} [{low}, {high}]{missed}"

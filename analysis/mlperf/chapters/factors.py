@@ -1,74 +1,78 @@
-"""Where does efficiency go: to devices that wait, or to samples that teach less?"""
+"""Chapter on the two factors of efficiency: hardware (rate per device) and statistical (samples to target)."""
 
 import pandas as pd
 
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.figures.factors import factors as drawn
-from analysis.mlperf.reading.learning import series_of
-from analysis.mlperf.series import Series
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.figures.factors import draw_factors
+from analysis.mlperf.reading.learning import find_series
+from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import Study
 from analysis.report.wording import format_number
 from analysis.statistics.bootstrap import percentile_interval
 
 COLUMNS = (
-    Column("workload", "workload"),
-    Column("kind", "kind"),
-    Column("base", "from"),
-    Column("accelerators", "to N"),
-    Column("speedup", "speedup S"),
-    Column("speedup_ci", "95 %"),
-    Column("efficiency", "E'"),
-    Column("hardware", "hardware"),
-    Column("statistical", "statistical"),
-    Column("batch", "global batch"),
+    TableColumn("workload", "workload"),
+    TableColumn("kind", "kind"),
+    TableColumn("base", "from"),
+    TableColumn("accelerators", "to N"),
+    TableColumn("speedup", "speedup S"),
+    TableColumn("speedup_ci", "95 %"),
+    TableColumn("efficiency", "E'"),
+    TableColumn("hardware", "hardware"),
+    TableColumn("statistical", "statistical"),
+    TableColumn("batch", "global batch"),
 )
-RULE = (
+RULE_TEXT = (
     "E' = hardware x statistical. Statistical: samples to target of the smallest system / those of N; a larger batch "
-    "needs more samples, on whatever hardware. Hardware: what is left of E', which communication, smaller shares of "
-    "the batch and stragglers cost; a remainder, not a measurement. Minutes are of the fastest system of a size, "
-    "samples the mean over all of that size: where those differ, hardware bears it. Batches are medians over the "
-    "systems of a size. Intervals resample runs as spread as those of each size are; systems and software of "
-    "neighbours differ by more."
+    "needs more samples, on any hardware. Hardware: E' / statistical, which falls with communication, smaller local "
+    "batches and stragglers; it is a remainder, not a measurement. Minutes are those of the fastest system of a size, "
+    "samples the mean over all systems of the size: a difference between these counts as hardware. Batches are medians "
+    "over the systems of a size. Intervals come from simulated runs with the run spread of each size; systems and "
+    "software of neighbouring sizes differ by more."
 )
 
 
-def factors(study: Study) -> Chapter | None:
-    """The split for each series; None where no samples to target are known."""
-    series = series_of(study)
+def factors_chapter(study: Study) -> Chapter | None:
+    """Return E' of each series as hardware x statistical; None where samples to target are unknown."""
+    series = find_series(study)
     if not series:
         return None
-    rows = pd.DataFrame([row for each in series for row in _rows(each)])
+    rows = pd.DataFrame([row for each in series for row in _factor_rows(each)])
     last = rows.groupby("workload", sort=False).tail(1)
     learning = last[last.statistical < last.hardware].workload
-    most = f"hardware costs more of E' than learning in {len(last) - len(learning)} of {len(last)} workloads"
-    rest = f"; in {' and '.join(learning)} larger batches cost more" if len(learning) else ""
-    finding = f"On the largest systems {most}{rest}."
-    brief = Table("factors", "The largest system of each workload", COLUMNS, last)
-    whole = Table("factors-all", "Every size", COLUMNS, rows, brief=False)
+    hardware_claim = f"hardware costs more of E' than learning in {len(last) - len(learning)} of {len(last)} workloads"
+    learning_claim = f"; in {' and '.join(learning)} larger batches cost more" if len(learning) else ""
+    finding = f"On the largest systems {hardware_claim}{learning_claim}."
+    brief = ChapterTable("factors", "The largest system of each workload", COLUMNS, last)
+    whole = ChapterTable("factors-all", "Every size", COLUMNS, rows, is_short=False)
     return Chapter(
-        "Hardware and learning", finding, (RULE,), (brief, whole), (drawn(series, finding.removesuffix(".")),)
+        "Hardware and learning",
+        finding,
+        (RULE_TEXT,),
+        (brief, whole),
+        (draw_factors(series, finding.removesuffix(".")),),
     )
 
 
-def _rows(series: Series) -> list[dict[str, object]]:
+def _factor_rows(series: ScalingSeries) -> list[dict[str, object]]:
     draws = series.speedup_draws()
     return [
         {
             "benchmark": series.benchmark,
             "workload": series.name,
             "kind": series.accelerator,
-            "base": series.counts[0],
+            "base": series.accelerator_counts[0],
             "accelerators": size.accelerators,
             "minutes": size.minutes,
-            "speedup": found.speedup,
-            "speedup_ci": "{} to {}".format(*map(format_number, percentile_interval(draws[:, place]))),
-            "efficiency": found.efficiency,
-            "hardware": found.hardware,
-            "statistical": found.statistical,
+            "speedup": size_factors.speedup,
+            "speedup_ci": "{} to {}".format(*map(format_number, percentile_interval(draws[:, index]))),
+            "efficiency": size_factors.efficiency,
+            "hardware": size_factors.hardware,
+            "statistical": size_factors.statistical,
             "samples": size.samples,
             "unit": size.unit,
             "batch": round(size.batch),
         }
-        for place, (size, found) in enumerate(zip(series.sizes, series.factors(), strict=True))
-        if place
+        for index, (size, size_factors) in enumerate(zip(series.sizes, series.efficiency_factors(), strict=True))
+        if index
     ]

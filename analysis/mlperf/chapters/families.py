@@ -1,73 +1,79 @@
-"""How efficient are larger systems against a smaller one of their own kind?
+"""Chapter on efficiency within families of accelerators: larger systems against a smaller one of the same family.
 
-Against the slowest of the smallest systems of all, E' tells kinds of accelerators apart more than sizes.
+E' against the reference of the whole workload shows differences between accelerators more than between sizes.
 """
 
 import pandas as pd
 
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.figures.families import families as drawn
-from analysis.mlperf.reading.accelerators import family
-from analysis.mlperf.references import Scaled, scaled, slowest_of_the_smallest
-from analysis.mlperf.study import Study, Workload
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.figures.families import draw_families
+from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.references import ComparedResult, choose_reference, compare_with_reference
+from analysis.mlperf.study import Study, StudyWorkload
 from analysis.report.wording import format_minutes
 
 COLUMNS = (
-    Column("workload", "workload"),
-    Column("family", "kind"),
-    Column("reference_accelerators", "N of its reference"),
-    Column("reference_minutes", "minutes", format_minutes),
-    Column("systems", "larger systems"),
-    Column("largest", "largest N"),
-    Column("efficiency", "its E'"),
-    Column("study_efficiency", "by its workload's reference"),
+    TableColumn("workload", "workload"),
+    TableColumn("family", "kind"),
+    TableColumn("reference_accelerators", "N of its reference"),
+    TableColumn("reference_minutes", "minutes", format_minutes),
+    TableColumn("systems", "larger systems"),
+    TableColumn("largest", "largest N"),
+    TableColumn("efficiency", "its E'"),
+    TableColumn("study_efficiency", "by its workload's reference"),
 )
-RULE = (
-    "A family is one model of accelerator on one kind of board; its reference is chosen as the workload's is, the "
-    "slowest of the smallest, but among systems of the family. Families of one size alone have nothing to scale and "
-    "are left out. What is left above 1 are better systems or software, not accelerators."
+RULE_TEXT = (
+    "A family is one model of accelerator on one kind of board. Its reference is the slowest of its systems with the "
+    "fewest accelerators, as for a workload. Families with a single size are left out. E' above 1 comes from a better "
+    "system or better software, not from a faster accelerator."
 )
 
 
-def families(study: Study) -> Chapter | None:
-    """E' by family; None where no family has two sizes."""
-    found = [(workload, own) for workload in study.workloads for own in of_family(workload)]
-    if not found:
+def families_chapter(study: Study) -> Chapter | None:
+    """Return E' by family of accelerators; None where no family has two sizes."""
+    comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
+    if not comparisons:
         return None
-    larger = [each for _, own in found for each in own if each.size > 1]
+    larger = [each for _, members in comparisons for each in members if each.relative_size > 1]
     above = sum(each.efficiency > 1 for each in larger)
-    theirs = {id(each.result): each for workload in study.workloads for each in workload.systems}
-    before = sum(theirs[id(each.result)].efficiency > 1 for each in larger)
+    study_result_by_id = {id(each.result): each for workload in study.workloads for each in workload.systems}
+    above_in_study = sum(study_result_by_id[id(each.result)].efficiency > 1 for each in larger)
     finding = (
-        f"Measured against their own kind, {above} of {len(larger)} larger systems have E' above 1; against the "
-        f"references of their workloads {before} of the same have."
+        f"Measured against their own family, {above} of {len(larger)} larger systems have E' above 1; against the "
+        f"references of their workloads, {above_in_study} of these have."
     )
-    rows = pd.DataFrame([_row(workload, own, theirs) for workload, own in found])
-    table = Table("families", "The largest system of each family against its own reference", COLUMNS, rows)
+    rows = pd.DataFrame([_family_row(workload, members, study_result_by_id) for workload, members in comparisons])
+    table = ChapterTable("families", "The largest system of each family against its own reference", COLUMNS, rows)
     return Chapter(
-        "Families of accelerators", finding, (RULE,), (table,), (drawn(study, found, finding.removesuffix(".")),)
+        "Families of accelerators",
+        finding,
+        (RULE_TEXT,),
+        (table,),
+        (draw_families(study, comparisons, finding.removesuffix(".")),),
     )
 
 
-def of_family(workload: Workload) -> list[tuple[Scaled, ...]]:
-    """The systems of each family of two sizes or more, against the family's reference."""
+def compare_within_families(workload: StudyWorkload) -> list[tuple[ComparedResult, ...]]:
+    """Compare the systems of each family with the family's reference; families with a single size are left out."""
     rows = [each.result for each in workload.systems]
-    kinds = dict.fromkeys(family(row.accelerator) for row in rows)
-    members = [[row for row in rows if family(row.accelerator) == kind] for kind in kinds]
-    several = [own for own in members if len({row.accelerator_count for row in own}) > 1]
-    return [scaled(own, slowest_of_the_smallest(own)) for own in several]
+    kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)
+    members = [[row for row in rows if accelerator_family(row.accelerator) == kind] for kind in kinds]
+    scalable = [group for group in members if len({row.accelerator_count for row in group}) > 1]
+    return [compare_with_reference(group, choose_reference(group)) for group in scalable]
 
 
-def _row(workload: Workload, own: tuple[Scaled, ...], theirs: dict[int, Scaled]) -> dict[str, object]:
-    base, top = own[0].reference, max(own, key=lambda each: (each.size, each.speedup))
+def _family_row(
+    workload: StudyWorkload, members: tuple[ComparedResult, ...], study_result_by_id: dict[int, ComparedResult]
+) -> dict[str, object]:
+    base, top = members[0].reference, max(members, key=lambda each: (each.relative_size, each.speedup))
     return {
         "workload": workload.name,
-        "family": family(base.accelerator),
+        "family": accelerator_family(base.accelerator),
         "reference": f"{base.submitter} {base.system}",
         "reference_accelerators": base.accelerator_count,
         "reference_minutes": base.minutes,
-        "systems": sum(each.size > 1 for each in own),
+        "systems": sum(each.relative_size > 1 for each in members),
         "largest": top.result.accelerator_count,
         "efficiency": top.efficiency,
-        "study_efficiency": theirs[id(top.result)].efficiency,
+        "study_efficiency": study_result_by_id[id(top.result)].efficiency,
     }

@@ -1,4 +1,4 @@
-"""Which laws do these series follow, with which parameters, and can these points tell?"""
+"""Chapter on scaling laws: parameters, information criteria and backtests of each law on the series."""
 
 import math
 from collections.abc import Sequence
@@ -8,100 +8,123 @@ import pandas as pd
 
 from analysis.laws import ComputeLaw, CriticalBatchLaw, LawFit
 from analysis.laws.backtest import HoldoutError
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.forecasts import LAWS, SHOWN, Trial, described, tried
-from analysis.mlperf.reading.learning import series_of
-from analysis.mlperf.series import Series
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.forecasts import LAWS, MAX_FITTED_ACCELERATORS, LawEvaluation, evaluate_laws, fit_all_sizes
+from analysis.mlperf.reading.learning import find_series
+from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import Study
 from analysis.report.wording import NO_VALUE, format_number, format_share
 
-FITS = (
-    Column("workload", "workload"),
-    Column("law", "law"),
-    Column("parameters", "parameters with 95 %"),
-    Column("aicc", "AICc"),
-    Column("unidentified", "not identified"),
+FIT_COLUMNS = (
+    TableColumn("workload", "workload"),
+    TableColumn("law", "law"),
+    TableColumn("parameters", "parameters with 95 %"),
+    TableColumn("aicc", "AICc"),
+    TableColumn("unidentified", "not identified"),
 )
-PARTS = (
-    Column("workload", "workload"),
-    Column("noise_batch", "B_noise, samples"),
-    Column("noise_interval", "95 %"),
-    Column("needs_more", "S / S_min"),
-    Column("fixed", "t0 / c"),
-    Column("fixed_interval", "95 %"),
-    Column("residual", "rms residual", format_share),
+PARTS_COLUMNS = (
+    TableColumn("workload", "workload"),
+    TableColumn("noise_batch", "B_noise, samples"),
+    TableColumn("noise_interval", "95 %"),
+    TableColumn("needs_more", "S / S_min"),
+    TableColumn("fixed", "t0 / c"),
+    TableColumn("fixed_interval", "95 %"),
+    TableColumn("residual", "rms residual", format_share),
 )
-BACK = (
-    Column("law", "law"),
-    Column("formula", "formula"),
-    Column("parameters", "parameters"),
-    Column("rms", "rms log error"),
-    Column("median", "median |error|", format_share),
-    Column("sizes", "sizes held back"),
-    Column("series", "of series"),
+BACKTEST_COLUMNS = (
+    TableColumn("law", "law"),
+    TableColumn("formula", "formula"),
+    TableColumn("parameters", "parameters"),
+    TableColumn("rms", "rms log error"),
+    TableColumn("median", "median |error|", format_share),
+    TableColumn("sizes", "sizes held back"),
+    TableColumn("series", "of series"),
 )
-RULE = (
-    "Laws are fit to logarithms with positive parameters; intervals come from randomised refits. AICc compares laws of "
-    "one series, and exists only where points outnumber parameters by three, so on most of these series it cannot "
-    "choose; parts have none, for they are fit to samples and steps, not to times, and have priors. Laws are therefore "
-    "also compared by leaving the largest sizes out, again and again, of what lies at or below "
-    f"{SHOWN} accelerators, and only by sizes that every law can be asked for: one of three parameters needs three "
-    "sizes first. A parameter is not identified where its 95 % span more than 1000 times."
+RULE_TEXT = (
+    "Laws are fitted to logarithms with positive parameters; intervals come from randomised refits. AICc compares laws "
+    "of one series and needs at least three points more than parameters, so on most of these series it cannot choose. "
+    "The laws of parts have no AICc: they are fitted to samples and steps, not to times, and have priors. Laws are "
+    "therefore also compared by backtests: of the sizes at or below "
+    f"{MAX_FITTED_ACCELERATORS} accelerators the largest are held back, one more each time, and predicted from "
+    "the smaller ones. Only sizes that every law can predict count: a law of three parameters needs three sizes first. "
+    "A parameter is not identified where its 95 % interval spans a factor of more than 1000."
 )
-STEPS = (
-    f"The parts, fit to all sizes of a series: samples to target against the global batch ({CriticalBatchLaw.formula}; "
-    f"McCandlish et al. 2018) and seconds of a step against the local batch ({ComputeLaw.formula}). The logs tell neither "
-    "bytes nor links, so what a collective costs is inside t0. S / S_min: at the largest batch of the series; t0 / c: "
-    "the local batch whose samples cost as much as all else of a step; rms residual: of steps."
+PARTS_TEXT = (
+    "The two parts are fitted to all sizes of a series: samples to target against the global batch "
+    f"({CriticalBatchLaw.formula}; McCandlish et al. 2018), and seconds of a step against the local batch "
+    f"({ComputeLaw.formula}). The logs contain neither bytes nor links, so t0 includes the cost of collectives. "
+    "S / S_min: at the largest batch of the series; t0 / c: the local batch whose compute time equals the fixed time "
+    "of a step; rms residual: of the step times."
 )
 
 
-def laws(study: Study) -> Chapter | None:
-    """Parameters, criteria and backtests of each law; None without a series that has sizes enough."""
-    found = tried(series_of(study))
-    if not found.series:
+def laws_chapter(study: Study) -> Chapter | None:
+    """Return parameters, criteria and backtests of each law; None where no series has enough sizes."""
+    evaluation = evaluate_laws(find_series(study))
+    if not evaluation.series:
         return None
-    back = backtests(found)
-    fits = pd.DataFrame([_fit(each, name, found.fits[name][each.benchmark]) for each in found.series for name in LAWS])
+    backtest_table = make_backtest_table(evaluation)
+    fits = pd.DataFrame(
+        [_fit_row(each, name, evaluation.fits[name][each.benchmark]) for each in evaluation.series for name in LAWS]
+    )
     tables = (
-        Table("laws-backtests", f"Leave-largest-out at or below {SHOWN}", BACK, back),
-        Table("laws-parts", "Parts of training, on all sizes", PARTS, pd.DataFrame(_parts(found.series))),
-        Table("laws-fits", "Every law on what it may see of each series", FITS, fits, brief=False),
+        ChapterTable(
+            "laws-backtests",
+            f"Leave-largest-out at or below {MAX_FITTED_ACCELERATORS}",
+            BACKTEST_COLUMNS,
+            backtest_table,
+        ),
+        ChapterTable(
+            "laws-parts", "Parts of training, on all sizes", PARTS_COLUMNS, pd.DataFrame(_parts_rows(evaluation.series))
+        ),
+        ChapterTable(
+            "laws-fits", "Every law fitted to the small sizes of each series", FIT_COLUMNS, fits, is_short=False
+        ),
     )
-    return Chapter("Laws of scaling", _finding(back), (RULE, STEPS), tuple(each for each in tables if len(each.data)))
+    return Chapter(
+        "Scaling laws",
+        _format_finding(backtest_table),
+        (RULE_TEXT, PARTS_TEXT),
+        tuple(each for each in tables if len(each.data)),
+    )
 
 
-def _finding(back: pd.DataFrame) -> str:
-    if back.empty:
-        return f"No series has sizes enough up to {SHOWN} accelerators for all laws to be judged by those held back."
-    best, worst = back.iloc[0], back.iloc[-1]
+def _format_finding(backtest_table: pd.DataFrame) -> str:
+    if backtest_table.empty:
+        return (
+            f"No series has enough sizes up to {MAX_FITTED_ACCELERATORS} accelerators to judge all laws by sizes that "
+            "are held back."
+        )
+    best, worst = backtest_table.iloc[0], backtest_table.iloc[-1]
     return (
-        f"Up to {SHOWN} accelerators laws miss the sizes held back by {format_share(best['median'])} ({best.law}) to "
-        f"{format_share(worst['median'])} ({worst.law}) at the median."
+        f"Up to {MAX_FITTED_ACCELERATORS} accelerators, laws miss the held-back sizes by {format_share(best['median'])} "
+        f"({best.law}) to {format_share(worst['median'])} ({worst.law}) at the median."
     )
 
 
-def backtests(found: Trial) -> pd.DataFrame:
-    """How far each law missed what it was not shown, least median first; only sizes that all laws were asked for."""
-    misses = {law: _misses(found, law) for law in found.fits}
+def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
+    """Return the errors of each law on held-back sizes, by increasing median; only sizes that all laws predicted."""
+    misses = {law: _misses_by_size(evaluation, law) for law in evaluation.fits}
     common = set.intersection(*map(set, misses.values()))
     if not common:
         return pd.DataFrame()
-    rows = [_backtest(law, [(key[0], each) for key, each in misses[law].items() if key in common]) for law in misses]
+    rows = [
+        _backtest_row(law, [(key[0], each) for key, each in misses[law].items() if key in common]) for law in misses
+    ]
     return pd.DataFrame(rows).sort_values("median", kind="stable")
 
 
-def _misses(found: Trial, law: str) -> dict[tuple[str, float, float], HoldoutError]:
-    """By series, size, and how far it lay beyond what was shown, which tells the cut."""
-    records = found.records[law].items()
+def _misses_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
+    """Return one law's errors by series, size and distance from the largest fitted size, which identifies the cut."""
+    records = evaluation.backtests[law_name].items()
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
 
-def _backtest(name: str, misses: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
-    law = LAWS[name]
+def _backtest_row(law_name: str, misses: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
+    law = LAWS[law_name]
     errors = np.array([miss.log_error for _, miss in misses])
     return {
-        "law": name,
+        "law": law_name,
         "formula": law.formula,
         "parameters": len(law.parameter_names),
         "rms": float(np.sqrt((errors**2).mean())),
@@ -111,46 +134,48 @@ def _backtest(name: str, misses: Sequence[tuple[str, HoldoutError]]) -> dict[str
     }
 
 
-def _fit(series: Series, name: str, fit: LawFit) -> dict[str, object]:
-    told = [
+def _fit_row(series: ScalingSeries, law_name: str, fit: LawFit) -> dict[str, object]:
+    parameters = [
         f"{parameter} = {format_number(value)} [{', '.join(map(format_number, fit.parameter_interval(parameter)))}]"
         for parameter, value in zip(fit.law.parameter_names, fit.parameters.tolist(), strict=True)
     ]
     return {
         "workload": series.name,
-        "law": name,
+        "law": law_name,
         "fitted_to": fit.size_range[1],
-        "parameters": "; ".join(told),
-        "aicc": fit.aicc if comparable(fit) else None,
+        "parameters": "; ".join(parameters),
+        "aicc": fit.aicc if has_comparable_aicc(fit) else None,
         "unidentified": ", ".join(fit.unidentified_parameters) or NO_VALUE,
     }
 
 
-def comparable(fit: LawFit) -> bool:
-    """Whether AICc compares it with classic laws: they have no priors, and are fit to times alone."""
+def has_comparable_aicc(fit: LawFit) -> bool:
+    """Return whether the AICc of a fit is comparable with that of classic laws, which fit times without priors."""
     return fit.law.noise_terms == 1 and math.isfinite(fit.aicc)
 
 
-def _parts(series: tuple[Series, ...]) -> list[dict[str, object]]:
-    samples, step = described(series, CriticalBatchLaw()), described(series, ComputeLaw())
-    return [_part(each, samples[each.benchmark], step[each.benchmark]) for each in series]
+def _parts_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
+    samples, step = fit_all_sizes(series, CriticalBatchLaw()), fit_all_sizes(series, ComputeLaw())
+    return [_parts_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
 
 
-def _part(series: Series, samples: LawFit, step: LawFit) -> dict[str, object]:
-    noise = samples.parameter_interval("B_noise")
-    ratios = step.parameter_draws[:, 0] / step.parameter_draws[:, 1]
-    fixed, each = step.parameters
+def _parts_row(series: ScalingSeries, samples_fit: LawFit, step_fit: LawFit) -> dict[str, object]:
+    noise = samples_fit.parameter_interval("B_noise")
+    ratios = step_fit.parameter_draws[:, 0] / step_fit.parameter_draws[:, 1]
+    fixed_s, sample_s = step_fit.parameters
     return {
         "workload": series.name,
-        "noise_batch": float(samples.parameters[1]),
-        "noise_interval": _span(*noise) if "B_noise" not in samples.unidentified_parameters else "not identified",
-        "needs_more": float(1 + series.columns["batch"].max() / samples.parameters[1]),
-        "fixed": float(fixed / each),
-        "fixed_interval": _span(*np.percentile(ratios, [2.5, 97.5])),
-        "residual": float(np.sqrt((step.log_residuals**2).mean())),
-        "local_batches": ", ".join(f"{value:g}" for value in series.columns["local_batch"]),
+        "noise_batch": float(samples_fit.parameters[1]),
+        "noise_interval": _format_interval(*noise)
+        if "B_noise" not in samples_fit.unidentified_parameters
+        else "not identified",
+        "needs_more": float(1 + series.law_columns["batch"].max() / samples_fit.parameters[1]),
+        "fixed": float(fixed_s / sample_s),
+        "fixed_interval": _format_interval(*np.percentile(ratios, [2.5, 97.5])),
+        "residual": float(np.sqrt((step_fit.log_residuals**2).mean())),
+        "local_batches": ", ".join(f"{value:g}" for value in series.law_columns["local_batch"]),
     }
 
 
-def _span(low: float, high: float) -> str:
+def _format_interval(low: float, high: float) -> str:
     return f"{format_number(low)} to {format_number(high)}"

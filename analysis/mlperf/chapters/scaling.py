@@ -1,64 +1,66 @@
-"""How much faster are larger systems, and how much of their size do they turn into speed?"""
+"""Chapter on speedup and efficiency of every system against the reference of its workload."""
 
 import pandas as pd
 
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.figures.cluster_map import span
-from analysis.mlperf.figures.comparison import comparison, table
-from analysis.mlperf.study import Study, Workload
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.figures.cluster_map import format_span
+from analysis.mlperf.figures.comparison import draw_comparison, make_comparison_table
+from analysis.mlperf.study import Study, StudyWorkload
 from analysis.report.wording import format_minutes, format_number
 
-FASTEST = (
-    Column("workload", "workload"),
-    Column("system", "fastest system"),
-    Column("accelerators", "accelerators"),
-    Column("minutes", "minutes", format_minutes),
-    Column("speedup", "speedup S"),
-    Column("efficiency", "E'"),
-    Column("above_one", "systems with E' > 1"),
+FASTEST_COLUMNS = (
+    TableColumn("workload", "workload"),
+    TableColumn("system", "fastest system"),
+    TableColumn("accelerators", "accelerators"),
+    TableColumn("minutes", "minutes", format_minutes),
+    TableColumn("speedup", "speedup S"),
+    TableColumn("efficiency", "E'"),
+    TableColumn("above_one", "systems with E' > 1"),
 )
-ALL = (
-    Column("workload", "workload"),
-    Column("submitter", "submitter"),
-    Column("system", "system"),
-    Column("family", "accelerator"),
-    Column("accelerator_count", "accelerators"),
-    Column("minutes", "minutes", format_minutes),
-    Column("speedup", "speedup S"),
-    Column("efficiency", "E'"),
+SYSTEM_COLUMNS = (
+    TableColumn("workload", "workload"),
+    TableColumn("submitter", "submitter"),
+    TableColumn("system", "system"),
+    TableColumn("family", "accelerator"),
+    TableColumn("accelerator_count", "accelerators"),
+    TableColumn("minutes", "minutes", format_minutes),
+    TableColumn("speedup", "speedup S"),
+    TableColumn("efficiency", "E'"),
 )
-RULE = (
+RULE_TEXT = (
     "S = T(reference) / T and E' = S / (N / N of the reference), where T is the time to the workload's target and N "
-    "the number of accelerators. Systems differ in kind as well as in size: E' compares a device with the reference's "
-    "device as much as it tells what sharing the work costs."
+    "the number of accelerators. Systems differ in accelerators as well as in size: E' reflects both how fast a device "
+    "is against the reference's device and what distributing the work costs."
 )
 
 
-def scaling(study: Study) -> Chapter:
-    """Speedup and E' of every system."""
-    fastest = pd.DataFrame([_fastest(workload) for workload in study.workloads])
-    everyone = pd.concat([table(workload).assign(workload=workload.name) for workload in study.workloads])
-    speedup, efficiency = _range(fastest.speedup), _range(fastest.efficiency)
-    who = "systems are" if len(fastest) > 1 else "system is"
-    whose = "their references" if len(fastest) > 1 else "its reference"
-    finding = f"The fastest {who} {speedup} times as fast as {whose}, at an efficiency E' of {efficiency}."
+def scaling_chapter(study: Study) -> Chapter:
+    """Return speedup and E' of every system."""
+    fastest = pd.DataFrame([_fastest_row(workload) for workload in study.workloads])
+    all_systems = pd.concat(
+        [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]
+    )
+    speedup, efficiency = _format_range(fastest.speedup), _format_range(fastest.efficiency)
+    subject = "systems are" if len(fastest) > 1 else "system is"
+    reference = "their references" if len(fastest) > 1 else "its reference"
+    finding = f"The fastest {subject} {speedup} times as fast as {reference}, at an efficiency E' of {efficiency}."
     return Chapter(
         "Speedup and efficiency",
         finding,
-        (RULE,),
+        (RULE_TEXT,),
         (
-            Table("fastest", "The fastest system of each workload", FASTEST, fastest),
-            Table("systems", "All systems", ALL, everyone, brief=False),
+            ChapterTable("fastest", "The fastest system of each workload", FASTEST_COLUMNS, fastest),
+            ChapterTable("systems", "All systems", SYSTEM_COLUMNS, all_systems, is_short=False),
         ),
-        tuple(comparison(study, workload) for workload in study.workloads),
+        tuple(draw_comparison(study, workload) for workload in study.workloads),
     )
 
 
-def _range(values: pd.Series) -> str:
-    return span(format_number(values.min()), format_number(values.max()))
+def _format_range(values: pd.Series) -> str:
+    return format_span(format_number(values.min()), format_number(values.max()))
 
 
-def _fastest(workload: Workload) -> dict[str, object]:
+def _fastest_row(workload: StudyWorkload) -> dict[str, object]:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
     return {

@@ -1,52 +1,55 @@
-"""Where do the numbers come from, what do they lack, and what are they not?"""
+"""Chapter on the sources: origin of the numbers, gaps in them, and their status as unofficial results."""
 
 import pandas as pd
 
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.figures.frame import TRADEMARK
-from analysis.mlperf.reading.results import Result
-from analysis.mlperf.study import NAMES, Study
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.figures.frame import TRADEMARK_NOTICE
+from analysis.mlperf.reading.results import MlperfResult
+from analysis.mlperf.study import WORKLOAD_NAMES, Study
 from analysis.report.wording import format_count
 
-SHIPPED_ORIGIN = (
+SHIPPED_ORIGIN_TEXT = (
     "The minutes of training_v4.1.csv were computed from the run logs of the closed division that MLCommons published "
-    "(GitHub mlcommons/training_results_v4.1, commit b87b9e3), not copied from the published table; they equal what "
-    "MLCommons' own scorer gives for these logs. One Llama 2 70B LoRA result (Clemson 7x8xH100-SXM5-80GB) is missing, "
-    "because its logs could not be had, and a second listing of one Dell system's runs was left out. Before you cite a "
-    "number as an official result, look it up at mlcommons.org."
+    "(GitHub mlcommons/training_results_v4.1, commit b87b9e3), not copied from the published table; they equal the "
+    "scores that MLCommons' own scorer computes from these logs. One Llama 2 70B LoRA result (Clemson "
+    "7x8xH100-SXM5-80GB) is missing because its logs were not available, and a second listing of one Dell system's "
+    "runs was left out. Before you cite a number as an official result, look it up at mlcommons.org."
 )
-STANDING = (
-    "Speedups, efficiencies, clusters and whatever else is derived here are neither MLPerf results nor MLPerf metrics; "
-    "MLCommons has not verified them."
+STATUS_TEXT = (
+    "Speedups, efficiencies, clusters and all other numbers derived here are neither MLPerf results nor MLPerf "
+    "metrics; MLCommons has not verified them."
 )
-NOTED = (Column("workload", "workload"), Column("who", "system"), Column("note", "note"))
-LEFT_OUT = (Column("what", "left out"), Column("why", "why"))
+NOTE_COLUMNS = (TableColumn("workload", "workload"), TableColumn("who", "system"), TableColumn("note", "note"))
+OMISSION_COLUMNS = (TableColumn("what", "left out"), TableColumn("why", "why"))
 
 
-def sources(study: Study) -> Chapter:
-    """Origin, gaps and standing of the results."""
-    noted = pd.DataFrame([_noted(row) for row in study.results.rows if row.note])
-    left_out = pd.DataFrame([_left_out(each) for each in study.results.left_out])
+def sources_chapter(study: Study) -> Chapter:
+    """Return origin, gaps and status of the results."""
+    notes = pd.DataFrame([_note_row(row) for row in study.results.rows if row.note])
+    left_out = pd.DataFrame([_omission_row(each) for each in study.results.omissions])
     tables = (
-        Table("notes", "Results with a run that was not counted", NOTED, noted, brief=False),
-        Table("left-out", "Read but not scored", LEFT_OUT, left_out),
+        ChapterTable("notes", "Results with a run that was not counted", NOTE_COLUMNS, notes, is_short=False),
+        ChapterTable("left-out", "Read but not scored", OMISSION_COLUMNS, left_out),
     )
-    read = study.results
-    finding = f"Read from {read.name}: {format_count(len(read.rows), 'result')}, {len(read.left_out)} left out."
-    origin = [SHIPPED_ORIGIN] if read.shipped else []
+    results = study.results
+    finding = f"Read from {results.source_name}: {format_count(len(results.rows), 'result')}, {len(results.omissions)} left out."
+    origin = [SHIPPED_ORIGIN_TEXT] if results.is_shipped else []
     return Chapter(
-        "Sources and limits", finding, (*origin, STANDING, TRADEMARK), tuple(each for each in tables if len(each.data))
+        "Sources and limits",
+        finding,
+        (*origin, STATUS_TEXT, TRADEMARK_NOTICE),
+        tuple(each for each in tables if len(each.data)),
     )
 
 
-def _noted(row: Result) -> dict[str, str]:
+def _note_row(result: MlperfResult) -> dict[str, str]:
     return {
-        "workload": NAMES.get(row.benchmark, row.benchmark),
-        "who": f"{row.submitter} {row.system}",
-        "note": row.note,
+        "workload": WORKLOAD_NAMES.get(result.benchmark, result.benchmark),
+        "who": f"{result.submitter} {result.system}",
+        "note": result.note,
     }
 
 
-def _left_out(line: str) -> dict[str, str]:
-    what, _, why = line.partition(": ")
+def _omission_row(omission: str) -> dict[str, str]:
+    what, _, why = omission.partition(": ")
     return {"what": what, "why": why}

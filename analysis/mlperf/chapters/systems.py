@@ -1,48 +1,52 @@
-"""Who took part, and against which system are they measured?"""
+"""Chapter on the systems that took part, and the reference system of each workload."""
 
 import pandas as pd
 
-from analysis.mlperf.chapters.base import Chapter, Column, Table
-from analysis.mlperf.study import Study, Workload
+from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
+from analysis.mlperf.study import Study, StudyWorkload
 from analysis.report.wording import format_count, format_minutes
 
 COLUMNS = (
-    Column("workload", "workload"),
-    Column("systems", "systems"),
-    Column("fewest", "fewest accelerators"),
-    Column("most", "most"),
-    Column("reference", "reference system"),
-    Column("reference_accelerators", "its accelerators"),
-    Column("reference_minutes", "its minutes", format_minutes),
+    TableColumn("workload", "workload"),
+    TableColumn("systems", "systems"),
+    TableColumn("fewest", "fewest accelerators"),
+    TableColumn("most", "most"),
+    TableColumn("reference", "reference system"),
+    TableColumn("reference_accelerators", "its accelerators"),
+    TableColumn("reference_minutes", "its minutes", format_minutes),
 )
-RULE = (
-    "The reference of a workload is the slowest of its smallest systems. It decides every number below: where it is an "
-    "old or a small device, all others look efficient beside it."
+RULE_TEXT = (
+    "The reference of a workload is the slowest of its systems with the fewest accelerators. All speedups and "
+    "efficiencies below depend on it: against an old or a small device every system looks efficient."
 )
 
 
-def systems(study: Study) -> Chapter:
-    """How many systems trained each workload, and the reference of each."""
-    data = pd.DataFrame([_row(workload) for workload in study.workloads])
-    everywhere = in_all(study)
+def systems_chapter(study: Study) -> Chapter:
+    """Return the number of systems that trained each workload, and the reference of each workload."""
+    data = pd.DataFrame([_reference_row(workload) for workload in study.workloads])
+    common_systems = systems_in_all_workloads(study)
     finding = f"{format_count(len(study.results.rows), 'result')} of {format_count(len(data), 'workload')}"
-    all_of_them = f"; {format_count(len(everywhere), 'system')} trained all of them" if len(data) > 1 else ""
-    told = "In all workloads: " + "; ".join(f"{submitter} {system}" for submitter, system in everywhere) + "."
+    all_of_them = f"; {format_count(len(common_systems), 'system')} trained all of them" if len(data) > 1 else ""
+    common_text = (
+        "In all workloads: " + "; ".join(f"{submitter} {system}" for submitter, system in common_systems) + "."
+    )
     return Chapter(
         "Systems and references",
         f"{finding}{all_of_them}.",
-        (RULE, *([told] if everywhere and all_of_them else [])),
-        (Table("references", "Systems and the reference of each workload", COLUMNS, data),),
+        (RULE_TEXT, *([common_text] if common_systems and all_of_them else [])),
+        (ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data),),
     )
 
 
-def in_all(study: Study) -> list[tuple[str, str]]:
-    """Submitter and system of those that trained every workload."""
-    found = [{(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads]
-    return sorted(set.intersection(*found))
+def systems_in_all_workloads(study: Study) -> list[tuple[str, str]]:
+    """Return submitter and system of each system that trained every workload."""
+    systems_by_workload = [
+        {(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads
+    ]
+    return sorted(set.intersection(*systems_by_workload))
 
 
-def _row(workload: Workload) -> dict[str, object]:
+def _reference_row(workload: StudyWorkload) -> dict[str, object]:
     counts = [each.result.accelerator_count for each in workload.systems]
     reference = workload.reference
     return {

@@ -1,4 +1,4 @@
-"""Which systems of one workload fall together, and can that be believed?"""
+"""Figure of the clusters of one workload's systems, with silhouette and stability by number of clusters."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,52 +11,53 @@ from matplotlib.figure import Figure
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.labels import label_right_edge
 from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
-from analysis.mlperf.clusters import STABLE, Clustering
-from analysis.mlperf.figures.frame import counts_axis, families, frame
-from analysis.mlperf.reading.accelerators import family
-from analysis.mlperf.study import Study, Workload
+from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, Clustering
+from analysis.mlperf.figures.frame import add_frame, families_by_frequency, set_up_count_axis
+from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.study import Study, StudyWorkload
 from analysis.report.wording import format_number
 
-AREA = 90.0  # of a mark for one system, in square points
-SHAPES = ("o", "s", "D", "h", "p", "8")  # with room for a number, one for each cluster that k-means may find
-SHIFT = 0.3  # between marks at one place, in rows
-ROW = 0.42  # inches for a kind of accelerator
+MARK_AREA_PT2 = 90.0  # area of the mark of one system, in square points
+CLUSTER_MARKERS = ("o", "s", "D", "h", "p", "8")  # one per cluster; each has room for a number
+MARK_SHIFT_ROWS = 0.3  # between marks of equal kind and size, in rows
+ROW_HEIGHT_IN = 0.42  # height of one kind of accelerator
 CAPTION = (
-    "Left: each mark holds the systems of one kind and size in one cluster; its area and the number in it say how "
-    "many, its colour and shape which cluster. Clusters are numbered from small systems to large ones. "
-    "Right: mean silhouette and stability of k-means by the number of clusters k; the ring is the k that is drawn, of "
-    "the largest silhouette. Features: log2 N, log2 S and E', each standardised. Stability: mean adjusted Rand index "
-    f"over all pairs of 20 seeds with one start each; from {STABLE:g} on (dotted) clusters are called stable."
+    "Left: each mark stands for the systems of one kind and size in one cluster; its area and the number in it show "
+    "how many systems, its colour and shape which cluster. Clusters are numbered from small systems to large ones. "
+    "Right: mean silhouette and stability of k-means by the number of clusters k; the ring marks the k of the left "
+    "panel, which has the largest silhouette. Features: log2 N, log2 S and E', each standardised. Stability: mean "
+    f"adjusted Rand index over all pairs of 20 seeds with one start each; from {MIN_STABLE_RAND_INDEX:g} on (dotted) "
+    "clusters are called stable."
 )
 
 
 @dataclass(frozen=True)
-class Spot:
-    """Systems of one kind and size in one cluster."""
+class ClusterSpot:
+    """Mark of the figure: the systems of one kind and size in one cluster."""
 
     benchmark: str
     family: str
     accelerator_count: int
-    cluster: int  # from 1
+    cluster: int  # number of the cluster, from 1
     systems: int
 
 
-def cluster_map(study: Study, workload: Workload, found: Clustering) -> Drawing:
-    """Kinds of accelerators by count, coloured by cluster; silhouette and stability beside."""
-    present = {family(each.result.accelerator) for each in workload.systems}
-    kinds = [kind for kind in families(study) if kind in present][::-1]
-    figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW * len(kinds)), layout="constrained")
+def draw_cluster_map(study: Study, workload: StudyWorkload, clustering: Clustering) -> Drawing:
+    """Draw kinds of accelerators by count, coloured by cluster, and silhouette and stability by number of clusters."""
+    present = {accelerator_family(each.result.accelerator) for each in workload.systems}
+    kinds = [kind for kind in families_by_frequency(study) if kind in present][::-1]
+    figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
-    title = _title(workload, found)
-    names = [_called(workload, found, label) for label in range(found.best.k)]
-    key, shapes = dict(zip(names, PALETTE, strict=False)), dict(zip(names, SHAPES, strict=False))
-    frame(figure, study, workload, title, key, shapes)
-    spots = _spots(workload, found)
-    _map(left, spots, kinds)
-    counts_axis(left, [each.result.accelerator_count for each in workload.systems])
-    _doubts(right, found)
-    apply_layout(figure)  # settles the limits that names are placed by
-    last = found.partitions[-1]
+    title = _format_title(workload, clustering)
+    names = [_format_cluster_label(workload, clustering, label) for label in range(clustering.best_partition.k)]
+    key, shapes = dict(zip(names, PALETTE, strict=False)), dict(zip(names, CLUSTER_MARKERS, strict=False))
+    add_frame(figure, study, workload, title, key, shapes)
+    spots = _make_spots(workload, clustering)
+    _draw_map(left, spots, kinds)
+    set_up_count_axis(left, [each.result.accelerator_count for each in workload.systems])
+    _draw_quality(right, clustering)
+    apply_layout(figure)  # fixes the axis limits that the curve names are placed by
+    last = clustering.partitions[-1]
     label_right_edge(
         right,
         {"stability": (last.stability, BASELINE_GREY), "silhouette": (last.silhouette, FOREGROUND)},
@@ -65,40 +66,42 @@ def cluster_map(study: Study, workload: Workload, found: Clustering) -> Drawing:
     return Drawing(f"clusters-{workload.benchmark}", title, CAPTION, pd.DataFrame(map(vars, spots)), figure)
 
 
-def _spots(workload: Workload, found: Clustering) -> list[Spot]:
+def _make_spots(workload: StudyWorkload, clustering: Clustering) -> list[ClusterSpot]:
     counts = Counter(
-        (workload.benchmark, family(each.result.accelerator), each.result.accelerator_count, label + 1)
-        for each, label in zip(workload.systems, found.best.labels, strict=True)
+        (workload.benchmark, accelerator_family(each.result.accelerator), each.result.accelerator_count, label + 1)
+        for each, label in zip(workload.systems, clustering.best_partition.labels, strict=True)
     )
-    return [Spot(*where, systems) for where, systems in sorted(counts.items())]
+    return [ClusterSpot(*where, systems) for where, systems in sorted(counts.items())]
 
 
-def _title(workload: Workload, found: Clustering) -> str:
-    best = found.best
-    doubt = "" if best.stable else "; other seeds find others, so don't build on them"
+def _format_title(workload: StudyWorkload, clustering: Clustering) -> str:
+    best = clustering.best_partition
+    warning = "" if best.is_stable else "; not stable: other seeds find different clusters"
     return (
-        f"{workload.name}: {best.k} clusters, silhouette {best.silhouette:.2f}, stability {best.stability:.2f}{doubt}"
+        f"{workload.name}: {best.k} clusters, silhouette {best.silhouette:.2f}, stability {best.stability:.2f}{warning}"
     )
 
 
-def _called(workload: Workload, found: Clustering, label: int) -> str:
-    members = [each for each, own in zip(workload.systems, found.best.labels, strict=True) if own == label]
+def _format_cluster_label(workload: StudyWorkload, clustering: Clustering, label: int) -> str:
+    members = [
+        each for each, own in zip(workload.systems, clustering.best_partition.labels, strict=True) if own == label
+    ]
     counts = sorted(each.result.accelerator_count for each in members)
     efficiencies = sorted(each.efficiency for each in members)
-    sizes = span(f"{counts[0]:,}", f"{counts[-1]:,}")
-    return f"{label + 1}: N {sizes}, E' {span(format_number(efficiencies[0]), format_number(efficiencies[-1]))}"
+    sizes = format_span(f"{counts[0]:,}", f"{counts[-1]:,}")
+    return f"{label + 1}: N {sizes}, E' {format_span(format_number(efficiencies[0]), format_number(efficiencies[-1]))}"
 
 
-def span(low: str, high: str) -> str:
-    """A range, or the one value it holds."""
+def format_span(low: str, high: str) -> str:
+    """Format a range, or a single value if both ends are equal."""
     return low if low == high else f"{low} to {high}"
 
 
-def _map(axes: Axes, spots: Sequence[Spot], kinds: Sequence[str]) -> None:
+def _draw_map(axes: Axes, spots: Sequence[ClusterSpot], kinds: Sequence[str]) -> None:
     for spot in spots:
-        count, height = spot.accelerator_count, kinds.index(spot.family) + _aside(spot, spots)
-        tint, shape = PALETTE[spot.cluster - 1], SHAPES[spot.cluster - 1]
-        axes.scatter(count, height, s=AREA * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
+        count, height = spot.accelerator_count, kinds.index(spot.family) + _mark_offset_rows(spot, spots)
+        tint, shape = PALETTE[spot.cluster - 1], CLUSTER_MARKERS[spot.cluster - 1]
+        axes.scatter(count, height, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
         axes.annotate(
             str(spot.systems), (count, height), ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold"
         )
@@ -107,20 +110,35 @@ def _map(axes: Axes, spots: Sequence[Spot], kinds: Sequence[str]) -> None:
     axes.set_title("systems by kind, size and cluster")
 
 
-def _aside(spot: Spot, spots: Sequence[Spot]) -> float:
-    """By how much a mark moves up or down for others of the same kind and size that are in other clusters."""
-    place = (spot.family, spot.accelerator_count)
-    here = [each for each in spots if (each.family, each.accelerator_count) == place]
-    return SHIFT * (here.index(spot) - (len(here) - 1) / 2)
+def _mark_offset_rows(spot: ClusterSpot, spots: Sequence[ClusterSpot]) -> float:
+    """Return the vertical shift, in rows, that separates marks of equal kind and size in different clusters."""
+    kind_and_size = (spot.family, spot.accelerator_count)
+    overlapping = [each for each in spots if (each.family, each.accelerator_count) == kind_and_size]
+    return MARK_SHIFT_ROWS * (overlapping.index(spot) - (len(overlapping) - 1) / 2)
 
 
-def _doubts(axes: Axes, found: Clustering) -> None:
-    tried = [each.k for each in found.partitions]
-    axes.axhline(STABLE, color=BASELINE_GREY, linestyle=":", linewidth=1)
-    axes.plot(tried, [each.stability for each in found.partitions], color=BASELINE_GREY, marker="s", markersize=4)
-    axes.plot(tried, [each.silhouette for each in found.partitions], color=FOREGROUND, marker="o", markersize=5)
-    axes.plot(found.best.k, found.best.silhouette, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
-    axes.set_xticks(tried)
+def _draw_quality(axes: Axes, clustering: Clustering) -> None:
+    cluster_counts = [each.k for each in clustering.partitions]
+    axes.axhline(MIN_STABLE_RAND_INDEX, color=BASELINE_GREY, linestyle=":", linewidth=1)
+    axes.plot(
+        cluster_counts,
+        [each.stability for each in clustering.partitions],
+        color=BASELINE_GREY,
+        marker="s",
+        markersize=4,
+    )
+    axes.plot(
+        cluster_counts, [each.silhouette for each in clustering.partitions], color=FOREGROUND, marker="o", markersize=5
+    )
+    axes.plot(
+        clustering.best_partition.k,
+        clustering.best_partition.silhouette,
+        "o",
+        markersize=12,
+        markerfacecolor="none",
+        color=FOREGROUND,
+    )
+    axes.set_xticks(cluster_counts)
     axes.set_ylim(0, 1.1)
     axes.set_xlabel("clusters k")
     axes.set_title("silhouette and stability by k")

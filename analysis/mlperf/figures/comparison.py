@@ -1,4 +1,4 @@
-"""How much faster are larger systems of one workload, and what do they make of their size?"""
+"""Figure of speedup and efficiency of one workload's systems against their number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -8,48 +8,48 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_figure
-from analysis.mlperf.figures.frame import colours, counts_axis, frame, markers
-from analysis.mlperf.reading.accelerators import family
-from analysis.mlperf.references import Scaled
-from analysis.mlperf.study import Study, Workload
+from analysis.mlperf.figures.frame import add_frame, family_colours, family_markers, set_up_count_axis
+from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.references import ComparedResult
+from analysis.mlperf.study import Study, StudyWorkload
 from analysis.report.wording import format_number
 from analysis.results.result import TIMES_SIGN
 
 HEIGHT_IN = 4.4
 CAPTION = (
-    "Left: speedup S = T(reference) / T; dashed: as many times faster as larger. Right: efficiency E' = S / (N / N of "
-    "the reference); dashed: the reference's own. Above the line accelerators are faster than the reference's; work is "
-    "not shared better than perfectly. All axes are logarithmic. A mark is a system; a kind has one colour and shape. "
-    "Ringed: the reference."
+    "Left: speedup S = T(reference) / T; dashed: S = N / N of the reference. Right: efficiency E' = S / (N / N of the "
+    "reference); dashed: E' of the reference, 1. Systems above the line have faster accelerators than the reference; "
+    "they do not scale better than perfectly. All axes are logarithmic. Each mark is a system; colour and shape show "
+    "the kind of accelerator. Ringed: the reference."
 )
 
 
-def comparison(study: Study, workload: Workload) -> Drawing:
-    """Speedup and E' against the number of accelerators, one mark per system."""
-    present = {_kind(each) for each in workload.systems}
-    key = {kind: tint for kind, tint in colours(study).items() if kind in present}
+def draw_comparison(study: Study, workload: StudyWorkload) -> Drawing:
+    """Draw speedup and E' against the number of accelerators, one mark per system."""
+    present = {_family_of(each) for each in workload.systems}
+    key = {kind: tint for kind, tint in family_colours(study).items() if kind in present}
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
-    title = _title(workload)
-    frame(figure, study, workload, title, key, markers(study))
-    _marks(left, study, workload.systems, [each.speedup for each in workload.systems])
-    _marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
-    _ideal(left, workload)
+    title = _format_title(workload)
+    add_frame(figure, study, workload, title, key, family_markers(study))
+    _draw_marks(left, study, workload.systems, [each.speedup for each in workload.systems])
+    _draw_marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
+    _draw_ideal(left, workload)
     right.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
-        _values_axis(axes, name, unit)
-        counts_axis(axes, [each.result.accelerator_count for each in workload.systems])
-    return Drawing(f"comparison-{workload.benchmark}", title, CAPTION, table(workload), figure)
+        _set_up_value_axis(axes, name, unit)
+        set_up_count_axis(axes, [each.result.accelerator_count for each in workload.systems])
+    return Drawing(f"comparison-{workload.benchmark}", title, CAPTION, make_comparison_table(workload), figure)
 
 
-def table(workload: Workload) -> pd.DataFrame:
-    """All systems of a workload with what is derived from them."""
+def make_comparison_table(workload: StudyWorkload) -> pd.DataFrame:
+    """Return all systems of a workload with relative size, speedup and efficiency."""
     return pd.DataFrame(
         {
             **{name: getattr(each.result, name) for name in ("benchmark", "submitter", "system", "accelerator")},
-            "family": _kind(each),
+            "family": _family_of(each),
             "accelerator_count": each.result.accelerator_count,
             "minutes": each.result.minutes,
-            "size": each.size,
+            "size": each.relative_size,
             "speedup": each.speedup,
             "efficiency": each.efficiency,
         }
@@ -57,11 +57,11 @@ def table(workload: Workload) -> pd.DataFrame:
     )
 
 
-def _kind(each: Scaled) -> str:
-    return family(each.result.accelerator)
+def _family_of(system: ComparedResult) -> str:
+    return accelerator_family(system.result.accelerator)
 
 
-def _title(workload: Workload) -> str:
+def _format_title(workload: StudyWorkload) -> str:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
     above = sum(each.efficiency > 1 for each in others)
@@ -72,10 +72,10 @@ def _title(workload: Workload) -> str:
     )
 
 
-def _marks(axes: Axes, study: Study, systems: Sequence[Scaled], heights: Sequence[float]) -> None:
-    tint, shape = colours(study), markers(study)
+def _draw_marks(axes: Axes, study: Study, systems: Sequence[ComparedResult], heights: Sequence[float]) -> None:
+    tint, shape = family_colours(study), family_markers(study)
     for each, height in zip(systems, heights, strict=True):
-        kind = _kind(each)
+        kind = _family_of(each)
         axes.plot(
             each.result.accelerator_count, height, color=tint[kind], marker=shape[kind], markersize=6, alpha=0.75,
             markeredgewidth=0, linestyle="none",
@@ -86,13 +86,13 @@ def _marks(axes: Axes, study: Study, systems: Sequence[Scaled], heights: Sequenc
             )
 
 
-def _ideal(axes: Axes, workload: Workload) -> None:
+def _draw_ideal(axes: Axes, workload: StudyWorkload) -> None:
     base = workload.reference.accelerator_count
     most = max(each.result.accelerator_count for each in workload.systems)
     axes.plot([base, most], [1, most / base], color=BASELINE_GREY, linestyle="--", linewidth=1)
 
 
-def _values_axis(axes: Axes, name: str, unit: str) -> None:
+def _set_up_value_axis(axes: Axes, name: str, unit: str) -> None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{unit}")
     axes.yaxis.set_minor_locator(NullLocator())

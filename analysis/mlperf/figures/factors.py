@@ -1,4 +1,4 @@
-"""E' and its two factors against the number of accelerators."""
+"""Figure of efficiency E' and its two factors, hardware and statistical, against the number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -16,58 +16,69 @@ from analysis.figures.drawing.style import (
     apply_layout,
     create_figure,
 )
-from analysis.mlperf.figures.frame import NOT_OFFICIAL, counts_axis
-from analysis.mlperf.series import Series
+from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_count_axis
+from analysis.mlperf.series import ScalingSeries
 
-COLUMNS = 2
-LOOKS = {"E'": (FOREGROUND, "o", "-"), "hardware": (PALETTE[0], "s", "--"), "statistical": (PALETTE[1], "D", "-.")}
+PANEL_COLUMNS = 2
+CURVE_STYLES = {
+    "E'": (FOREGROUND, "o", "-"),
+    "hardware": (PALETTE[0], "s", "--"),
+    "statistical": (PALETTE[1], "D", "-."),
+}
 CAPTION = (
     "Each series against its smallest size: E' = hardware x statistical, on logarithmic axes, where the "
-    "two distances from 1 (dashed) add up. A size is the fastest system of it; samples are means over its systems."
+    "two distances from 1 (dashed) add up. Times are those of the fastest system of a size; samples are means over "
+    "all systems of the size."
 )
 
 
-def factors(series: Sequence[Series], title: str) -> Drawing:
-    """One panel per workload."""
-    rows = -(-len(series) // COLUMNS)
-    figure, panels = create_figure(rows, COLUMNS, 0.9 + 2.3 * rows, sharey=True)
-    add_title_and_footer(figure, title, NOT_OFFICIAL)
+def draw_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
+    """Draw E' and its two factors by number of accelerators, one panel per series."""
+    rows = -(-len(series) // PANEL_COLUMNS)
+    figure, panels = create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
+    add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)
     for axes, each in zip(panels, series, strict=False):
-        _panel(axes, each)
+        _draw_panel(axes, each)
     for axes in panels[len(series) :]:
         axes.remove()
-    apply_layout(figure)  # settles the limits that names are placed by
+    apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     for axes, each in zip(panels, series, strict=False):
         label_right_edge(
-            axes, {name: (values[-1], LOOKS[name][0]) for name, values in _lines(each).items()}, font_points=8
+            axes,
+            {name: (values[-1], CURVE_STYLES[name][0]) for name, values in _factor_curves(each).items()},
+            font_points=8,
         )
-    return Drawing("factors-by-size", title, CAPTION, _table(series), figure)
+    return Drawing("factors-by-size", title, CAPTION, _make_table(series), figure)
 
 
-def _lines(series: Series) -> dict[str, list[float]]:
-    found = series.factors()
+def _factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
+    factors = series.efficiency_factors()
     return {
-        "E'": [each.efficiency for each in found],
-        "hardware": [each.hardware for each in found],
-        "statistical": [each.statistical or 1.0 for each in found],
+        "E'": [each.efficiency for each in factors],
+        "hardware": [each.hardware for each in factors],
+        "statistical": [each.statistical or 1.0 for each in factors],
     }
 
 
-def _panel(axes: Axes, series: Series) -> None:
+def _draw_panel(axes: Axes, series: ScalingSeries) -> None:
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
-    for name, values in _lines(series).items():
-        tint, shape, dash = LOOKS[name]
-        axes.plot(series.counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4)
+    for name, values in _factor_curves(series).items():
+        tint, shape, dash = CURVE_STYLES[name]
+        axes.plot(
+            series.accelerator_counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4
+        )
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title(f"{series.name}, {series.accelerator}")
-    counts_axis(axes, series.counts)
+    set_up_count_axis(axes, series.accelerator_counts)
 
 
-def _table(series: Sequence[Series]) -> pd.DataFrame:
+def _make_table(series: Sequence[ScalingSeries]) -> pd.DataFrame:
     return pd.DataFrame(
-        {"benchmark": each.benchmark, "accelerators": count, "batch": size.batch, **vars(found)}
+        {"benchmark": each.benchmark, "accelerators": count, "batch": size.batch, **vars(size_factors)}
         for each in series
-        for count, size, found in zip(each.counts, each.sizes, each.factors(), strict=True)
+        for count, size, size_factors in zip(
+            each.accelerator_counts, each.sizes, each.efficiency_factors(), strict=True
+        )
     )

@@ -1,4 +1,4 @@
-"""E' against the number of accelerators, each system beside the reference of its own family."""
+"""Figure of efficiency E' by number of accelerators, each system against the reference of its own family."""
 
 from collections.abc import Sequence
 
@@ -8,70 +8,73 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, add_title_and_footer, create_figure
-from analysis.mlperf.figures.frame import NOT_OFFICIAL, colours, counts_axis, markers
-from analysis.mlperf.reading.accelerators import family
-from analysis.mlperf.references import Scaled
-from analysis.mlperf.study import Study, Workload
+from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, family_colours, family_markers, set_up_count_axis
+from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.references import ComparedResult
+from analysis.mlperf.study import Study, StudyWorkload
 
-COLUMNS = 2
+PANEL_COLUMNS = 2
 CAPTION = (
     "E' = (T(reference) / T) / (N / N of the reference); the reference is the slowest of the smallest systems of the "
-    "same family (ringed). A mark is a system, the line joins the most efficient of each size; both axes are "
-    "logarithmic. Dashed: the reference's own."
+    "same family (ringed). Each mark is a system; the line joins the most efficient system of each size. Both axes are "
+    "logarithmic. Dashed: E' of the reference, 1."
 )
 
-Found = Sequence[tuple[Workload, tuple[Scaled, ...]]]
+FamilyComparisons = Sequence[tuple[StudyWorkload, tuple[ComparedResult, ...]]]
 
 
-def families(study: Study, found: Found, title: str) -> Drawing:
-    """One panel per workload."""
-    workloads = list(dict.fromkeys(workload.name for workload, _ in found))
-    kinds = {family(own[0].result.accelerator) for _, own in found}
-    key = {kind: tint for kind, tint in colours(study).items() if kind in kinds}
-    rows = -(-len(workloads) // COLUMNS)
-    figure, panels = create_figure(rows, min(COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
-    add_title_and_footer(figure, title, NOT_OFFICIAL, key, markers(study))
+def draw_families(study: Study, comparisons: FamilyComparisons, title: str) -> Drawing:
+    """Draw E' by number of accelerators, one panel per workload and one curve per family."""
+    workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
+    kinds = {accelerator_family(members[0].result.accelerator) for _, members in comparisons}
+    key = {kind: tint for kind, tint in family_colours(study).items() if kind in kinds}
+    rows = -(-len(workloads) // PANEL_COLUMNS)
+    figure, panels = create_figure(rows, min(PANEL_COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
+    add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE, key, family_markers(study))
     for axes, name in zip(panels, workloads, strict=False):
-        _panel(axes, study, [own for workload, own in found if workload.name == name])
+        _draw_panel(axes, study, [members for workload, members in comparisons if workload.name == name])
         axes.set_title(name)
     for axes in panels[len(workloads) :]:
         axes.remove()
-    return Drawing("families-efficiency", title, CAPTION, _table(found), figure)
+    return Drawing("families-efficiency", title, CAPTION, _make_table(comparisons), figure)
 
 
-def _panel(axes: Axes, study: Study, members: Sequence[tuple[Scaled, ...]]) -> None:
-    tints, shapes = colours(study), markers(study)
+def _draw_panel(axes: Axes, study: Study, workload_families: Sequence[tuple[ComparedResult, ...]]) -> None:
+    tints, shapes = family_colours(study), family_markers(study)
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
-    for own in members:
-        kind = family(own[0].result.accelerator)
-        counts = [each.result.accelerator_count for each in own]
+    for members in workload_families:
+        kind = accelerator_family(members[0].result.accelerator)
+        counts = [each.result.accelerator_count for each in members]
         best = {
-            count: max(each.efficiency for each in own if each.result.accelerator_count == count) for count in counts
+            count: max(each.efficiency for each in members if each.result.accelerator_count == count)
+            for count in counts
         }
         axes.plot(list(best), list(best.values()), color=tints[kind], linewidth=1)
         axes.plot(
-            counts, [each.efficiency for each in own], linestyle="none",
+            counts, [each.efficiency for each in members], linestyle="none",
             marker=shapes[kind], color=tints[kind], markersize=5, alpha=0.75, markeredgewidth=0,
         )  # fmt: skip
-        axes.plot(own[0].reference.accelerator_count, 1, "o", markersize=11, markerfacecolor="none", color=FOREGROUND)
+        axes.plot(
+            members[0].reference.accelerator_count, 1, "o", markersize=11, markerfacecolor="none", color=FOREGROUND
+        )
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("efficiency E'")
-    counts_axis(axes, [each.result.accelerator_count for own in members for each in own])
+    set_up_count_axis(axes, [each.result.accelerator_count for members in workload_families for each in members])
 
 
-def _table(found: Found) -> pd.DataFrame:
+def _make_table(comparisons: FamilyComparisons) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "benchmark": workload.benchmark,
-            "family": family(each.result.accelerator),
+            "family": accelerator_family(each.result.accelerator),
             "submitter": each.result.submitter,
             "system": each.result.system,
             "accelerators": each.result.accelerator_count,
             "reference": each.reference.system,
             "efficiency": each.efficiency,
         }
-        for workload, own in found
-        for each in own
+        for workload, members in comparisons
+        for each in members
     )

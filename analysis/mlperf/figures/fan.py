@@ -1,4 +1,4 @@
-"""What laws that saw small systems say of large ones, beside what came."""
+"""Figure of extrapolations: laws fitted to small systems, their prediction bands, and the observed large systems."""
 
 import numpy as np
 import pandas as pd
@@ -15,84 +15,90 @@ from analysis.figures.drawing.style import (
     create_figure,
 )
 from analysis.laws import LawFit
-from analysis.mlperf.figures.frame import NOT_OFFICIAL, counts_axis
-from analysis.mlperf.forecasts import OURS_KNOWN, OURS_UNKNOWN, Trial
-from analysis.mlperf.series import MINUTE, Series
+from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_count_axis
+from analysis.mlperf.forecasts import BEST_BATCH, PARTS_KNOWN_BATCH, LawEvaluation
+from analysis.mlperf.series import SECONDS_PER_MINUTE, ScalingSeries
 
-COLUMNS = 2
-STEPS = 60  # places along a curve
-BAND, CLASSIC, KNOWN = PALETTE[0], PALETTE[1], PALETTE[2]
-KEY = {
-    "seen by the laws": FOREGROUND,
+PANEL_COLUMNS = 2
+CURVE_POINTS = 60  # sizes at which a curve is computed
+BAND_COLOUR, CLASSIC_COLOUR, KNOWN_BATCH_COLOUR = PALETTE[0], PALETTE[1], PALETTE[2]
+LEGEND_COLOURS = {
+    "used to fit the laws": FOREGROUND,
     "held out": FOREGROUND,
-    "best batch: 50 and 90 %": BAND,
-    "parts, batch known: 90 %": KNOWN,
-    "Amdahl": CLASSIC,
+    "best batch: 50 and 90 %": BAND_COLOUR,
+    "parts, batch known: 90 %": KNOWN_BATCH_COLOUR,
+    "Amdahl": CLASSIC_COLOUR,
     "outside the calibrated domain": FAINT_GREY,
 }
-SHAPES = {"seen by the laws": "o", "held out": "*", "parts, batch known: 90 %": "D"}
+LEGEND_MARKERS = {"used to fit the laws": "o", "held out": "*", "parts, batch known: 90 %": "D"}
 CAPTION = (
-    "Accelerators x minutes to the target: flat is ideal scaling. Dots: sizes that laws saw; stars: held out. Blue: "
-    "best batch, T = (sqrt(a/N) + sqrt(b))^2, from times alone, with 50 and 90 % bands for a new system; green: parts "
-    "with the batch of the point given, 90 %; red, dashed: Amdahl's law on the same points. Grey: outside the "
-    "calibrated domain, where no law was fit. Logarithmic axes."
+    "Accelerators x minutes to the target: a flat curve is ideal scaling. Dots: sizes that the laws are fitted to; "
+    "stars: sizes held out. Blue: best batch, T = (sqrt(a/N) + sqrt(b))^2, from times alone, with 50 and 90 % bands "
+    "for a new system; green: parts with the batch of the predicted point given, 90 %; red, dashed: Amdahl's law "
+    "fitted to the same points. Grey: outside the calibrated domain, that is above the fitted sizes. Logarithmic axes."
 )
 
 
-def fan(found: Trial, title: str, source: str) -> Drawing:
-    """One panel per workload; `source`: whence the series come."""
-    rows = -(-len(found.series) // COLUMNS)
-    figure, panels = create_figure(rows, COLUMNS, 1.2 + 2.5 * rows)
-    add_title_and_footer(figure, title, f"from {source}  ·  {NOT_OFFICIAL}", KEY, SHAPES)
-    for axes, series in zip(panels, found.series, strict=False):
-        _panel(axes, series, found)
-    for axes in panels[len(found.series) :]:
+def draw_fan(evaluation: LawEvaluation, title: str, source: str) -> Drawing:
+    """Draw forecasts and observations, one panel per workload; `source`: name of the file or folder of the series."""
+    rows = -(-len(evaluation.series) // PANEL_COLUMNS)
+    figure, panels = create_figure(rows, PANEL_COLUMNS, 1.2 + 2.5 * rows)
+    add_title_and_footer(figure, title, f"from {source}  ·  {NOT_OFFICIAL_NOTICE}", LEGEND_COLOURS, LEGEND_MARKERS)
+    for axes, series in zip(panels, evaluation.series, strict=False):
+        _draw_panel(axes, series, evaluation)
+    for axes in panels[len(evaluation.series) :]:
         axes.remove()
-    return Drawing("extrapolation-fan", title, CAPTION, _table(found), figure)
+    return Drawing("extrapolation-fan", title, CAPTION, _make_table(evaluation), figure)
 
 
-def _panel(axes: Axes, series: Series, found: Trial) -> None:
-    fit = found.fits[OURS_UNKNOWN][series.benchmark]
-    counts = np.geomspace(series.counts[0], 1.25 * series.counts[-1], STEPS)
-    _outside(axes, fit, float(counts[-1]))
-    _bands(axes, fit, counts)
-    classic = found.fits["Amdahl"][series.benchmark]
-    axes.plot(counts, counts / MINUTE * _told(classic, counts), color=CLASSIC, linestyle="--", linewidth=1.2)
-    for each in found.of(OURS_KNOWN, series.benchmark):
-        place = 1.12 * each.workers  # beside the observation, not under it
-        cost = each.workers / MINUTE
-        axes.vlines(place, cost * each.low, cost * each.high, color=KNOWN, linewidth=1.4)
-        axes.plot(place, cost * each.predicted, "D", color=KNOWN, markersize=4)
-    _observed(axes, series, fit.size_range[1])
+def _draw_panel(axes: Axes, series: ScalingSeries, evaluation: LawEvaluation) -> None:
+    fit = evaluation.fits[BEST_BATCH][series.benchmark]
+    counts = np.geomspace(series.accelerator_counts[0], 1.25 * series.accelerator_counts[-1], CURVE_POINTS)
+    _shade_uncalibrated(axes, fit, float(counts[-1]))
+    _draw_bands(axes, fit, counts)
+    classic = evaluation.fits["Amdahl"][series.benchmark]
+    axes.plot(
+        counts,
+        counts / SECONDS_PER_MINUTE * _predict_seconds(classic, counts),
+        color=CLASSIC_COLOUR,
+        linestyle="--",
+        linewidth=1.2,
+    )
+    for each in evaluation.forecasts_of(PARTS_KNOWN_BATCH, series.benchmark):
+        count = 1.12 * each.workers  # beside the mark of the observation
+        cost = each.workers / SECONDS_PER_MINUTE
+        axes.vlines(count, cost * each.low, cost * each.high, color=KNOWN_BATCH_COLOUR, linewidth=1.4)
+        axes.plot(count, cost * each.predicted, "D", color=KNOWN_BATCH_COLOUR, markersize=4)
+    _draw_observed(axes, series, fit.size_range[1])
     axes.set_yscale("log", base=10)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("accelerator-minutes")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_title(series.name)
-    counts_axis(axes, series.counts)
+    set_up_count_axis(axes, series.accelerator_counts)
 
 
-def _outside(axes: Axes, fit: LawFit, last: float) -> None:
-    axes.axvspan(fit.size_range[1], 2 * last, color=FAINT_GREY, alpha=0.35, linewidth=0)
+def _shade_uncalibrated(axes: Axes, fit: LawFit, largest_count: float) -> None:
+    axes.axvspan(fit.size_range[1], 2 * largest_count, color=FAINT_GREY, alpha=0.35, linewidth=0)
 
 
-def _bands(axes: Axes, fit: LawFit, counts: np.ndarray) -> None:
-    at, cost = {"workers": counts}, counts / MINUTE
+def _draw_bands(axes: Axes, fit: LawFit, counts: np.ndarray) -> None:
+    at, cost = {"workers": counts}, counts / SECONDS_PER_MINUTE
     for level, strength in ((90, 0.15), (50, 0.25)):
         band = fit.prediction_band(at, level)
-        axes.fill_between(counts, cost * band.low, cost * band.high, color=BAND, alpha=strength, linewidth=0)
-    axes.plot(counts, cost * _told(fit, counts), color=BAND, linewidth=1.4)
+        axes.fill_between(counts, cost * band.low, cost * band.high, color=BAND_COLOUR, alpha=strength, linewidth=0)
+    axes.plot(counts, cost * _predict_seconds(fit, counts), color=BAND_COLOUR, linewidth=1.4)
 
 
-def _told(fit: LawFit, counts: np.ndarray) -> np.ndarray:
+def _predict_seconds(fit: LawFit, counts: np.ndarray) -> np.ndarray:
     return fit.law.predict(fit.parameters, {"workers": counts})
 
 
-def _observed(axes: Axes, series: Series, seen: float) -> None:
+def _draw_observed(axes: Axes, series: ScalingSeries, largest_fitted: float) -> None:
     cost = [size.accelerators * size.minutes for size in series.sizes]
-    for count, each in zip(series.counts, cost, strict=True):
-        shape, size = ("o", 5) if count <= seen else ("*", 10)
+    for count, each in zip(series.accelerator_counts, cost, strict=True):
+        shape, size = ("o", 5) if count <= largest_fitted else ("*", 10)
         axes.plot(
             count,
             each,
@@ -105,13 +111,13 @@ def _observed(axes: Axes, series: Series, seen: float) -> None:
         )
 
 
-def _table(found: Trial) -> pd.DataFrame:
+def _make_table(evaluation: LawEvaluation) -> pd.DataFrame:
     rows = [
         (
             *(each.series, each.law, each.fitted_to, each.workers),
-            *(seconds / MINUTE for seconds in (each.observed, each.predicted, each.low, each.high)),
+            *(seconds / SECONDS_PER_MINUTE for seconds in (each.observed, each.predicted, each.low, each.high)),
         )
-        for each in found.forecasts
+        for each in evaluation.forecasts
     ]
     columns = ["benchmark", "law", "fitted_to", "accelerators", "minutes", "predicted_minutes", "low_90", "high_90"]
     return pd.DataFrame(rows, columns=columns)

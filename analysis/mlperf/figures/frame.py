@@ -1,4 +1,4 @@
-"""What figures of public results share: a footer that says what they are, a colour and shape per kind of device."""
+"""Elements shared by figures of public results: title and footer, colour and marker of each kind of accelerator."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,52 +7,62 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.drawing.style import MARKERS, PALETTE, add_title_and_footer
-from analysis.mlperf.reading.accelerators import family
-from analysis.mlperf.study import Study, Workload
+from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.study import Study, StudyWorkload
 from analysis.report.wording import format_minutes
 
-TRADEMARK = (
+TRADEMARK_NOTICE = (
     "The MLPerf name and logo are registered and unregistered trademarks of MLCommons Association in the United States "
     "and other countries. All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org."
 )
-HUES = PALETTE[:8]  # the darker half is lost on a dark page
-NOT_OFFICIAL = "derived numbers, not MLPerf results"
+FAMILY_COLOURS = PALETTE[:8]  # the darker half of the palette is hard to see on a dark page
+NOT_OFFICIAL_NOTICE = "derived numbers, not MLPerf results"
 
 
-def frame(
-    figure: Figure, study: Study, workload: Workload, title: str, key: Mapping[str, str], shapes: Mapping[str, str]
+def add_frame(
+    figure: Figure,
+    study: Study,
+    workload: StudyWorkload,
+    title: str,
+    colour_by_name: Mapping[str, str],
+    marker_by_name: Mapping[str, str],
 ) -> None:
-    """The finding on top with the key; reference, source and standing below."""
-    below = f"{reference(workload)}  ·  from {study.results.name}  ·  {NOT_OFFICIAL}"
-    add_title_and_footer(figure, title, below, key, shapes)
+    """Add title and legend above a figure, and below it the reference, the source and a note on unofficial results."""
+    footer = f"{describe_reference(workload)}  ·  from {study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
+    add_title_and_footer(figure, title, footer, colour_by_name, marker_by_name)
 
 
-def reference(workload: Workload) -> str:
-    """The reference of a workload with its size and time."""
+def describe_reference(workload: StudyWorkload) -> str:
+    """Return a text that names the reference of a workload with its number of accelerators and time."""
     base = workload.reference
     return f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {format_minutes(base.minutes)} min"
 
 
-def families(study: Study) -> list[str]:
-    """Kinds of accelerators, the most frequent first, so that the clearest colours go to them."""
-    kinds = [family(row.accelerator) for row in study.results.rows]
+def families_by_frequency(study: Study) -> list[str]:
+    """Return all families of accelerators, the most frequent first, which get the clearest colours."""
+    kinds = [accelerator_family(row.accelerator) for row in study.results.rows]
     return sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
 
 
-def colours(study: Study) -> dict[str, str]:
-    """The colour of each kind, the same for all workloads."""
-    return {kind: HUES[place % len(HUES)] for place, kind in enumerate(families(study))}
+def family_colours(study: Study) -> dict[str, str]:
+    """Return the colour of each family of accelerators, the same for all workloads."""
+    return {
+        kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)] for index, kind in enumerate(families_by_frequency(study))
+    }
 
 
-def markers(study: Study) -> dict[str, str]:
-    """The marker of each kind, so that colour is never needed alone; a colour that comes again has the next one."""
-    return {kind: MARKERS[(place + place // len(HUES)) % len(MARKERS)] for place, kind in enumerate(families(study))}
+def family_markers(study: Study) -> dict[str, str]:
+    """Return the marker of each family, since colour alone is not enough; a repeated colour gets another marker."""
+    return {
+        kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)]
+        for index, kind in enumerate(families_by_frequency(study))
+    }
 
 
-def counts_axis(axes: Axes, counts: Sequence[int]) -> None:
-    """Numbers of accelerators on a logarithmic axis."""
+def set_up_count_axis(axes: Axes, accelerator_counts: Sequence[int]) -> None:
+    """Show numbers of accelerators on a logarithmic horizontal axis."""
     axes.set_xscale("log", base=2)
-    axes.set_xlim(min(counts) / 1.6, max(counts) * 1.6)
+    axes.set_xlim(min(accelerator_counts) / 1.6, max(accelerator_counts) * 1.6)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("accelerators")

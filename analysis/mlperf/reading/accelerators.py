@@ -1,26 +1,27 @@
-"""Which accelerator is meant? Submitters write the same model in many ways, and groups need one."""
+"""Families of accelerators: one name for each model and form, since submitters spell the same model differently."""
 
 import re
 
-MODEL = re.compile(r"\b(GB300|GB200|B300|B200|H200|H100|GH200|A100|A30|L40S|V100|MI\d{3}[AX])\b")
-FORMS = (  # the first that is found; the driver calls an H100 on SXM "H100 80GB HBM3"
+MODEL_PATTERN = re.compile(r"\b(GB300|GB200|B300|B200|H200|H100|GH200|A100|A30|L40S|V100|MI\d{3}[AX])\b")
+FORM_PATTERNS = (  # the first match counts; the driver calls an H100 on SXM "H100 80GB HBM3"
     (re.compile("NVL"), "NVL"),
     (re.compile("PCIe", re.IGNORECASE), "PCIe"),
     (re.compile(r"SXM|\bH[12]00\b.*HBM"), "SXM"),
 )
-FILLERS = re.compile(
+FILLER_PATTERN = re.compile(
     r"\b(NVIDIA|AMD|Intel|GeForce|Radeon|Instinct|Accelerators?|GPUs?|Tensor Core)\b|\(R\)|®", re.IGNORECASE
 )
 
 
-def family(accelerator: str) -> str:
-    """Model and form, as "H100 SXM": without maker, memory and clock. What is not known keeps its own words.
+def accelerator_family(accelerator_name: str) -> str:
+    """Return model and form of an accelerator, for example "H100 SXM", without maker, memory and clock.
 
-    Systems of one family are alike enough to be each other's reference: the same chip on the same kind of board.
+    An unknown model keeps the submitter's words. Systems of one family can be compared with each other: they have the
+    same chip on the same kind of board.
     """
-    if model := MODEL.search(accelerator):
-        form = next((name for pattern, name in FORMS if pattern.search(accelerator)), "")
+    if model := MODEL_PATTERN.search(accelerator_name):
+        form = next((name for pattern, name in FORM_PATTERNS if pattern.search(accelerator_name)), "")
         return f"{model[1]} {form}".strip()
-    if tpu := re.search(r"\bTPU[- ]?(\w+)", accelerator, re.IGNORECASE):
+    if tpu := re.search(r"\bTPU[- ]?(\w+)", accelerator_name, re.IGNORECASE):
         return f"TPU {tpu[1].lower()}"
-    return " ".join(FILLERS.sub(" ", accelerator).split()) or accelerator
+    return " ".join(FILLER_PATTERN.sub(" ", accelerator_name).split()) or accelerator_name

@@ -1,8 +1,8 @@
-"""Would MLCommons let this log count? What its compliance checker asks of the closed division, workload by workload.
+"""Compliance rules of MLPerf Training's closed division, by workload: whether MLCommons' checker would accept a log.
 
-Keys, allowed values and targets are those of mlcommons/logging (`mlperf_logging.compliance_checker`), rule set 4.1.0;
-3D U-Net, which 4.1 no longer has, as in 4.0.0, and the workloads that were renamed for 5.0 as in 5.0.0. Lines are
-judged in the order in which they stand. Repetitions of what may stand once pass where their values are equal.
+Keys, allowed values and targets are those of mlcommons/logging (`mlperf_logging.compliance_checker`), rule set 4.1.0.
+3D U-Net, which 4.1 no longer has, follows 4.0.0. Workloads renamed for 5.0 (RetinaNet, R-GAT) follow 5.0.0. Lines are
+checked in the order of the log. A key that may appear once may be repeated with equal values.
 """
 
 import math
@@ -12,322 +12,343 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from analysis.reading.mllog import LogEvent, NodeLog
 
-INIT_MS = 30 * 60_000  # initialisation must take less
+INIT_LIMIT_MS = 30 * 60_000  # initialisation must take less time
 
 
-class Allowed(NamedTuple):
-    """A rule for a value: in words for people, and as a test."""
+class ValueRule(NamedTuple):
+    """Rule for the value of a log line: a description for messages, and a predicate."""
 
-    words: str
-    test: Callable[[Any], bool]
+    description: str
+    predicate: Callable[[Any], bool]
 
-    def judges(self, value: Any) -> bool:
-        """Whether the value can be compared at all."""
+    def is_comparable(self, value: Any) -> bool:
+        """Return whether the predicate can be computed for a value, for example whether it is a number."""
         try:
-            self.test(value)
+            self.predicate(value)
         except (TypeError, KeyError):
             return False
         return True
 
-    def holds(self, value: Any) -> bool:
-        """Whether the value keeps the rule; what cannot be compared does not."""
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value satisfies the rule; False for a value that is not comparable."""
         try:
-            return bool(self.test(value))
+            return bool(self.predicate(value))
         except (TypeError, KeyError):
             return False
 
 
-ANYTHING = Allowed("anything", lambda _value: True)
-TOLD = Allowed("not empty", lambda value: value != "")
+ANY_VALUE = ValueRule("anything", lambda _value: True)
+NOT_EMPTY = ValueRule("not empty", lambda value: value != "")
 
 
-def only(*values: float | str) -> Allowed:
-    """One of these."""
-    return Allowed(" or ".join(str(value) for value in values), lambda value: value in values)
+def one_of(*values: float | str) -> ValueRule:
+    """Return the rule that a value is one of `values`."""
+    return ValueRule(" or ".join(str(value) for value in values), lambda value: value in values)
 
 
-def least(bound: float) -> Allowed:
-    """The bound or more."""
-    return Allowed(f"at least {bound:g}", lambda value: value >= bound)
+def at_least(bound: float) -> ValueRule:
+    """Return the rule that a value is the bound or more."""
+    return ValueRule(f"at least {bound:g}", lambda value: value >= bound)
 
 
-def above(bound: float) -> Allowed:
-    """More than the bound."""
-    return Allowed(f"above {bound:g}", lambda value: value > bound)
+def greater_than(bound: float) -> ValueRule:
+    """Return the rule that a value is more than the bound."""
+    return ValueRule(f"above {bound:g}", lambda value: value > bound)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of the lines with one key."""
+class KeyRule:
+    """Rule for the log lines with one key: value, number of lines and metadata."""
 
-    value: Allowed = ANYTHING
-    times: Literal["once", "at least once", "any"] = "once"
-    placed_by: tuple[str, ...] = ()  # names of which one must stand in the metadata
+    value_rule: ValueRule = ANY_VALUE
+    occurrence: Literal["once", "at least once", "any"] = "once"
+    metadata_names: tuple[str, ...] = ()  # the metadata must have at least one of them
 
 
-Keys: TypeAlias = Mapping[str, Asked]
+KeyRules: TypeAlias = Mapping[str, KeyRule]
 
-POSITION = ("epoch_num", "samples_count")
-COMMON: Keys = {
-    **dict.fromkeys(("submission_org", "submission_platform"), Asked(TOLD)),
-    "submission_division": Asked(only("closed")),
-    "submission_benchmark": Asked(),
-    "cache_clear": Asked(times="at least once"),
-    "init_start": Asked(times="at least once"),
-    **dict.fromkeys(("init_stop", "run_start"), Asked()),
-    "run_stop": Asked(placed_by=("status",)),  # which status is left to the target
-    "block_start": Asked(times="any", placed_by=("epoch_count", "samples_count")),
-    "block_stop": Asked(times="any", placed_by=("first_epoch_num", "samples_count")),
-    **dict.fromkeys(("epoch_start", "epoch_stop"), Asked(times="any", placed_by=("epoch_num",))),
-    **dict.fromkeys(("eval_start", "eval_stop"), Asked(times="any", placed_by=POSITION)),
-    "eval_accuracy": Asked(times="at least once", placed_by=POSITION),
-    **dict.fromkeys(("train_samples", "eval_samples"), Asked(TOLD)),
-    "gradient_accumulation_steps": Asked(above(0)),
+POSITION_METADATA = ("epoch_num", "samples_count")
+COMMON_RULES_4_1: KeyRules = {
+    **dict.fromkeys(("submission_org", "submission_platform"), KeyRule(NOT_EMPTY)),
+    "submission_division": KeyRule(one_of("closed")),
+    "submission_benchmark": KeyRule(),
+    "cache_clear": KeyRule(occurrence="at least once"),
+    "init_start": KeyRule(occurrence="at least once"),
+    **dict.fromkeys(("init_stop", "run_start"), KeyRule()),
+    "run_stop": KeyRule(metadata_names=("status",)),  # the target rule checks the status itself
+    "block_start": KeyRule(occurrence="any", metadata_names=("epoch_count", "samples_count")),
+    "block_stop": KeyRule(occurrence="any", metadata_names=("first_epoch_num", "samples_count")),
+    **dict.fromkeys(("epoch_start", "epoch_stop"), KeyRule(occurrence="any", metadata_names=("epoch_num",))),
+    **dict.fromkeys(("eval_start", "eval_stop"), KeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
+    "eval_accuracy": KeyRule(occurrence="at least once", metadata_names=POSITION_METADATA),
+    **dict.fromkeys(("train_samples", "eval_samples"), KeyRule(NOT_EMPTY)),
+    "gradient_accumulation_steps": KeyRule(greater_than(0)),
 }
-NEWER: Keys = {  # what 5.0.0 asks of all
-    **{key: asked for key, asked in COMMON.items() if key not in ("submission_org", "submission_platform")},
-    **dict.fromkeys(("epoch_start", "epoch_stop"), Asked(times="any", placed_by=POSITION)),
+COMMON_RULES_5_0: KeyRules = {  # rule set 5.0.0, all workloads
+    **{
+        key: key_rule
+        for key, key_rule in COMMON_RULES_4_1.items()
+        if key not in ("submission_org", "submission_platform")
+    },
+    **dict.fromkeys(("epoch_start", "epoch_stop"), KeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
 }
-EITHER = (  # of each pair one at least
+REQUIRED_PAIRS = (  # a log must have at least one key of each pair
     ("block_start", "epoch_start"),
     ("block_stop", "epoch_stop"),
     ("eval_start", "block_start"),
     ("eval_stop", "block_stop"),
 )
-AFTER = {"init_stop": "init_start", "run_start": "init_stop", "run_stop": "run_start", "block_start": "run_start"}
-NOT_AFTER = {"init_start": ("init_stop", "run_start"), "init_stop": ("run_start",)}
+REQUIRED_PREDECESSOR = {
+    "init_stop": "init_start",
+    "run_start": "init_stop",
+    "run_stop": "run_start",
+    "block_start": "run_start",
+}
+FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop": ("run_start",)}
 
 
-def _once(names: str, **values: Allowed) -> dict[str, Asked]:
-    """Keys that must stand there once, some of them with a rule for their value."""
-    return {name: Asked() for name in names.split()} | {name: Asked(rule) for name, rule in values.items()}
+def _required_once(key_names: str, **value_rules: ValueRule) -> dict[str, KeyRule]:
+    """Return rules for keys that must appear once: with any value (`key_names`), or with a rule for the value."""
+    any_value = {key: KeyRule() for key in key_names.split()}
+    return any_value | {key: KeyRule(rule) for key, rule in value_rules.items()}
 
 
-def _evaluated_by(name: str) -> dict[str, Asked]:
-    return {"eval_accuracy": Asked(times="at least once", placed_by=(name,))}
+def _accuracy_rule(metadata_name: str) -> dict[str, KeyRule]:
+    return {"eval_accuracy": KeyRule(occurrence="at least once", metadata_names=(metadata_name,))}
 
 
-def _accuracies(log: NodeLog) -> list[Any]:
+def _accuracy_values(log: NodeLog) -> list[Any]:
     return [event.value for event in log.events_with_key("eval_accuracy")]
 
 
 def _image_scores(log: NodeLog) -> list[Any]:
-    """FID and CLIP are computed apart from each other; what was measured at one position is one evaluation."""
-    found: dict[float | str, dict[str, Any]] = {}
+    """Group FID and CLIP, which are logged separately, into one evaluation per samples_count."""
+    scores_by_position: dict[float | str, dict[str, Any]] = {}
     for event in log.events_with_key("eval_accuracy"):
         if "metric" in event.metadata:
-            position = event.metadata.get("samples_count")
-            place = position if isinstance(position, int | float) else f"line {event.line_number}"
-            found.setdefault(place, {})[str(event.metadata["metric"])] = event.value
-    return list(found.values())
+            samples_count = event.metadata.get("samples_count")
+            position = samples_count if isinstance(samples_count, int | float) else f"line {event.line_number}"
+            scores_by_position.setdefault(position, {})[str(event.metadata["metric"])] = event.value
+    return list(scores_by_position.values())
 
 
 @dataclass(frozen=True)
-class Workload:
-    """What is asked of a run of one workload."""
+class WorkloadRules:
+    """Compliance rules for the log of a run of one workload."""
 
-    own: Keys  # beyond the common ones, and in their place
-    target: Allowed  # what one evaluation at least must keep
-    evaluations: Callable[[NodeLog], list[Any]] = _accuracies
-    whole: Allowed = ANYTHING  # what every evaluation must keep
-    fewest: int = 1  # evaluations
-    common: Keys = field(default_factory=lambda: COMMON)
+    own_rules: KeyRules  # in addition to the common rules; equal keys replace them
+    target: ValueRule  # at least one evaluation must satisfy it
+    read_evaluations: Callable[[NodeLog], list[Any]] = _accuracy_values
+    evaluation_rule: ValueRule = ANY_VALUE  # every evaluation must satisfy it
+    min_evaluations: int = 1
+    common_rules: KeyRules = field(default_factory=lambda: COMMON_RULES_4_1)
 
     @property
-    def keys(self) -> Keys:
-        """All that is asked."""
-        return {**self.common, **self.own}
+    def key_rules(self) -> KeyRules:
+        """Rules for all keys: the common ones and those of the workload."""
+        return {**self.common_rules, **self.own_rules}
 
-    def reached(self, log: NodeLog) -> bool:
-        """Whether the run got where it had to."""
-        return any(self.target.holds(value) for value in self.evaluations(log))
+    def has_reached_target(self, log: NodeLog) -> bool:
+        """Return whether at least one evaluation in the log satisfies the target."""
+        return any(self.target.accepts(value) for value in self.read_evaluations(log))
 
-    def doubts(self, log: NodeLog) -> Iterator[str]:
-        """Every reason not to let the log count; none when it does."""
+    def find_violations(self, log: NodeLog) -> Iterator[str]:
+        """Yield each violation of the rules in the log as the end of a sentence, for example "has no run_stop"."""
         by_key: dict[str, list[LogEvent]] = {}
         for event in log.events:
             by_key.setdefault(event.key, []).append(event)
-        for name, asked in self.keys.items():
-            yield from _against(name, asked, by_key.get(name, []))
-        yield from (f"has neither {one} nor {other}" for one, other in EITHER if not {one, other} & by_key.keys())
-        yield from _blocks(by_key.get("block_start", []))
-        yield from _disorder(log.events)
-        yield from self._short_of_target(log)
+        for key, key_rule in self.key_rules.items():
+            yield from _find_key_violations(key, key_rule, by_key.get(key, []))
+        yield from (f"has neither {a} nor {b}" for a, b in REQUIRED_PAIRS if not {a, b} & by_key.keys())
+        yield from _find_block_violations(by_key.get("block_start", []))
+        yield from _find_order_violations(log.events)
+        yield from self._find_target_violations(log)
 
-    def _short_of_target(self, log: NodeLog) -> Iterator[str]:
-        found = self.evaluations(log)
-        if len(found) < self.fewest:
-            yield f"has {len(found) or 'no'} evaluations, needed are {self.fewest}"
-        yield from ("has an evaluation that is not " + self.whole.words for each in found if not self.whole.holds(each))
-        if not all(self.target.judges(each) for each in found):
+    def _find_target_violations(self, log: NodeLog) -> Iterator[str]:
+        evaluations = self.read_evaluations(log)
+        if len(evaluations) < self.min_evaluations:
+            yield f"has {len(evaluations) or 'no'} evaluations, needed are {self.min_evaluations}"
+        yield from (
+            "has an evaluation that is not " + self.evaluation_rule.description
+            for each in evaluations
+            if not self.evaluation_rule.accepts(each)
+        )
+        if not all(self.target.is_comparable(each) for each in evaluations):
             yield "has an eval_accuracy that is no number"
-        if not self.reached(log):
-            yield f"has no eval_accuracy {self.target.words}"
+        if not self.has_reached_target(log):
+            yield f"has no eval_accuracy {self.target.description}"
 
 
-def _against(name: str, asked: Asked, events: Sequence[LogEvent]) -> Iterator[str]:
+def _find_key_violations(key: str, key_rule: KeyRule, events: Sequence[LogEvent]) -> Iterator[str]:
     values = [event.value for event in events]
-    if not events and asked.times != "any":
-        yield f"has no {name}"
-    if asked.times == "once" and values.count(values[0] if values else None) != len(values):
-        yield f"has {len(values)} {name} that differ"
-    for event in events[:1] if name.startswith("submission_") else events:
-        if not asked.value.holds(event.value):
-            yield f"has {name} {event.value!r}, allowed is {asked.value.words}"
-        if asked.placed_by and not set(asked.placed_by) & event.metadata.keys():
-            yield f"has {name} without {' or '.join(asked.placed_by)}"
+    if not events and key_rule.occurrence != "any":
+        yield f"has no {key}"
+    if key_rule.occurrence == "once" and values.count(values[0] if values else None) != len(values):
+        yield f"has {len(values)} {key} that differ"
+    for event in events[:1] if key.startswith("submission_") else events:
+        if not key_rule.value_rule.accepts(event.value):
+            yield f"has {key} {event.value!r}, allowed is {key_rule.value_rule.description}"
+        if key_rule.metadata_names and not set(key_rule.metadata_names) & event.metadata.keys():
+            yield f"has {key} without {' or '.join(key_rule.metadata_names)}"
 
 
-def _blocks(starts: Sequence[LogEvent]) -> Iterator[str]:
-    for event in starts:
-        told = event.metadata
-        epochs = "epoch_count" not in told or ("first_epoch_num" in told and above(0).holds(told["epoch_count"]))
-        samples = "samples_count" not in told or least(0).holds(told["samples_count"])
-        if not epochs or not samples:
+def _find_block_violations(block_starts: Sequence[LogEvent]) -> Iterator[str]:
+    for event in block_starts:
+        metadata = event.metadata
+        epochs_valid = "epoch_count" not in metadata or (
+            "first_epoch_num" in metadata and greater_than(0).accepts(metadata["epoch_count"])
+        )
+        samples_valid = "samples_count" not in metadata or at_least(0).accepts(metadata["samples_count"])
+        if not epochs_valid or not samples_valid:
             yield "has a block_start whose first_epoch_num, epoch_count or samples_count is missing or too small"
 
 
-def _disorder(events: Sequence[LogEvent]) -> Iterator[str]:
-    """What stands before or after the wrong line, and an initialisation that took too long."""
-    seen: dict[str, float] = {}  # key -> its earliest time so far
+def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
+    """Yield lines that come before a required line or after a forbidden one, and an initialisation that is too long."""
+    first_time_ms: dict[str, float] = {}  # key -> earliest time in the lines read so far
     for event in events:
-        if event.key in AFTER and AFTER[event.key] not in seen:
-            yield f"has {event.key} before {AFTER[event.key]}"
-        yield from (f"has {event.key} after {key}" for key in NOT_AFTER.get(event.key, ()) if key in seen)
-        if event.key == "init_stop" and not event.time_ms - seen.get("init_start", -math.inf) < _init_limit(seen):
-            yield f"initialises for {INIT_MS // 60_000} minutes or more, or before it tells its division"
-        seen[event.key] = min(event.time_ms, seen.get(event.key, math.inf))
+        required = REQUIRED_PREDECESSOR.get(event.key)
+        if required is not None and required not in first_time_ms:
+            yield f"has {event.key} before {required}"
+        forbidden = FORBIDDEN_PREDECESSORS.get(event.key, ())
+        yield from (f"has {event.key} after {key}" for key in forbidden if key in first_time_ms)
+        init_ms = event.time_ms - first_time_ms.get("init_start", -math.inf)
+        if event.key == "init_stop" and not init_ms < _init_limit_ms(first_time_ms):
+            yield f"initialises for {INIT_LIMIT_MS // 60_000} minutes or more, or before it logs submission_division"
+        first_time_ms[event.key] = min(event.time_ms, first_time_ms.get(event.key, math.inf))
 
 
-def _init_limit(seen: Mapping[str, float]) -> float:
-    """The division decides on the limit; a log that has not told it yet has none to keep."""
-    return INIT_MS if "submission_division" in seen else 0
+def _init_limit_ms(first_time_ms: Mapping[str, float]) -> float:
+    """Return the time limit of the initialisation; 0 until the log has named the division, which decides the limit."""
+    return INIT_LIMIT_MS if "submission_division" in first_time_ms else 0
 
 
-def _within(low: float, high: float) -> Allowed:
-    return Allowed(f"from {low:g} to below {high:g}", lambda value: low <= value < high)
+def _half_open_range(low: float, high: float) -> ValueRule:
+    return ValueRule(f"from {low:g} to below {high:g}", lambda value: low <= value < high)
 
 
-def _between(low: float, high: float) -> Allowed:
-    return Allowed(f"from {low:g} to {high:g}", lambda value: low <= value <= high)
+def _closed_range(low: float, high: float) -> ValueRule:
+    return ValueRule(f"from {low:g} to {high:g}", lambda value: low <= value <= high)
 
 
-def _down_to(high: float, low: float) -> Allowed:
-    return Allowed(f"of {high:g} or less, above {low:g}", lambda value: low < value <= high)
+def _above_up_to(high: float, low: float) -> ValueRule:
+    return ValueRule(f"of {high:g} or less, above {low:g}", lambda value: low < value <= high)
 
 
-FID, CLIP = _between(0, 90), _between(0.15, 1)  # both of one evaluation of images
-DETECTION = Workload(
-    _once(
+FID_RULE, CLIP_RULE = _closed_range(0, 90), _closed_range(0.15, 1)  # an evaluation of images needs both
+DETECTION_RULES = WorkloadRules(
+    _required_once(
         "global_batch_size",
-        opt_name=only("adam"),
-        opt_base_learning_rate=least(0),
-        opt_weight_decay=only(0),
-        opt_learning_rate_warmup_epochs=least(0),
-        opt_learning_rate_warmup_factor=least(0),
+        opt_name=one_of("adam"),
+        opt_base_learning_rate=at_least(0),
+        opt_weight_decay=one_of(0),
+        opt_learning_rate_warmup_epochs=at_least(0),
+        opt_learning_rate_warmup_factor=at_least(0),
     )
-    | _evaluated_by("epoch_num"),
-    _within(0.34, 1),
+    | _accuracy_rule("epoch_num"),
+    _half_open_range(0.34, 1),
 )
-GRAPHS = Workload(
-    _once("", global_batch_size=above(0), opt_name=only("adam"), opt_base_learning_rate=least(0))
-    | _evaluated_by("epoch_num"),
-    _within(0.72, 1),
+GRAPH_RULES = WorkloadRules(
+    _required_once("", global_batch_size=greater_than(0), opt_name=one_of("adam"), opt_base_learning_rate=at_least(0))
+    | _accuracy_rule("epoch_num"),
+    _half_open_range(0.72, 1),
 )
-WORKLOADS = {  # by what logs call them
-    "bert": Workload(
-        _once(
+WORKLOAD_RULES = {  # by submission_benchmark
+    "bert": WorkloadRules(
+        _required_once(
             "global_batch_size opt_base_learning_rate opt_lamb_epsilon opt_learning_rate_training_steps "
             "opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step opt_lamb_beta_1 opt_lamb_beta_2 "
             "opt_lamb_weight_decay_rate"
         )
-        | _evaluated_by("epoch_num"),
-        _within(0.72, 1),
+        | _accuracy_rule("epoch_num"),
+        _half_open_range(0.72, 1),
     ),
-    "ssd": DETECTION,
-    "retinanet": replace(DETECTION, common=NEWER),
-    "gnn": GRAPHS,
-    "rgat": replace(GRAPHS, common=NEWER),
-    "llama2_70b_lora": Workload(
-        _once(
+    "ssd": DETECTION_RULES,
+    "retinanet": replace(DETECTION_RULES, common_rules=COMMON_RULES_5_0),
+    "gnn": GRAPH_RULES,
+    "rgat": replace(GRAPH_RULES, common_rules=COMMON_RULES_5_0),
+    "llama2_70b_lora": WorkloadRules(
+        _required_once(
             "global_batch_size opt_base_learning_rate opt_learning_rate_training_steps opt_gradient_clip_norm "
             "opt_adamw_weight_decay gradient_accumulation_steps lora_alpha",
-            lora_rank=only(16),
+            lora_rank=one_of(16),
         )
-        | _evaluated_by("samples_count"),
-        _down_to(0.925, 0),
+        | _accuracy_rule("samples_count"),
+        _above_up_to(0.925, 0),
     ),
-    "stable_diffusion": Workload(
-        _once(
+    "stable_diffusion": WorkloadRules(
+        _required_once(
             "",
-            opt_name=only("adamw"),
-            opt_adamw_beta_1=only(0.9),
-            opt_adamw_beta_2=only(0.999),
-            opt_adamw_epsilon=only(1e-8),
-            opt_adamw_weight_decay=only(0.01),
-            opt_base_learning_rate=least(0),
-            opt_learning_rate_warmup_steps=least(0),
+            opt_name=one_of("adamw"),
+            opt_adamw_beta_1=one_of(0.9),
+            opt_adamw_beta_2=one_of(0.999),
+            opt_adamw_epsilon=one_of(1e-8),
+            opt_adamw_weight_decay=one_of(0.01),
+            opt_base_learning_rate=at_least(0),
+            opt_learning_rate_warmup_steps=at_least(0),
         )
-        | {"global_batch_size": Asked(least(0), times="at least once")},
-        Allowed(
-            f"with FID {FID.words} and CLIP {CLIP.words}",
-            lambda scores: FID.test(scores["FID"]) and CLIP.test(scores["CLIP"]),
+        | {"global_batch_size": KeyRule(at_least(0), occurrence="at least once")},
+        ValueRule(
+            f"with FID {FID_RULE.description} and CLIP {CLIP_RULE.description}",
+            lambda scores: FID_RULE.predicate(scores["FID"]) and CLIP_RULE.predicate(scores["CLIP"]),
         ),
-        evaluations=_image_scores,
-        whole=Allowed("both FID and CLIP at one samples_count", lambda scores: {"FID", "CLIP"} <= scores.keys()),
-        fewest=2,
+        read_evaluations=_image_scores,
+        evaluation_rule=ValueRule(
+            "both FID and CLIP at one samples_count", lambda scores: {"FID", "CLIP"} <= scores.keys()
+        ),
+        min_evaluations=2,
     ),
-    "gpt3": Workload(
-        _once(
+    "gpt3": WorkloadRules(
+        _required_once(
             "global_batch_size opt_end_learning_rate opt_learning_rate_decay_steps opt_learning_rate_warmup_steps "
             "eval_samples",
-            max_sequence_length=only(2048),
-            opt_name=only("adam"),
-            opt_base_learning_rate=only(2e-5, 3e-5),
-            opt_learning_rate_decay_schedule=only("cosine with linear warmup"),
-            opt_adam_beta_1=only(0.9),
-            opt_adam_beta_2=only(0.95),
-            opt_adam_epsilon=only(1e-8),
-            opt_gradient_clip_norm=only(1.0),
-            gradient_accumulation_steps=above(0),
-            init_checkpoint_step=above(0),
+            max_sequence_length=one_of(2048),
+            opt_name=one_of("adam"),
+            opt_base_learning_rate=one_of(2e-5, 3e-5),
+            opt_learning_rate_decay_schedule=one_of("cosine with linear warmup"),
+            opt_adam_beta_1=one_of(0.9),
+            opt_adam_beta_2=one_of(0.95),
+            opt_adam_epsilon=one_of(1e-8),
+            opt_gradient_clip_norm=one_of(1.0),
+            gradient_accumulation_steps=greater_than(0),
+            init_checkpoint_step=greater_than(0),
         )
-        | _evaluated_by("epoch_num"),
-        _down_to(2.69, 2.6),
+        | _accuracy_rule("epoch_num"),
+        _above_up_to(2.69, 2.6),
     ),
-    "dlrm_dcnv2": Workload(
-        _once(
+    "dlrm_dcnv2": WorkloadRules(
+        _required_once(
             "global_batch_size opt_base_learning_rate",
-            opt_name=only("adagrad"),
-            opt_adagrad_learning_rate_decay=only(0),
-            opt_weight_decay=only(0),
-            opt_adagrad_initial_accumulator_value=only(0),
-            opt_adagrad_epsilon=only(1e-8),
-            opt_learning_rate_warmup_steps=only(0),
-            opt_learning_rate_decay_start_step=only(0),
-            opt_learning_rate_decay_steps=only(0),
-            eval_samples=only(89137319),
+            opt_name=one_of("adagrad"),
+            opt_adagrad_learning_rate_decay=one_of(0),
+            opt_weight_decay=one_of(0),
+            opt_adagrad_initial_accumulator_value=one_of(0),
+            opt_adagrad_epsilon=one_of(1e-8),
+            opt_learning_rate_warmup_steps=one_of(0),
+            opt_learning_rate_decay_start_step=one_of(0),
+            opt_learning_rate_decay_steps=one_of(0),
+            eval_samples=one_of(89137319),
         )
-        | _evaluated_by("epoch_num"),
-        _between(0.80275, 1),
+        | _accuracy_rule("epoch_num"),
+        _closed_range(0.80275, 1),
     ),
-    "unet3d": Workload(
-        _once(
+    "unet3d": WorkloadRules(
+        _required_once(
             "global_batch_size opt_name opt_base_learning_rate opt_learning_rate_decay_boundary_epochs "
             "opt_learning_rate_decay_factor opt_weight_decay seed opt_momentum oversampling training_input_shape "
             "validation_input_shape validation_overlap",
-            submission_status=only("cloud", "onprem", "preview", "research"),
-            opt_learning_rate_warmup_epochs=least(0),
-            train_samples=only(168),
-            eval_samples=only(42),
+            submission_status=one_of("cloud", "onprem", "preview", "research"),
+            opt_learning_rate_warmup_epochs=at_least(0),
+            train_samples=one_of(168),
+            eval_samples=one_of(42),
         )
-        | _evaluated_by("epoch_num"),
-        least(0.908),
+        | _accuracy_rule("epoch_num"),
+        at_least(0.908),
     ),
 }
 
 
-def asked_of(log: NodeLog) -> Workload | None:
-    """What is asked of the workload that the log names first; None where it names none, or one that is not known."""
-    named = log.events_with_key("submission_benchmark")
-    return WORKLOADS.get(str(named[0].value)) if named else None
+def find_workload_rules(log: NodeLog) -> WorkloadRules | None:
+    """Return the rules of the workload in the log's first submission_benchmark; None if it is missing or unknown."""
+    benchmarks = log.events_with_key("submission_benchmark")
+    return WORKLOAD_RULES.get(str(benchmarks[0].value)) if benchmarks else None

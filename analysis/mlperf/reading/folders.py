@@ -1,10 +1,10 @@
-"""What did a round of MLPerf Training result in? Reads the folders that MLCommons publishes, of any round.
+"""Reader of the result folders that MLCommons publishes for each round of MLPerf Training.
 
     <submitter>/systems/<system>.json
     <submitter>/results/<system>/<benchmark>/result_*.txt  scaling.json
 
-What cannot be scored is left out with its reason, and the rest is read: in a round of a thousand logs something is
-always odd.
+A result that cannot be scored is left out with the reason, and all others are read: a round of a thousand logs always
+has some defective ones.
 """
 
 import json
@@ -16,171 +16,181 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from analysis.mlperf.reading.results import Result, Results, read_csv
-from analysis.mlperf.reading.scoring import Run, Score, Unscored, judge, score
+from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
+from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, judge_run, score_runs
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
-Moments: TypeAlias = frozenset[tuple[float | None, float | None]]  # start and stop of each run
+RunTimes: TypeAlias = frozenset[tuple[float | None, float | None]]  # start and stop of each run
 
 
 @dataclass(frozen=True)
-class Listing:
-    """One folder of logs."""
+class LogFolder:
+    """Folder with the logs of one system and workload."""
 
     path: Path
-    root: Path  # of the round
+    round_root: Path  # folder of the round, or of one submitter
 
     @property
     def benchmark(self) -> str:
-        """The workload's folder."""
+        """Name of the workload's folder."""
         return self.path.name
 
     @property
     def system(self) -> str:
-        """The system's folder; logs often say something else, or nothing."""
+        """Name of the system's folder; logs often have another name, or none."""
         return self.path.parent.name
 
     @property
-    def description(self) -> Path:
-        """What the submitter says of the system."""
+    def description_path(self) -> Path:
+        """Path of the submitter's description of the system."""
         return self.path.parents[2] / "systems" / f"{self.system}.json"
 
     @property
-    def logs(self) -> list[Path]:
-        """Named by number, or by time and number."""
+    def log_paths(self) -> list[Path]:
+        """Paths of the logs, sorted by name: by number, or by time and number."""
         return sorted(self.path.glob("result_*.txt"))
 
     @property
-    def shown(self) -> str:
-        """For people: below the round's root."""
-        return str(self.path.relative_to(self.root))
+    def relative_path(self) -> str:
+        """Path of the folder below the round's root, for messages."""
+        return str(self.path.relative_to(self.round_root))
 
 
-def read(source: Path) -> Results:
-    """The results of a CSV, or of a folder of published logs (a round's or one submitter's).
-
-    Raises:
-        UserError: the CSV is wrong, or there is nothing to read.
-    """
-    return read_folder(source) if source.is_dir() else read_csv(source)
-
-
-def read_folder(root: Path) -> Results:
-    """The closed division of a round, scored from its logs.
+def read_results(source: Path) -> MlperfResults:
+    """Read results from a CSV, or from a folder of published logs (of a round or of one submitter).
 
     Raises:
-        UserError: no folder below `root` holds a log.
+        UserError: the CSV has mistakes, or the folder has no result with a score.
     """
-    listings = list(_listings(root))
-    if not listings:
-        raise UserError(f"{root}: no logs; looked for <submitter>/results/<system>/<benchmark>/result_*.txt")
-    rows: list[Result] = []
-    left_out: list[str] = []
-    seen: dict[Moments, str] = {}
-    for listing in listings:
-        runs = [judge(mllog.read_log(path)) for path in listing.logs]
-        moments = frozenset((run.start_ms, run.stop_ms) for run in runs)
+    return read_round_folder(source) if source.is_dir() else read_results_csv(source)
+
+
+def read_round_folder(round_root: Path) -> MlperfResults:
+    """Read and score the results of a round's closed division from its logs.
+
+    Raises:
+        UserError: no folder below `round_root` has a log, or no result has a score.
+    """
+    log_folders = list(_find_log_folders(round_root))
+    if not log_folders:
+        raise UserError(f"{round_root}: no logs; looked for <submitter>/results/<system>/<benchmark>/result_*.txt")
+    rows: list[MlperfResult] = []
+    omissions: list[str] = []
+    folder_by_run_times: dict[RunTimes, str] = {}
+    for log_folder in log_folders:
+        runs = [judge_run(mllog.read_log(path)) for path in log_folder.log_paths]
+        run_times = frozenset((run.start_ms, run.stop_ms) for run in runs)
         try:
-            _refuse_again(moments, seen)
-            rows.append(_result(listing, runs))
-            seen[moments] = listing.shown
-        except Unscored as error:
-            left_out.append(f"{listing.shown}: {error}")
+            _check_runs_are_new(run_times, folder_by_run_times)
+            rows.append(_make_result(log_folder, runs))
+            folder_by_run_times[run_times] = log_folder.relative_path
+        except NoScoreError as error:
+            omissions.append(f"{log_folder.relative_path}: {error}")
     if not rows:
-        raise UserError("\n".join([f"{root}: none of {len(listings)} folders of logs has a score", *left_out]))
-    return Results(tuple(rows), str(root), tuple(left_out))
+        raise UserError(
+            "\n".join([f"{round_root}: none of {len(log_folders)} folders of logs has a score", *omissions])
+        )
+    return MlperfResults(tuple(rows), str(round_root), tuple(omissions))
 
 
-def _refuse_again(moments: Moments, seen: Mapping[Moments, str]) -> None:
-    """Some list a system once more with power measurements; one set of runs is one result."""
-    if moments in seen:
-        raise Unscored(f"the same runs as {seen[moments]}")
+def _check_runs_are_new(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
+    """Raise NoScoreError for runs that another folder has too: some systems are listed twice, once with power."""
+    if run_times in folder_by_run_times:
+        raise NoScoreError(f"the same runs as {folder_by_run_times[run_times]}")
 
 
-def _listings(root: Path) -> Iterator[Listing]:
-    """Folders that hold logs, the root's own first where it is one submitter's."""
-    folders = {log.parent for depth in ("", "*/") for log in root.glob(f"{depth}results/*/*/result_*.txt")}
-    return (Listing(folder, root) for folder in sorted(folders))
+def _find_log_folders(round_root: Path) -> Iterator[LogFolder]:
+    """Return all folders with logs, sorted by path, below a round's or a submitter's folder."""
+    folders = {log.parent for depth in ("", "*/") for log in round_root.glob(f"{depth}results/*/*/result_*.txt")}
+    return (LogFolder(folder, round_root) for folder in sorted(folders))
 
 
-def _result(listing: Listing, runs: list[Run]) -> Result:
-    described = _read_json(listing.description)
-    if (division := str(described.get("division", "closed")).lower()) != "closed":
-        raise Unscored(f"division {division}")
-    factor = _scaling_factor(listing.path / "scaling.json")
-    found = _score(listing, runs, factor)
-    scored = {"minutes": found.minutes, "runs": found.runs, "runs_not_counted": found.not_counted}
+def _make_result(log_folder: LogFolder, runs: list[MlperfRun]) -> MlperfResult:
+    description = _read_json(log_folder.description_path)
+    if (division := str(description.get("division", "closed")).lower()) != "closed":
+        raise NoScoreError(f"division {division}")
+    factor = _read_scaling_factor(log_folder.path / "scaling.json")
+    score = _score_log_folder(log_folder, runs, factor)
+    score_columns = {"minutes": score.minutes, "runs": score.runs, "runs_not_counted": score.runs_not_counted}
     try:
-        return Result(
-            **_told(described, listing),
-            **scored,
+        return MlperfResult(
+            **_make_description_columns(description, log_folder),
+            **score_columns,
             rcp_scaling_factor=factor,
-            source=f"{listing.shown}/result_*.txt",
-            note=_note(listing, runs),
+            source=f"{log_folder.relative_path}/result_*.txt",
+            note=_format_note(log_folder, runs),
         )
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        allowed = Result.model_fields[name].description
-        raise Unscored(f"{listing.description.name}: {name} should be {allowed}") from None
+        allowed = MlperfResult.model_fields[name].description
+        raise NoScoreError(
+            f"{log_folder.description_path.name}: {name} should be {allowed}; correct the description"
+        ) from None
 
 
-def _score(listing: Listing, runs: list[Run], factor: float) -> Score:
-    """Raises Unscored with every run that does not count: a number of them tells nobody which logs to look at."""
+def _score_log_folder(log_folder: LogFolder, runs: list[MlperfRun], scaling_factor: float) -> MlperfScore:
+    """Score the runs of a folder, or raise NoScoreError with the name of each rejected log and the reason."""
     try:
-        return score(runs, factor, listing.benchmark)
-    except Unscored as error:
-        raise Unscored("; ".join([str(error), *_doubts(listing, runs)])) from None
+        return score_runs(runs, scaling_factor, log_folder.benchmark)
+    except NoScoreError as error:
+        raise NoScoreError("; ".join([str(error), *_list_rejected_logs(log_folder, runs)])) from None
 
 
-def _told(described: Mapping[str, Any], listing: Listing) -> dict[str, Any]:
-    """Who, where and with what: columns of the table, from folders and description."""
-    nodes = _count(described, "number_of_nodes", listing)
-    texts = {"accelerator": "accelerator_model_name", "framework": "framework", "system_name": "system_name"}
-    told = {column: str(described.get(key, "")).strip() for column, key in texts.items()}
-    return told | {
-        "benchmark": listing.benchmark,
-        "submitter": str(described.get("submitter") or listing.path.parents[2].name).strip(),
-        "system": listing.system,
-        "availability": str(described.get("status", "")).strip(),
+def _make_description_columns(description: Mapping[str, Any], log_folder: LogFolder) -> dict[str, Any]:
+    """Return the columns of the result table that come from the folder names and the system's description."""
+    nodes = _parse_count(description, "number_of_nodes", log_folder)
+    key_by_column = {"accelerator": "accelerator_model_name", "framework": "framework", "system_name": "system_name"}
+    text_columns = {column: str(description.get(key, "")).strip() for column, key in key_by_column.items()}
+    return text_columns | {
+        "benchmark": log_folder.benchmark,
+        "submitter": str(description.get("submitter") or log_folder.path.parents[2].name).strip(),
+        "system": log_folder.system,
+        "availability": str(description.get("status", "")).strip(),
         "nodes": nodes,
-        "accelerator_count": nodes * _count(described, "accelerators_per_node", listing),
+        "accelerator_count": nodes * _parse_count(description, "accelerators_per_node", log_folder),
     }
 
 
-def _note(listing: Listing, runs: list[Run]) -> str:
-    return "; ".join(f"{doubt}: counted as the slowest run" for doubt in _doubts(listing, runs))
+def _format_note(log_folder: LogFolder, runs: list[MlperfRun]) -> str:
+    return "; ".join(f"{rejection}: counted as the slowest run" for rejection in _list_rejected_logs(log_folder, runs))
 
 
-def _doubts(listing: Listing, runs: list[Run]) -> list[str]:
-    """Which logs hold a run that does not count, each with its reason."""
-    return [f"{log.name} {run.why_not}" for log, run in zip(listing.logs, runs, strict=True) if run.why_not]
+def _list_rejected_logs(log_folder: LogFolder, runs: list[MlperfRun]) -> list[str]:
+    """Return name and reason of each log whose run does not count."""
+    return [
+        f"{log.name} {run.rejection_reason}"
+        for log, run in zip(log_folder.log_paths, runs, strict=True)
+        if run.rejection_reason
+    ]
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
-    """Raises Unscored: there is no such file, or it holds no JSON object."""
+    """Read a JSON object, or raise NoScoreError if the file is missing or has no JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
     except (OSError, ValueError) as error:
-        raise Unscored(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
+        raise NoScoreError(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise Unscored(f"{path.parent.name}/{path.name} holds no JSON object")
+        raise NoScoreError(f"{path.parent.name}/{path.name} holds no JSON object")
     return content
 
 
-def _scaling_factor(path: Path) -> float:
-    """1 where there is no such file: convergence was not faster than the reference allows."""
-    if not path.exists():
+def _read_scaling_factor(scaling_path: Path) -> float:
+    """Read the scaling factor; 1 without a file, since convergence was then not faster than the reference allows."""
+    if not scaling_path.exists():
         return 1.0
-    factor = _read_json(path).get("scaling_factor")
+    factor = _read_json(scaling_path).get("scaling_factor")
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
-        raise Unscored(f"{path.name} gives no scaling_factor above 0 but {factor!r}")
+        raise NoScoreError(f"{scaling_path.name} gives no scaling_factor above 0 but {factor!r}")
     return float(factor)
 
 
-def _count(described: Mapping[str, Any], key: str, listing: Listing) -> int:
-    """Submitters write numbers and strings alike."""
-    text = str(described.get(key, "")).strip()
+def _parse_count(description: Mapping[str, Any], key: str, log_folder: LogFolder) -> int:
+    """Return a whole number from a system's description, where it may be a number or a string."""
+    text = str(description.get(key, "")).strip()
     if not text.isdecimal() or int(text) < 1:
-        raise Unscored(f"{listing.description.name}: {key} should be a whole number at least 1, not {text!r}")
+        raise NoScoreError(
+            f"{log_folder.description_path.name}: {key} should be a whole number at least 1, not {text!r}"
+        )
     return int(text)

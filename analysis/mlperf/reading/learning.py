@@ -1,4 +1,4 @@
-"""How many samples did a run learn from, in batches of which size? Read from published logs."""
+"""Samples and batch size of published runs, read from their logs, and scaling series made of them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,46 +9,49 @@ from typing import Any
 
 import numpy as np
 
-from analysis.mlperf.reading.accelerators import family
-from analysis.mlperf.reading.results import Result, Results
-from analysis.mlperf.reading.scoring import judge
-from analysis.mlperf.series import Series, Size, shipped_with
+from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.reading.results import MlperfResult, MlperfResults
+from analysis.mlperf.reading.scoring import judge_run
+from analysis.mlperf.series import ScalingSeries, SeriesSize, shipped_series_for
 from analysis.mlperf.study import Study
 from analysis.reading import mllog
 from analysis.reading.mllog import NodeLog
 from analysis.statistics.centre import olympic_mean
 
-EPOCHS = 1000  # a position below it counts epochs; some write samples under the name of epochs
-EXACT = 1e-6  # spread of runs that do not differ, as a share
+EPOCH_POSITION_LIMIT = 1000  # smaller positions are epochs; some logs write samples as epoch_num
+MIN_RUN_SPREAD = 1e-6  # relative spread of runs that do not differ
 
 
 @dataclass(frozen=True)
-class Learned:
-    """One run to its last evaluation."""
+class RunSamples:
+    """Samples, batch and time of one run up to its last evaluation."""
 
     position: float  # in `unit`
     unit: str  # samples or epochs
-    batch: float  # global, in samples
+    batch: float  # global batch, in samples
     minutes: float  # infinite where the run does not count
 
 
-def learned(log: NodeLog) -> Learned | None:
-    """The position at the last evaluation, by time; None where the log tells no position or no batch."""
-    told = [
+def read_run_samples(log: NodeLog) -> RunSamples | None:
+    """Read the position at the latest evaluation, and the batch; None if the log has no position or no batch."""
+    timed_positions = [
         (event.time_ms, position)
         for event in log.events_with_key("eval_accuracy")
-        if (position := _above_zero(event.metadata.get("samples_count", event.metadata.get("epoch_num")))) is not None
+        if (position := _parse_positive(event.metadata.get("samples_count", event.metadata.get("epoch_num"))))
+        is not None
     ]
     batches = log.last_event("global_batch_size")
-    batch = _above_zero(batches.value) if batches else None
-    if not told or batch is None:
+    batch = _parse_positive(batches.value) if batches else None
+    if not timed_positions or batch is None:
         return None
-    position = max(told)[1]
-    return Learned(position, "epochs" if position < EPOCHS else "samples", batch, judge(log).minutes)
+    position = max(timed_positions)[1]
+    return RunSamples(
+        position, "epochs" if position < EPOCH_POSITION_LIMIT else "samples", batch, judge_run(log).minutes
+    )
 
 
-def _above_zero(value: Any) -> float | None:
-    """The number, which some write as a string; None for what is none, or not above 0."""
+def _parse_positive(value: Any) -> float | None:
+    """Return a number above 0, which may be written as a string; None for other values."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -56,59 +59,68 @@ def _above_zero(value: Any) -> float | None:
     return number if 0 < number < math.inf else None
 
 
-@lru_cache(maxsize=1)  # several chapters of one page ask, and a round has a thousand logs
-def series_of(study: Study) -> tuple[Series, ...]:
-    """The shipped series, or those that the logs of a folder tell; a table alone tells none."""
-    return series_in(study.results) if Path(study.results.source).is_dir() else shipped_with(study)
+@lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
+def find_series(study: Study) -> tuple[ScalingSeries, ...]:
+    """Return the shipped series, or those read from the logs of a result folder; none for a table of a user."""
+    return read_folder_series(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
 
 
-def series_in(results: Results) -> tuple[Series, ...]:
-    """Of each workload the kind of accelerator that comes in most sizes, two at least; results read from a folder.
+def read_folder_series(results: MlperfResults) -> tuple[ScalingSeries, ...]:
+    """Read one series per workload from the logs of a result folder: of the accelerator family with most sizes.
 
-    Sizes whose logs tell no samples, or in another unit than the smallest, are left out.
+    A series has at least two sizes. Sizes are left out whose logs have no samples, or another unit than the smallest.
     """
-    found = (_series(results, benchmark) for benchmark in results.benchmarks)
-    return tuple(series for series in found if len(series.sizes) > 1)
+    candidates = (_read_workload_series(results, benchmark) for benchmark in results.benchmarks)
+    return tuple(series for series in candidates if len(series.sizes) > 1)
 
 
-def _series(results: Results, benchmark: str) -> Series:
-    rows = results.of(benchmark)
-    sizes: dict[str, dict[int, list[Result]]] = {}
+def _read_workload_series(results: MlperfResults, benchmark: str) -> ScalingSeries:
+    rows = results.rows_of(benchmark)
+    sizes: dict[str, dict[int, list[MlperfResult]]] = {}
     for row in rows:
-        sizes.setdefault(family(row.accelerator), {}).setdefault(row.accelerator_count, []).append(row)
-    kind = max(sizes, key=lambda name: len(sizes[name]))
-    told = [size for own in sizes[kind].values() if (size := _size(Path(results.source), own)) is not None]
-    return Series(tuple(size for size in told if size.unit == told[0].unit), kind)
+        sizes.setdefault(accelerator_family(row.accelerator), {}).setdefault(row.accelerator_count, []).append(row)
+    family = max(sizes, key=lambda name: len(sizes[name]))
+    read_sizes = [
+        size
+        for same_size in sizes[family].values()
+        if (size := _read_size(Path(results.source), same_size)) is not None
+    ]
+    return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
 
 
-def _size(root: Path, rows: Sequence[Result]) -> Size | None:
-    """The fastest system's minutes, and what all systems of that size learned from, in runs that count.
+def _read_size(root: Path, same_size_results: Sequence[MlperfResult]) -> SeriesSize | None:
+    """Read one size of a series: minutes of the fastest system, samples and batch of all systems of the size.
 
-    One that was aborted or missed the target says how long it went on, not how many samples the target takes.
+    Only counted runs are used: an aborted run does not show how many samples the target takes. None if the runs have
+    no samples or different units.
     """
-    by_system = [[run for run in _runs(root, row) if math.isfinite(run.minutes)] for row in rows]
-    every = [run for runs in by_system for run in runs]
-    units = {run.unit for run in every}
+    by_system = [
+        [run for run in _read_counted_runs(root, row) if math.isfinite(run.minutes)] for row in same_size_results
+    ]
+    counted_runs = [run for runs in by_system for run in runs]
+    units = {run.unit for run in counted_runs}
     if len(units) != 1:
         return None
-    return Size(
-        benchmark=rows[0].benchmark,
-        accelerators=rows[0].accelerator_count,
-        minutes=min(row.minutes for row in rows),
-        samples=float(np.mean([run.position for run in every])),
+    return SeriesSize(
+        benchmark=same_size_results[0].benchmark,
+        accelerators=same_size_results[0].accelerator_count,
+        minutes=min(row.minutes for row in same_size_results),
+        samples=float(np.mean([run.position for run in counted_runs])),
         unit=units.pop(),
-        batch=float(np.median([run.batch for run in every])),
-        run_spread=max(EXACT, float(np.median([_spread(runs) for runs in by_system if runs]))),
+        batch=float(np.median([run.batch for run in counted_runs])),
+        run_spread=max(MIN_RUN_SPREAD, float(np.median([_relative_spread(runs) for runs in by_system if runs]))),
         runs=max(len(runs) for runs in by_system),
     )
 
 
-def _runs(root: Path, row: Result) -> list[Learned]:
-    found: Iterable[Learned | None] = (learned(mllog.read_log(path)) for path in sorted(root.glob(row.source)))
-    return [run for run in found if run is not None]
+def _read_counted_runs(root: Path, result: MlperfResult) -> list[RunSamples]:
+    runs: Iterable[RunSamples | None] = (
+        read_run_samples(mllog.read_log(path)) for path in sorted(root.glob(result.source))
+    )
+    return [run for run in runs if run is not None]
 
 
-def _spread(runs: Sequence[Learned]) -> float:
-    """Sd / olympic mean of the runs; none of a single one."""
+def _relative_spread(runs: Sequence[RunSamples]) -> float:
+    """Return standard deviation / olympic mean of the run times; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

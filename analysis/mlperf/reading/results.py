@@ -1,8 +1,7 @@
-"""Which system trained what in which time? One row per result, read from a CSV with every mistake named at once.
+"""Table of training results, one row per system and workload, and its CSV reader, which reports all mistakes at once.
 
-The CSV that ships holds the four workloads of MLPerf Training v4.1 that the study looks at; `data/README.md` says where
-it comes from, how it was checked and what it lacks. Averages, speedups and efficiencies that are derived from
-these rows are not MLPerf metrics.
+The shipped CSV has the four workloads of MLPerf Training v4.1 that the study covers. `data/README.md` describes its
+origin, checks and gaps. Averages, speedups and efficiencies derived from these rows are not MLPerf metrics.
 """
 
 import csv
@@ -16,150 +15,160 @@ from pydantic import Field, ValidationError
 from services.schema.component import FrozenRecord
 from services.schema.errors import UserError
 
-SHIPPED = Path(__file__).resolve().parents[1] / "data" / "training_v4.1.csv"
+SHIPPED_RESULTS_PATH = Path(__file__).resolve().parents[1] / "data" / "training_v4.1.csv"
 
-# A description says what is allowed; messages repeat it.
-Text: TypeAlias = Annotated[str, Field(min_length=1, description="a word or more")]
-Count: TypeAlias = Annotated[int, Field(ge=1, description="a whole number at least 1")]
-Natural: TypeAlias = Annotated[int, Field(ge=0, description="a whole number at least 0")]
-Positive: TypeAlias = Annotated[float, Field(gt=0, description="a finite number above 0")]
+# Error messages repeat the descriptions: each one says what is allowed.
+NonEmptyText: TypeAlias = Annotated[str, Field(min_length=1, description="a word or more")]
+PositiveCount: TypeAlias = Annotated[int, Field(ge=1, description="a whole number at least 1")]
+NonNegativeCount: TypeAlias = Annotated[int, Field(ge=0, description="a whole number at least 0")]
+PositiveNumber: TypeAlias = Annotated[float, Field(gt=0, description="a finite number above 0")]
 
 
-class Result(FrozenRecord):
-    """What one system took to train one workload to its target; fields are the columns of the CSV."""
+class MlperfResult(FrozenRecord):
+    """Time that one system took to train one workload to its target; the fields are the columns of the CSV."""
 
-    benchmark: Text  # the name of the workload's folder in a round
-    submitter: Text
-    system: Text  # with benchmark and submitter it names a row
-    accelerator: Text  # as its submitter writes it
-    accelerator_count: Count  # over all nodes
-    minutes: Positive  # the score: olympic mean over runs, times the scaling factor
-    nodes: Count = 1
+    benchmark: NonEmptyText  # name of the workload's folder in a round
+    submitter: NonEmptyText
+    system: NonEmptyText  # unique together with benchmark and submitter
+    accelerator: NonEmptyText  # in the submitter's spelling
+    accelerator_count: PositiveCount  # over all nodes
+    minutes: PositiveNumber  # score: olympic mean of the run times, times the scaling factor
+    nodes: PositiveCount = 1
     framework: str = ""
-    runs: Natural = 0  # logs behind the score; 0: not told
+    runs: NonNegativeCount = 0  # number of logs that the score was computed from; 0: unknown
     source: str = ""
-    system_name: str = ""  # as the submitter calls it; not unique
+    system_name: str = ""  # in the submitter's words; not unique
     availability: str = ""
-    rcp_scaling_factor: Positive = 1.0  # already in `minutes`
-    runs_not_counted: Natural = 0
+    rcp_scaling_factor: PositiveNumber = 1.0  # already in `minutes`
+    runs_not_counted: NonNegativeCount = 0
     note: str = ""
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """What no two rows may share."""
+    def row_key(self) -> tuple[str, str, str]:
+        """Benchmark, submitter and system; no two rows may have the same."""
         return self.benchmark, self.submitter, self.system
 
 
-COLUMNS = tuple(Result.model_fields)
-REQUIRED = tuple(name for name, field in Result.model_fields.items() if field.is_required())
+CSV_COLUMNS = tuple(MlperfResult.model_fields)
+REQUIRED_COLUMNS = tuple(name for name, field in MlperfResult.model_fields.items() if field.is_required())
 
 
 @dataclass(frozen=True)
-class Results:
-    """All rows of one source."""
+class MlperfResults:
+    """All results read from one CSV file or result folder."""
 
-    rows: tuple[Result, ...]
-    source: str  # the file or folder
-    left_out: tuple[str, ...] = ()  # what was there but has no score: which, and why
+    rows: tuple[MlperfResult, ...]
+    source: str  # path of the file or folder
+    omissions: tuple[str, ...] = ()  # "path: reason" of each result without a score
 
     @property
-    def name(self) -> str:
-        """The source without its folder, for people."""
+    def source_name(self) -> str:
+        """Name of the source file or folder, without its path."""
         return Path(self.source).resolve().name
 
     @property
-    def shipped(self) -> bool:
-        """Whether they are those that ship, however their path is spelled."""
-        return Path(self.source).resolve() == SHIPPED
+    def is_shipped(self) -> bool:
+        """Whether the results are the shipped ones, however their path is written."""
+        return Path(self.source).resolve() == SHIPPED_RESULTS_PATH
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
-        """Workloads in the order in which they first appear."""
+        """Workloads in the order of their first rows."""
         return tuple(dict.fromkeys(row.benchmark for row in self.rows))
 
-    def of(self, benchmark: str) -> tuple[Result, ...]:
-        """The rows of one workload, small systems first, the fastest of equal size first."""
+    def rows_of(self, benchmark: str) -> tuple[MlperfResult, ...]:
+        """Return the results of one workload by increasing number of accelerators, then time."""
         rows = (row for row in self.rows if row.benchmark == benchmark)
         return tuple(sorted(rows, key=lambda row: (row.accelerator_count, row.minutes, row.submitter, row.system)))
 
 
-def read_csv(path: Path = SHIPPED) -> Results:
-    """All rows of a CSV with a header.
+def read_results_csv(csv_path: Path = SHIPPED_RESULTS_PATH) -> MlperfResults:
+    """Read results from a CSV with a header.
 
     Raises:
-        UserError: everything that is wrong with the file, each with file, line and column, and what is allowed.
+        UserError: the file has mistakes; the message lists each with file, line, column and allowed values.
     """
-    lines = _lines(path)
-    header = _header(path, lines)
-    rows: list[Result] = []
-    first: dict[tuple[str, str, str], int] = {}
-    wrong: list[str] = []
-    for number, cells in lines:
+    lines = _read_csv_lines(csv_path)
+    header = _read_header(csv_path, lines)
+    rows: list[MlperfResult] = []
+    line_by_row_key: dict[tuple[str, str, str], int] = {}
+    mistakes: list[str] = []
+    for line_number, cells in lines:
         try:
-            row = _row(path, number, header, cells)
+            row = _parse_row(csv_path, line_number, header, cells)
         except UserError as error:
-            wrong.append(str(error))
+            mistakes.append(str(error))
             continue
-        if (before := first.setdefault(row.key, number)) != number:
-            wrong.append(f"{path}:{number}: {' '.join(row.key)} stands in line {before} already; a system has one row")
+        if (earlier_line := line_by_row_key.setdefault(row.row_key, line_number)) != line_number:
+            mistakes.append(
+                f"{csv_path}:{line_number}: {' '.join(row.row_key)} is already in line {earlier_line}; "
+                "write one row per system and workload"
+            )
         rows.append(row)
-    if wrong:
-        raise UserError("\n".join(wrong))
+    if mistakes:
+        raise UserError("\n".join(mistakes))
     if not rows:
-        raise UserError(f"{path}:2: no row below the header; there is nothing to study")
-    return Results(tuple(rows), str(path))
+        raise UserError(f"{csv_path}:2: no row below the header; add at least one result")
+    return MlperfResults(tuple(rows), str(csv_path))
 
 
-def write_csv(results: Iterable[Result], path: Path) -> None:
-    """Rows as `read_csv` reads them."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+def write_results_csv(results: Iterable[MlperfResult], csv_path: Path) -> None:
+    """Write results as a CSV that `read_results_csv` can read."""
+    with csv_path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
+        table.writerow(CSV_COLUMNS)
         table.writerows(row.model_dump().values() for row in results)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line that is not empty, with the number of the line where they end."""
+def _read_csv_lines(csv_path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and cells of each row that is not empty; the line is the last one of the row."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a mark before the header
+        text = csv_path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark before the header
     except UnicodeDecodeError as error:
         line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
-        raise UserError(f"{path}: cannot be read: line {line} has byte {byte:#04x}, which is not UTF-8") from error
+        raise UserError(f"{csv_path}: cannot be read: line {line} has byte {byte:#04x}, which is not UTF-8") from error
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{csv_path}: cannot be read: {error.strerror}") from error
     reader = csv.reader(text.splitlines(keepends=True), strict=True)
     try:
         for cells in reader:
             if cells:
                 yield reader.line_num, cells
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num}: {error}") from error
+        raise UserError(f"{csv_path}:{reader.line_num}: {error}") from error
 
 
-def _header(path: Path, lines: Iterator[tuple[int, list[str]]]) -> list[str]:
-    number, names = next(lines, (1, []))
-    for wrong, why in (
-        ([name for name in REQUIRED if name not in names], f"column is missing; needed are {', '.join(REQUIRED)}"),
-        ([name for name in names if name not in COLUMNS], f"unknown column; allowed are {', '.join(COLUMNS)}"),
-        ([name for name in dict.fromkeys(names) if names.count(name) > 1], "column stands there twice"),
+def _read_header(csv_path: Path, lines: Iterator[tuple[int, list[str]]]) -> list[str]:
+    line_number, names = next(lines, (1, []))
+    for mistakes, problem in (
+        (
+            [name for name in REQUIRED_COLUMNS if name not in names],
+            f"column is missing; required are {', '.join(REQUIRED_COLUMNS)}",
+        ),
+        ([name for name in names if name not in CSV_COLUMNS], f"unknown column; allowed are {', '.join(CSV_COLUMNS)}"),
+        ([name for name in dict.fromkeys(names) if names.count(name) > 1], "column appears twice; keep one of them"),
     ):
-        if wrong:
-            raise UserError(f"{path}:{number}: {', '.join(wrong)}: {why}")
+        if mistakes:
+            raise UserError(f"{csv_path}:{line_number}: {', '.join(mistakes)}: {problem}")
     return names
 
 
-def _row(path: Path, number: int, header: list[str], cells: list[str]) -> Result:
+def _parse_row(csv_path: Path, line_number: int, header: list[str], cells: list[str]) -> MlperfResult:
     if len(cells) != len(header):
-        raise UserError(f"{path}:{number}: {len(cells)} cells, but the header has {len(header)}")
-    told = {name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip() or name in REQUIRED}
+        raise UserError(f"{csv_path}:{line_number}: {len(cells)} cells, but the header has {len(header)}")
+    cell_texts = {
+        name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip() or name in REQUIRED_COLUMNS
+    }
     try:
-        return Result.model_validate(told)
+        return MlperfResult.model_validate(cell_texts)
     except ValidationError as error:
-        raise UserError("\n".join(_mistakes(path, number, error, told))) from None
+        raise UserError("\n".join(_format_validation_errors(csv_path, line_number, error, cell_texts))) from None
 
 
-def _mistakes(path: Path, number: int, error: ValidationError, told: Mapping[str, str]) -> Iterator[str]:
-    for found in error.errors():
-        name = str(found["loc"][0])
-        allowed = Result.model_fields[name].description
-        yield f"{path}:{number}: {name}: should be {allowed}, not {told[name]!r}"
+def _format_validation_errors(
+    csv_path: Path, line_number: int, error: ValidationError, cell_texts: Mapping[str, str]
+) -> Iterator[str]:
+    for detail in error.errors():
+        name = str(detail["loc"][0])
+        allowed = MlperfResult.model_fields[name].description
+        yield f"{csv_path}:{line_number}: {name}: should be {allowed}, not {cell_texts[name]!r}"

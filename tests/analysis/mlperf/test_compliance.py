@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mlperf_logging.compliance_checker import mlp_compliance
 from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
-from analysis.mlperf.reading.compliance import WORKLOADS, Allowed
-from analysis.mlperf.reading.folders import read_folder
-from analysis.mlperf.reading.scoring import judge
+from analysis.mlperf.reading.compliance import WORKLOAD_RULES, ValueRule
+from analysis.mlperf.reading.folders import read_round_folder
+from analysis.mlperf.reading.scoring import judge_run
 from analysis.reading import mllog
 
 Line = dict[str, Any]
@@ -31,9 +31,9 @@ ODD = [None, "", "sgd", -1, 0, 1, 0.1, 0.5, 0.72, 0.925, 2.7, 1e9, float("nan"),
 DURING = {"epoch_count": 1, "first_epoch_num": 1, "epoch_num": 1, "samples_count": 8}
 
 
-def fitting(allowed: Allowed, candidates: list[Any]) -> Any:
+def fitting(allowed: ValueRule, candidates: list[Any]) -> Any:
     """The first that keeps the rule."""
-    return next(value for value in candidates if allowed.holds(value))
+    return next(value for value in candidates if allowed.accepts(value))
 
 
 def line(key: str, value: Any = None, **metadata: Any) -> Line:
@@ -43,12 +43,12 @@ def line(key: str, value: Any = None, **metadata: Any) -> Line:
 
 def sound(benchmark: str) -> list[Line]:
     """The shortest log of a workload that counts, by our rules."""
-    asked = WORKLOADS[benchmark]
+    asked = WORKLOAD_RULES[benchmark]
     placed = {"init_start", "init_stop", "run_start", "run_stop", "eval_accuracy", "submission_benchmark"}
     told = [
-        line(key, fitting(own.value, VALUES))
-        for key, own in asked.keys.items()
-        if own.times != "any" and key not in placed
+        line(key, fitting(own.value_rule, VALUES))
+        for key, own in asked.key_rules.items()
+        if own.occurrence != "any" and key not in placed
     ]
     return [
         *(line("submission_benchmark", benchmark), *told, line("init_start"), line("init_stop"), line("run_start")),
@@ -62,7 +62,7 @@ def sound(benchmark: str) -> list[Line]:
 def evaluations(benchmark: str) -> Iterator[Line]:
     """One that reaches the target, or two of images, with their two scores each."""
     if benchmark != "stable_diffusion":
-        yield line("eval_accuracy", fitting(WORKLOADS[benchmark].target, ACCURACIES), **DURING)
+        yield line("eval_accuracy", fitting(WORKLOAD_RULES[benchmark].target, ACCURACIES), **DURING)
         return
     for samples, scores in ((8, {"FID": 95.0, "CLIP": 0.1}), (16, {"FID": 80.0, "CLIP": 0.2})):
         yield from (line("eval_accuracy", score, metric=name, samples_count=samples) for name, score in scores.items())
@@ -91,19 +91,19 @@ def official(text: str, benchmark: str) -> float | str | None:
 
 def agrees(text: str, benchmark: str) -> None:
     """Ours counts what theirs counts, with the same minutes; what stops theirs costs us the one run."""
-    run, theirs = judge(mllog.parse_lines(text.splitlines())), official(text, benchmark)
+    run, theirs = judge_run(mllog.parse_lines(text.splitlines())), official(text, benchmark)
     if isinstance(theirs, float):
-        assert (run.why_not, run.minutes) == ("", pytest.approx(theirs, abs=1e-9)), text
+        assert (run.rejection_reason, run.minutes) == ("", pytest.approx(theirs, abs=1e-9)), text
     else:
-        assert run.why_not, (theirs, text)
+        assert run.rejection_reason, (theirs, text)
 
 
-@pytest.mark.parametrize("benchmark", WORKLOADS)
+@pytest.mark.parametrize("benchmark", WORKLOAD_RULES)
 def test_a_log_with_all_that_is_asked_counts_in_both(benchmark: str) -> None:
     text = written(sound(benchmark))
 
     agrees(text, benchmark)
-    assert judge(mllog.parse_lines(text.splitlines())).why_not == ""
+    assert judge_run(mllog.parse_lines(text.splitlines())).rejection_reason == ""
 
 
 def dropped(lines: list[Line], at: int, _value: Any) -> list[Line]:
@@ -148,7 +148,7 @@ EDITS = (dropped, changed, repeated, contradicted, late, early, unplaced)
 
 @settings(max_examples=80, deadline=None)
 @given(
-    benchmark=st.sampled_from(sorted(WORKLOADS)),
+    benchmark=st.sampled_from(sorted(WORKLOAD_RULES)),
     place=st.floats(0, 1, exclude_max=True),
     edit=st.sampled_from(EDITS),
     value=st.sampled_from(ODD),
@@ -185,8 +185,10 @@ def test_an_abort_above_the_target_counts_and_a_success_below_does_not() -> None
 
     agrees(aborted, "ssd")
     agrees(below, "ssd")
-    assert judge(mllog.parse_lines(aborted.splitlines())).why_not == ""
-    assert judge(mllog.parse_lines(below.splitlines())).why_not == "has no eval_accuracy from 0.34 to below 1"
+    assert judge_run(mllog.parse_lines(aborted.splitlines())).rejection_reason == ""
+    assert (
+        judge_run(mllog.parse_lines(below.splitlines())).rejection_reason == "has no eval_accuracy from 0.34 to below 1"
+    )
 
 
 def test_a_log_of_the_open_division_does_not_count_here() -> None:
@@ -194,7 +196,7 @@ def test_a_log_of_the_open_division_does_not_count_here() -> None:
     lines = [each | {"value": "open"} if each["key"] == "submission_division" else each for each in sound("ssd")]
 
     assert isinstance(official(written(lines), "ssd"), float)
-    assert judge(mllog.parse_lines(written(lines).splitlines())).why_not == (
+    assert judge_run(mllog.parse_lines(written(lines).splitlines())).rejection_reason == (
         "has submission_division 'open', allowed is closed"
     )
 
@@ -204,7 +206,7 @@ def test_metadata_that_is_no_object_is_damage_here() -> None:
     text = written([line("tracked_stats") | {"metadata": ["step"]}, *sound("ssd")])
 
     assert isinstance(official(text, "ssd"), float)
-    assert judge(mllog.parse_lines(text.splitlines())).why_not == "has 1 damaged line"
+    assert judge_run(mllog.parse_lines(text.splitlines())).rejection_reason == "has 1 damaged line"
 
 
 def test_a_run_that_ends_before_it_starts_does_not_count_here() -> None:
@@ -214,7 +216,7 @@ def test_a_run_that_ends_before_it_starts_does_not_count_here() -> None:
     theirs = official(text, "ssd")
     assert isinstance(theirs, float)
     assert theirs < 0
-    assert judge(mllog.parse_lines(text.splitlines())).why_not == "ends before it starts"
+    assert judge_run(mllog.parse_lines(text.splitlines())).rejection_reason == "ends before it starts"
 
 
 @pytest.mark.parametrize("failed", [0, 4])
@@ -231,7 +233,7 @@ def test_u_net_has_the_score_that_mlcommons_gives(tmp_path: Path, failed: int) -
     (tmp_path / "Somebody" / "systems").mkdir()
     (tmp_path / "Somebody" / "systems" / "box.json").write_text(json.dumps(description))
 
-    (result,) = read_folder(tmp_path).rows
+    (result,) = read_round_folder(tmp_path).rows
 
     minutes, _, _ = mlcommons._compute_strong_score_standalone(
         "unet3d", "box", has_power=False, benchmark_folder=str(folder), usage="training", ruleset=RULESETS["unet3d"]
@@ -256,4 +258,4 @@ def test_a_line_without_a_value_stops_their_scorer_and_nothing_here() -> None:
     text = written([bare, *sound("ssd")])
 
     assert isinstance(official(text, "ssd"), str)
-    assert judge(mllog.parse_lines(text.splitlines())).why_not == ""
+    assert judge_run(mllog.parse_lines(text.splitlines())).rejection_reason == ""

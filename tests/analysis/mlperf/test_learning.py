@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from analysis.figures.drawing.style import figure_style
-from analysis.mlperf.chapters.balance import balance
-from analysis.mlperf.chapters.extrapolation import extrapolation
-from analysis.mlperf.chapters.factors import factors
-from analysis.mlperf.chapters.laws import laws
-from analysis.mlperf.reading.folders import read_folder
-from analysis.mlperf.reading.learning import learned, series_of
-from analysis.mlperf.study import study
+from analysis.mlperf.chapters.balance import balance_chapter
+from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
+from analysis.mlperf.chapters.factors import factors_chapter
+from analysis.mlperf.chapters.laws import laws_chapter
+from analysis.mlperf.reading.folders import read_round_folder
+from analysis.mlperf.reading.learning import find_series, read_run_samples
+from analysis.mlperf.study import make_study
 from analysis.reading import mllog
 
 # What the four published logs say: position at the last evaluation, its unit, global batch.
@@ -65,7 +65,7 @@ def sped_up(text: str, faster: float, batch: int) -> str:
 
 @pytest.mark.parametrize("benchmark", LOGS)
 def test_a_log_tells_samples_and_batch(logs: dict[str, str], benchmark: str) -> None:
-    found = learned(mllog.parse_lines(logs[benchmark].splitlines()))
+    found = read_run_samples(mllog.parse_lines(logs[benchmark].splitlines()))
 
     assert found is not None
     assert (found.position, found.unit, found.batch) == LOGS[benchmark]
@@ -75,7 +75,7 @@ def test_a_log_tells_samples_and_batch(logs: dict[str, str], benchmark: str) -> 
 def test_a_log_without_evaluation_tells_nothing(logs: dict[str, str]) -> None:
     lines = [line for line in logs["ssd"].splitlines() if '"eval_accuracy"' not in line]
 
-    assert learned(mllog.parse_lines(lines)) is None
+    assert read_run_samples(mllog.parse_lines(lines)) is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_no_number_tells_nothing(logs: dict[str, str], told: str, instea
     text = logs["llama2_70b_lora"]
     assert told in text
 
-    assert learned(mllog.parse_lines(text.replace(told, instead).splitlines())) is None
+    assert read_run_samples(mllog.parse_lines(text.replace(told, instead).splitlines())) is None
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_one_odd_log_of_a_round_costs_no_other(round_of: Round, told: str, inste
     odd = root / "Somebody" / "results" / "box8" / "llama2_70b_lora" / "result_3.txt"
     odd.write_text(re.sub(told, instead, odd.read_text()))
 
-    found = study(read_folder(root))
+    found = make_study(read_round_folder(root))
 
-    assert [size.accelerators for series in series_of(found) for size in series.sizes] == [4, 8]
+    assert [size.accelerators for series in find_series(found) for size in series.sizes] == [4, 8]
     sound, touched = found.results.rows
     assert sound.note == ""
     assert note in touched.note
@@ -124,20 +124,20 @@ def test_one_odd_log_of_a_round_costs_no_other(round_of: Round, told: str, inste
 
 def test_a_round_is_read_once_for_all_chapters(round_of: Round) -> None:
     """What is fit to a series is kept by the series' identity."""
-    found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1)})))
+    found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1)})))
 
-    assert series_of(found) is series_of(found)
+    assert find_series(found) is find_series(found)
 
 
 def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
     """Four times the accelerators and twice the speed with 1.5 times the samples: 0.5 = 0.75 x 2/3."""
-    found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
+    found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
-    (series,) = series_of(found)
+    (series,) = find_series(found)
 
-    assert (series.accelerator, series.counts) == ("H100 SXM", [4, 8, 16])
+    assert (series.accelerator, series.accelerator_counts) == ("H100 SXM", [4, 8, 16])
     assert [size.batch for size in series.sizes] == [8, 8, 16]
-    last = series.factors()[-1]
+    last = series.efficiency_factors()[-1]
     assert last.statistical == pytest.approx(2 / 3)
     assert last.efficiency == pytest.approx(0.5, rel=0.03)
     assert last.hardware == pytest.approx(0.75, rel=0.03)
@@ -145,10 +145,10 @@ def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
 
 
 def test_chapters_read_any_round(round_of: Round) -> None:
-    found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
+    found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
     with figure_style():
-        split, points = factors(found), balance(found)
+        split, points = factors_chapter(found), balance_chapter(found)
 
     assert split is not None
     assert points is not None
@@ -158,22 +158,22 @@ def test_chapters_read_any_round(round_of: Round) -> None:
 
 def test_laws_are_asked_about_any_round(round_of: Round) -> None:
     """Three sizes are enough for laws; 512 accelerators are what they are judged by."""
-    found = study(read_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
+    found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
 
     with figure_style():
-        fits, forecasts = laws(found), extrapolation(found)
+        fits, forecasts = laws_chapter(found), extrapolation_chapter(found)
 
     assert fits is not None
     assert forecasts is not None
     assert set(fits.tables[-1].data.fitted_to) == {16}
     assert forecasts.tables[1].data.workers.tolist() == [512]
-    assert "H100" not in " ".join(forecasts.text)
+    assert "H100" not in " ".join(forecasts.paragraphs)
     assert not any("others" in table.name for table in forecasts.tables)
 
 
 def test_whole_numbers_stay_whole_where_a_rule_has_no_answer(round_of: Round) -> None:
     """Two sizes have no knee between them."""
-    points = balance(study(read_folder(round_of({4: (1, 1), 8: (1.9, 1)}))))
+    points = balance_chapter(make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1)}))))
 
     assert points is not None
     rows = points.tables[0].data.set_index("rule")
@@ -184,4 +184,4 @@ def test_whole_numbers_stay_whole_where_a_rule_has_no_answer(round_of: Round) ->
 
 
 def test_one_size_is_no_series(round_of: Round) -> None:
-    assert series_of(study(read_folder(round_of({4: (1, 1)})))) == ()
+    assert find_series(make_study(read_round_folder(round_of({4: (1, 1)})))) == ()

@@ -7,12 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.mlperf.chapters.systems import in_all
-from analysis.mlperf.figures.frame import colours, families, markers
-from analysis.mlperf.reading.accelerators import family
-from analysis.mlperf.reading.results import COLUMNS, Result, Results, read_csv, write_csv
-from analysis.mlperf.references import scaled, slowest_of_the_smallest
-from analysis.mlperf.study import study
+from analysis.mlperf.chapters.systems import systems_in_all_workloads
+from analysis.mlperf.figures.frame import families_by_frequency, family_colours, family_markers
+from analysis.mlperf.reading.accelerators import accelerator_family
+from analysis.mlperf.reading.results import (
+    CSV_COLUMNS,
+    MlperfResult,
+    MlperfResults,
+    read_results_csv,
+    write_results_csv,
+)
+from analysis.mlperf.references import choose_reference, compare_with_reference
+from analysis.mlperf.study import make_study
 from services.schema.errors import UserError
 
 HEADER = "benchmark,submitter,system,accelerator,accelerator_count,minutes"
@@ -43,7 +49,7 @@ def test_counts_and_references_of_the_shipped_results_are_those_of_their_readme(
     benchmark: str, systems: int, submitter: str, system: str, accelerators: int, minutes: float, most: int
 ) -> None:
     """Every speedup stands on the reference; these are the paper's systems with the times of their logs."""
-    (workload,) = (each for each in study(read_csv()).workloads if each.benchmark == benchmark)
+    (workload,) = (each for each in make_study(read_results_csv()).workloads if each.benchmark == benchmark)
 
     reference = workload.reference
 
@@ -55,7 +61,7 @@ def test_counts_and_references_of_the_shipped_results_are_those_of_their_readme(
 
 def test_twelve_systems_trained_all_four_workloads() -> None:
     """As the README of the data counts them: by submitter and folder of the system."""
-    everywhere = in_all(study(read_csv()))
+    everywhere = systems_in_all_workloads(make_study(read_results_csv()))
 
     assert len(everywhere) == 12
     assert ("Quanta_Cloud_Technology", "D74H-7U") in everywhere
@@ -63,59 +69,61 @@ def test_twelve_systems_trained_all_four_workloads() -> None:
 
 def test_no_submitter_writes_an_accelerator_so_that_its_kind_gets_lost() -> None:
     """FlexAI's spelling of the H100 on SXM is another than everybody's."""
-    kinds = {row.accelerator: family(row.accelerator) for row in read_csv().rows}
+    kinds = {row.accelerator: accelerator_family(row.accelerator) for row in read_results_csv().rows}
 
     assert kinds["NVIDIA H100 80GB HBM3"] == kinds["NVIDIA H100-SXM5-80GB"] == "H100 SXM"
     assert kinds["H100 NVL Tensor Core GPU (PCIe)"] == "H100 NVL"
     assert kinds["NVIDIA A100 - PCIe - 80 GB"] == "A100 PCIe"
     assert kinds["NVIDIA GeForce RTX 4090"] == "RTX 4090"
-    assert kinds["TPU-v5p"] == family("tpu-v5p") == "TPU v5p"
+    assert kinds["TPU-v5p"] == accelerator_family("tpu-v5p") == "TPU v5p"
     assert len(set(kinds.values())) == 9
 
 
 def test_an_accelerator_that_nobody_knows_keeps_its_name() -> None:
     """Another round brings other makers."""
-    assert family("AMD Instinct MI325X 256GB HBM3E DLC") == "MI325X"
-    assert family("Graphcore Bow") == "Graphcore Bow"
-    assert family("GPU") == "GPU"
+    assert accelerator_family("AMD Instinct MI325X 256GB HBM3E DLC") == "MI325X"
+    assert accelerator_family("Graphcore Bow") == "Graphcore Bow"
+    assert accelerator_family("GPU") == "GPU"
 
 
 def test_no_two_kinds_look_alike() -> None:
     """Colours come again after eight kinds, with other markers; v4.1 has nine."""
-    results = read_csv().rows
+    results = read_results_csv().rows
     many = [results[0].model_copy(update={"accelerator": f"X{kind}", "system": f"{kind}"}) for kind in range(40)]
-    studied = study(Results((*results, *many), "many.csv"))
+    studied = make_study(MlperfResults((*results, *many), "many.csv"))
 
-    looks = set(zip(colours(studied).values(), markers(studied).values(), strict=True))
+    looks = set(zip(family_colours(studied).values(), family_markers(studied).values(), strict=True))
 
-    assert len(looks) == len(families(studied)) == 49
+    assert len(looks) == len(families_by_frequency(studied)) == 49
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     """The study leaves the rows it read, so that it can be repeated from them."""
-    shipped = read_csv()
-    write_csv(shipped.rows, tmp_path / "again.csv")
+    shipped = read_results_csv()
+    write_results_csv(shipped.rows, tmp_path / "again.csv")
 
-    assert read_csv(tmp_path / "again.csv").rows == shipped.rows
+    assert read_results_csv(tmp_path / "again.csv").rows == shipped.rows
 
 
 def test_six_columns_are_enough(table: Callable[[str], Path]) -> None:
     """Somebody's own table has no framework or source; a mark of byte order comes from a spreadsheet."""
     path = table(f"\ufeff{HEADER}\r\nbert,We,box,H100,8,5.5\r\n\r\n")
 
-    assert read_csv(path).rows == (
-        Result(benchmark="bert", submitter="We", system="box", accelerator="H100", accelerator_count=8, minutes=5.5),
+    assert read_results_csv(path).rows == (
+        MlperfResult(
+            benchmark="bert", submitter="We", system="box", accelerator="H100", accelerator_count=8, minutes=5.5
+        ),
     )
 
 
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
-        ("", [f":1: {', '.join(HEADER.split(','))}: column is missing; needed are "]),
+        ("", [f":1: {', '.join(HEADER.split(','))}: column is missing; required are "]),
         (HEADER, [":2: no row below the header"]),
         (HEADER.replace("minutes", "mins"), [":1: minutes: column is missing"]),
-        (f"{HEADER},notes\n", [f":1: notes: unknown column; allowed are {', '.join(COLUMNS)}"]),
-        (f"{HEADER},minutes\n", [":1: minutes: column stands there twice"]),
+        (f"{HEADER},notes\n", [f":1: notes: unknown column; allowed are {', '.join(CSV_COLUMNS)}"]),
+        (f"{HEADER},minutes\n", [":1: minutes: column appears twice; keep one of them"]),
         (f"{HEADER}\nbert,We,box,H100,8\n", [":2: 5 cells, but the header has 6"]),
         (f"{HEADER}\nbert,We,box,H100,8,nan\n", [":2: minutes: should be a finite number above 0, not 'nan'"]),
         (f"{HEADER}\nbert,We,box,H100,8,inf\n", [":2: minutes: should be a finite number above 0, not 'inf'"]),
@@ -132,7 +140,7 @@ def test_six_columns_are_enough(table: Callable[[str], Path]) -> None:
         ),
         (
             f"{HEADER}\nbert,We,box,H100,8,5\n\nbert,We,box,H100,8,6\n",
-            [":4: bert We box stands in line 2 already; a system has one row"],
+            [":4: bert We box is already in line 2; write one row per system and workload"],
         ),
         (f'{HEADER}\nbert,We,"box,H100,8,5\n', [":2: unexpected end of data"]),
     ],
@@ -144,7 +152,7 @@ def test_a_wrong_table_names_line_and_column_of_everything_that_is_wrong(
     path = table(text)
 
     with pytest.raises(UserError) as refused:
-        read_csv(path)
+        read_results_csv(path)
 
     lines = str(refused.value).splitlines()
     assert len(lines) == len(messages)
@@ -158,7 +166,7 @@ def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path: Path) -> None:
 
     for name in ("book.csv", "absent.csv"):
         with pytest.raises(UserError, match=rf"{name}: cannot be read"):
-            read_csv(tmp_path / name)
+            read_results_csv(tmp_path / name)
 
 
 sizes = st.lists(st.tuples(st.integers(1, 4096), st.floats(0.1, 1e3)), min_size=1, max_size=10)
@@ -170,16 +178,18 @@ def test_the_reference_is_at_one_and_equal_efficiency_means_equal_device_minutes
 ) -> None:
     """E' is the reference's accelerator-minutes divided by the system's own, whatever the sizes are."""
     rows = [
-        Result(benchmark="b", submitter="s", system=str(place), accelerator="a", accelerator_count=count, minutes=took)
+        MlperfResult(
+            benchmark="b", submitter="s", system=str(place), accelerator="a", accelerator_count=count, minutes=took
+        )
         for place, (count, took) in enumerate(systems)
     ]
-    reference = slowest_of_the_smallest(rows)
+    reference = choose_reference(rows)
 
-    for each in scaled(rows, reference):
+    for each in compare_with_reference(rows, reference):
         cost = each.result.accelerator_count * each.result.minutes
         assert each.efficiency * cost == pytest.approx(reference.accelerator_count * reference.minutes)
-        assert each.size >= 1
+        assert each.relative_size >= 1
         if each.result is reference:
             assert (each.speedup, each.efficiency) == (1.0, 1.0)
-        if each.size == 1:
+        if each.relative_size == 1:
             assert each.speedup >= 1

@@ -13,30 +13,36 @@ from analysis.laws import CompositeLaw, CriticalBatchLaw
 from analysis.laws.backtest import PILOT_NOISE, LawComparison
 from analysis.laws.parts import LogNormalPrior
 from analysis.mlperf.chapters import Chapter
-from analysis.mlperf.chapters.balance import _cells, balance
-from analysis.mlperf.chapters.extrapolation import BESIDE, extrapolation
-from analysis.mlperf.chapters.factors import factors
-from analysis.mlperf.chapters.families import of_family
-from analysis.mlperf.chapters.laws import laws
+from analysis.mlperf.chapters.balance import _pick_cells, balance_chapter
+from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
+from analysis.mlperf.chapters.factors import factors_chapter
+from analysis.mlperf.chapters.families import compare_within_families
+from analysis.mlperf.chapters.laws import laws_chapter
 from analysis.mlperf.forecasts import (
+    BEST_BATCH,
     LAWS,
-    OURS,
-    OURS_KNOWN,
-    OURS_PLANNED,
-    OURS_UNKNOWN,
-    SHOWN,
-    described,
-    enough,
-    tried,
+    MAX_FITTED_ACCELERATORS,
+    OWN_LAWS,
+    PARTS_CHOSEN_BATCH,
+    PARTS_KNOWN_BATCH,
+    evaluate_laws,
+    fit_all_sizes,
+    has_enough_sizes,
 )
-from analysis.mlperf.reading.results import SHIPPED as SHIPPED_RESULTS
-from analysis.mlperf.reading.results import Results, read_csv
-from analysis.mlperf.series import APPENDIX, NEXT_ROUND, series_from, shipped, shipped_with
-from analysis.mlperf.study import Study, study
+from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH as SHIPPED_RESULTS
+from analysis.mlperf.reading.results import MlperfResults, read_results_csv
+from analysis.mlperf.series import (
+    APPENDIX_SERIES_PATH,
+    V5_0_SERIES_PATH,
+    read_series_csv,
+    read_shipped_series,
+    shipped_series_for,
+)
+from analysis.mlperf.study import Study, make_study
 from analysis.report.wording import NO_VALUE, format_number, format_share, format_signed_share
 from analysis.statistics.balance import RuleChoice, choose_worker_counts
 
-SERIES = {series.benchmark: series for series in series_from(APPENDIX)}
+SERIES = {series.benchmark: series for series in read_series_csv(APPENDIX_SERIES_PATH)}
 
 SEVEN = {
     *{("bert", 3472), ("ssd", 2528), ("gnn", 512)},
@@ -66,9 +72,9 @@ def test_hardware_and_learning_are_those_of_the_logs(
 ) -> None:
     """Within half a unit of the last digit that was kept, and what the rounding of minutes adds to it."""
     series = SERIES[benchmark]
-    found = series.factors()[series.counts.index(accelerators)]
+    found = series.efficiency_factors()[series.accelerator_counts.index(accelerators)]
 
-    assert series.counts[0] == base
+    assert series.accelerator_counts[0] == base
     assert found.speedup == pytest.approx(speedup, abs=0.06)
     assert found.efficiency == pytest.approx(efficiency, abs=0.0055)
     assert found.hardware == pytest.approx(hardware, abs=0.0055)
@@ -86,7 +92,7 @@ def test_spread_runs_make_a_speedup_uncertain_and_leave_its_centre() -> None:
 
 def test_every_size_is_as_uncertain_as_its_own_runs_are() -> None:
     """RetinaNet's runs differ by 0.1 % on 4 accelerators and by 13 % on 64: the base says nothing of the others."""
-    (ssd,) = (series for series in shipped() if series.benchmark == "ssd")
+    (ssd,) = (series for series in read_shipped_series() if series.benchmark == "ssd")
 
     spreads = np.log(ssd.speedup_draws()).std(axis=0)
 
@@ -96,11 +102,11 @@ def test_every_size_is_as_uncertain_as_its_own_runs_are() -> None:
 
 def test_512_and_more_are_predicted_from_64_with_honest_bands() -> None:
     """At least 80 % inside bands of 90 %, median error at most 40 %; classic laws miss by about 80 %, up to 223 %."""
-    found = tried(series_from(APPENDIX))
+    found = evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH))
     scores = {each.law: each for each in found.scores}
 
-    assert {(each.series, each.workers) for each in found.judged} == SEVEN
-    for law in (OURS_UNKNOWN, OURS_KNOWN, OURS_PLANNED):
+    assert {(each.series, each.workers) for each in found.judged_forecasts} == SEVEN
+    for law in (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH):
         assert scores[law].points == 7
         assert scores[law].median <= 0.4
         assert scores[law].covered >= 0.8
@@ -112,39 +118,43 @@ def test_512_and_more_are_predicted_from_64_with_honest_bands() -> None:
 
 def test_on_all_logs_parts_keep_the_aim_and_best_batch_misses_it() -> None:
     """The page leads with these: the appendix lacks systems, and flatters whoever goes by times alone."""
-    found = tried(shipped())
+    found = evaluate_laws(read_shipped_series())
     scores = {each.law: each for each in found.scores}
 
-    assert {(each.series, each.workers) for each in found.judged} == SEVEN
-    assert scores[OURS_UNKNOWN].median == pytest.approx(0.41, abs=0.01)
-    assert scores[OURS_KNOWN].median == pytest.approx(0.14, abs=0.01)
+    assert {(each.series, each.workers) for each in found.judged_forecasts} == SEVEN
+    assert scores[BEST_BATCH].median == pytest.approx(0.41, abs=0.01)
+    assert scores[PARTS_KNOWN_BATCH].median == pytest.approx(0.14, abs=0.01)
     assert scores["Amdahl"].median == pytest.approx(1.28, abs=0.01)
-    for law in OURS:
+    for law in OWN_LAWS:
         assert scores[law].covered >= 0.8
         assert scores[law].width < scores["Amdahl"].width
-        assert found.covered_without_drift(law) < scores[law].covered
+        assert found.coverage_without_drift(law) < scores[law].covered
 
 
 def test_a_round_that_nobody_had_asked_is_covered_too() -> None:
     """Whatever laws and bands say of v5.0 stands on the page; a change of theirs shows here."""
-    found = tried(series_from(NEXT_ROUND), BESIDE)
+    found = evaluate_laws(read_series_csv(V5_0_SERIES_PATH), OTHER_SERIES_LAWS)
     scores = {each.law: each for each in found.scores}
 
-    assert {(each.series, each.workers) for each in found.judged} == {
+    assert {(each.series, each.workers) for each in found.judged_forecasts} == {
         (name, 512) for name in ("bert", "llama2_70b_lora", "retinanet", "stable_diffusion")
     }
-    assert [round(scores[law].median, 2) for law in BESIDE] == pytest.approx([0.40, 0.16, 0.25, 0.31], abs=0.011)
-    assert [scores[law].covered for law in BESIDE] == [1, 1, 1, 1]
+    assert [round(scores[law].median, 2) for law in OTHER_SERIES_LAWS] == pytest.approx(
+        [0.40, 0.16, 0.25, 0.31], abs=0.011
+    )
+    assert [scores[law].covered for law in OTHER_SERIES_LAWS] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_no_law_knows_what_shipped_series_hold_it_to(law: str) -> None:
     """Times and samples beyond what a law may see are spoilt; predictions and bands stay to the bit."""
-    series = {each.benchmark: each for each in shipped()}
-    told = {name: dict(each.columns) for name, each in series.items()}
+    series = {each.benchmark: each for each in read_shipped_series()}
+    told = {name: dict(each.law_columns) for name, each in series.items()}
     spoilt = {name: spoil(each) for name, each in told.items()}
 
-    here, there = (LawComparison({law: LAWS[law]}, columns, SHOWN).forecasts(law) for columns in (told, spoilt))
+    here, there = (
+        LawComparison({law: LAWS[law]}, columns, MAX_FITTED_ACCELERATORS).forecasts(law) for columns in (told, spoilt)
+    )
 
     assert len(here) >= len(SEVEN)
     assert [(each.predicted, each.low, each.high) for each in here] == [
@@ -155,39 +165,46 @@ def test_no_law_knows_what_shipped_series_hold_it_to(law: str) -> None:
 
 def spoil(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The series with other times, steps and samples from where laws may not look."""
-    last = max([SHOWN] if columns["workers"][0] <= SHOWN else columns["workers"][:-1])
+    last = max(
+        [MAX_FITTED_ACCELERATORS] if columns["workers"][0] <= MAX_FITTED_ACCELERATORS else columns["workers"][:-1]
+    )
     held = columns["workers"] > last
     wrong = {"seconds": 17.0, "samples": 5.0, "step_seconds": 0.3}
     return {name: np.where(held, wrong.get(name, 1.0) * each, each) for name, each in columns.items()}
 
 
 def test_the_noise_that_is_supposed_is_that_of_small_systems() -> None:
-    spreads = [size.run_spread for each in shipped() for size in each.sizes if size.accelerators <= SHOWN]
+    spreads = [
+        size.run_spread
+        for each in read_shipped_series()
+        for size in each.sizes
+        if size.accelerators <= MAX_FITTED_ACCELERATORS
+    ]
 
     assert np.median(spreads) == pytest.approx(PILOT_NOISE.sd, abs=0.005)
 
 
 def test_columns_are_in_seconds() -> None:
     """736 of BERT's 2,511,000 samples on four H100, which take 9.836 minutes."""
-    columns = SERIES["bert"].columns
+    columns = SERIES["bert"].law_columns
 
     assert columns["seconds"][0] == pytest.approx(590.16)
     assert columns["step_seconds"][0] == pytest.approx(590.16 * 736 / 2511000)
 
 
 def test_a_series_with_too_few_sizes_is_asked_nothing() -> None:
-    rgat = next(each for each in series_from(NEXT_ROUND) if each.benchmark == "rgat")
+    rgat = next(each for each in read_series_csv(V5_0_SERIES_PATH) if each.benchmark == "rgat")
 
-    assert rgat.counts == [8, 72, 256]
-    assert not enough(rgat)
-    assert all(map(enough, shipped()))
-    assert tried((rgat,)).judged == ()
+    assert rgat.accelerator_counts == [8, 72, 256]
+    assert not has_enough_sizes(rgat)
+    assert all(map(has_enough_sizes, read_shipped_series()))
+    assert evaluate_laws((rgat,)).judged_forecasts == ()
 
 
 def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
     errors = {
         (each.series, each.workers): each.relative_error
-        for each in tried(series_from(APPENDIX)).forecasts
+        for each in evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH)).forecasts
         if each.law == "Amdahl"
     }
 
@@ -198,7 +215,7 @@ def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
 
 
 def test_a_series_is_described_by_all_of_its_sizes() -> None:
-    fit = described(series_from(APPENDIX), CriticalBatchLaw())["bert"]
+    fit = fit_all_sizes(read_series_csv(APPENDIX_SERIES_PATH), CriticalBatchLaw())["bert"]
 
     assert fit.size_range == (736, 13888)  # batches
     assert fit.parameters[1] == pytest.approx(10865, rel=0.01)
@@ -206,11 +223,11 @@ def test_a_series_is_described_by_all_of_its_sizes() -> None:
 
 
 def test_balance_points_come_with_rule_and_interval() -> None:
-    chapter = balance(study(read_csv()))
+    chapter = balance_chapter(make_study(read_results_csv()))
 
     assert chapter is not None
     table = chapter.tables[0].data
-    assert set(table.workload) == {series.name for series in shipped()}
+    assert set(table.workload) == {series.name for series in read_shipped_series()}
     assert set(table.rule) == {"efficiency >= 0.5", "knee", "least T^2 N"}
     bert = table[(table.benchmark == "bert") & (table.rule == "efficiency >= 0.5")].iloc[0]
     assert bert["built"] == 64
@@ -221,15 +238,15 @@ def test_without_draws_there_is_no_interval() -> None:
     """A single run per size says nothing of spread; no interval of width zero may stand in for that."""
     found = choose_worker_counts([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
 
-    assert {_cells("built", pick)["built_interval"] for pick in found} == {NO_VALUE}
-    assert _cells("built", RuleChoice("knee", 2, (2, 2)))["built_interval"] == "2"
-    assert _cells("built", None) == {"built": None, "built_interval": NO_VALUE}
+    assert {_pick_cells("built", pick)["built_interval"] for pick in found} == {NO_VALUE}
+    assert _pick_cells("built", RuleChoice("knee", 2, (2, 2)))["built_interval"] == "2"
+    assert _pick_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
 
 
 def test_a_family_is_measured_against_its_own_smallest_system() -> None:
-    (bert,) = [workload for workload in study(read_csv()).workloads if workload.benchmark == "bert"]
+    (bert,) = [workload for workload in make_study(read_results_csv()).workloads if workload.benchmark == "bert"]
 
-    references = {own[0].reference.accelerator: own for own in of_family(bert)}
+    references = {own[0].reference.accelerator: own for own in compare_within_families(bert)}
 
     assert references["NVIDIA H100-SXM5-80GB"][0].reference.accelerator_count == 4
     assert max(each.efficiency for each in references["NVIDIA H100-SXM5-80GB"]) < 1.1  # 24 by the study's reference
@@ -237,16 +254,16 @@ def test_a_family_is_measured_against_its_own_smallest_system() -> None:
 
 
 def test_other_results_have_no_such_series() -> None:
-    mine = study(Results(read_csv().rows, "mine.csv"))
+    mine = make_study(MlperfResults(read_results_csv().rows, "mine.csv"))
 
-    assert shipped_with(mine) == ()
-    assert extrapolation(mine) is None
+    assert shipped_series_for(mine) == ()
+    assert extrapolation_chapter(mine) is None
 
 
 def test_the_shipped_table_by_another_spelling_has_its_series() -> None:
     detour = SHIPPED_RESULTS.parent / ".." / "data" / SHIPPED_RESULTS.name
 
-    assert shipped_with(study(read_csv(detour))) == shipped()
+    assert shipped_series_for(make_study(read_results_csv(detour))) == read_shipped_series()
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +272,7 @@ def chapter() -> Callable[[Callable[[Study], Chapter | None]], Chapter]:
 
     def write(asked: Callable[[Study], Chapter | None]) -> Chapter:
         with figure_style():
-            found = asked(study(read_csv()))
+            found = asked(make_study(read_results_csv()))
         assert found is not None
         return found
 
@@ -292,14 +309,14 @@ def test_other_priors_would_have_said_much_the_same(
     by_fixed = LogNormalPrior(known.fixed_ratio.median * fixed, known.fixed_ratio.sd * width)
     monkeypatch.setitem(LAWS, name, CompositeLaw(noise_ratio=by_noise, fixed_ratio=by_fixed))
 
-    (found,) = tried(shipped(), (name,)).scores
+    (found,) = evaluate_laws(read_shipped_series(), (name,)).scores
 
     assert found.median < 0.2
     assert found.covered == 1
 
 
 def test_laws_are_ranked_by_what_is_printed_over_the_same_sizes(chapter: Ask) -> None:
-    found = chapter(laws)
+    found = chapter(laws_chapter)
     back = table(found, "laws-backtests")
 
     assert back["median"].is_monotonic_increasing
@@ -310,32 +327,32 @@ def test_laws_are_ranked_by_what_is_printed_over_the_same_sizes(chapter: Ask) ->
 
 
 def test_a_law_of_other_observations_has_no_aicc_beside_the_classic_ones(chapter: Ask) -> None:
-    fits = table(chapter(laws), "laws-fits")
-    ours = fits.law.isin([OURS_KNOWN, OURS_PLANNED])
+    fits = table(chapter(laws_chapter), "laws-fits")
+    ours = fits.law.isin([PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH])
 
     assert fits[ours].aicc.isna().all()
     assert fits[~ours].aicc.notna().any()
 
 
 def test_the_page_leads_with_all_logs_and_says_what_was_changed_after_looking(chapter: Ask) -> None:
-    found = chapter(extrapolation)
+    found = chapter(extrapolation_chapter)
     scores, others = table(found, "extrapolation-scores"), table(found, "extrapolation-others")
 
     assert "missed by 41% (median) from times alone, by 14% from parts" in found.finding
-    assert any("changed after their coverage on v4.1 had been seen" in text for text in found.text)
+    assert any("changed after their coverage on v4.1 had been seen" in text for text in found.paragraphs)
     assert (scores.rigid < scores.covered).any()
     rigid = others[others.set == "v4.1, the appendix"].set_index("law").rigid
-    assert [rigid[law] for law in OURS] == pytest.approx([5 / 7, 6 / 7, 5 / 7])
+    assert [rigid[law] for law in OWN_LAWS] == pytest.approx([5 / 7, 6 / 7, 5 / 7])
     assert set(others.set) == {"v4.1, the appendix", "v5.0, not seen before"}
 
 
 def test_the_page_of_the_documentation_says_what_series_and_laws_say(chapter: Ask, pytestconfig: pytest.Config) -> None:
     """Every row of its tables is today's."""
     page = (pytestconfig.rootpath / "docs" / "statistics.md").read_text()
-    told = chapter(extrapolation)
+    told = chapter(extrapolation_chapter)
     expected = [
-        *map(factor_row, table(chapter(factors), "factors").to_dict("records")),
-        *map(back_row, table(chapter(laws), "laws-backtests").to_dict("records")),
+        *map(factor_row, table(chapter(factors_chapter), "factors").to_dict("records")),
+        *map(back_row, table(chapter(laws_chapter), "laws-backtests").to_dict("records")),
         *map(point_row, table(told, "extrapolation").query("judged == 'yes'").to_dict("records")),
         *map(score_row, table(told, "extrapolation-scores").assign(set="v4.1").to_dict("records")),
         *map(score_row, table(told, "extrapolation-others").to_dict("records")),
@@ -366,13 +383,13 @@ def ours(row: dict[Hashable, Any], law: str) -> str:
 
 
 def point_row(row: dict[Hashable, Any]) -> str:
-    classic = (format_signed_share(row[f"{law} error"]) for law in LAWS if law not in OURS)
+    classic = (format_signed_share(row[f"{law} error"]) for law in LAWS if law not in OWN_LAWS)
     return line(
         row["workload"],
         f"{row['workers']:,}",
         format_number(row["observed"]),
         *classic,
-        *(ours(row, law) for law in OURS),
+        *(ours(row, law) for law in OWN_LAWS),
     )
 
 
@@ -384,7 +401,7 @@ def other_row(row: dict[Hashable, Any]) -> str:
         size,
         minutes,
         format_signed_share(row["Amdahl error"]),
-        *(ours(row, law) for law in OURS),
+        *(ours(row, law) for law in OWN_LAWS),
     )
 
 
@@ -396,7 +413,7 @@ def score_row(row: dict[Hashable, Any]) -> str:
 def test_balance_points_at_an_end_are_bounds_and_those_of_the_grid_are_about(benchmark_rows: pd.DataFrame) -> None:
     """A series that ends where a rule would go on has not found it; a law asked on a grid is not exact."""
     for row in benchmark_rows.itertuples():
-        last = SERIES[str(row.benchmark)].counts[-1]
+        last = SERIES[str(row.benchmark)].accelerator_counts[-1]
         for told, picked in ((row.built_told, row.built), (row.between_told, row.between)):
             assert str(told).startswith("≥") == (picked == last and row.rule != "knee")
     assert not any("≈" in told for told in benchmark_rows.built_told)
@@ -407,7 +424,7 @@ def test_balance_points_at_an_end_are_bounds_and_those_of_the_grid_are_about(ben
 
 def test_the_finding_on_balance_tells_how_far_rules_are_apart_in_both_columns(benchmark_rows: pd.DataFrame) -> None:
     """BERT's picks among systems built are 64, 64 and 3,472."""
-    chapter = balance(study(read_csv()))
+    chapter = balance_chapter(make_study(read_results_csv()))
 
     assert chapter is not None
     by_workload = benchmark_rows.dropna(subset=["built"]).groupby("workload").built
@@ -419,6 +436,6 @@ def test_the_finding_on_balance_tells_how_far_rules_are_apart_in_both_columns(be
 @pytest.fixture(scope="module")
 def benchmark_rows() -> pd.DataFrame:
     """The table of balance points of the shipped series."""
-    chapter = balance(study(read_csv()))
+    chapter = balance_chapter(make_study(read_results_csv()))
     assert chapter is not None
     return chapter.tables[0].data

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN, sources
-from analysis.mlperf.reading.results import SHIPPED, Results, read_csv
-from analysis.mlperf.report import chapters, write
-from analysis.mlperf.study import study
+from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN_TEXT, sources_chapter
+from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH, MlperfResults, read_results_csv
+from analysis.mlperf.report import make_chapters, write_study_report
+from analysis.mlperf.study import make_study
 from analysis.reading import parallel as cores
 from analysis.reading.parallel import ProcessPool
 from analysis.report.wording import format_number
@@ -41,7 +41,7 @@ def _cpu_s() -> float:
 def test_the_command_writes_eight_figures_and_all_tables_within_half_a_minute(told: tuple[str, Path, float]) -> None:
     """CPU time, so that a busy host changes nothing."""
     _, out, seconds = told
-    kinds = {(kind, benchmark) for kind in ("comparison", "clusters") for benchmark in read_csv().benchmarks}
+    kinds = {(kind, benchmark) for kind in ("comparison", "clusters") for benchmark in read_results_csv().benchmarks}
 
     assert len(kinds) == 8
     for kind, benchmark in kinds:
@@ -98,17 +98,17 @@ def test_tables_and_figures_hold_the_numbers_with_all_their_digits(told: tuple[s
     assert [row["speedup"] for row in rows] == pytest.approx(
         list(systems[systems.benchmark == "bert"].speedup), rel=1e-8
     )
-    assert read_csv(out / "results.csv").rows == read_csv().rows
+    assert read_results_csv(out / "results.csv").rows == read_results_csv().rows
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report can be compared with the one before, also of a host with another number of cores."""
     monkeypatch.setattr(cores, "_usable_cores", lambda: 2)
-    few = study(Results(read_csv().of("ssd"), "some.csv"))
+    few = make_study(MlperfResults(read_results_csv().rows_of("ssd"), "some.csv"))
 
-    write(few, chapters(few), tmp_path / "once")
+    write_study_report(few, make_chapters(few), tmp_path / "once")
     with ProcessPool() as team:
-        write(few, chapters(few), tmp_path / "again", team)
+        write_study_report(few, make_chapters(few), tmp_path / "again", team)
 
     once = {path.relative_to(tmp_path / "once"): path.read_bytes() for path in (tmp_path / "once").rglob("*.*")}
     assert len(once) >= 14
@@ -118,10 +118,10 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path, monkeypatch: pytes
 
 def test_a_name_from_somewhere_else_is_text_on_the_page(tmp_path: Path) -> None:
     """Descriptions of systems are written by anybody."""
-    row = read_csv().rows[0].model_copy(update={"submitter": "<b>We</b>"})
-    strange = study(Results((row,), "some.csv", ("a <i>folder</i>: division open",)))
+    row = read_results_csv().rows[0].model_copy(update={"submitter": "<b>We</b>"})
+    strange = make_study(MlperfResults((row,), "some.csv", ("a <i>folder</i>: division open",)))
 
-    page = write(strange, chapters(strange), tmp_path).read_text()
+    page = write_study_report(strange, make_chapters(strange), tmp_path).read_text()
 
     assert "&lt;b&gt;We&lt;/b&gt;" in page
     assert "<b>We" not in page
@@ -138,31 +138,31 @@ mine,We,three,GPU,16,7
 def test_a_table_of_one_workload_is_told_in_the_singular_and_open_questions_are_named(tmp_path: Path) -> None:
     """Three systems are in no clusters, and a table tells neither samples nor batches."""
     (tmp_path / "mine.csv").write_text(MINE)
-    told = {chapter.title: chapter for chapter in chapters(study(read_csv(tmp_path / "mine.csv")))}
+    told = {chapter.title: chapter for chapter in make_chapters(make_study(read_results_csv(tmp_path / "mine.csv")))}
 
     assert told["Systems and references"].finding == "3 results of 1 workload."
     assert told["Speedup and efficiency"].finding == (
         "The fastest system is 8.57 times as fast as its reference, at an efficiency E' of 1.07."
     )
     assert told["Not answered"].finding == (
-        "These results do not tell: Clusters, Hardware and learning, Balance points, Laws of scaling, Extrapolation."
+        "These results cannot answer: Clusters, Hardware and learning, Balance points, Scaling laws, Extrapolation."
     )
-    assert len(told["Not answered"].text) == 5
+    assert len(told["Not answered"].paragraphs) == 5
     assert list(told)[-1] == "Sources and limits"
     assert not [title for title, chapter in told.items() if "the study's" in str(chapter)]
 
 
 def test_the_origin_of_the_shipped_results_is_told_however_their_path_is_spelled() -> None:
     """Who names the file by a way around reads the same results."""
-    detour = SHIPPED.parent / ".." / SHIPPED.parent.name / SHIPPED.name
+    detour = SHIPPED_RESULTS_PATH.parent / ".." / SHIPPED_RESULTS_PATH.parent.name / SHIPPED_RESULTS_PATH.name
 
-    assert SHIPPED_ORIGIN in sources(study(read_csv(detour))).text
+    assert SHIPPED_ORIGIN_TEXT in sources_chapter(make_study(read_results_csv(detour))).paragraphs
 
 
 def test_one_result_is_no_results() -> None:
-    one = Results(read_csv().of("ssd")[:1], "mine.csv")
+    one = MlperfResults(read_results_csv().rows_of("ssd")[:1], "mine.csv")
 
-    assert sources(study(one)).finding == "Read from mine.csv: 1 result, 0 left out."
+    assert sources_chapter(make_study(one)).finding == "Read from mine.csv: 1 result, 0 left out."
 
 
 def test_the_shipped_results_leave_no_question_open(told: tuple[str, Path, float]) -> None:
@@ -172,7 +172,7 @@ def test_the_shipped_results_leave_no_question_open(told: tuple[str, Path, float
 def test_stable_clusters_of_one_workload_are_called_by_its_name() -> None:
     (finding,) = (
         chapter.finding
-        for chapter in chapters(study(Results(read_csv().of("bert"), "some.csv")))
+        for chapter in make_chapters(make_study(MlperfResults(read_results_csv().rows_of("bert"), "some.csv")))
         if chapter.title == "Clusters"
     )
 
@@ -183,7 +183,7 @@ def test_a_table_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> Non
     (tmp_path / "mine.csv").write_bytes(MINE.encode() + b"mine,We,\xff,GPU,4,32\n")
 
     with pytest.raises(UserError, match=r"mine\.csv: cannot be read: line 5 has byte 0xff, which is not UTF-8"):
-        read_csv(tmp_path / "mine.csv")
+        read_results_csv(tmp_path / "mine.csv")
 
 
 def test_a_table_that_is_wrong_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_message_that_ends_early_is_an_error_and_no_endless_loop(half: socket.
 
 def test_a_measured_message_that_ends_early_is_one_too(half: socket.socket) -> None:
     with pytest.raises(ConnectionError, match="96 bytes too early"):
-        measure._swallow(half, 100)
+        measure._discard_bytes(half, 100)
 
 
 def test_an_ear_outlives_a_sender_that_dies(ear: probe.ProbeReceiver) -> None:
