@@ -53,7 +53,7 @@ def _start_server(address: str) -> grpc.Server:
 
 
 def _receive_piece(message: DataMessage, _: Any) -> StreamReceipt:
-    return StreamReceipt(messages=np.frombuffer(message.data, np.float32).nbytes)
+    return StreamReceipt(messages=np.frombuffer(message.payload, np.float32).nbytes)
 
 
 async def _ignore_job(_: RankJob) -> None:
