@@ -1,9 +1,9 @@
-# Every target prepares what it needs; `make` alone lists them.
+# Every target installs its requirements first; `make` alone lists the targets.
 #   PYTHON=python3.12 make test      another interpreter for the virtual environment
 PYTHON ?= python3
 bin    := .venv/bin
 ready  := .venv/.ready
-timeless := $(addprefix tests/,analysis every scenario training) # tests that look at no clock: they share the cores
+timeless := $(addprefix tests/,analysis every scenario training) # tests that measure no time, so they run in parallel
 
 # Without byte code every process that starts compiles Ensayo again, half a second each.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,26 +14,26 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
 
-# Says which engine it took and why; NAME is a shipped scenario or the path of a file.
-scenario: $(ready) ## run one: NAME=quickstart [ENGINE=docker|local|simulated] [ARGS=...]
+# NAME is a shipped scenario or the path of a file. The first line of output names the engine and the reason.
+scenario: $(ready) ## run a scenario: NAME=quickstart [ENGINE=docker|local|simulated] [ARGS=...]
 	$(bin)/ensayo run $(or $(NAME),$(error which one? make scenario NAME=..., make list shows them)) $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
 
-list: $(ready) ## list the scenarios and what they ask
+list: $(ready) ## list the scenarios with their questions
 	$(bin)/ensayo list
 
-report: $(ready) ## draw a finished run again: RUN=runs/latest
+report: $(ready) ## write the report of a finished run again: RUN=runs/latest
 	$(bin)/ensayo report $(or $(RUN),runs/latest)
 
-mlperf: $(ready) ## study public results of MLPerf Training [ARGS='--data FOLDER']
+mlperf: $(ready) ## analyse public results of MLPerf Training [ARGS='--data FOLDER']
 	$(bin)/ensayo mlperf $(ARGS)
 
-export: $(ready) ## write a finished run for another tool: TO=mlperf|perfetto|hta|chakra|tensorboard|csv [RUN=runs/latest]
+export: $(ready) ## convert a finished run for another tool: TO=mlperf|perfetto|hta|chakra|tensorboard|csv [RUN=runs/latest]
 	$(bin)/ensayo export $(or $(RUN),runs/latest) --to $(or $(TO),$(error for which tool? make export TO=perfetto))
 
-doctor: $(ready) ## say what this machine can emulate
+doctor: $(ready) ## report what this machine can emulate
 	$(bin)/ensayo doctor
 
-calibrate: $(ready) ## measure what messages cost here and which rates links keep
+calibrate: $(ready) ## measure the CPU cost of messages and the possible link rates on this host
 	$(bin)/ensayo calibrate $(if $(ENGINE),--engine $(ENGINE))
 
 images: $(ready) ## build the node image
@@ -44,7 +44,7 @@ test: $(ready) ## run the tests that this machine can run, in at most ten minute
 	$(bin)/pytest -m "not slow" --numprocesses auto --dist worksteal $(timeless)
 	$(bin)/pytest -m "not slow" $(timeless:%=--ignore=%)
 
-test-all: test ## run every test: after those of `make test` the slow ones
+test-all: test ## run all tests: those of `make test`, then the slow ones
 	$(bin)/pytest -m slow --numprocesses auto --dist worksteal $(timeless)
 	$(bin)/pytest -m slow $(timeless:%=--ignore=%)
 
@@ -55,11 +55,12 @@ test-gpu: $(ready) ## run the tests on a CUDA device
 	$(bin)/pip install --quiet --editable ".[host,gpu]"
 	$(bin)/pytest -m gpu
 
-check: $(ready) ## lint, format, types, imports, generated code
+check: $(ready) ## lint, format, types, imports, avoided words, generated code
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
 	$(bin)/lint-imports
+	$(bin)/python .ci/check-words
 	PYTHON=$(bin)/python .ci/check-proto
 
 bench: $(ready) ## measure this machine: codec, predicted steps, start-up of engines [ARGS='--write "my machine"']

@@ -165,7 +165,7 @@ def _exchange_latency_s(phase: PhaseStrategy, cost: CostModel) -> float:
     """Return the seconds of an exchange by the closed form if bytes took no time; virtual."""
     s_per_byte = dict.fromkeys(cost.uplink_s_per_byte, 0.0)
     network = cost.network.model_copy(update={"shared_links": ()})
-    unlimited = cost.model_copy(update={"uplinks_s": s_per_byte, "downlinks_s": s_per_byte, "network": network})
+    unlimited = cost.model_copy(update={"uplink_s_per_byte": s_per_byte, "downlink_s_per_byte": s_per_byte, "network": network})
     return phase.predict(unlimited).exchange_s
 
 
