@@ -11,12 +11,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.markdown import markdown_table
 from compose.engines import EngineChoice, create_engine
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.run import ScenarioSource, run_scenario
@@ -110,7 +111,7 @@ def _codec_table(rounds: int) -> Iterator[str]:
                 call()
             samples[name].append(1e6 * (time.perf_counter() - started) / CODEC_CALLS_PER_ROUND)
     rows = ((*name, _format_spread(samples[name])) for name in samples)
-    yield from _markdown_table(("1 MB message", "by", "µs, median (range)"), rows)
+    yield from markdown_table(("1 MB message", "by", "µs, median (range)"), rows)
 
 
 def _codec_calls() -> dict[tuple[str, ...], Callable[[], object]]:
@@ -149,10 +150,10 @@ def _run_tables(rounds: int) -> Iterator[str]:
             times[engine, "start to first step"].append(stopwatch.to_first_step_s)
             times[engine, "last step to all removed"].append(median(stopwatch.to_removed_s))
     header = ("engine", "strategy", "workers", "predicted ms", "measured ms, median (range)", "measured / predicted")
-    yield from _markdown_table(header, (_step_row(key, predicted[key], steps[key]) for key in sorted(steps)))
+    yield from markdown_table(header, (_step_row(key, predicted[key], steps[key]) for key in sorted(steps)))
     yield ""
     time_rows = ((*key, _format_spread(times[key])) for key in sorted(times))
-    yield from _markdown_table(("engine", "", "s, median (range)"), time_rows)
+    yield from markdown_table(("engine", "", "s, median (range)"), time_rows)
 
 
 def _median_step_times(run_folder: Path) -> Iterator[tuple[Plan, float]]:
@@ -174,13 +175,6 @@ def _step_row(key: tuple[str, ...], predicted_ms: float, measured_ms: list[float
 
 def _format_spread(samples: list[float]) -> str:
     return f"{median(samples):.3g} ({min(samples):.3g} - {max(samples):.3g})"
-
-
-def _markdown_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table."""
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'---|' * len(header)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import numpy as np
 
 from analysis.reading.parallel import create_process_pool
 from analysis.reading.run_folder import RunFolder, TrialFolder
+from benchmarks.markdown import markdown_row
 
 RESULTS_PAGE = Path("docs/results/report.md")
 STRATEGIES = {"ring": "all_reduce", "tree": "all_reduce", "ps_bsp": "parameter_server", "easgd": "easgd"}
@@ -235,16 +236,21 @@ def main() -> None:
 
 def _cost_table(run_size: SyntheticRunSize, costs: dict[str, ReportCost]) -> str:
     """Return a Markdown table of the costs of reports."""
-    rows = "".join(
-        f"| {name} | {cost.wall_s:.1f} s | {cost.cpu_s:.1f} s | {cost.peak_bytes / 1e9:.2f} GB "
-        f"| {cost.page_bytes / 1e6:.1f} MB |\n"
-        for name, cost in costs.items()
-    )
+    rows = "".join(f"{markdown_row((name, *_cost_cells(cost)))}\n" for name, cost in costs.items())
     return (
         f"{run_size.trials} trials x {run_size.workers} workers x {run_size.steps:,} steps = {run_size.rows:,} rows. "
         "Measured: reading logs, verdicts, writing steps.csv, result.txt and fidelity.json, figures and the page; "
         "the first report also imports modules.\n\n"
         f"| | wall time | CPU time | memory | page |\n| --- | --- | --- | --- | --- |\n{rows}"
+    )
+
+
+def _cost_cells(cost: ReportCost) -> tuple[str, ...]:
+    return (
+        f"{cost.wall_s:.1f} s",
+        f"{cost.cpu_s:.1f} s",
+        f"{cost.peak_bytes / 1e9:.2f} GB",
+        f"{cost.page_bytes / 1e6:.1f} MB",
     )
 
 

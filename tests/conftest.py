@@ -12,12 +12,12 @@ import pytest
 from hypothesis import settings
 
 from compose.engines import create_engine
-from compose.engines.base import TrialOutcome
 from compose.engines.containers.engine import DockerEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.supervisor import LogTail, TrialFailed
 from compose.scenario_files.load import load_scenario
 from services.plan import COORDINATOR, Plan, make_plan
+from services.plan.trial_outcome import TrialOutcome
 from services.runtime.clock import VirtualTimeLoop
 from services.runtime.device import Device, DeviceSelection, select_device
 from services.schema.errors import HostError

@@ -20,12 +20,12 @@ from analysis.figures.drawing.style import (
     start_axes_at_zero,
     strategy_colour,
 )
-from analysis.reading.plan_view import PlannedTarget
 from analysis.reading.run_table import TrialTable
 from analysis.report.answers import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import format_number, format_total_bytes
 from analysis.results.result import TrialResult
 from analysis.results.summary import RunSummary
+from services.scenario.target import QualityTarget
 
 MAX_CURVES_PER_PANEL = 60  # more curves cannot be followed by eye; of many repeats only the first are drawn
 MAX_COLOURED_STRATEGIES = 8  # where there are more strategies than colours
@@ -149,7 +149,7 @@ def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
     )
 
 
-def _figure_title(curves: pd.DataFrame, metric: str, target: PlannedTarget | None) -> str:
+def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:
     """Return the title: which strategy needs the fewest bytes and which the most samples to reach the target.
 
     Where there is no target, or fewer than two strategies reach it: the range of the final values.
@@ -192,7 +192,7 @@ def _draw_panel(
     run: AnalysedRun,
     curves: pd.DataFrame,
     x_column: str,
-    target: PlannedTarget | None,
+    target: QualityTarget | None,
     coloured_strategies: Collection[str],
 ) -> None:
     for _, trial_curve in curves.groupby("trial", sort=False):

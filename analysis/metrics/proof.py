@@ -36,11 +36,6 @@ class AchievedProperty:
     how: str  # how the achieved value is known: probed, read back, by construction, not at all
 
 
-def run_achieved_properties(trials: Iterable[TrialTable]) -> tuple[AchievedProperty, ...]:
-    """Return the achieved properties of all trials of a run; rows of the same property are merged."""
-    return merge_achieved_properties(row for trial in trials for row in achieved_properties(trial))
-
-
 def achieved_properties(trial: TrialTable) -> tuple[AchievedProperty, ...]:
     """Return the achieved value of each declared property of a node, path or link, and of each event."""
     return (

@@ -129,12 +129,6 @@ def parse_lines(lines: Iterable[str]) -> NodeLog:
     )
 
 
-def parse_line(line: str) -> LogEvent | None:
-    """Parse the event after the last token of a log line, as MLCommons' parser does; None if it is not valid."""
-    parsed = _parse_event(0, line)
-    return parsed if isinstance(parsed, LogEvent) else None
-
-
 def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLine:
     json_text = line.rpartition(LOG_LINE_PREFIX)[2].strip()
     try:

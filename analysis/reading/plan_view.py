@@ -4,7 +4,6 @@ Every field has the name of its key in plan.json, or names the key as its alias.
 on keys of plan.json.
 """
 
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,34 +13,16 @@ from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
 from services.collectives import Schedule
 from services.scenario.scenario import FidelityLimits
+from services.scenario.target import QualityTarget
+from services.strategies.cost_model import StepPrediction
+
+NO_PREDICTION = StepPrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
 class PlanSection(BaseModel):
     """Frozen record of one section of plan.json; keys that the analysis does not need are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
-
-class PlannedTarget(PlanSection):
-    """Target of training: a metric and the value that it must reach."""
-
-    metric: str
-    at_least: float | None = None
-    at_most: float | None = None
-
-    def is_reached_by(self, metric_value: float) -> bool:
-        """Return whether a value of the metric reaches the target; NaN never does."""
-        if self.at_least is not None:
-            return metric_value >= self.at_least
-        return self.at_most is not None and metric_value <= self.at_most
-
-    @property
-    def bound(self) -> float:
-        """Value of the metric to reach, from below or from above; NaN for a target without a bound."""
-        return next((bound for bound in (self.at_least, self.at_most) if bound is not None), float("nan"))
-
-    def __str__(self) -> str:
-        return f"{self.metric} {'≤' if self.at_least is None else '≥'} {self.bound:g}"
 
 
 class PlannedNode(PlanSection):
@@ -63,41 +44,6 @@ class PlannedNode(PlanSection):
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
-class PredictedStep(PlanSection):
-    """Step time predicted by the strategy's closed form, in virtual seconds, and the formula."""
-
-    compute_s: float = 0.0
-    exchange_s: float = 0.0
-    formula: str = ""
-    steps_s: tuple[float, ...] = ()  # step time of each worker by rank, where workers do not wait for each other
-    counted: float = 1.0  # share of the computed gradients that go into updates
-
-    @property
-    def step_s(self) -> float | None:
-        """Predicted seconds of a whole step of the slowest worker; None if nothing was declared to predict it from."""
-        return (self.compute_s + self.exchange_s) or None
-
-    @property
-    def median_step_s(self) -> float | None:
-        """Predicted median of the step time over all steps of all workers.
-
-        A worker that is twice as fast does twice as many steps.
-        """
-        if not all(self.steps_s or (0.0,)):
-            return self.step_s
-        ascending_s = sorted(self.steps_s)
-        cumulative_rates = list(accumulate(1 / step_s for step_s in ascending_s))
-        half = cumulative_rates[-1] / 2
-        return next(step_s for step_s, rate in zip(ascending_s, cumulative_rates, strict=True) if rate >= half)
-
-    @property
-    def mean_step_s(self) -> float | None:
-        """Predicted mean of the step time over all steps of all workers."""
-        if not all(self.steps_s or (0.0,)):
-            return self.step_s
-        return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
-
-
 class PlanAfterSwitch(PlanSection):
     """Parts of the plan that hold after one strategy has been replaced by another."""
 
@@ -106,7 +52,7 @@ class PlanAfterSwitch(PlanSection):
     )
     bytes_per_step: dict[str, float] = {}
     reply_bytes_per_step: dict[str, float] = {}  # as in PlanView
-    predicted: PredictedStep = PredictedStep()
+    predicted: StepPrediction = NO_PREDICTION
     is_synchronous: bool = True
     worker_weights: tuple[int, ...] = ()  # of a batch, by rank: 0 for a worker that is promoted to a server
     latencies_s: tuple[float, float] = (0.0, 0.0)  # before, after: an exchange behind links of infinite rate
@@ -136,7 +82,7 @@ class PlanView(PlanSection):
     batch: int = 0
     epochs: int = 0
     train_samples: int = 0
-    target: PlannedTarget | None = None
+    target: QualityTarget | None = None
     nodes: tuple[PlannedNode, ...] = ()
     parameters: int = 0
     precision: str = "fp32"  # lowest precision in which gradients are sent
@@ -147,7 +93,7 @@ class PlanView(PlanSection):
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     # worker -> those of its payload bytes that it sends as replies, because all other workers have done a step
     reply_bytes_per_step: dict[str, float] = {}
-    predicted: PredictedStep = PredictedStep()
+    predicted: StepPrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
     saturation_workers: float | None = (
         None  # number of workers that saturate the servers' links in asynchronous training

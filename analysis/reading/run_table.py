@@ -101,11 +101,6 @@ class RunTable:
         return _concatenate((trial.plan.trial, trial.updates) for trial in self.trials)
 
 
-def read_run(folder: RunFolder) -> RunTable:
-    """Read all trials of a run that have a plan, finished or not."""
-    return RunTable(folder, tuple(read_trial(trial_folder) for trial_folder in folder.trial_folders))
-
-
 def read_logs(folder: TrialFolder) -> dict[str, NodeLog]:
     """Read the logs of all nodes of a trial; return them by node name."""
     return {path.stem: mllog.read_log(path) for path in folder.log_paths}

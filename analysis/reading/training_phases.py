@@ -5,8 +5,9 @@ from typing import Literal
 
 import pandas as pd
 
-from analysis.reading.plan_view import PlanView, PredictedStep
+from analysis.reading.plan_view import PlanView
 from analysis.reading.run_table import TrialTable
+from services.strategies.cost_model import StepPrediction
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class TrainingPhase:
 
     name: Literal["", "before", "after"]  # relative to the switch; empty if the strategy does not switch
     steps: pd.DataFrame
-    predicted: PredictedStep
+    predicted: StepPrediction
     bytes_per_step: dict[str, float]
     reply_bytes_per_step: dict[str, float]
     synchrony: Literal["synchronous", "asynchronous"]

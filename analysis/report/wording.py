@@ -1,7 +1,7 @@
 """Formatting of numbers and names in reports, tables and figures."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 NO_VALUE = "\N{EN DASH}"
 SIGNIFICANT_DIGITS = 3
@@ -73,6 +73,11 @@ def join_names(names: Iterable[str]) -> str:
     """Return names as a list in a sentence: "a", "a and b", "a, b and c"."""
     *others, last = [*names] or [""]
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def shorten_list(names: Sequence[str], max_named: int, separator: str) -> str:
+    """Return up to `max_named` names with the separator; of more names, the first and the number of the others."""
+    return separator.join(names) if len(names) <= max_named else f"{names[0]} and {len(names) - 1} others"
 
 
 def capitalise_first_letter(text: str) -> str:

@@ -7,12 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.checks import fidelity
 from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of
-from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_level
+from analysis.checks.verdict import VerdictLevel, worst_level
 from analysis.metrics.balance import BalancePoint, balance_points
 from analysis.metrics.comparison import StrategyDifference, compare_strategies
-from analysis.metrics.proof import AchievedProperty, run_achieved_properties
+from analysis.metrics.proof import AchievedProperty
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
 from analysis.metrics.switch import SwitchResult, staleness_cost_s
 from analysis.metrics.worth import final_qualities, judge_switch
@@ -20,7 +19,7 @@ from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunTable
 from analysis.reading.switch_record import NEVER_SWITCHED
-from analysis.results.result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials, measure_trial
+from analysis.results.result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
 from services.scenario.published import PublishedCurve
 
 SUMMARY_SCHEMA = "ensayo-summary-1"
@@ -86,12 +85,6 @@ class RunSummary:
             del curve["draws"]
         content["published"] = [result.model_dump() for result in self.published]
         return {key: _replace_non_finite(value) for key, value in content.items()}
-
-
-def summarise_run(run: RunTable, verdicts: Mapping[str, Mapping[str, CheckVerdict]]) -> RunSummary:
-    """Measure and compare all trials of a run, given the verdicts of each trial by its id and the check's name."""
-    trials = [measure_trial(trial, verdicts[trial.plan.trial].values()) for trial in run.trials]
-    return build_summary(run, trials, run_achieved_properties(run.trials))
 
 
 def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[AchievedProperty, ...]) -> RunSummary:
@@ -190,11 +183,6 @@ def _collect_link_mechanisms(run: RunTable) -> dict[str, list[str]]:
                 mechanism = mechanism_of(link_shaping, link_property) or "unknown"
                 mechanisms.setdefault(link_property, set()).add(mechanism)
     return {link_property: sorted(names) for link_property, names in mechanisms.items()}
-
-
-def judge_trials(run: RunTable) -> dict[str, dict[str, CheckVerdict]]:
-    """Return the verdicts of every trial of a run, by the trial's id and the check's name."""
-    return {trial.plan.trial: fidelity.judge_trial(trial) for trial in run.trials}
 
 
 def write_summary(run_folder: RunFolder, summary: RunSummary) -> Path:

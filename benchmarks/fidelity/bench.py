@@ -18,6 +18,7 @@ from benchmarks.fidelity import collectives, devices, links, paced_devices, runs
 from benchmarks.fidelity.provenance import MeasurementOrigin, current_origin
 from benchmarks.fidelity.row import FidelityMeasurement, RowOutcome
 from benchmarks.fidelity.training import VerdictReader
+from benchmarks.markdown import markdown_table
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.containers.engine import DockerEngine
 from compose.runs.interrupt import raise_on_first_stop_signal
@@ -115,18 +116,16 @@ def write_page(
 
 
 def _page_text(outcomes: Sequence[RowOutcome], current: MeasurementOrigin) -> str:
-    return "\n".join((*markdown_table(outcomes), *origin_remarks(outcomes, current)))
+    return "\n".join((*markdown_table(TABLE_HEADER, _table_rows(outcomes)), *origin_remarks(outcomes, current)))
 
 
-def markdown_table(outcomes: Iterable[RowOutcome]) -> Iterator[str]:
-    """Yield the lines of a Markdown table of all outcomes."""
-    yield f"| {' | '.join(TABLE_HEADER)} |"
-    yield f"|{'---|' * len(TABLE_HEADER)}"
+def _table_rows(outcomes: Iterable[RowOutcome]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row of the table of all outcomes."""
     for outcome in outcomes:
         if outcome.failed:
-            yield f"| FAILED | {outcome.row} |  | {outcome.failed} |  |  | {outcome.origin} |"
+            yield ("FAILED", outcome.row, "", outcome.failed, "", "", str(outcome.origin))
         for measurement in outcome.lines:
-            yield f"| {' | '.join((*_measurement_cells(measurement), str(outcome.origin)))} |"
+            yield (*_measurement_cells(measurement), str(outcome.origin))
 
 
 def origin_remarks(outcomes: Iterable[RowOutcome], current: MeasurementOrigin) -> Iterator[str]:

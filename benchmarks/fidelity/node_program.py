@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Any
 
 from services.runtime.scheduling import reduce_wakeup_latency
+from services.runtime.stream_measurement import Arrival, arrival_rate, discard_bytes
 
 PIECE_BYTES = 256 << 10
 CONNECT_TIMEOUT_S, CONNECT_RETRY_S = 10.0, 0.01
@@ -26,7 +27,6 @@ _MESSAGE_HEADER = struct.Struct("=dQ")  # time of sending in monotonic seconds, 
 _TCP_INFO_BYTES, _TOTAL_RETRANS_OFFSET, _DATA_SEGMENTS_OUT_OFFSET = 232, 100, 156  # struct tcp_info of linux/tcp.h
 
 ProgramResult = dict[str, Any]
-Arrival = tuple[float, int]  # monotonic seconds, bytes
 
 
 def receive_streams(
@@ -75,7 +75,7 @@ def receive_messages(address: str, port: int, message_count: int) -> ProgramResu
     with _listen(address, port, 0) as server, server.accept()[0] as stream:
         for _ in range(message_count + 1):
             sent_at, size = _MESSAGE_HEADER.unpack(stream.recv(_MESSAGE_HEADER.size, socket.MSG_WAITALL))
-            _discard_bytes(stream, size)
+            discard_bytes(stream, size)
             durations_s.append(time.monotonic() - sent_at)
             stream.sendall(b"+")
     return {"seconds": durations_s[1:]}
@@ -145,17 +145,6 @@ PROGRAMS: Mapping[str, Callable[..., ProgramResult]] = {
 }
 
 
-def arrival_rate(arrivals: list[Arrival]) -> float:
-    """Return the bytes per second between the first and the last arrival; 0 for fewer than two arrivals.
-
-    The bytes of the first arrival are not counted, since they arrived before the measured time.
-    """
-    ordered = sorted(arrivals)
-    if len(ordered) < 2 or ordered[-1][0] == ordered[0][0]:  # noqa: PLR2004 - a time has two ends
-        return 0.0
-    return sum(size for _, size in ordered[1:]) / (ordered[-1][0] - ordered[0][0])
-
-
 def _record_arrivals(stream: socket.socket, arrivals: list[Arrival], end_s: float) -> None:
     buffer = bytearray(PIECE_BYTES)
     stream.settimeout(SOCKET_TIMEOUT_S)
@@ -164,14 +153,6 @@ def _record_arrivals(stream: socket.socket, arrivals: list[Arrival], end_s: floa
             now = time.monotonic()
             arrivals.append((now, size))
         _discard_unsent_on_close(stream)
-
-
-def _discard_bytes(stream: socket.socket, byte_count: int) -> None:
-    buffer = bytearray(PIECE_BYTES)
-    while byte_count > 0:
-        if not (received_bytes := stream.recv_into(buffer, min(byte_count, PIECE_BYTES))):
-            raise ConnectionError(f"the sender closed the stream {byte_count} bytes too early")
-        byte_count -= received_bytes
 
 
 def _listen(address: str, port: int, buffer_bytes: int) -> socket.socket:

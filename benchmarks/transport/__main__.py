@@ -10,13 +10,14 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from benchmarks.fidelity.provenance import current_origin
+from benchmarks.markdown import markdown_row
 from benchmarks.transport import network_namespaces
 from benchmarks.transport.cases import (
     BOUND,
@@ -97,7 +98,7 @@ def main() -> int:
         return 2
     torch_interpreter, rounds = find_torch_interpreter(arguments.torch), max(arguments.rounds, MIN_ROUNDS)
     origin = current_origin(LocalEngine())
-    sys.stdout.write("\n".join(_markdown_rows(TABLE_TOP)) + "\n")
+    sys.stdout.write("\n".join(map(markdown_row, TABLE_TOP)) + "\n")
     table_lines: list[str] = []
     measured_cases, left_out = [], []
     with raise_on_first_stop_signal():
@@ -108,7 +109,7 @@ def main() -> int:
                     continue
                 new_cases = _measure_case(name, case, rounds, torch_interpreter)
                 new_rows = ((*row, str(origin)) for measured in new_cases for row in measured.table_rows())
-                new_lines = list(_markdown_rows(new_rows))
+                new_lines = list(map(markdown_row, new_rows))
                 measured_cases += new_cases
                 table_lines += new_lines
                 sys.stdout.write("\n".join(new_lines) + "\n")
@@ -128,7 +129,7 @@ def write_page(page_path: Path, machine_sentence: str, table_lines: Sequence[str
     kept_rows = CASES_BY_ROW.keys() - {_row_name(line) for line in table_lines}
     kept = [line for line in old_lines if _row_name(line) in kept_rows] if machine_sentence in old_lines else []
     all_lines = sorted((*kept, *table_lines), key=lambda line: [*CASES_BY_ROW].index(_row_name(line)))
-    text = "\n".join((*_markdown_rows(TABLE_TOP), *all_lines, *remarks))
+    text = "\n".join((*map(markdown_row, TABLE_TOP), *all_lines, *remarks))
     page_path.write_text(f"# What `make bench-transport` printed\n\n{machine_sentence}\n\n{text}\n", encoding="utf-8")
 
 
@@ -199,11 +200,6 @@ def _make_job(case: TransportCase, size_bytes: int) -> RankJob:
         "calls": calls,
         "warm_ups": int(call_s < MIN_CALL_WITHOUT_WARM_UP_S),
     }
-
-
-def _markdown_rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Return the lines of a Markdown table with these cells."""
-    return (f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def _page_remarks(torch_interpreter: str | None) -> Iterator[str]:

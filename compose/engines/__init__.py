@@ -6,7 +6,8 @@ An engine's module is imported when the engine is chosen, so that a host without
 from importlib import import_module
 from typing import NamedTuple
 
-from compose.engines.base import Engine, TrialOutcome
+from compose.engines.base import Engine
+from services.plan.trial_outcome import TrialOutcome
 from services.schema.errors import UserError
 
 ENGINE_CLASSES = {

@@ -1,16 +1,14 @@
-"""Interface of an engine, which turns a plan into running nodes, and the records of a trial that an engine writes."""
+"""Interface of an engine, which turns a plan into running nodes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from pydantic import Field
-
 from services.cluster.addresses import AddressAllocator
 from services.plan import Plan
+from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import EngineName
-from services.schema.component import FrozenRecord
 
 
 class EventObserver(Protocol):
@@ -25,63 +23,6 @@ class PreparationObserver(Protocol):
 
     def preparation_started(self, description: str) -> None:
         """Handle the start of a preparation, such as building an image."""
-
-
-class ProbeMeasurement(FrozenRecord):
-    """A declared quantity of a link and the value that a probe measured before the run, both in virtual units."""
-
-    declared: float
-    achieved: float
-    tries: tuple[float, ...] = ()  # all values in the order of measurement; for round trips, every echo of every try
-
-
-class LinkRecord(FrozenRecord):
-    """Record of how one node's link was shaped, probed and monitored; the network switch has a record, too.
-
-    Rates and times are virtual. A *limit* is a rate limit of a pair or a group of nodes, such as a rack's uplink.
-    """
-
-    rung: str  # mechanism that enforces rates: tc-htb, transport, fluid, none
-    rungs: dict[str, str] = Field(default={})  # declared property (rate, delay, loss, partition, pipes) -> mechanism
-    uplink_bps: float | None = None  # declared
-    downlink_bps: float | None = None  # declared
-    read_back_uplink_bps: float | None = None  # enforced according to the kernel
-    read_back_downlink_bps: float | None = None  # enforced according to the kernel
-    pipes_bps: dict[str, ProbeMeasurement] = Field(default={})  # limit -> declared rate, rate read back from the kernel
-    achieved_pipes_bps: dict[str, float] = Field(default={})  # limit -> rate of a flood before the run
-    achieved_uplink_bps: float | None = None  # rate of a flood before the run, headers included, as tc counts
-    achieved_downlink_bps: float | None = None
-    round_trip_s: dict[str, ProbeMeasurement] = Field(default={})  # peer -> echoes before the run
-    message_s: dict[str, ProbeMeasurement] = Field(default={})  # peer -> time of one message of the workload's size
-    flooded: dict[str, ProbeMeasurement] = Field(default={})  # uplink, downlink or limit -> rate expected and received
-    unproven: dict[str, str] = Field(default={})  # uplink, downlink or limit -> reason why no flood was sent through it
-    queues: dict[str, dict[str, int]] = Field(default={})  # network device -> counters of its queue during the run
-    changed_meanwhile: tuple[str, ...] = ()  # differences, after the run, between the kernel and what Ensayo had set
-    unread: str = ""  # reason why the link could not be read after the run
-    details: dict[str, Any] = Field(default={})
-
-
-class CpuThrottling(FrozenRecord):
-    """Counters of how often the kernel stopped a node during the trial because its CPU quota was used up."""
-
-    periods: int  # scheduling periods in which the node had something to run
-    throttled_periods: int
-    throttled_s: float  # wall seconds
-
-
-class TrialOutcome(FrozenRecord):
-    """Outcome of a trial as its engine reports it: the content of status.json."""
-
-    trial: str
-    engine: EngineName
-    status: str  # success, failed, aborted
-    reason: str = ""
-    timings_s: dict[str, float] = Field(default={})  # wall seconds of the stages up, gate, run and down
-    exit_codes: dict[str, int] = Field(default={})
-    shaping: dict[str, LinkRecord] = Field(default={})
-    throttling: dict[str, CpuThrottling] = Field(default={})  # nodes in containers
-    kept: tuple[str, ...] = ()  # networks that the engine did not remove although they are empty
-    host: dict[str, Any] = Field(default={})  # measurements of compose.host.host_metrics
 
 
 class Engine(ABC):

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, ClassVar
 
-from compose.engines.base import Engine, EventObserver, LinkRecord, TrialOutcome
+from compose.engines.base import Engine, EventObserver
 from compose.engines.transport_shaping import strict_conflict, transport_link_records
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
@@ -18,6 +18,7 @@ from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.fluid_link import SharedNumberFile
 from services.plan import COORDINATOR, Plan
+from services.plan.trial_outcome import LinkRecord, TrialOutcome
 from services.runtime.control import OPEN_GATE_SIGNAL
 from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord

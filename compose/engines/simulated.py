@@ -10,13 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
+from compose.engines.base import Engine, EventObserver, PreparationObserver
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.engines.transport_shaping import strict_conflict, transport_link_records
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.supervisor import LogTail
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.plan import COORDINATOR, Plan
+from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import EngineName
 
 REPLY_POLL_S = 0.02

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from compose.engines.base import LinkRecord
 from services.cluster.events import LinkChange
 from services.plan import COORDINATOR, NodePlan, Plan
+from services.plan.trial_outcome import LinkRecord
 
 NOT_EMULATED = "none"  # recorded as the mechanism of a declared property that is not emulated
 

@@ -10,10 +10,9 @@ import time
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from compose.engines.base import CpuThrottling
 from compose.host.host_facts import CpuTimes, cpu_busy_share, cpu_stolen_share, read_cpu_times, read_stall_seconds
+from services.plan.trial_outcome import CpuThrottling, HostMetrics
 from services.runtime.scheduling import reduce_wakeup_latency
 
 CANARY_SLEEP_S = 0.001
@@ -77,14 +76,10 @@ class HostMetricsRecorder:
         self._poll_thread.start()
         self.canary.start()
 
-    def stop(self) -> dict[str, Any]:
-        """Stop recording, and return the metrics of the host.
-
-        Returns:
-            Busy and stolen share of the cores, share of time under pressure by resource, lateness of the canary in ms.
-        """
+    def stop(self) -> HostMetrics:
+        """Stop recording, and return the metrics of the host; empty if recording never started."""
         self._stop_requested.set()
-        if self._poll_thread is None:  # never started
+        if self._poll_thread is None:
             return {}
         self._poll_thread.join()
         elapsed_s, after = time.monotonic() - self._start_time, read_cpu_times()

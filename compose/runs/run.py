@@ -17,7 +17,7 @@ import yaml
 
 from compose.calibration.capacity import load_capacity
 from compose.engines import EngineChoice
-from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
+from compose.engines.base import Engine, EventObserver, PreparationObserver
 from compose.host.admission import Admission, admit_plans, unlimited_admission
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.host_facts import available_cores, host_memory_bytes, processor_model
@@ -25,6 +25,7 @@ from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.supervisor import failure_reason
 from services.cluster.addresses import InProcessAddresses
 from services.plan import Plan, make_plan
+from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
 
 RECORDED_LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.engines.base import CpuThrottling, EventObserver, LinkRecord, TrialOutcome
+from compose.engines.base import EventObserver
 from compose.host.host_metrics import HostMetricsRecorder
 from compose.runs.interrupt import defer_stop_signals
 from services.plan import COORDINATOR, Plan
+from services.plan.trial_outcome import CpuThrottling, HostMetrics, LinkRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.schema.errors import EnsayoError
 
@@ -108,7 +109,7 @@ class TrialSupervisor:
     watcher: EventObserver
     timings_s: dict[str, float] = field(default_factory=dict)
     shaping: dict[str, LinkRecord] = field(default_factory=dict)
-    host_metrics: dict[str, Any] = field(default_factory=dict)
+    host_metrics: HostMetrics = field(default_factory=HostMetrics)
     throttling: dict[str, CpuThrottling] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)

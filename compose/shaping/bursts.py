@@ -1,13 +1,13 @@
 """Burst sizes and packet sizes of shaped links, small enough that short messages are shaped, too."""
 
-MTU_BYTES = 1514
+from services.cluster.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
+
 # A larger burst lets a short message pass unshaped. A smaller burst starves a fast link, because the kernel's timer is
 # not finer. Measured from 10 Mbit/s to 1 Gbit/s.
 BURST_S, MIN_BURST_BYTES = 0.000_12, 2 * 1024
-# On a fast link, packets of one segment would use up the host's cores. 11 segments take 1.35 ms at 100 Mbit/s; on
-# slower links, fewer segments do. A message arrives early by the duration of the one packet that passes at once, which
-# is about the error of the host's timers.
-MAX_GSO_SEGMENTS, MAX_PACKET_S = 11, 0.001_35
+# A message arrives early by the duration of the one packet that passes at once, which is about the error of the host's
+# timers.
+MAX_PACKET_S = 0.001_35
 
 
 def burst_bytes(rate_bps: float) -> int:
@@ -26,5 +26,5 @@ def max_gso_segments(slowest_bps: float, fastest_bps: float) -> int:
         slowest_bps: the lowest rate on any path of the sender.
         fastest_bps: the rate of the sender's fastest path.
     """
-    segments_in_time = min(MAX_GSO_SEGMENTS, fastest_bps * MAX_PACKET_S / 8 / MTU_BYTES)
-    return max(1, int(segments_in_time), burst_bytes(slowest_bps) // MTU_BYTES)
+    segments_in_time = min(MAX_FRAMES_PER_PACKET, fastest_bps * MAX_PACKET_S / 8 / FRAME_BYTES)
+    return max(1, int(segments_in_time), burst_bytes(slowest_bps) // FRAME_BYTES)

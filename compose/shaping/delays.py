@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from compose.shaping.bursts import MTU_BYTES
 from compose.shaping.htb_tree import DEFAULT_BUFFER_BYTES
 from compose.shaping.link_state import LinkState
+from services.cluster.ethernet import FRAME_BYTES
 from services.cluster.impairments import GilbertElliottLoss, IndependentLoss
 from services.cluster.network import NetworkPath
 
@@ -73,7 +73,7 @@ def netem_qdisc(path: NetworkPath, rate_bps: float | None, buffer_bytes: int | N
 
 
 def _netem_queue_packets(path: NetworkPath, rate_bps: float, buffer_bytes: int) -> int:
-    return int((buffer_bytes + rate_bps * path.delay_s / 8) / MTU_BYTES) + 1
+    return int((buffer_bytes + rate_bps * path.delay_s / 8) / FRAME_BYTES) + 1
 
 
 def _netem_loss_options(path: NetworkPath) -> list[str]:

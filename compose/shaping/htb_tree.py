@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from compose.shaping.bursts import MTU_BYTES, burst_bytes, max_gso_segments
+from compose.shaping.bursts import burst_bytes, max_gso_segments
 from compose.shaping.filters import last_octet
+from services.cluster.ethernet import FRAME_BYTES
 
 # The queue that HTB creates itself holds as many packets as the queue of the device, 32 on an ifb, so each class gets
 # an explicit queue. This length suits a node's own uplink, where TCP limits how much each socket has waiting.
@@ -20,6 +21,7 @@ GUARANTEED_SHARE = 1e-3
 # its cburst does not make up for: with a quantum of 64 KiB and a cburst sized by its rate, a class of 20 Mbit/s inside
 # a link of 100 Mbit/s reached 11 Mbit/s.
 QUANTUM_BYTES, INNER_QUANTUM_BYTES, INNER_CBURST_BYTES = 64 << 10, 16 << 10, 32 << 10
+IFB_DEVICE = "ifb0"  # device through which arriving packets are redirected, so that they can be queued
 UNLIMITED_BPS = 100e9  # rate of a downlink that declares a delay and no rate
 
 
@@ -60,12 +62,12 @@ def link_tree(
     ]
 
 
-def ingress_redirect_commands(device: str, ifb_device: str) -> list[str]:
-    """Return shell commands that redirect all arriving packets through an ifb device, where they can be queued."""
-    redirect = f"parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {ifb_device}"
+def ingress_redirect_commands(device: str) -> list[str]:
+    """Return shell commands that redirect all arriving packets through the ifb device, where they can be queued."""
+    redirect = f"parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {IFB_DEVICE}"
     return [
-        f"ip link add {ifb_device} type ifb",
-        f"ip link set {ifb_device} up txqueuelen {LEAF_QUEUE_PACKETS}",
+        f"ip link add {IFB_DEVICE} type ifb",
+        f"ip link set {IFB_DEVICE} up txqueuelen {LEAF_QUEUE_PACKETS}",
         f"tc qdisc add dev {device} handle ffff: ingress",
         f"tc filter add dev {device} {redirect}",
     ]
@@ -91,7 +93,7 @@ def buffer_qdisc(max_segments: int, buffer_bytes: int | None = None) -> str:
         max_segments: segments of the largest packet that passes; the queue holds at least one such packet.
         buffer_bytes: declared size; None for `DEFAULT_BUFFER_BYTES`.
     """
-    return f"bfifo limit {max(buffer_bytes or DEFAULT_BUFFER_BYTES, MTU_BYTES * max_segments)}"
+    return f"bfifo limit {max(buffer_bytes or DEFAULT_BUFFER_BYTES, FRAME_BYTES * max_segments)}"
 
 
 def peer_class_id(address: str) -> str:

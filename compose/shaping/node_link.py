@@ -8,6 +8,7 @@ from math import inf
 
 from compose.shaping import delays, filters, htb_tree, tc_output
 from compose.shaping.bursts import burst_bytes, max_gso_segments
+from compose.shaping.htb_tree import IFB_DEVICE
 from compose.shaping.link_state import (
     LinkState,
     data_network_nodes,
@@ -21,7 +22,6 @@ from compose.shaping.shared_link import shared_links_between
 from services.cluster.network import NetworkPath
 from services.plan import NodePlan, Plan
 
-IFB_DEVICE = "ifb0"
 RESTORE_COMMAND = ("iptables-nft-restore", "--noflush")
 SINGLE_SEGMENT = 1  # segments per packet where packets may be lost, so that one loss is the loss of one segment
 
@@ -71,7 +71,7 @@ class NodeLinkShaping:
         lines += [
             f"ip route add {address}/32 via {self._switch_address} dev $dev" for address in self.addresses_via_switch
         ]
-        lines += htb_tree.ingress_redirect_commands("$dev", IFB_DEVICE) if self._shapes_ingress else []
+        lines += htb_tree.ingress_redirect_commands("$dev") if self._shapes_ingress else []
         if batch := [*self._egress_lines(), *self._ingress_lines()]:
             lines += ["tc -batch - <<END", *batch, "END"]
         if rules := self._packet_filter_rules("$dev", self.initial_state, include_jumps=True):

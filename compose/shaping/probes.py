@@ -10,12 +10,12 @@ from math import inf
 from typing import TypeAlias
 
 from compose.shaping.link_state import data_network_nodes, link_state_of
+from services.cluster.ethernet import FRAME_BYTES
 from services.cluster.fluid_link import PAYLOAD_SHARE
 from services.cluster.network import ExpectedRoundTrip, NetworkPath, SharedLink, expected_round_trip
 from services.plan import NodePlan, Plan
 from services.schema.component import FrozenRecord
 
-FRAME_BITS = 1514 * 8
 MIN_PROBE_S, MAX_PROBE_S, MIN_PROBE_FRAMES = 0.15, 1.0, 40
 MAX_CONCURRENT_BPS = 1.5e9  # total rate of concurrent probes; beyond, they would measure the host's cores
 # Beyond this rate, a probe would measure the host. Admission decides whether a run may declare such rates; the
@@ -44,7 +44,7 @@ class RateProbe(FrozenRecord):
     @property
     def duration_s(self) -> float:
         """Seconds during which arriving packets are counted."""
-        return min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_PROBE_FRAMES * FRAME_BITS / self.rate_bps))
+        return min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_PROBE_FRAMES * 8 * FRAME_BYTES / self.rate_bps))
 
     @property
     def send_rate_bps(self) -> float:

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from compose.shaping import filters, htb_tree, tc_output
+from compose.shaping.htb_tree import IFB_DEVICE
 from compose.shaping.link_state import data_network_nodes
 from services.cluster.network import SharedLink
 from services.plan import Plan
 from services.schema.errors import HostError
 
 NETWORK_SWITCH = "switch"  # name of its container among the nodes
-IFB_DEVICE = "ifb0"
 TREE_COUNT = 2
 
 
@@ -42,7 +42,7 @@ def setup_script(plan: Plan) -> str:
     incoming, outgoing = split_by_tree(plan)
     lines = [
         *_find_device_lines(plan),
-        *htb_tree.ingress_redirect_commands("$dev", IFB_DEVICE),
+        *htb_tree.ingress_redirect_commands("$dev"),
         "tc -batch - <<END",
         *_htb_tree_lines(IFB_DEVICE, plan, incoming),
         *_htb_tree_lines("$dev", plan, outgoing),

@@ -17,8 +17,9 @@ from mmap import mmap
 from pathlib import Path
 from typing import NamedTuple
 
-# A shaped rate counts whole Ethernet frames, as tc does: 1448 bytes of payload travel in a frame of 1514.
-PAYLOAD_SHARE = 1448 / 1514
+from services.cluster.ethernet import FRAME_BYTES, PAYLOAD_BYTES
+
+PAYLOAD_SHARE = PAYLOAD_BYTES / FRAME_BYTES  # a shaped rate counts whole Ethernet frames, as tc does
 
 
 def goodput_bytes_per_s(rate_bps: float | None) -> float:

@@ -8,12 +8,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import EpochReport, FinalState, HandOverStage, HandOverState
+from services.runtime.control import HAND_OVER_STAGES, EpochReport, FinalState, HandOverState
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
-
-HAND_OVER_ROUNDS: dict[str, HandOverStage] = {"stopped": "stopped", "loaded": "loaded"}
 
 
 class ControlService(ControlServicer):  # type: ignore[misc]  # generated code has no types
@@ -96,14 +94,15 @@ def _hand_over_report(request: wire.HandOverState) -> HandOverState:
     Raises:
         ProtocolError: the round does not exist.
     """
-    if request.stage not in HAND_OVER_ROUNDS:
-        rounds = ", ".join(HAND_OVER_ROUNDS)
+    stage = next((stage for stage in HAND_OVER_STAGES if stage == request.stage), None)
+    if stage is None:
+        rounds = ", ".join(HAND_OVER_STAGES)
         raise ProtocolError(
             f"{request.node_name}: hand-over round {request.stage!r} does not exist; rounds are {rounds}"
         )
     return HandOverState(
         node_name=request.node_name,
-        stage=HAND_OVER_ROUNDS[request.stage],
+        stage=stage,
         next_step=request.next_step,
         version=request.version,
         samples=request.samples,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from services.runtime.control import HandOverDecision, HandOverStage, HandOverState
+from services.runtime.control import HAND_OVER_STAGES, HandOverDecision, HandOverStage, HandOverState
 from services.schema.errors import ProtocolError
 from services.strategies.switching.rules import EvaluationPoint, RuleDecision, RuleState
 from services.strategies.switching.switch import Switch
@@ -63,7 +63,7 @@ class SwitchMachine:
     is_committed: bool = False
     _rule_memory: RuleState = field(default_factory=RuleState)
     _reports: dict[HandOverStage, dict[Participant, HandOverState]] = field(
-        default_factory=lambda: {"stopped": {}, "loaded": {}}
+        default_factory=lambda: {stage: {} for stage in HAND_OVER_STAGES}
     )
 
     def handle_evaluation_point(self, point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
@@ -96,7 +96,7 @@ class SwitchMachine:
         if self.stage == "over":
             return []
         self.stage, decision = "over", HandOverDecision("abort", reason)
-        return [AnnounceDecision("stopped", decision), AnnounceDecision("loaded", decision)]
+        return [AnnounceDecision(stage, decision) for stage in HAND_OVER_STAGES]
 
     def _start_hand_over(self) -> list[SwitchAction]:
         if self.stage != "waiting":

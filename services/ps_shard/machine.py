@@ -81,7 +81,6 @@ class ShardMachine:
     staleness: AnyStalenessWeighting = UNIFORM_WEIGHTING
     version: int = 0
     samples: int = 0  # used for updates
-    dropped_samples: int = 0
     sample_budget: int | None = None  # samples after which workers stop; None: workers count steps
     push_samples: dict[int, int] = field(default_factory=dict)  # of each worker's last push, or of its expected first
     _gathered_pushes: list[WorkerPush] = field(default_factory=list)
@@ -165,7 +164,6 @@ class ShardMachine:
         if is_accepted:
             self._gathered_pushes.append(push)
             return
-        self.dropped_samples += push.samples
         yield DropPush(push, self.version)
 
     def _due_updates(self, asynchronous_push: WorkerPush | None = None) -> Iterator[ApplyUpdate]:

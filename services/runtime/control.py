@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from signal import SIGUSR1
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 # Sent by the engine to the coordinator's process when the network is set up as planned: the run may start.
 OPEN_GATE_SIGNAL = SIGUSR1
@@ -41,6 +41,7 @@ class EpochDecision:
 
 
 HandOverStage: TypeAlias = Literal["stopped", "loaded"]
+HAND_OVER_STAGES: tuple[HandOverStage, ...] = get_args(HandOverStage)  # in their order
 
 
 @dataclass(frozen=True)

@@ -63,5 +63,11 @@ class QualityTarget(FrozenRecord):
 
     def is_reached(self, metric_values: Mapping[str, float]) -> bool:
         """Return whether evaluation results, given by name of the metric, meet this target."""
-        value = metric_values[self.metric]
-        return value >= self.bound if self.at_least is not None else value <= self.bound
+        return self.is_reached_by(metric_values[self.metric])
+
+    def is_reached_by(self, metric_value: float) -> bool:
+        """Return whether a value of the metric reaches the target; NaN never does."""
+        return metric_value >= self.bound if self.at_least is not None else metric_value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'≤' if self.at_least is None else '≥'} {self.bound:g}"

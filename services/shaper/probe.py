@@ -14,12 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from services.cluster.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
 from services.runtime.scheduling import reduce_wakeup_latency
+from services.runtime.stream_measurement import Arrival, arrival_rate, discard_bytes
 
 ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
-DATAGRAM_BYTES, FRAME_BYTES = 1472, 1514
+DATAGRAM_BYTES = 1472  # UDP payload of a full frame
 _UDP_SEGMENT, _UDP_GRO, _SOL_UDP, _SO_SNDBUFFORCE = 103, 104, 17, 32
-MAX_SEGMENTS = 11  # frames in one packet from TCP at most, on links below 1.2 Gbit/s; as in `compose.shaping`
 SEND_BUFFER_S = 0.02  # seconds of a flood that the send buffer of a socket holds
 ECHO_TIMEOUT_S = 1.0
 RECEIVE_BUFFER_BYTES = 4 << 20
@@ -65,15 +66,15 @@ class ProbeReceiver:
     def rates_by_source_bps(self, since: float, until: float) -> dict[str, float]:
         """Return the bit/s received from each address between two times of the monotonic clock."""
         frames_in_time = [frame for frame in self._received_frames if since <= frame[0] <= until]
-        by_source: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+        by_source: defaultdict[str, list[Arrival]] = defaultdict(list)
         for time_s, source, size_bytes in frames_in_time:
             by_source[source].append((time_s, size_bytes))
-        return {source: _rate_bps(frames) for source, frames in by_source.items()}
+        return {source: 8 * arrival_rate(frames) for source, frames in by_source.items()}
 
     def total_rate_bps(self, since: float, until: float) -> float:
         """Return the bit/s received from all addresses together between two times of the monotonic clock."""
         frames = [(time_s, size_bytes) for time_s, _, size_bytes in self._received_frames if since <= time_s <= until]
-        return _rate_bps(frames)
+        return 8 * arrival_rate(frames)
 
     def _count_frames(self, flood_socket: socket.socket) -> None:
         while (received := _receive_datagrams(flood_socket)) is not None:
@@ -148,7 +149,7 @@ def measure_message_s(address: str, size_bytes: int) -> float:
 def _send_flood_to(address: str, max_bps: float, since: float, until: float) -> None:
     """Send datagrams in batches that the kernel splits; a full send buffer limits the rate."""
     reduce_wakeup_latency()
-    segments = max(1, min(MAX_SEGMENTS, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
+    segments = max(1, min(MAX_FRAMES_PER_PACKET, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
         udp_socket.setsockopt(_SOL_UDP, _UDP_SEGMENT, DATAGRAM_BYTES)
         _set_send_buffer(udp_socket, max(4 * segments * FRAME_BYTES, int(max_bps / 8 * SEND_BUFFER_S)))
@@ -199,20 +200,8 @@ def _accept_messages(server_socket: socket.socket) -> None:
 def _receive_messages(stream: socket.socket) -> None:
     with stream, suppress(OSError):  # the sender has gone, so no error can be reported to it
         while len(header := stream.recv(_SIZE.size, socket.MSG_WAITALL)) == _SIZE.size:
-            _discard_bytes(stream, *_SIZE.unpack(header))
+            discard_bytes(stream, *_SIZE.unpack(header))
             stream.sendall(b"+")
-
-
-def _discard_bytes(stream: socket.socket, remaining_bytes: int) -> None:
-    """Read a number of bytes from a stream and discard them.
-
-    Raises:
-        ConnectionError: the stream ends too early.
-    """
-    while remaining_bytes > 0:
-        if not (chunk := stream.recv(min(remaining_bytes, CHUNK_BYTES))):
-            raise ConnectionError(f"the stream of a message ended {remaining_bytes} bytes too early")
-        remaining_bytes -= len(chunk)
 
 
 def _receive_datagrams(udp_socket: socket.socket) -> tuple[int, str] | None:
@@ -232,13 +221,6 @@ class _ThreadBuffer(threading.local):
 
 
 _THREAD_BUFFER = _ThreadBuffer()
-
-
-def _rate_bps(frames: list[tuple[float, int]]) -> float:
-    """Return the bit/s of frames (time, bytes): bytes after the first frame, per time from first to last frame."""
-    if len(frames) < 2 or frames[-1][0] == frames[0][0]:  # noqa: PLR2004
-        return 0.0
-    return sum(size_bytes for _, size_bytes in frames[1:]) * 8 / (frames[-1][0] - frames[0][0])
 
 
 def _open_udp_socket(address: str, port: int) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -112,6 +113,26 @@ class StepPrediction(FrozenRecord):
     def step_s(self) -> float:
         """Predicted seconds of a whole step; of the slowest worker's step in asynchronous training."""
         return self.compute_s + self.exchange_s
+
+    @property
+    def median_step_s(self) -> float | None:
+        """Predicted median of the step time over all steps of all workers; None if steps take no time.
+
+        A worker that is twice as fast does twice as many steps.
+        """
+        if not all(self.steps_s or (0.0,)):
+            return self.step_s or None
+        ascending_s = sorted(self.steps_s)
+        cumulative_rates = list(accumulate(1 / step_s for step_s in ascending_s))
+        half = cumulative_rates[-1] / 2
+        return next(step_s for step_s, rate in zip(ascending_s, cumulative_rates, strict=True) if rate >= half)
+
+    @property
+    def mean_step_s(self) -> float | None:
+        """Predicted mean of the step time over all steps of all workers; None if steps take no time."""
+        if not all(self.steps_s or (0.0,)):
+            return self.step_s or None
+        return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
     def budget_s(self, steps: int, batch_shares: Sequence[int]) -> float:
         """Return the seconds until the gradients of `steps` batches are in updates; 0 if steps take no time.

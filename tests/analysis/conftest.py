@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from analysis.exports.sound import read_readable_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTable, TrialTable, read_run, read_trial
+from analysis.reading.run_table import RunTable, TrialTable, read_trial
 from services.cluster.addresses import InProcessAddresses
 from services.node.simulate import simulate_to_folder
 from services.plan import make_plan
@@ -138,7 +139,7 @@ def rehearse(tmp_path: Path) -> Callable[..., RunTable]:
             simulate_to_folder(plan, logs)
             (logs.parent / "plan.json").write_text(plan.model_dump_json())
             (logs.parent / "status.json").write_text(json.dumps({"status": "success", "engine": "simulated"}))
-        return read_run(RunFolder(tmp_path))
+        return read_readable_trials(RunFolder(tmp_path))
 
     return run
 

@@ -83,13 +83,12 @@ def test_what_is_wrong_with_a_batch_is_told_and_harms_nobody(rows: object, what:
 def test_batches_are_compared_by_their_numbers() -> None:
     """Whoever counts equal values of a log meets them, too."""
     one, same, other, named = (
-        mllog.parse_line(_line({"columns": [name, "b"], "rows": [[1, None], [3, last]]}))
+        mllog.parse_lines([_line({"columns": [name, "b"], "rows": [[1, None], [3, last]]})]).events[0]
         for name, last in (("a", 4), ("a", 4.0), ("a", 5), ("c", 4))
     )
 
     assert one == same
     assert one not in (other, named)
-    assert one is not None
     assert one.value != {"columns": ["a", "b"], "rows": [[1, None], [3, 4]]}
 
 

@@ -81,6 +81,18 @@ def schedule_of_another_version(trial: TrialFolder) -> None:
     trial.plan_path.write_text(json.dumps(plan | {"schedule": {"rounds": [[[0, 1, 0, 1]]]}}))
 
 
+def target_of_another_version(trial: TrialFolder) -> None:
+    """A metric that this version does not know."""
+    plan = json.loads(trial.plan_path.read_text())
+    trial.plan_path.write_text(json.dumps(plan | {"target": {"metric": "perplexity", "at_most": 20}}))
+
+
+def prediction_of_another_version(trial: TrialFolder) -> None:
+    plan = json.loads(trial.plan_path.read_text())
+    plan["predicted"]["wait_s"] = 0.1
+    trial.plan_path.write_text(json.dumps(plan))
+
+
 def plan_cut_off(trial: TrialFolder) -> None:
     trial.plan_path.write_text(trial.plan_path.read_text()[:100])
 
@@ -142,6 +154,8 @@ CASES: dict[str, tuple[Harm, str]] = {
     "nan time": (nan_time, "logs/worker-1.log:2: exchange_s of step 3 is nan"),
     "other plan": (plan_of_another_version, "plan.json: workers: Field required"),
     "other schedule": (schedule_of_another_version, "plan.json: schedule.rounds.0.0."),
+    "other target": (target_of_another_version, "plan.json: target.metric: Input should be"),
+    "other prediction": (prediction_of_another_version, "plan.json: predicted.wait_s: Extra inputs are not permitted"),
     "cut plan": (plan_cut_off, "plan.json: the file: Invalid JSON"),
     "no log": (without_a_log, "logs/worker-1.log: missing"),
     "no logs": (without_logs, "logs/coordinator.log: missing"),
@@ -439,6 +453,18 @@ def test_a_value_of_another_kind_is_damage_before_anybody_computes_with_it(run: 
     assert damage.startswith(f"trials/{run.trial_folders[HARMED].path.name}/{message}")
     assert "Damaged records" in page
     assert len(told["trials"]) == 2
+
+
+def test_a_status_of_another_version_is_read(run: RunFolder) -> None:
+    """Keys may be missing or unknown, and a number that could not be measured is null."""
+    node = {"rates_enforced_by": "fluid", "uplink_bps": None, "achieved_pipes_bps": {"rack-0 up": None}}
+    status = {"status": "success", "engine": "cluster", "shaping": {"worker-1": node}, "exit_codes": None, "moon": 1}
+    run.trial_folders[HARMED].status_path.write_text(json.dumps(status))
+
+    told, _ = read(run)
+
+    assert told["damage"] == []
+    assert [trial["status"] for trial in told["trials"]] == ["success"] * 3
 
 
 def test_samples_that_nobody_counted_are_unknown(run: RunFolder) -> None:

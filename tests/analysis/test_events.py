@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from analysis.exports.sound import read_readable_trials
 from analysis.figures.base import AnalysedRun
 from analysis.figures.timeline import draw_timeline
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import read_run
 from analysis.report import report
-from analysis.results.summary import judge_trials, summarise_run
+from analysis.results.examine import analyse_run
 
 MakeRun = Callable[..., RunFolder]
 AT_S, LASTS_S = 0.2, 0.3
@@ -62,9 +62,9 @@ def test_the_page_lists_events_and_shows_them_shaded(eventful: RunFolder) -> Non
 
 
 def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> None:
-    table = read_run(eventful)
+    analysed = AnalysedRun(*analyse_run(eventful))
 
-    drawing = draw_timeline(AnalysedRun(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_timeline(analysed)
 
     assert drawing is not None
     assert drawing.title.startswith("While events last, a step of ring")
@@ -77,16 +77,16 @@ def test_the_engine_tells_of_links_in_a_file_of_its_own(eventful: RunFolder) -> 
     (trial,) = eventful.trial_folders
     trial.events_path.write_text(json.dumps(told | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
 
-    (table,) = read_run(eventful).trials
+    (table,) = read_readable_trials(eventful).trials
 
     assert table.events["kind"].tolist() == ["slowdown", "slowdown", "link"]
     assert table.events["nodes"].iloc[-1] == ("worker-0",)
 
 
 def test_a_run_without_events_has_no_such_figure(make_run: MakeRun) -> None:
-    table = read_run(make_run(strategies=("ring",), workers=(2,)))
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2,))))
 
-    assert draw_timeline(AnalysedRun(table, summarise_run(table, judge_trials(table)))) is None
+    assert draw_timeline(analysed) is None
 
 
 def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: MakeRun) -> None:

@@ -26,7 +26,7 @@ from analysis.exports.system import describe_system
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_folder import RunFolder, read_json
-from analysis.reading.run_table import RunTable, TrialTable, read_run
+from analysis.reading.run_table import RunTable, TrialTable
 from services.schema.errors import UserError
 
 MakeRun = Callable[..., RunFolder]
@@ -118,7 +118,7 @@ def test_exports_say_which_trials_are_not_to_be_believed(make_run: MakeRun, tmp_
 def test_a_description_without_a_field_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
     """The checker that accepts ours would not accept anything."""
     run = make_run(workers=(2,))
-    fields = describe_system(run.manifest, read_run(run).trials[0].plan, "a")
+    fields = describe_system(run.manifest, read_readable_trials(run).trials[0].plan, "a")
     (tmp_path / "short.json").write_text(json.dumps(fields | {"status": "almost"}))
 
     assert not check_system_desc(str(tmp_path / "short.json"), "training", "6.1.0")[0]
@@ -148,7 +148,7 @@ def test_repeats_are_results_of_one_system(make_run: MakeRun, tmp_path: Path) ->
     ]
     assert [file.name for file in files] == ["result_0.txt", "result_1.txt", "result_2.txt"]
     assert summarizer._is_organization_folder(str(done.path / "ensayo"))
-    assert minutes == pytest.approx([trial.seconds / 60 for trial in read_run(run).trials])
+    assert minutes == pytest.approx([trial.seconds / 60 for trial in read_readable_trials(run).trials])
     assert summarizer._compute_olympic_average(minutes, 0, 1) == pytest.approx(sorted(minutes)[1])
 
 
@@ -156,7 +156,7 @@ def test_conditions_are_systems_of_their_own(make_run: MakeRun) -> None:
     """Two link rates in one folder would be averaged."""
     run = make_run(strategies=("ring",), workers=(2,), conditions=("100mbit", "1gbit"), baseline=False)
 
-    names = [system_name(trial) for trial in read_run(run).trials]
+    names = [system_name(trial) for trial in read_readable_trials(run).trials]
 
     assert names == ["ring-w2-cluster.worker.uplink=100mbit", "ring-w2-cluster.worker.uplink=1gbit"]
 
@@ -272,7 +272,7 @@ def test_perfetto_counts_losses_and_updates(make_run: MakeRun, tmp_path: Path) -
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent  # noqa: PLC0415 - it is slow
 
     run = make_run(strategies=("ps_asp",), workers=(2,), baseline=False)
-    trial = read_run(run).trials[0]
+    trial = read_readable_trials(run).trials[0]
 
     done = export_run(run.path, "perfetto", tmp_path / "out")
 

@@ -24,7 +24,7 @@ from analysis.checks.network.shared_links import check_shared_link_rates
 from analysis.checks.training.event_horizon import check_event_horizon
 from analysis.checks.training.event_lateness import check_event_lateness
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.proof import run_achieved_properties
+from analysis.metrics.proof import achieved_properties
 from analysis.reading.run_table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]
@@ -451,7 +451,7 @@ def test_steps_must_be_those_of_the_cluster_and_not_of_this_host(
 ) -> None:
     """Where a closed form knows what a step takes; on a ring of 32 with short messages the host added a half."""
     logs = {f"worker-{rank}": [steps_line([{"step_s": step_s}] * 10, f"worker-{rank}")] for rank in range(2)}
-    predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4}, "nodes": NODES, "workers": 2}
+    predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4, "formula": "a + b"}, "nodes": NODES, "workers": 2}
 
     assert check_host_overhead(make_trial(logs, **(predicted | planned))).level == level
 
@@ -480,7 +480,7 @@ def test_what_our_own_code_shapes_holds_by_construction(make_trial: MakeTrial) -
     fluid = {"rung": "fluid", "rungs": dict.fromkeys(("pipes", "delay", "loss"), "fluid")}
 
     trial = make_trial({}, {"shaping": {"worker-1": fluid}}, network={"paths": [path], "shared_links": [pipe]})
-    rows = [(row.what, row.declared, row.achieved, row.how) for row in run_achieved_properties([trial])]
+    rows = [(row.what, row.declared, row.achieved, row.how) for row in achieved_properties(trial)]
 
     assert rows == [
         (what, pytest.approx(declared), pytest.approx(declared), "by construction")

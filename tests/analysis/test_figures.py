@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
+from analysis.checks.fidelity import judge_trial
 from analysis.checks.verdict import VerdictLevel
 from analysis.figures import FIGURES, AnalysedRun, Drawing
 from analysis.figures.drawing.balance import RULE_MARKERS
@@ -27,11 +28,13 @@ from analysis.figures.step_breakdown import draw_step_breakdown
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTable, read_run
+from analysis.reading.run_table import RunTable
 from analysis.report import report
 from analysis.report.headline import headline_sentences
 from analysis.report.wording import format_number
-from analysis.results.summary import judge_trials, summarise_run
+from analysis.results.examine import analyse_run
+from analysis.results.result import measure_trial
+from analysis.results.summary import build_summary
 
 RunWriter = Callable[..., RunFolder]
 PIXEL = 1.0  # about half a line's width
@@ -47,8 +50,8 @@ def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Call
             _slow_down(trial, line)
         _switch(folder.trial_folders[-1], line)
         _end_worse(folder.trial_folders[-1], line)
-        table = read_run(folder)
-        return list(report.draw_figures(AnalysedRun(table, summarise_run(table, judge_trials(table)))))
+        analysed = AnalysedRun(*analyse_run(folder))
+        return list(report.draw_figures(analysed))
 
     return drawn
 
@@ -128,8 +131,7 @@ def test_the_closed_form_of_workers_that_do_not_wait_is_compared_with_the_step_t
         own = sum(planned["predicted"][part] for part in ("compute_s", "exchange_s"))
         planned["predicted"] |= {"exchange_s": 1.0, "steps_s": [own, own, 10 * own]}
         trial.plan_path.write_text(json.dumps(planned))
-    table = read_run(folder)
-    numbers = summarise_run(table, judge_trials(table))
+    table, numbers = analyse_run(folder)
 
     drawing = draw_predicted_steps(AnalysedRun(table, numbers))
 
@@ -141,8 +143,7 @@ def test_the_closed_form_of_workers_that_do_not_wait_is_compared_with_the_step_t
 def test_speedups_stand_beside_those_of_the_closed_forms(make_run: Callable[..., RunFolder]) -> None:
     """One row per strategy and number of workers; the forms' are predicted seconds of the base over those of N."""
     folder = make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4))
-    table = read_run(folder)
-    numbers = summarise_run(table, judge_trials(table))
+    table, numbers = analyse_run(folder)
 
     drawing = draw_predicted_speedup(AnalysedRun(table, numbers))
 
@@ -170,8 +171,7 @@ def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..
     folder = make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4))
     with (folder.path / "scenario.yaml").open("a") as scenario:
         scenario.write(PUBLISHED)
-    table = read_run(folder)
-    numbers = summarise_run(table, judge_trials(table))
+    table, numbers = analyse_run(folder)
 
     drawing = draw_predicted_speedup(AnalysedRun(table, numbers))
 
@@ -191,8 +191,7 @@ def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..
 
 def test_bases_under_several_conditions_are_named_with_them(make_run: Callable[..., RunFolder]) -> None:
     """Two times of one worker alone mean nothing to a reader who can't tell which is whose."""
-    table = read_run(make_run(strategies=("ring",), workers=(2, 4), baseline=False))
-    run = AnalysedRun(table, summarise_run(table, judge_trials(table)))
+    run = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2, 4), baseline=False)))
     (curve,) = run.summary.curves
     slow, fast = (
         replace(curve, condition=f"uplink {rate}", base=replace(curve.base, seconds=seconds))
@@ -215,8 +214,8 @@ def test_many_bases_are_told_together_by_what_they_are(
     make_run: Callable[..., RunFolder], called: str, told: str
 ) -> None:
     """Under seven conditions one worker alone takes seven times; it is no size of any of the curves."""
-    table = read_run(make_run(strategies=("ring",), workers=(2, 4)))
-    (curve,) = summarise_run(table, judge_trials(table)).curves
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2, 4))))
+    (curve,) = analysed.summary.curves
     bases = [replace(curve.base, strategy=called, seconds=float(time_s)) for time_s in range(1, 8)]
 
     assert told in describe_speedup_bases(
@@ -226,9 +225,9 @@ def test_many_bases_are_told_together_by_what_they_are(
 
 def test_no_speedup_is_foretold_for_one_number_of_workers(make_run: Callable[..., RunFolder]) -> None:
     """Nothing grows."""
-    table = read_run(make_run(strategies=("ring",), workers=(4,)))
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(4,))))
 
-    assert draw_predicted_speedup(AnalysedRun(table, summarise_run(table, judge_trials(table)))) is None
+    assert draw_predicted_speedup(analysed) is None
 
 
 def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: Callable[..., RunFolder]) -> None:
@@ -237,9 +236,9 @@ def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: C
     for trial in folder.trial_folders:
         if "10mbit" in trial.plan_path.read_text().replace("100mbit", ""):
             _twice_as_long(trial)
-    table = read_run(folder)
+    analysed = AnalysedRun(*analyse_run(folder))
 
-    drawing = draw_efficiency(AnalysedRun(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_efficiency(analysed)
 
     assert drawing is not None
     assert re.match(r"ring \(uplink 100mbit\) keeps .*; ring \(uplink 10mbit\) keeps ", drawing.title)
@@ -253,9 +252,9 @@ def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: 
     last = max(number for number, line in enumerate(lines) if "eval_metrics" in line)
     lines[last] = re.sub(r'"accuracy": [0-9.]+', '"accuracy": 0.5', lines[last])
     log.write_text("\n".join(lines) + "\n")
-    table = read_run(folder)
+    analysed = AnalysedRun(*analyse_run(folder))
 
-    drawing = draw_final_quality(AnalysedRun(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_final_quality(analysed)
 
     assert drawing is not None
     ends = drawing.data["accuracy"]
@@ -281,8 +280,10 @@ def test_strategies_stand_by_their_steps_where_nothing_else_differs(run_writer: 
     """The eye compares neighbours; where workers are swept, a strategy's rows stay together."""
 
     def shown(*workers: int) -> list[str]:
-        table = read_run(run_writer(tmp_path / str(workers), strategies=("ps_bsp", "ring"), workers=workers))
-        drawing = draw_step_breakdown(AnalysedRun(table, summarise_run(table, judge_trials(table))))
+        analysed = AnalysedRun(
+            *analyse_run(run_writer(tmp_path / str(workers), strategies=("ps_bsp", "ring"), workers=workers))
+        )
+        drawing = draw_step_breakdown(analysed)
         return [] if drawing is None else list(drawing.data["strategy"])
 
     assert shown(4) == ["ring", "baseline", "ps_bsp"]
@@ -292,9 +293,9 @@ def test_strategies_stand_by_their_steps_where_nothing_else_differs(run_writer: 
 def test_many_strategies_keep_their_names_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
     """A key of fourteen names in one line ends beyond the edge."""
     labels = tuple(f"parameter_server_{number}" for number in range(14))
-    table = read_run(make_run(strategies=labels, workers=(2,)))
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=labels, workers=(2,))))
 
-    drawing = draw_learning_curves(AnalysedRun(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_learning_curves(analysed)
 
     assert drawing is not None
     drawing.figure.draw_without_rendering()
@@ -311,8 +312,7 @@ def test_of_more_strategies_than_colours_the_first_to_the_target_are_followed(
 ) -> None:
     """Two of one colour could not be told apart; the others are still there."""
     labels = tuple(f"way_{number}" for number in range(len(PALETTE) + 1))
-    run = read_run(make_run(strategies=labels, workers=(2,)))
-    summary = summarise_run(run, judge_trials(run))
+    run, summary = analyse_run(make_run(strategies=labels, workers=(2,)))
 
     drawing = draw_learning_curves(AnalysedRun(run, summary))
 
@@ -331,8 +331,7 @@ def test_balance_points_are_marked_on_the_curves(
     make_run: Callable[..., RunFolder], figure: Callable[[AnalysedRun], Drawing | None]
 ) -> None:
     """One hollow mark per pick, at its number of workers, and its rule in the row of that point."""
-    table = read_run(make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4)))
-    numbers = summarise_run(table, judge_trials(table))
+    table, numbers = analyse_run(make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4)))
 
     drawing = figure(AnalysedRun(table, numbers))
 
@@ -352,14 +351,16 @@ def test_balance_points_are_marked_on_the_curves(
 
 def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
     """It says on which run the figure stands, and that it is no MLPerf result: the end must not be cut."""
-    table = read_run(make_run(strategies=("ring",), workers=(2,)))
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2,))))
     told = replace(
-        summarise_run(table, judge_trials(table)),
+        analysed.summary,
         scenario="mlperf-like-lenet",
         rungs={each: ["transport", "unknown"] for each in ("rate", "delay")},
+        engine="local",
+        verdict=VerdictLevel.DEGRADED,
     )
 
-    drawing = draw_step_breakdown(AnalysedRun(table, replace(told, engine="local", verdict=VerdictLevel.DEGRADED)))
+    drawing = draw_step_breakdown(AnalysedRun(analysed.table, told))
 
     assert drawing is not None
     drawing.figure.draw_without_rendering()
@@ -376,8 +377,7 @@ def amdahl_of(point: SpeedupPoint, serial: float) -> SpeedupPoint:
 
 def test_laws_find_the_serial_share_that_a_strategy_has(make_run: Callable[..., RunFolder]) -> None:
     """A tenth that nobody shares: Amdahl's law says so, and USL that it is contention."""
-    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
-    numbers = summarise_run(table, judge_trials(table))
+    table, numbers = analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
     (curve,) = numbers.curves
     followed = replace(curve, points=[amdahl_of(point, 0.1) for point in curve.points])
 
@@ -395,8 +395,7 @@ def test_laws_find_the_serial_share_that_a_strategy_has(make_run: Callable[..., 
 
 def test_curves_that_have_no_panel_are_named(make_run: Callable[..., RunFolder]) -> None:
     """Who looks for the seventh of seven strategies hears that its laws are nowhere."""
-    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
-    numbers = summarise_run(table, judge_trials(table))
+    table, numbers = analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
     seven = [replace(numbers.curves[0], condition=f"delay {ms}ms") for ms in range(1, 8)]
 
     drawing = draw_scaling_laws(AnalysedRun(table, replace(numbers, curves=seven)))
@@ -407,9 +406,9 @@ def test_curves_that_have_no_panel_are_named(make_run: Callable[..., RunFolder])
 
 def test_computing_is_what_the_paced_devices_declare(make_run: Callable[..., RunFolder]) -> None:
     """Shares of one batch on more workers: 4,000 samples per second are a quarter of a millisecond each."""
-    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=2))
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=2)))
 
-    drawing = draw_scaling_laws(AnalysedRun(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_scaling_laws(analysed)
 
     assert drawing is not None
     (each,) = drawing.data[drawing.data["law"] == "computing"]["value"]
@@ -419,26 +418,27 @@ def test_computing_is_what_the_paced_devices_declare(make_run: Callable[..., Run
 @pytest.mark.parametrize(("repeats", "what"), [(1, "a new run by"), (2, "a new mean of as many repeats by")])
 def test_a_band_says_what_it_is_of(make_run: Callable[..., RunFolder], repeats: int, what: str) -> None:
     """Laws are fit to means of repeats: single runs lie outside such a band more often than it says."""
-    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=repeats))
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=repeats)))
 
-    drawing = draw_scaling_laws(AnalysedRun(table, summarise_run(table, judge_trials(table))))
+    drawing = draw_scaling_laws(analysed)
 
     assert drawing is not None
     assert f"Band: 90% prediction interval of {what} the law that fits best" in drawing.caption
 
 
 def test_three_sizes_are_too_few_to_tell_laws_apart(make_run: Callable[..., RunFolder]) -> None:
-    table = read_run(make_run(strategies=("ring",), workers=(1, 2, 4)))
+    analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4))))
 
-    assert draw_scaling_laws(AnalysedRun(table, summarise_run(table, judge_trials(table)))) is None
+    assert draw_scaling_laws(analysed) is None
 
 
 def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse: Callable[..., RunTable]) -> None:
     """A ring whose links take a millisecond at both ends, of which its closed form knows nothing."""
     table = rehearse({"ring": {"kind": "all_reduce"}}, besides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms")
     blind = replace(table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials))
+    trials = [measure_trial(trial, judge_trial(trial).values()) for trial in blind.trials]
 
-    drawing = draw_scaling_laws(AnalysedRun(blind, summarise_run(blind, judge_trials(blind))))
+    drawing = draw_scaling_laws(AnalysedRun(blind, build_summary(blind, trials, ())))
 
     assert drawing is not None
     found = drawing.data[drawing.data["law"] == "exchange"].set_index("quantity")["value"]

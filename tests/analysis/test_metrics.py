@@ -171,8 +171,10 @@ def test_of_several_steps_to_a_round_a_short_one_takes_the_others_with_it(
     whole = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.4, "samples": 8}]
     short = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.9, "samples": 2}]
 
+    predicted = {"compute_s": 1, "exchange_s": 0, "formula": "t_c"}
+
     both, none = (
-        make_trial({"worker-0": [steps_line(rows, "worker-0")]}, exchange_period=2, predicted={"compute_s": 1})
+        make_trial({"worker-0": [steps_line(rows, "worker-0")]}, exchange_period=2, predicted=predicted)
         for rows in (whole + short, short)
     )
 

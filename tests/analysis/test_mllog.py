@@ -79,6 +79,7 @@ def test_mlcommons_lines_read_like_ours() -> None:
 
 
 def test_a_line_survives_reading_and_writing() -> None:
-    event = mllog.parse_line(f":::MLLOG {LINE}")
+    log = mllog.parse_lines([f":::MLLOG {LINE}"])
 
-    assert mllog.parse_line(event.format_line()) == event
+    assert mllog.parse_lines([event.format_line() for event in log.events]) == log
+    assert len(log.events) == 1

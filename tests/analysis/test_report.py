@@ -16,9 +16,9 @@ from analysis.comparison import changes as compare
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import mllog
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import read_run
 from analysis.report import headline, report
 from analysis.results import summary
+from analysis.results.examine import analyse_run
 from services.schema.errors import UserError
 
 MakeRun = Callable[..., RunFolder]
@@ -37,8 +37,7 @@ def numbers() -> Callable[[RunFolder], summary.RunSummary]:
     """Measures a run folder."""
 
     def measure(folder: RunFolder) -> summary.RunSummary:
-        run = read_run(folder)
-        return summary.summarise_run(run, summary.judge_trials(run))
+        return analyse_run(folder)[1]
 
     return measure
 

@@ -13,6 +13,7 @@ from analysis.checks.host.host_share import check_host_overhead
 from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
 from analysis.checks.training.replicas import check_replicas_agree
 from analysis.checks.verdict import VerdictLevel
+from analysis.exports.sound import read_readable_trials
 from analysis.figures import AnalysedRun
 from analysis.figures.predicted import draw_predicted_steps
 from analysis.figures.switch import draw_switch_gain
@@ -21,12 +22,13 @@ from analysis.metrics.switch import SwitchResult, describe_repeat_outcomes, desc
 from analysis.metrics.worth import FinalQualities, final_qualities, judge_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import RunTable, TrialTable, read_run
+from analysis.reading.run_table import RunTable, TrialTable
 from analysis.reading.training_phases import training_phases
 from analysis.report.headline import headline_sentences
 from analysis.report.report import render_page
 from analysis.report.wording import format_milliseconds, format_number
-from analysis.results.summary import RunSummary, judge_trials, summarise_run
+from analysis.results.examine import analyse_run
+from analysis.results.summary import RunSummary
 from analysis.results.trial import analyse_trial
 from services.cluster.fluid_link import goodput_bytes_per_s
 
@@ -38,7 +40,7 @@ Rehearse = Callable[..., RunTable]
 
 
 def summary_of(run: RunTable) -> RunSummary:
-    return summarise_run(run, judge_trials(run))
+    return analyse_run(run.folder)[1]
 
 
 def test_a_switch_away_from_stragglers_pays_because_nobody_waits(rehearse: Rehearse) -> None:
@@ -297,7 +299,7 @@ def rewritten(tmp_path: Path, edit: Callable[[str], str]) -> AnalysedRun:
     """The run again, its coordinator's log edited."""
     (log,) = tmp_path.glob("trials/*/logs/coordinator.log")
     log.write_text(edit(log.read_text()))
-    run = read_run(RunFolder(tmp_path))
+    run = read_readable_trials(RunFolder(tmp_path))
     return AnalysedRun(run, summary_of(run))
 
 

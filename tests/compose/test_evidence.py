@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from compose.engines.base import CpuThrottling
 from compose.engines.containers import throttling
 from compose.host import host_facts as host
 from compose.host.host_facts import CpuTimes
 from compose.host.host_metrics import HostMetricsRecorder, LatenessCanary
+from services.plan.trial_outcome import CpuThrottling
 
 
 def counted(periods: int, throttled_periods: int) -> dict[str, CpuThrottling]:

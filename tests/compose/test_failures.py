@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import pytest
 
 from compose.engines import EngineChoice
-from compose.engines.base import Engine, EventObserver, LinkRecord, TrialOutcome
+from compose.engines.base import Engine, EventObserver
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import ScenarioRun, ScenarioSource, run_scenario
 from compose.runs.supervisor import LogTail, TrialFailed, TrialNodes, TrialSupervisor
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.plan import COORDINATOR, Plan
+from services.plan.trial_outcome import LinkRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import EngineName, Scenario
 from services.schema.errors import HostError

@@ -13,12 +13,13 @@ import pytest
 from benchmarks.fidelity import bench, collectives, training
 from benchmarks.fidelity.__main__ import read_verdict_reasons
 from benchmarks.fidelity.idle_trial import make_trial, make_trial_plan
-from benchmarks.fidelity.node_program import arrival_rate, run_equal_steps
+from benchmarks.fidelity.node_program import run_equal_steps
 from benchmarks.fidelity.provenance import MeasurementOrigin
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement, RowOutcome
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.simulated import SimulatedEngine
 from compose.host.admission import TrialDemand
+from services.runtime.stream_measurement import arrival_rate
 from services.schema.errors import HostError
 
 HERE = MeasurementOrigin(

@@ -14,7 +14,6 @@ from typing import Any
 import docker
 import pytest
 
-from compose.engines.base import LinkRecord
 from compose.engines.containers.compose_file import project_name
 from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
@@ -22,6 +21,7 @@ from compose.runs.certificates import issue_certificates
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, container_labels, secrets_folder_prefix
 from compose.scenario_files.load import load_scenario
 from services.plan import Plan, make_plan
+from services.plan.trial_outcome import LinkRecord
 from services.runtime import identity
 from services.runtime.identity import CA_FILE, NodeIdentity
 from services.runtime.run_log import LOG_LINE_PREFIX

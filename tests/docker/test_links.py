@@ -16,7 +16,6 @@ import docker
 import pytest
 import yaml
 
-from compose.engines.base import LinkRecord
 from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.certificates import issue_certificates
@@ -27,6 +26,7 @@ from compose.scenario_files.load import load_scenario
 from compose.shaping.tc_output import parse_ceilings_bps
 from services.cluster.fluid_link import PAYLOAD_SHARE
 from services.plan import COORDINATOR, Plan, make_plan
+from services.plan.trial_outcome import LinkRecord
 
 pytestmark = pytest.mark.docker
 

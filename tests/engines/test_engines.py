@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from compose.engines.base import Engine, TrialOutcome
+from compose.engines.base import Engine
 from compose.engines.local import RUN_ENV_VARIABLE, LocalEngine
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.certificates import issue_certificates
 from compose.runs.supervisor import REPORTED_FAILURE_EXIT_CODE
 from services.plan import Plan, make_plan
+from services.plan.trial_outcome import TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.transport.planes import DATA_PLANES

@@ -13,10 +13,12 @@ import pytest
 from rich.console import Console
 from scipy.stats import ttest_1samp, ttest_rel
 
+from analysis.exports.sound import read_readable_trials
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import RunTable, TrialTable, read_run
+from analysis.reading.run_table import RunTable, TrialTable
 from analysis.report.headline import headline_sentences
-from analysis.results.summary import RunSummary, judge_trials, summarise_run
+from analysis.results.examine import analyse_run
+from analysis.results.summary import RunSummary
 from compose.engines import choose_engine
 from compose.runs.run import ScenarioSource, run_scenario
 from compose.scenario_files.load import find_scenario, load_scenario, read_question
@@ -37,7 +39,7 @@ class Answer:
 
     @cached_property
     def numbers(self) -> RunSummary:
-        return summarise_run(self.table, judge_trials(self.table))
+        return analyse_run(self.table.folder)[1]
 
     @property
     def told(self) -> str:
@@ -64,7 +66,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
         done = run_scenario(
             source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), SilentDisplay(Console())
         )
-        return Answer(read_run(RunFolder(done.folder)))
+        return Answer(read_readable_trials(RunFolder(done.folder)))
 
     return asked
 

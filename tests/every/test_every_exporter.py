@@ -16,9 +16,9 @@ from rich.console import Console
 
 from analysis.exports import EXPORTERS
 from analysis.exports.export import export_run
+from analysis.exports.sound import read_readable_trials
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import read_run
 from compose.engines import choose_engine
 from compose.runs.run import ScenarioSource, run_scenario
 from compose.scenario_files.load import load_scenario, read_question
@@ -195,7 +195,7 @@ def test_its_reader_opens_it_and_finds_how_long_every_worker_computed(
     kind: str, finished: RunFolder, tmp_path: Path
 ) -> None:
     """The one number that all formats hold; none may lose a trial, a rank or a step."""
-    steps = read_run(finished).steps
+    steps = read_readable_trials(finished).steps
     expected = _summed(steps.assign(busy=steps["compute_s"] + steps["update_s"]))
 
     done = export_run(finished.path, kind, tmp_path / "out")

@@ -193,9 +193,3 @@ def test_arguments_stay_as_they_were(model: Model, task: LearningTask) -> None:
     model.predict(task, params, x)
 
     assert all(np.array_equal(one, other) for one, other in zip(before, (params, x, y), strict=True))
-
-
-@every_model
-def test_a_backward_pass_costs_two_forward_passes(model: Model, task: LearningTask) -> None:
-    """Paced devices share a step's time between the phases by this rule."""
-    assert model.flops_per_sample(task) == 3 * model.forward_flops(task) > 0

@@ -298,7 +298,7 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
         params, state = plan.optimiser.step(params, gradient, state)
 
     assert done.params.tobytes() == params.tobytes()
-    assert state.count == plan.steps - (5 if policy == "reset" else 0)
+    assert state.update_count == plan.steps - (5 if policy == "reset" else 0)
 
 
 @pytest.mark.parametrize(

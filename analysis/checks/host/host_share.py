@@ -24,7 +24,7 @@ def check_host_overhead(trial: TrialTable) -> CheckVerdict:
 
 def _judge_phase(trial: TrialTable, phase: TrainingPhase) -> CheckVerdict:
     measured_s, predicted_s = float(phase.steps["step_s"].astype(float).median()), phase.predicted.step_s
-    if phase.steps.empty or predicted_s is None:
+    if phase.steps.empty or not predicted_s:
         return valid_verdict("the step time is not predicted, or no step was logged")
     excess, limit = measured_s / predicted_s - 1, trial.plan.fidelity.host_share
     when = f" {phase.name} the switch" if phase.name else ""

@@ -7,6 +7,7 @@ from analysis.checks.evidence import has_kernel_shaping
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTable
+from analysis.report.wording import shorten_list
 
 LINK_DIRECTIONS = ("uplink", "downlink")
 MAX_NAMED_LINKS = 2  # links that a reason names; of a longer list it names one and the number of others
@@ -39,7 +40,7 @@ def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
     measured = f"flows over {len(links)} links were within {max(map(abs, errors.values())):.1%} of their expected rates"
     unfilled = [_link_name(node, direction) for node, direction in links if not can_be_filled(trial, node, direction)]
     if unfilled:
-        return valid_verdict(f"{measured}; their peers cannot fill {_shorten_list(unfilled)}")
+        return valid_verdict(f"{measured}; their peers cannot fill {shorten_list(unfilled, MAX_NAMED_LINKS, ' and ')}")
     return valid_verdict(measured)
 
 
@@ -78,10 +79,6 @@ def _describe_unprobed_link(trial: TrialTable, unprobed_links: list[tuple[Planne
     ]
     node, direction, reason = next((each for each in reasons if each[2]), reasons[0])
     return f"such as {_link_name(node, direction)}" + (f": {reason}" if reason else "")
-
-
-def _shorten_list(links: list[str]) -> str:
-    return " and ".join(links) if len(links) <= MAX_NAMED_LINKS else f"{links[0]} and {len(links) - 1} others"
 
 
 def _link_shaping(trial: TrialTable, node: PlannedNode) -> Mapping[str, Any]:

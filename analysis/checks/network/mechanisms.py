@@ -13,6 +13,7 @@ from analysis.checks.verdict import (
 )
 from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.reading.run_table import TrialTable
+from analysis.report.wording import shorten_list
 
 KERNEL_MECHANISMS = ("tc-htb", "netem", "nfqueue", "iptables")  # these process all packets of a node
 
@@ -92,10 +93,4 @@ def _list_nodes_by_property(
         if is_listed(mechanism):
             label = f"{link_property} by {mechanism}" if mechanism not in (None, "none") else link_property
             nodes.setdefault(label, []).append(node_name)
-    return "; ".join(f"{label} ({_shorten_list(names)})" for label, names in nodes.items())
-
-
-def _shorten_list(node_names: list[str]) -> str:
-    if len(node_names) <= MAX_NAMED_NODES:
-        return ", ".join(node_names)
-    return f"{node_names[0]} and {len(node_names) - 1} others"
+    return "; ".join(f"{label} ({shorten_list(names, MAX_NAMED_NODES, ', ')})" for label, names in nodes.items())

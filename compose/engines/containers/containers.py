@@ -14,7 +14,6 @@ import yaml
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
-from compose.engines.base import CpuThrottling, LinkRecord
 from compose.engines.containers.compose_file import ComposeHost, project_name, render_compose_document
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.engines.containers.link_enforcement import LinkEnforcer
@@ -26,6 +25,7 @@ from compose.runs.supervisor import TrialFailed, TrialNodes
 from compose.shaping.mechanisms import LinkMechanisms
 from compose.shaping.shared_link import NETWORK_SWITCH
 from services.plan import COORDINATOR, Plan
+from services.plan.trial_outcome import CpuThrottling, LinkRecord
 from services.runtime.control import OPEN_GATE_SIGNAL
 from services.runtime.run_log import LOG_LINE_PREFIX
 

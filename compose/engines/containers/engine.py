@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import docker
 from docker.errors import DockerException
 
-from compose.engines.base import Engine, EventObserver, PreparationObserver, TrialOutcome
+from compose.engines.base import Engine, EventObserver, PreparationObserver
 from compose.engines.containers.compose_file import ComposeHost
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_capabilities
@@ -30,6 +30,7 @@ from compose.shaping.mechanisms import (
 )
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.plan import COORDINATOR, Plan
+from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
 from services.schema.errors import HostError

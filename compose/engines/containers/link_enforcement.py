@@ -13,7 +13,6 @@ from typing import Any
 import docker
 from docker.errors import DockerException
 
-from compose.engines.base import LinkRecord, ProbeMeasurement
 from compose.engines.containers.helper_containers import HELPER_ROLE, REPLY_TIMEOUT_S, HelperContainer
 from compose.runs.labels import container_labels
 from compose.runs.supervisor import TrialFailed
@@ -23,6 +22,7 @@ from compose.shaping.link_state import LinkState, data_network_nodes
 from compose.shaping.mechanisms import LinkMechanisms
 from compose.shaping.node_link import NodeLinkShaping
 from services.plan import NodePlan, Plan
+from services.plan.trial_outcome import LinkRecord, ProbeMeasurement
 
 STOPPED_MESSAGE = "the trial is being stopped"
 

@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from statistics import median
 from typing import Any, TypeAlias
 
-from compose.engines.base import LinkRecord, ProbeMeasurement
 from compose.engines.containers.link_enforcement import LinkEnforcer
 from compose.engines.containers.repeated_measurement import is_conclusive, measure_until_conclusive, rest_between_tries
 from compose.runs.supervisor import TrialFailed
@@ -22,6 +21,7 @@ from compose.shaping.probes import (
     plan_rate_probes,
 )
 from services.cluster.round_trips import ECHOES_PER_TRY, ExpectedRoundTrip
+from services.plan.trial_outcome import LinkRecord, ProbeMeasurement
 
 ECHO_GAP_S = 0.02
 REPLY_TIMEOUT_S = 60.0

@@ -13,7 +13,7 @@ from typing import Any
 from docker.errors import DockerException
 from docker.models.containers import Container
 
-from compose.engines.base import CpuThrottling
+from services.plan.trial_outcome import CpuThrottling
 
 _CGROUP_MOUNT = Path("/sys/fs/cgroup")
 # Folders of a container's control group, version 1 and 2, with the cgroup drivers `cgroupfs` and `systemd`.

@@ -9,9 +9,6 @@ from services.learning.layout import ParameterLayout
 from services.schema.arrays import Array, HostArray, Vector
 from services.schema.component import Component
 
-# The backward pass computes two products, for gradients of inputs and of weights, per product of the forward pass.
-BACKWARD_FLOPS_PER_FORWARD_FLOP = 2
-
 
 class Model(Component):
     """Architecture of a network; the task defines its numbers of inputs and outputs.
@@ -41,14 +38,3 @@ class Model(Component):
     @abstractmethod
     def predict(self, task: LearningTask, params: Vector, x: Array) -> Array:
         """Return the outputs (B, task.outputs): scores before the softmax for classes, values for regression."""
-
-    @abstractmethod
-    def forward_flops(self, task: LearningTask) -> int:
-        """Return the floating-point operations of matrix products in the forward pass of one sample.
-
-        A multiply-add counts as two operations.
-        """
-
-    def flops_per_sample(self, task: LearningTask) -> int:
-        """Return the floating-point operations of the forward and backward pass of one sample; usual rule 1 : 2."""
-        return (1 + BACKWARD_FLOPS_PER_FORWARD_FLOP) * self.forward_flops(task)

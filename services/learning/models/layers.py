@@ -62,10 +62,6 @@ class Layer(ABC):
     def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackward]:
         """Return the output for the input `x`, and the backward pass."""
 
-    @abstractmethod
-    def forward_flops(self) -> int:
-        """Return the floating-point operations of matrix products in the forward pass of one sample."""
-
 
 @dataclass(frozen=True)
 class Dense(Layer):
@@ -85,9 +81,6 @@ class Dense(Layer):
     def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackward]:
         w, b = arrays
         return x @ w + b, LayerBackward(lambda dy: dy @ w.T, lambda dy: (x.T @ dy, dy.sum(axis=0)))
-
-    def forward_flops(self) -> int:
-        return 2 * self.inputs * self.outputs
 
 
 @dataclass(frozen=True)
@@ -128,9 +121,6 @@ class Conv2d(Layer):
         output_shape = (self.outputs, self._output_side, self._output_side, x.shape[-1])
         return y.reshape(output_shape), LayerBackward(input_grad, array_grads)
 
-    def forward_flops(self) -> int:
-        return 2 * self.outputs * self.channels * self.kernel**2 * self._output_side**2
-
     @property
     def _output_side(self) -> int:
         return self.side - self.kernel + 1
@@ -149,9 +139,6 @@ class UnweightedLayer(Layer):
     def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackward]:  # noqa: ARG002 - see above
         y, input_grad = self.apply(x)
         return y, LayerBackward(input_grad, lambda _: ())
-
-    def forward_flops(self) -> int:
-        return 0
 
     @abstractmethod
     def apply(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:

@@ -53,9 +53,6 @@ class SequentialModel(Model):
         outputs, _ = self._forward_pass(task, params, x)
         return outputs
 
-    def forward_flops(self, task: LearningTask) -> int:
-        return sum(layer.forward_flops() for layer in self.build_layers(task).values())
-
     def _forward_pass(self, task: LearningTask, params: Vector, x: Array) -> tuple[Array, list[LayerBackward]]:
         """Return the outputs for the samples `x`, and the backward pass of each layer, in the order of the layers."""
         arrays = iter(self.layout(task).unpack(params).values())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from services.learning.datasets import LearningTask
-from services.learning.models import LeNet5, LinearModel, Mlp
+from services.learning.models import LeNet5, LinearModel
 from services.learning.models.layers import Conv2d, Dense, extract_patches, he_variance, sum_patches, upsample
 from services.learning.models.losses import cross_entropy, mse
 from services.runtime.device import Device
@@ -62,15 +62,6 @@ def test_enlarging_repeats_pixels() -> None:
     x = np.array([[1, 2], [3, 4]]).reshape(1, 2, 2, 1)
 
     assert upsample(x, 2)[0, :, :, 0].tolist() == [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]]
-
-
-def test_flops_are_counted_by_hand() -> None:
-    """Paces and predictions rest on them: 2 per multiply-add, products only."""
-    conv1, conv2 = 28**2 * 6 * 25, 10**2 * 16 * 6 * 25
-    dense = 400 * 120 + 120 * 84 + 84 * 10
-
-    assert LeNet5().forward_flops(DIGITS) == 2 * (conv1 + conv2 + dense)
-    assert Mlp(hidden=(32,)).forward_flops(DIGITS) == 2 * (64 * 32 + 32 * 10)
 
 
 def test_large_scores_do_not_overflow(device: Device) -> None:

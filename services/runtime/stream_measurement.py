@@ -1,0 +1,33 @@
+"""Measurement of received data: the rate of arrivals, and reading of bytes that only have to arrive."""
+
+import socket
+from collections.abc import Iterable
+from typing import TypeAlias
+
+RECEIVE_BUFFER_BYTES = 256 << 10
+
+Arrival: TypeAlias = tuple[float, int]  # monotonic seconds, bytes
+
+
+def arrival_rate(arrivals: Iterable[Arrival]) -> float:
+    """Return the bytes per second between the first and the last arrival; 0 for fewer than two arrivals.
+
+    The bytes of the first arrival are not counted, since they arrived before the measured time.
+    """
+    ordered = sorted(arrivals, key=lambda arrival: arrival[0])
+    if len(ordered) < 2 or ordered[-1][0] == ordered[0][0]:  # noqa: PLR2004 - a time has two ends
+        return 0.0
+    return sum(size_bytes for _, size_bytes in ordered[1:]) / (ordered[-1][0] - ordered[0][0])
+
+
+def discard_bytes(stream: socket.socket, byte_count: int) -> None:
+    """Read a number of bytes from a stream and discard them.
+
+    Raises:
+        ConnectionError: the stream ends too early.
+    """
+    buffer = bytearray(RECEIVE_BUFFER_BYTES)
+    while byte_count > 0:
+        if not (received_bytes := stream.recv_into(buffer, min(byte_count, RECEIVE_BUFFER_BYTES))):
+            raise ConnectionError(f"the sender closed the stream {byte_count} bytes too early")
+        byte_count -= received_bytes
