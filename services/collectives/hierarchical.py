@@ -36,7 +36,7 @@ class HierarchicalAllReduce(GroupedCollective):
         )
 
     def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: twice inside the largest group, plus the rings between groups.
+        """Return the run time in seconds: two exchanges inside the largest group, plus the rings between groups.
 
         All slices move at the same time over links of their own. With a rendezvous, one token precedes the first
         transfer out of a group and one the first transfer back into it.

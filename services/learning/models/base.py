@@ -14,17 +14,17 @@ BACKWARD_FLOPS_PER_FORWARD_FLOP = 2
 
 
 class Model(Component):
-    """Architecture of a network; the task defines its numbers of inputs and outputs.
+    """Architecture of a neural network; the learning task defines the numbers of inputs and outputs.
 
     Samples x (B, *task.inputs) and parameters have one floating-point type and are on one device; so are results.
     """
 
     @abstractmethod
     def layout(self, task: LearningTask) -> ParameterLayout:
-        """Return names and shapes of the arrays in the parameter vector."""
+        """Return names and shapes of the model's arrays in the parameter vector."""
 
     def conflict_reason(self, task: LearningTask) -> str | None:  # noqa: ARG002 - most models fit any task
-        """Return why this model cannot fit `task`; None when it can."""
+        """Return why this model cannot fit `learning_task`; None when it can."""
         return None
 
     @abstractmethod
@@ -50,5 +50,5 @@ class Model(Component):
         """
 
     def flops_per_sample(self, task: LearningTask) -> int:
-        """Return the floating-point operations of the forward and backward pass of one sample; usual rule 1 : 2."""
+        """Return the floating-point operations of one sample; the backward pass counts twice the forward pass."""
         return (1 + BACKWARD_FLOPS_PER_FORWARD_FLOP) * self.forward_flops(task)
