@@ -186,7 +186,7 @@ class _OperationBuilder:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
     def _message_pieces(self, transfer: Transfer) -> list[range]:
-        """Return the pieces in each message of a transfer. A message holds as many pieces as fit; a token is for all."""
+        """Return the pieces in each message of a transfer: as many as fit; a token is one message for all pieces."""
         pieces = self._transfer_pieces(transfer)
         if transfer.kind == "token":
             return [pieces]
