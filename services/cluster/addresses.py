@@ -1,4 +1,4 @@
-"""Addresses of nodes on the two networks of a trial, and the interface of engines that assign them."""
+"""Addresses of nodes on the two networks of a trial, and the interface through which engines assign addresses."""
 
 from typing import Protocol
 

@@ -71,7 +71,7 @@ class LocalNumber(AtomicNumber):
 
 
 class SharedNumberFile:
-    """A file of numbers that several processes share. An update of a number locks its bytes in the file."""
+    """A file of numbers that several processes share. An update locks the bytes of the updated number."""
 
     _NUMBER = struct.Struct("=d")
 

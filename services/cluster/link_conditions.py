@@ -12,7 +12,7 @@ Direction: TypeAlias = Literal["uplink", "downlink"]
 
 @dataclass
 class LinkConditions:
-    """The link events that are active at this moment, as one node sees them.
+    """The link events that are active at this moment, as known to one node.
 
     Where two active events change the same rate, the one that began last counts.
     """

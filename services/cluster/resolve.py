@@ -1,4 +1,4 @@
-"""Construction of the network of a trial from access links, a topology and links between pairs of nodes."""
+"""Construction of a trial's network from access links, a topology and links between pairs of nodes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Contract of a collective: a schedule of transfers, as data, with a closed form of its run time.
+"""Contract of a collective: a schedule of transfers between ranks, and a closed form of the run time.
 
 A collective cuts the vector into chunks and lists rounds of transfers: which rank sends which chunks to which rank. It
 sends nothing itself. One executor (`execution/executor.py`) runs the schedules of all collectives. Bytes, messages and
@@ -123,7 +123,7 @@ class Schedule(FrozenRecord):
         return frozenset(target for source, target in self.edges if source == rank)
 
     def count_transfers_from(self, rank: int) -> int:
-        """Return the number of transfers that `rank` sends: its messages, before long ones are cut into pieces."""
+        """Return the number of transfers that `rank` sends; a long transfer may become several messages."""
         return sum(transfer.source == rank for transfer in self.transfers)
 
     def payload_bytes_by_rank(
@@ -252,7 +252,7 @@ class Collective(Component, ABC):
         return None
 
     def array_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
-        """Return the scenario key that does not fit a model with arrays of these sizes, and why; None when all fit.
+        """Return the scenario key that contradicts the model's array sizes, and the reason; None without contradiction.
 
         `array_sizes` are the entries of each array of the model.
         """

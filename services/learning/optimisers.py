@@ -26,7 +26,7 @@ class OptimiserState:
 
 
 class Optimiser(Component):
-    """An update rule for the parameters θ, given the gradient g; it does not modify its arguments.
+    """An update rule for the parameters θ, given the gradient g. Methods do not modify their arguments.
 
     Parameters, gradient and slots are vectors of the same length.
     """

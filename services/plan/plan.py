@@ -40,7 +40,7 @@ class SecondPhase(FrozenRecord):
 
 
 class Plan(FrozenRecord):
-    """Plan of one trial, which its nodes read."""
+    """Plan of one trial. All nodes of the trial read the same plan."""
 
     run: str  # identifier of the run
     trial: str  # identifier of the trial, and name of its folder

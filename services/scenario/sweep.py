@@ -66,7 +66,7 @@ class SweepAxis(FrozenRecord):
         return tuple(self.paths) or (PATH_ALIASES.get(axis_name, axis_name),)
 
     def assignments(self, axis_name: str, option: Any) -> Mapping[str, Any]:
-        """Return dotted path -> value of all keys that the axis sets, for one of its values or case names."""
+        """Return the value of each swept key by dotted path, for one value or case name of this sweep axis."""
         return self.cases[option] if self.cases else dict.fromkeys(self.target_paths(axis_name), option)
 
     def values_for(self, axis_name: str, path: str) -> list[Any]:

@@ -60,7 +60,7 @@ async def all_reduce(
 
 
 class _SendLock:
-    """Lock that lets one operation send at a time. Partial sums go before totals, since totals depend on them."""
+    """Lock that lets one operation send at a time. Partial sums go first, since totals depend on partial sums."""
 
     def __init__(self) -> None:
         self._owner: int | None = None  # index of the operation that holds the lock
@@ -68,7 +68,7 @@ class _SendLock:
         self._arrival_numbers = count()  # of equal operations, the one that has waited longest goes first
 
     def try_acquire(self, operation_index: int, operation: RankOperation) -> bool:
-        """Return whether `operation` holds the lock; otherwise queue it until `release` returns its index."""
+        """Return whether `operation` holds the lock; otherwise queue the operation until `release` returns its index."""
         if self._owner is None:
             self._owner = operation_index
         elif self._owner != operation_index:
@@ -114,7 +114,7 @@ class _RankExecution:
         self._is_starting = False
 
     async def run(self) -> None:
-        """Run all operations, each as soon as its prerequisites are complete.
+        """Run all operations of the rank, each as soon as the operations on which it depends are complete.
 
         Raises:
             NetworkError: the first error of an operation; the remaining ones are cancelled.

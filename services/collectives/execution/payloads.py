@@ -33,7 +33,7 @@ class PayloadCodec(ABC):
         return None
 
     def finish(self) -> None:  # noqa: B027 - without rounding there is nothing to do
-        """Give the vector its final values; called when all operations are complete."""
+        """Replace totals in the vector by their final values; called when all operations are complete."""
 
 
 def create_payload_codec(compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> PayloadCodec:

@@ -150,7 +150,7 @@ class _OperationBuilder:
             yield index
 
     def _add_receive(self, transfer: Transfer) -> None:
-        """Add the receive of each message of a transfer; a whole transfer is complete with its last message."""
+        """Add the receive of each message of a transfer; the transfer is complete with the last message."""
         previous: set[int] = set()
         for number, pieces in enumerate(self._message_pieces(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
@@ -163,7 +163,7 @@ class _OperationBuilder:
     def _append_operation(
         self, transfer: Transfer, message_number: int, piece_numbers: range, prerequisites: set[int]
     ) -> int:
-        """Append one operation and return its index."""
+        """Append the send or receive of one message, and return the index of this operation."""
         is_send = transfer.source == self._rank
         peer_rank = transfer.target if is_send else transfer.source
         in_order = tuple(sorted(prerequisites))

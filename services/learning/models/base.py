@@ -1,4 +1,4 @@
-"""Contract of a model: a function of one flat parameter vector, with the gradient of its loss."""
+"""Contract of a model: outputs, loss and gradient as functions of one flat parameter vector."""
 
 from abc import abstractmethod
 

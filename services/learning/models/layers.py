@@ -30,7 +30,7 @@ def glorot_variance(fan_in: int, fan_out: int) -> float:
 
 
 def he_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signature for both rules
-    """Return the initial weight variance that preserves variances through rectifiers, which halve them.
+    """Return the initial weight variance that preserves variances through ReLU layers, which halve variances.
 
     K. He et al., ICCV 2015, eq. 10.
     """

@@ -15,7 +15,7 @@ from services.schema.arrays import Array, HostArray, Vector, array_namespace
 
 
 class SequentialModel(Model):
-    """A model defined by its chain of layers."""
+    """A model that consists of a chain of layers."""
 
     @abstractmethod
     def build_layers(self, task: LearningTask) -> dict[str, Layer]:
