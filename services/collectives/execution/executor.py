@@ -68,7 +68,7 @@ class _SendLock:
         self._arrival_numbers = count()  # of equal operations, the one that has waited longest goes first
 
     def try_acquire(self, operation_index: int, operation: RankOperation) -> bool:
-        """Return whether `operation` holds the lock; otherwise queue the operation until `release` returns its index."""
+        """Return whether `operation` holds the lock; if not, the operation waits until `release` returns its index."""
         if self._owner is None:
             self._owner = operation_index
         elif self._owner != operation_index:
