@@ -41,7 +41,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> func
     "difference": format_signed_share,
     "milliseconds": format_milliseconds,
     "number": format_number,
-    "balance_rule": format_balance_rule,
     "quantity": format_quantity,
     "volume": format_total_bytes,
 }

@@ -1,4 +1,4 @@
-"""Addresses of nodes on the two networks of a trial, and the interface of engines that assign them."""
+"""Addresses of nodes on the two networks of a trial, and the interface through which engines assign addresses."""
 
 from typing import Protocol
 
@@ -23,10 +23,10 @@ class NodeAddresses(FrozenRecord):
 
 
 class AddressAllocator(Protocol):
-    """Source of node addresses. Each engine has its own; the planner asks it for one pair of addresses per node."""
+    """Interface from which the planner gets the addresses of each node. Every engine implements it."""
 
     def node_addresses(self, node_number: int) -> NodeAddresses:
-        """Return the addresses of the node with this number, counted from 0."""
+        """Return the data and control addresses of the node with this number, counted from 0."""
 
 
 class InProcessAddresses(FrozenRecord):

@@ -42,7 +42,7 @@ class WorkerSpec(AccessLink):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Paced compute speed in samples/s; None for a worker that is as fast as this host."""
+        """Declared compute speed in training samples per second; None for a worker that is as fast as this host."""
         relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
         return self.throughput and self.throughput * relative_throughput * self.speed
 
@@ -79,12 +79,12 @@ class WorkerGroup(AccessLinkOverride):
         return worker_spec.model_copy(update=cleared | declared)
 
     def conflicts(self, worker_spec: WorkerSpec, position: int, earlier_groups: tuple[Self, ...]) -> Iterator[Conflict]:
-        """Yield the conflicts of this group, with key paths that start at the cluster.
+        """Yield a conflict for each contradiction in this worker group, with a key path that starts at the cluster.
 
         Args:
             worker_spec: the properties that the group inherits.
             position: index of this group in the list of groups.
-            earlier_groups: the groups before it in the list.
+            earlier_groups: all groups before this one in the list.
         """
         for key_path, message in self.apply_to(worker_spec).conflicts():
             yield Conflict(("groups", position, *key_path), message)
@@ -121,7 +121,7 @@ class Cluster(FrozenRecord):
             yield from nest_conflicts("links", nest_conflicts(k, link.conflicts(self.links[:k])))
 
     def worker_spec(self, rank: int) -> WorkerSpec:
-        """Return the properties of the worker with this rank, those of its group included."""
+        """Return the properties of the worker with this rank, including those that its worker group declares."""
         return next((group.apply_to(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
     def access_link(self, node_name: str) -> AccessLink:
@@ -136,7 +136,7 @@ class Cluster(FrozenRecord):
         return any(_declared_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
     def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:
-        """Yield a conflict for every node that this cluster names but does not have.
+        """Yield a conflict for every declaration that refers to a worker or server that the cluster does not have.
 
         Args:
             worker_count: largest number of workers in any trial.
@@ -154,7 +154,7 @@ class Cluster(FrozenRecord):
                 yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
     def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
-        """Return this cluster for so many workers and servers, without declarations for nodes that it then lacks."""
+        """Return a copy of this cluster with these numbers of nodes, without the declarations for other nodes."""
         group_ranks = ((group, tuple(rank for rank in group.ranks if rank < worker_count)) for group in self.groups)
         node_names = data_node_names(worker_count, server_count)
         update = {
@@ -172,7 +172,7 @@ def data_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
 
 
 def _declared_rates(document: object) -> Iterator[object]:
-    """Yield all rates that a document of nested dicts and lists declares."""
+    """Yield all link rates in a document of nested dicts and lists."""
     if isinstance(document, dict):
         yield from (document[key] for key in ("uplink", "downlink", "rate") if document.get(key) is not None)
         document = tuple(document.values())

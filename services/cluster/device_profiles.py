@@ -22,7 +22,7 @@ class SpeedVariation(Component):
 
     @abstractmethod
     def duration_factor(self, seed: int, rank: int, step: int) -> float:
-        """Return the factor by which the declared compute time of this step is multiplied."""
+        """Return the factor by which the variation multiplies the declared compute time of this step."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Events: changes of links and workers while a trial runs, as a scenario declares them and as a plan holds them."""
+"""Events that change links or workers while a trial runs: as declared in a scenario, and as planned for a trial."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from random import Random
@@ -35,7 +35,7 @@ class EventTrigger(FrozenRecord):
 
     @property
     def given_keys(self) -> tuple[str, ...]:
-        """Names of the keys that are declared."""
+        """Names of the trigger's keys that the scenario declares."""
         return tuple(key for key, value in self if value is not None)
 
 
@@ -56,7 +56,7 @@ class DeclaredEvent(Component):
         return names
 
     def without_absent_nodes(self, present_names: Collection[str]) -> Self:
-        """Return this event for those of its nodes that are in `present_names`."""
+        """Return a copy of this event that changes only those of its nodes that are in `present_node_names`."""
         return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in present_names)})
 
 
@@ -113,14 +113,14 @@ class PlannedEvent(FrozenRecord):
 
     @property
     def is_link_event(self) -> bool:
-        """Whether the shaper of the links applies the event; workers apply all others themselves."""
+        """Whether the event changes links; the link shaper applies link events, and workers apply all other events."""
         return isinstance(self.change, LinkChange | NetworkPartition)
 
 
 def plan_events(
     declared_events: Sequence[AnyDeclaredEvent], steps: int, horizon_s: float, seed: int
 ) -> tuple[PlannedEvent, ...]:
-    """Return the events of a trial: those with a time by their times, then those with a step by their steps.
+    """Return all events of a trial: first those that begin at a time, in order; then those that begin at a step.
 
     Args:
         declared_events: as the scenario lists them.
@@ -143,7 +143,7 @@ def plan_events(
 def _event_moments(
     declared_event: AnyDeclaredEvent, position: int, steps: int, horizon_s: float, seed: int
 ) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
-    """Yield (virtual time in seconds, step, event) for every occurrence; either the time or the step is None."""
+    """Yield (virtual time in seconds, step, event) for every occurrence of an event; the time or the step is None."""
     trigger = declared_event.at
     if trigger.time is not None:
         yield float(trigger.time), None, declared_event
@@ -161,7 +161,7 @@ def _event_moments(
 def frequency_conflicts(
     declared_events: Sequence[AnyDeclaredEvent], horizon_s: float, node_names: Collection[str]
 ) -> Iterator[Conflict]:
-    """Yield a conflict for each random event of which more than `MAX_RANDOM_MOMENTS` would be drawn.
+    """Yield a conflict for each random event that would occur more than `MAX_RANDOM_OCCURRENCES` times.
 
     Events whose nodes are all absent from `node_names` are skipped.
     """
@@ -182,14 +182,14 @@ def frequency_conflicts(
 def events_of_present_nodes(
     declared_events: Iterable[AnyDeclaredEvent], node_names: Collection[str]
 ) -> tuple[AnyDeclaredEvent, ...]:
-    """Return the events without their absent nodes; an event whose nodes are all absent is left out."""
+    """Return the events, each limited to nodes in `node_names`; an event without any of these nodes is left out."""
     return tuple(
         event.without_absent_nodes(node_names) for event in declared_events if set(event.node_names) & set(node_names)
     )
 
 
 def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[Conflict]:
-    """Yield the conflicts of a list of events.
+    """Yield a conflict for each unknown node and each contradiction in a list of declared events.
 
     Args:
         declared_events: the events; key paths start at this list.

@@ -1,4 +1,4 @@
-"""Fluid model of a shaped link: when a message passes it. Shared by the virtual transport and the `local` engine.
+"""Fluid model of a shaped link: it computes when a message passes. The virtual transport and engine `local` use it.
 
 A message passes rate limiters one after the other: its sender's uplink, the shared links on its path, its receiver's
 downlink. It leaves one limiter while it enters the next. So a flow alone is as fast as the slowest limiter on its path,
@@ -36,12 +36,12 @@ MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than 
 
 
 def longest_message_bytes(vector_bytes: int) -> int:
-    """Return the length of the messages into which a vector is cut where the transport shapes links, in bytes."""
+    """Return the size in bytes of the messages into which a transport that shapes links cuts a vector."""
     return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
 
 
 def last_message_bytes(range_bytes: float, vector_bytes: int) -> float:
-    """Return the length of the last message of a range that is sent in messages of `longest_message_bytes`."""
+    """Return the bytes of the last message when a range of a vector is sent in messages of `longest_message_bytes`."""
     return range_bytes % longest_message_bytes(vector_bytes) or min(range_bytes, longest_message_bytes(vector_bytes))
 
 
@@ -53,7 +53,7 @@ class MessagePassage(NamedTuple):
 
 
 class AtomicNumber(ABC):
-    """A number with an atomic update. It holds the state of a rate limiter."""
+    """A number with an atomic update, such as the time at which a rate limiter becomes free."""
 
     @abstractmethod
     def update(self, transform: Callable[[float], float]) -> tuple[float, float]:
@@ -62,7 +62,7 @@ class AtomicNumber(ABC):
 
 @dataclass(slots=True)
 class LocalNumber(AtomicNumber):
-    """A number that one process uses."""
+    """An atomic number in the memory of a single process."""
 
     value: float = 0.0
 
@@ -72,18 +72,18 @@ class LocalNumber(AtomicNumber):
 
 
 class SharedNumberFile:
-    """A file of numbers that several processes use. An update locks the bytes of its number."""
+    """A file of numbers that several processes share. An update locks the bytes of the updated number."""
 
     _NUMBER = struct.Struct("=d")
 
     def __init__(self, path: Path) -> None:
-        """Open a file that `create` has written; it stays open as long as the process lives."""
+        """Open a file of numbers that `create` has written; the file stays open until the process ends."""
         self._file = os.open(path, os.O_RDWR)
         self._memory = mmap(self._file, 0)
 
     @classmethod
     def create(cls, path: Path, count: int) -> None:
-        """Write a new file with `count` numbers, all zero."""
+        """Write a new file with `number_count` numbers, all zero."""
         path.write_bytes(bytes(max(1, count) * cls._NUMBER.size))
 
     def number(self, index: int) -> AtomicNumber:
@@ -115,16 +115,16 @@ class _SharedNumber(AtomicNumber):
 
 @dataclass(slots=True)
 class RateLimiter:
-    """One direction of an access link, or a shared link: its rate, and the virtual time until which it is occupied."""
+    """A link in one direction: its rate, and the virtual time until which earlier messages occupy it."""
 
     bytes_per_s: float  # of payload
     free_at_number: AtomicNumber = field(default_factory=LocalNumber)  # virtual seconds
 
     def carry(self, message: MessagePassage, size_bytes: int) -> MessagePassage:
-        """Pass a message of `size_bytes` after all earlier messages; return when it has left this limiter.
+        """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
 
-        `message` says when the message comes in. It occupies the limiter for size / rate and no longer: a message that
-        comes in slowly leaves room for others.
+        `arrival` contains the times at which the message arrives. The message occupies the limiter for size / rate and
+        no longer: a message that arrives slowly leaves room for other messages.
         """
         before, free_at = self.free_at_number.update(
             lambda free_at: max(message.begin_s, free_at) + size_bytes / self.bytes_per_s
@@ -133,5 +133,5 @@ class RateLimiter:
 
     @property
     def free_at_s(self) -> float:
-        """Virtual time in seconds from which the limiter is free."""
+        """Virtual time in seconds at which all messages so far have passed this limiter."""
         return self.free_at_number.update(lambda free_at: free_at)[0]

@@ -1,4 +1,4 @@
-"""Random jitter and packet loss of network paths. The seed fixes the sequence on every engine that enforces them."""
+"""Random jitter and packet loss of network paths. Equal seeds give equal sequences on all engines."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ class Jitter(Component):
 
     @abstractmethod
     def sample_delays_s(self, mean_s: float, rng: Random) -> Iterator[float]:
-        """Yield an endless sequence of one-way delays with this mean; in seconds, never negative."""
+        """Yield an endless sequence of random one-way delays with this mean, in seconds; none is negative."""
 
 
 class NormalJitter(Jitter):
-    """Normally distributed delay. Negative values become zero; a mean of three deviations or more is kept."""
+    """Normally distributed delay. Negative delays become zero, which raises a mean below three deviations."""
 
     kind: Literal["normal"] = "normal"
 
@@ -61,7 +61,7 @@ class PacketLoss(Component):
 
     @abstractmethod
     def sample_losses(self, rng: Random) -> Iterator[bool]:
-        """Yield for packet after packet, without end, whether it is lost."""
+        """Yield for each successive packet, without end, whether the packet is lost."""
 
 
 class IndependentLoss(PacketLoss):

@@ -1,4 +1,4 @@
-"""Current effect of link events, for the transports that enforce them."""
+"""Active link events, and the rates, delays and partitions that they cause at this moment."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ Direction: TypeAlias = Literal["uplink", "downlink"]
 
 @dataclass
 class LinkConditions:
-    """The link events that are active at this moment, as one node sees them.
+    """The link events that are active at this moment, as known to one node.
 
     Where two active events change the same rate, the one that began last counts.
     """
@@ -27,21 +27,21 @@ class LinkConditions:
         self._notify_listeners()
 
     def end_event(self, event: PlannedEvent) -> None:
-        """End an active event, which undoes its change."""
+        """Make an active event inactive, which undoes its change."""
         del self._active_events[event.number]
         self._notify_listeners()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after every begin and end of an event."""
+        """Register a function to be called after every begin and end of a link event."""
         self._listeners.append(listener)
 
     def changed_rate_bps(self, node_name: str, direction: Direction) -> float | None:
-        """Return the rate that active events give a node's access link; None if it has its declared rate."""
+        """Return the rate in bit/s that active events give a node's access link; None if no event changes the rate."""
         rates = [getattr(change, direction) for change in self._active_link_changes(node_name)]
         return next((rate for rate in reversed(rates) if rate is not None), None)
 
     def added_delay_s(self, source: str, target: str) -> float:
-        """Return the virtual seconds that active events add to the one-way delay, on the links of both nodes."""
+        """Return the virtual seconds that active events add to the one-way delay from `source` to `target`."""
         return sum(change.delay or 0.0 for node in (source, target) for change in self._active_link_changes(node))
 
     def is_partitioned(self, source: str, target: str) -> bool:

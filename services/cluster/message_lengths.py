@@ -1,12 +1,12 @@
-"""Lengths of the messages into which transports and pipelined collectives cut long vectors."""
+"""Sizes of the messages into which transports and pipelined collectives cut long vectors."""
 
 from typing import NamedTuple
 
 
 class MessageLengths(NamedTuple):
-    """Lengths of messages in payload bytes."""
+    """Largest and smallest size, in payload bytes, of the messages into which a transport cuts a vector."""
 
-    largest_bytes: int  # length at which the transport is fastest
+    largest_bytes: int  # message size at which the transport is fastest
     finest_bytes: int  # shortest piece of a pipelined collective: more messages would cost more than they overlap
 
 

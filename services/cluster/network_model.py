@@ -39,7 +39,7 @@ class NetworkPath(FrozenRecord):
     losses: tuple[AnyPacketLoss, ...] = ()  # applied one after the other
 
     def sample_delays_s(self, rng: Random) -> Iterator[float]:
-        """Yield one-way delays of message after message, without end; in virtual seconds."""
+        """Yield a one-way delay in virtual seconds for each successive message on this path, without end."""
         delays_s = [jitter.sample_delays_s(self.delay_s, rng) for jitter in self.jitters]
         while True:
             yield max(0.0, self.delay_s + sum(next(delay_s) - self.delay_s for delay_s in delays_s))
@@ -60,14 +60,14 @@ class Network(FrozenRecord):
     paths: tuple[NetworkPath, ...] = ()  # of pairs of nodes with a delay or a loss
 
     def shared_links_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
-        """Return the shared links that messages from `source` to `target` pass, in their order."""
+        """Return the shared links that messages from `source` to `target` pass, in the order of passage."""
         return tuple(link for link in self.shared_links if link.carries(source, target))
 
     def path_between(self, source: str, target: str) -> NetworkPath:
-        """Return the path from `source` to `target`; without delay and loss if none is declared."""
+        """Return the network path from `source` to `target`; it has no delay and no loss if none is declared."""
         matches = (path for path in self.paths if (path.source, path.target) == (source, target))
         return next(matches, NetworkPath(source=source, target=target))
 
     def paths_to(self, target: str) -> tuple[NetworkPath, ...]:
-        """Return the declared paths that end at a node."""
+        """Return all declared network paths that end at the node `target`."""
         return tuple(path for path in self.paths if path.target == target)

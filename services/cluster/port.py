@@ -1,4 +1,4 @@
-"""Access links: the link of one node to the network, written out key by key or given by the name of a known link."""
+"""Access links: the link of one node to the network, declared key by key or by the name of a known link."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeAlias
@@ -39,7 +39,7 @@ class AccessLink(AccessLinkOverride):
 
     @property
     def with_resolved_link(self) -> Self:
-        """Copy of this access link with the values of its named link filled in where no other value is declared."""
+        """Copy of this access link in which the named link profile supplies all values that are not declared."""
         if self.link is None:
             return self
         values = {
@@ -48,7 +48,7 @@ class AccessLink(AccessLinkOverride):
         return self.model_copy(update={"link": None, **values})
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Yield the conflicts between the keys of this record."""
+        """Yield a conflict for each contradiction between the keys of this access link."""
         access_link = self.with_resolved_link
         if access_link.jitter and not access_link.delay:
             yield Conflict(("jitter",), JITTER_NEEDS_DELAY)

@@ -1,4 +1,4 @@
-"""Construction of the network of a trial from access links, a topology and links between pairs of nodes."""
+"""Construction of a trial's network from access links, a topology and links between pairs of nodes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ def _paths_of_pair_link(pair_link: PairLink) -> Iterable[NetworkPath]:
 def _join_paths(
     nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], partial_paths: Iterable[NetworkPath]
 ) -> Iterable[NetworkPath]:
-    """Yield one path for every ordered pair of nodes that has a delay or a loss.
+    """Yield one network path for every ordered pair of nodes between which messages have a delay or a loss.
 
     Delays, jitters and losses of both access links and of all partial paths of the pair are combined.
     """

@@ -1,4 +1,4 @@
-"""Expected round-trip time between two nodes, and how far measured echoes may differ from it.
+"""Expected round-trip time between two nodes, and tolerance for measured round-trip times.
 
 The probe before a trial and the check after it use the same expectation and tolerance.
 """
@@ -22,16 +22,16 @@ class ExpectedRoundTrip(FrozenRecord):
     deviation_s: float = 0.0  # standard deviation of one echo
 
     def estimate_s(self, echoes_s: Sequence[float]) -> float:
-        """Return the round-trip time that the echoes of one try show, in seconds; infinite without an echo.
+        """Return the round-trip time in seconds, estimated from measured echo times; infinite without an echo.
 
-        It is the mean of the echoes where delays vary, and their median otherwise.
+        The estimate is the mean of the echo times where delays vary, and their median otherwise.
         """
         if not echoes_s:
             return inf
         return fmean(echoes_s) if self.deviation_s else median(echoes_s)
 
     def tolerance_s(self, wall_tolerance_s: float, dilation: float) -> float:
-        """Return how far an estimate may differ from the expected mean, in virtual seconds.
+        """Return the allowed difference between estimated and expected round-trip time, in virtual seconds.
 
         The tolerance is `wall_tolerance_s` of the host's time, for its timers and cores, or a share of the round trip
         if that is more; and where delays vary, some standard errors on top.

@@ -1,4 +1,4 @@
-"""Properties of a link between two places: rate, delay, jitter and loss, written out or by the name of a distance."""
+"""Properties of a link between two places: rate, delay, jitter and loss. A named distance can supply the delay."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeAlias
@@ -25,7 +25,7 @@ class LinkProperties(FrozenRecord):
 
     @property
     def with_resolved_link(self) -> Self:
-        """Copy of these properties with the delay of the named distance filled in where no delay is declared."""
+        """Copy of these link properties in which the named distance supplies the delay if none is declared."""
         if self.link is None:
             return self
         return self.model_copy(update={"link": None, "delay": self.delay or DISTANCE_DELAYS[self.link]})

@@ -42,7 +42,7 @@ class Topology(Component):
         """Return the links whose rate several nodes share."""
 
     def paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
-        """Return delays and losses between pairs of nodes, without those of their access links."""
+        """Return the paths between pairs of nodes, without the delays and losses of the nodes' access links."""
         return ()
 
     def conflicts(self) -> Iterator[Conflict]:
@@ -50,7 +50,7 @@ class Topology(Component):
         return iter(())
 
     def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:  # noqa: ARG002 - most name no nodes
-        """Yield a conflict for every node that this topology names but the cluster does not have.
+        """Yield a conflict for every reference of this topology to a node that the cluster does not have.
 
         Args:
             worker_count: largest number of workers in any trial.
@@ -59,7 +59,7 @@ class Topology(Component):
         return iter(())
 
     def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:  # noqa: ARG002 - most name no nodes
-        """Return this topology for a cluster of `worker_count` workers and `server_count` servers."""
+        """Return a copy of this topology for a cluster of `worker_count` workers and `server_count` servers."""
         return self
 
 
@@ -140,7 +140,7 @@ class Region(FrozenRecord):
     servers: tuple[NonNegativeInt, ...] = Field((), description="numbers of the servers in this region")
 
     def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
-        """Return this region without nodes that a cluster of so many workers and servers does not have."""
+        """Return a copy of this region without the nodes that a cluster of this size does not have."""
         update = {
             "workers": tuple(rank for rank in self.workers if rank < worker_count),
             "servers": tuple(rank for rank in self.servers if rank < server_count),
@@ -243,7 +243,7 @@ class RegionTopology(Topology):
         return next(matches, next(iter(self.regions)))
 
     def _directed_links(self, nodes: Sequence[NetworkNode]) -> Iterator["_DirectedRegionLink"]:
-        """Yield both directions of every link whose regions both have nodes."""
+        """Yield both directions of every region link; links to a region without nodes are left out."""
         nodes_by_region = dict(zip(self.regions, self.node_groups(nodes), strict=True))
         for link in (declared.with_resolved_link for declared in self.between):
             first, second = link.regions
@@ -273,11 +273,11 @@ class PairLink(LinkProperties):
 
     @property
     def directed_pairs(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (source, target) of node names: one, or two where the link holds both ways."""
+        """Pairs (source, target) of node names to which this link applies: one pair, or two if it applies both ways."""
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
     def conflicts(self, earlier_links: Sequence[Self]) -> Iterator[Conflict]:
-        """Yield the conflicts of this link, also with the links before it in the list."""
+        """Yield a conflict for each contradiction in this link, and for an earlier link between the same nodes."""
         yield from self.property_conflicts()
         if self.nodes[0] == self.nodes[1]:
             yield Conflict(("nodes",), "a link connects two different nodes")

@@ -1,4 +1,4 @@
-"""Contract of a collective: a schedule of transfers, as data, with a closed form of its run time.
+"""Contract of a collective: a schedule of transfers between ranks, and a closed form of the run time.
 
 A collective cuts the vector into chunks and lists rounds of transfers: which rank sends which chunks to which rank. It
 sends nothing itself. One executor (`execution/executor.py`) runs the schedules of all collectives. Bytes, messages and
@@ -95,7 +95,7 @@ class Schedule(FrozenRecord):
         return tuple(VectorRange(start, stop) for start, stop in pairwise(accumulate(self.chunk_sizes, initial=0)))
 
     def piece_bytes(self, vector_bytes: int, preferred_bytes: int, min_bytes: int) -> int:
-        """Return the largest message, in bytes, for a vector of `vector_bytes`.
+        """Return the size of the longest message, in bytes, when the schedule sums vectors of `vector_bytes`.
 
         A pipeline cuts each chunk into at least two pieces: a rank forwards one while it receives the next.
 
@@ -123,7 +123,7 @@ class Schedule(FrozenRecord):
         return frozenset(target for source, target in self.edges if source == rank)
 
     def count_transfers_from(self, rank: int) -> int:
-        """Return the number of transfers that `rank` sends: its messages, before long ones are cut into pieces."""
+        """Return the number of transfers that `rank` sends; a long transfer may become several messages."""
         return sum(transfer.source == rank for transfer in self.transfers)
 
     def payload_bytes_by_rank(
@@ -141,7 +141,7 @@ class Schedule(FrozenRecord):
 
     @property
     def edge_loads(self) -> tuple[Mapping[Edge, int], ...]:
-        """Payload that each edge carries, as one mapping per round; a single mapping if the schedule is pipelined.
+        """Payload size on each edge (pair of ranks), one mapping per round; a single mapping for a pipeline.
 
         The unit is entries, or chunks where all chunks are equal. Only ratios between the values are meaningful.
         """
@@ -169,7 +169,7 @@ class Schedule(FrozenRecord):
 
 
 def _data_ready_s(arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
-    """Return when the source has all chunks of a transfer; for a token, everything that it receives before it."""
+    """Return the time at which the source rank has all chunks of a transfer; for a token, all earlier chunks."""
     if transfer.kind == "token":
         return max(arrival_s_by_chunk.values(), default=0.0)
     chunks = range(transfer.first_chunk, transfer.stop_chunk)
@@ -177,7 +177,7 @@ def _data_ready_s(arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -
 
 
 def _load_by_edge(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[Edge, int]:
-    """Return the payload of `transfers` by edge, in the unit of `chunk_sizes`."""
+    """Return the payload size that `transfers` send over each edge (pair of ranks), in the unit of `chunk_sizes`."""
     loads: defaultdict[Edge, int] = defaultdict(int)
     for transfer in transfers:
         loads[transfer.edge] += transfer.payload_size(chunk_sizes)
@@ -185,7 +185,7 @@ def _load_by_edge(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> 
 
 
 class CollectiveSite(FrozenRecord):
-    """Network and model for which a collective resolves its open fields."""
+    """Facts about network and model from which a collective fills in its open fields."""
 
     racks: tuple[tuple[int, ...], ...]  # ranks of each rack (or region); every rank once
     array_sizes: tuple[int, ...]  # entries of the model's arrays, in the order of the parameter vector
@@ -205,12 +205,12 @@ class Collective(Component, ABC):
     the part of this latency that a pipeline overlaps with data transfer.
     """
 
-    closed_form: ClassVar[str]  # formula of `predict_seconds`, as reports print it
+    closed_form: ClassVar[str]  # formula of `predict_run_time_s`, as reports print it
     needs_link_rates: ClassVar[bool] = False  # whether it compares predicted times, which are 0 without link rates
 
     @property
     def formula(self) -> str:
-        """Formula that `predict_seconds` evaluates, as text; it may depend on the collective's fields."""
+        """Formula that `predict_run_time_s` evaluates, as text; it may depend on the collective's fields."""
         return self.closed_form
 
     @abstractmethod
@@ -219,7 +219,7 @@ class Collective(Component, ABC):
 
     @abstractmethod
     def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds by the closed form.
+        """Return the run time of the all-reduce in seconds, computed by the closed form.
 
         Args:
             rank_count: number of ranks, n.
@@ -252,7 +252,7 @@ class Collective(Component, ABC):
         return None
 
     def array_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
-        """Return the scenario key that does not fit a model with arrays of these sizes, and why; None when all fit.
+        """Return the scenario key that contradicts the model's array sizes, and the reason; None without contradiction.
 
         `array_sizes` are the entries of each array of the model.
         """

@@ -87,17 +87,17 @@ def _tree_depth(rank_count: int) -> int:
 
 
 def _max_vectors_sent(rank_count: int) -> float:
-    """Return how many vectors the busiest rank sends; two or three ranks are only leaves and roots."""
+    """Return how many times the whole vector the busiest rank sends: twice, or less with two or three ranks."""
     return min(rank_count, 4) / 2 if rank_count > 1 else 0.0
 
 
 def _fill_pieces(rank_count: int) -> int:
-    """Return how many pieces a link carries before the trees are full."""
+    """Return how many pieces a link carries before all levels of both trees have data to send."""
     return 4 * max(0, _tree_depth(rank_count) - 2)
 
 
 def _tree_edges(rank_count: int, half: int) -> Iterator[TreeEdge]:
-    """Yield the edges of the tree that sums half 0 or 1 of the vector.
+    """Yield the edges of the tree that sums one half of the vector; `vector_half` is 0 or 1.
 
     Inner nodes of the first tree are the ranks with odd numbers; those of the second tree are the even ones. The second
     tree numbers the ranks in reverse where their number is even, and shifted by one where it is odd.

@@ -9,9 +9,9 @@ from services.collectives.base import Round, Transfer
 
 
 def power_of_two_ranks(rank_count: int) -> tuple[int, ...]:
-    """Return the ranks that run the algorithm: a power of two of them.
+    """Return the ranks that run an algorithm for a power of two of ranks; all other ranks are folded.
 
-    The ranks left out (folded) are the odd ones among the first ranks, one per rank beyond the power of two.
+    Folded ranks are the odd ones among the first ranks, one per rank beyond the power of two.
     """
     power = 1 << (rank_count.bit_length() - 1)
     folded = set(range(1, 2 * (rank_count - power), 2))
@@ -21,7 +21,7 @@ def power_of_two_ranks(rank_count: int) -> tuple[int, ...]:
 def add_folding_rounds(
     rank_count: int, chunk_count: int, rounds: Iterable[Round], *, with_tokens: bool
 ) -> tuple[Round, ...]:
-    """Return `rounds`, between a round that reduces the folded ranks' vectors and one that returns the total to them.
+    """Return `rounds` after a round that adds the folded ranks' vectors, and before one that sends them the total.
 
     Each folded rank sends to the even rank before it. With `with_tokens`, ranks that receive no folded vector wait for
     a token before their first message, so that it does not share a link with a folded vector.
@@ -39,6 +39,6 @@ def add_folding_rounds(
 
 
 def folding_seconds(rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-    """Return the seconds that folding adds to the run time: the vector to a neighbour, and the total back."""
+    """Return the seconds that folding adds to the run time: each folded rank sends its vector and gets the total."""
     is_power_of_two = rank_count == len(power_of_two_ranks(rank_count))
     return 0.0 if is_power_of_two else 2 * (alpha_s + vector_bytes * beta_s_per_byte)

@@ -46,7 +46,7 @@ class GroupedCollective(RendezvousCollective, ABC):
         return resolved.model_copy(update={"groups": tuple(rack for rack in site.racks if rack)})
 
     def rank_groups(self, rank_count: int) -> RankGroups:
-        """Return the ranks of each group; a single group where neither groups nor a size are known."""
+        """Return the ranks of each group; all ranks are one group if neither groups nor a size are known."""
         if self.groups:
             return self.groups
         size = self.size or rank_count

@@ -55,7 +55,7 @@ def _halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
 
 
 def _doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
-    """Yield the rounds of the all-gather: each rank sends its partner all totals that it has."""
+    """Yield the rounds of the all-gather: each rank sends all totals that it has to its partner."""
     distance = 1
     while distance < len(ranks):
         yield tuple(

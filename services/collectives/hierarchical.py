@@ -36,7 +36,7 @@ class HierarchicalAllReduce(GroupedCollective):
         )
 
     def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: twice inside the largest group, plus the rings between groups.
+        """Return the run time in seconds: two exchanges inside the largest group, plus the rings between groups.
 
         All slices move at the same time over links of their own. With a rendezvous, one token precedes the first
         transfer out of a group and one the first transfer back into it.
@@ -49,7 +49,7 @@ class HierarchicalAllReduce(GroupedCollective):
 
 
 def _reduce_scatter_transfers(group: Sequence[int], slice_count: int, chunks_per_slice: int) -> Iterator[Transfer]:
-    """Yield the transfers that reduce slice k of a group at its k-th rank; each rank sends to its successor first."""
+    """Yield the transfers that sum slice k at the k-th rank of a group; each rank sends to its successor first."""
     for turn in range(1, len(group)):
         for position, rank in enumerate(group):
             owner = (position + turn) % len(group)

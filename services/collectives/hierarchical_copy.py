@@ -7,7 +7,7 @@ from services.collectives.grouped import GroupedCollective
 
 
 class HierarchicalCopyAllReduce(GroupedCollective):
-    """All-reduce over leaders: each group reduces to its first rank, these reduce to the first group's; totals go back.
+    """All-reduce over leaders (first rank of each group): groups reduce to leaders, leaders to one; totals go back.
 
     TensorFlow made it for machines whose groups of devices have few links between them.
     """

@@ -29,7 +29,7 @@ class RecursiveDoubling(PairwiseExchange):
         return Schedule(rounds=add_folding_rounds(rank_count, 1, rounds_with_tokens, with_tokens=with_tokens))
 
     def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: the whole vector in each round, and folding adds 2S.
+        """Return the run time in seconds: each round sends the whole vector; folding adds two more vectors.
 
         With a rendezvous, a token precedes each swap. Without one, the first swap waits for a token where ranks fold.
         """

@@ -70,7 +70,7 @@ class ReduceToOne(Collective):
         return (messages * alpha_s if others else 0.0) + vectors * vector_bytes * beta_s_per_byte
 
     def _message_shares(self) -> list[float]:
-        """Return the size of each message of one rank, as a share of the vector."""
+        """Return the size of each message that a rank sends to rank 0, as a share of the whole vector."""
         total = sum(self.tensors)
         return [1.0] if self.fused or not total else [entries / total for entries in self.tensors]
 

@@ -37,15 +37,15 @@ class RendezvousCollective(Collective, ABC):
 
     @property
     def uses_rendezvous(self) -> bool:
-        """Whether the schedule has tokens; true also before the length of the vector is known."""
+        """Whether the schedule contains tokens; also true as long as the field `rendezvous` has no value."""
         return self.rendezvous is not False
 
     def insert_tokens_after(self, rounds: Sequence[Round]) -> Iterator[Round]:
-        """Yield the rounds, each followed by tokens to the ranks that next send to another rank.
+        """Yield the rounds, each followed by tokens for senders whose next message goes to another rank.
 
-        The token confirms that their message has arrived. Without it, the second message takes half of their link from
-        the first one: broadcast along a binomial tree took a fifth longer than its closed form, since the rank that
-        has to forward most is served first.
+        A token confirms that a message has arrived. Without tokens, the sender's second message takes half of its link
+        from the first one: broadcast along a binomial tree took a fifth longer than its closed form, since the rank
+        that has to forward most is served first.
         """
         for number, transfers in enumerate(rounds, 1):
             yield transfers
@@ -59,7 +59,7 @@ class RendezvousCollective(Collective, ABC):
 
 
 def _needs_token(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
-    """Return whether the source next sends to another rank, without first receiving from the target."""
+    """Return whether the source's next message goes to another rank, with no message from the target before."""
     for transfers in later_rounds:
         targets = {later.target for later in transfers if later.source == transfer.source}
         if targets:

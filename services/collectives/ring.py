@@ -93,7 +93,7 @@ def ring_rounds(rank_order: Sequence[int], first_chunk: int = 0) -> Iterator[Rou
 
 
 def _ring_round(rank_order: Sequence[int], first_chunk: int, shift: int, kind: TransferKind) -> Round:
-    """Return a round in which the rank at each position p sends chunk p + `shift` (modulo n) to the next rank."""
+    """Return a round in which the rank at each position p sends chunk p + `chunk_shift` (modulo n) on."""
     ranks = len(rank_order)
     chunks = [first_chunk + (position + shift) % ranks for position in range(ranks)]
     return tuple(

@@ -16,11 +16,11 @@ class PairwiseExchange(RendezvousCollective):
 
     @property
     def messages_per_round(self) -> int:
-        """Messages that follow each other in one round: the token, if there is one, and the data."""
+        """Number of consecutive messages in each round: the data, and a token before it if there is a rendezvous."""
         return 1 + self.uses_rendezvous
 
     def insert_tokens_before(self, rounds: Iterable[Round]) -> Iterator[Round]:
-        """Yield the rounds, each after a round of tokens by which the receivers say that they are ready."""
+        """Yield the rounds, each preceded by tokens with which receivers report that they are ready."""
         for transfers in rounds:
             if self.uses_rendezvous:
                 yield tuple(Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token") for t in transfers)

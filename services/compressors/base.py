@@ -33,7 +33,7 @@ class Compressor(Component):
 
     @abstractmethod
     def init(self, entries: int) -> CompressorState:
-        """Return the state before the first vector of `entries` entries."""
+        """Return the compressor's state before the first vector; all vectors have `entries` entries."""
 
     @abstractmethod
     def compress(self, vector: Vector, state: CompressorState) -> tuple[Payload, CompressorState]:
@@ -56,13 +56,13 @@ class Compressor(Component):
 
 
 def to_wire(payload: Payload, to_host: Callable[[Array], HostArray] = np.asarray) -> HostArray:
-    """Return the bytes of a payload in host memory, shape (nbytes,); a single array in host memory is not copied."""
+    """Return a payload's bytes in host memory, shape (nbytes,); a single array in host memory is not copied."""
     parts = [np.ascontiguousarray(to_host(array)).view(np.uint8) for array in payload.arrays]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def from_wire(compressor: Compressor, wire_bytes: HostArray, entries: int, dtype: str) -> HostArray:
-    """Return the vector, shape (entries,) and of `dtype`, that the bytes of a payload encode."""
+    """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
     formats = compressor.array_formats(entries, dtype)
     ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)
     parts = zip(formats, pairwise(ends), strict=True)

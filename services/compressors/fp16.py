@@ -18,7 +18,7 @@ class Fp16(Compressor):
     kind: Literal["fp16"] = "fp16"
 
     def init(self, entries: int) -> None:
-        """Return None: half precision has no state."""
+        """Return None: this compressor keeps no state."""
 
     def compress(self, vector: Vector, state: None) -> tuple[Payload, None]:
         return Payload((vector.clip(-MAX_FP16, MAX_FP16).astype("float16"),), vector.size), state

@@ -7,12 +7,12 @@ from services.schema.arrays import Vector
 
 
 class IdentityCompressor(Compressor):
-    """The vector unchanged: ratio 1, no error."""
+    """Sends the vector unchanged: ratio 1, no error."""
 
     kind: Literal["identity"] = "identity"
 
     def init(self, entries: int) -> None:
-        """Return None: the identity has no state."""
+        """Return None: this compressor keeps no state."""
 
     def compress(self, vector: Vector, state: None) -> tuple[Payload, None]:
         return Payload((vector,), vector.size), state

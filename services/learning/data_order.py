@@ -81,7 +81,7 @@ def apportion(total: int, weights: RankWeights) -> tuple[int, ...]:
 
 
 def compute_metrics(task: LearningTask, outputs: Array, targets: Array) -> dict[str, float]:
-    """Return the quality of a model's outputs (n, outputs) by metric name, for n of at least 1.
+    """Return quality metrics of a model's outputs, shape (n, outputs), by metric name; n is at least 1.
 
     Classification has `accuracy`; regression has `mae`, `mse` and `r2`.
     """
@@ -93,7 +93,7 @@ def _classification_metrics(scores: Array, labels: Array) -> dict[str, float]:
 
 
 def _regression_metrics(outputs: Array, targets: Array) -> dict[str, float]:
-    """Return mae, mse and r2 of a regression.
+    """Return mean absolute error, mean squared error and r2 of a regression, by metric name.
 
     r2 is the mean over outputs of 1 - residual / total sum of squares. An output whose targets are constant counts 1 if
     it is predicted exactly, else 0.

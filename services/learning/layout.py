@@ -49,9 +49,9 @@ class VectorRange(NamedTuple):
 
 
 def equal_ranges(entries: int, count: int) -> tuple[VectorRange, ...]:
-    """Cut a vector of `entries` entries into `count` ranges: range k is [⌊entries·k/count⌋, ⌊entries·(k+1)/count⌋).
+    """Cut a vector of `entries` entries into `range_count` contiguous ranges; sizes differ by one entry at most.
 
-    The ranges cover the whole vector, do not overlap, and their sizes differ by one entry at most.
+    Range k of n is [⌊entries·k/n⌋, ⌊entries·(k+1)/n⌋). The ranges cover the whole vector and do not overlap.
     """
     return proportional_ranges(entries, (1,) * count)
 

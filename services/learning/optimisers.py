@@ -26,7 +26,7 @@ class OptimiserState:
 
 
 class Optimiser(Component):
-    """An update rule for the parameters θ, given the gradient g; it does not modify its arguments.
+    """An update rule for the parameters θ, given the gradient g. Methods do not modify their arguments.
 
     Parameters, gradient and slots are vectors of the same length.
     """
@@ -36,7 +36,7 @@ class Optimiser(Component):
 
     @abstractmethod
     def init(self, params: Vector) -> OptimiserState:
-        """Return the state before the first update of `params`."""
+        """Return the optimiser's state before the first update of `params`."""
 
     @abstractmethod
     def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
@@ -48,7 +48,7 @@ class Optimiser(Component):
 
 
 class Sgd(Optimiser):
-    """Stochastic gradient descent: θ ← θ - η·g. No slots."""
+    """Stochastic gradient descent: θ ← θ - η·g. It keeps no vectors between updates."""
 
     kind: Literal["sgd"] = "sgd"
 
@@ -60,7 +60,7 @@ class Sgd(Optimiser):
 
 
 class Momentum(Optimiser):
-    """SGD with momentum: v ← μ·v + g, θ ← θ - η·v; with `nesterov`, θ ← θ - η·(g + μ·v). Slot: v, initially zero.
+    """SGD with momentum: v ← μ·v + g, θ ← θ - η·v; with `nesterov`, θ ← θ - η·(g + μ·v). v starts at zero.
 
     I. Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013, in PyTorch's
     form: the learning rate multiplies the velocity when it is applied, not the gradient when it is added.
@@ -81,7 +81,7 @@ class Momentum(Optimiser):
 
 
 class Adam(Optimiser):
-    """Adam: m ← β₁·m + (1-β₁)·g, v ← β₂·v + (1-β₂)·g², θ ← θ - η·m̂ / (√v̂ + ε). Slots: m and v, initially zero.
+    """Adam: m ← β₁·m + (1-β₁)·g, v ← β₂·v + (1-β₂)·g², θ ← θ - η·m̂ / (√v̂ + ε). m and v start at zero.
 
     m̂ = m/(1-β₁ᵗ) and v̂ = v/(1-β₂ᵗ) at the t-th update. D. P. Kingma, J. Ba, "Adam", ICLR 2015, Algorithm 1.
     """

@@ -1,4 +1,4 @@
-"""Message lengths and cost model of a planned cluster, from which step times are predicted."""
+"""Choice of message sizes, and cost model of a planned cluster, from which step times are predicted."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}
 
 
 def choose_message_lengths(engine: EngineName, transport: TransportName, vector_bytes: int) -> MessageLengths:
-    """Return the lengths of the messages into which a vector of `vector_bytes` is cut.
+    """Return the sizes of the messages into which a vector of `vector_bytes` is cut.
 
-    They are short where no kernel shapes the links, so that streams share links evenly.
+    Messages are short where no kernel shapes the links, so that streams share links evenly.
     """
     fluid_bytes = longest_message_bytes(vector_bytes)
     lengths = {"grpc": GRPC_MESSAGE_LENGTHS, "tcp": TCP_MESSAGE_LENGTHS}[transport]
@@ -42,9 +42,9 @@ def build_cost_model(
         entries: entries of the parameter vector.
         dtype: NumPy's name of the type of an entry.
         batch_samples: samples per step over all workers.
-        alpha_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Without it, the
-            time shows as a difference between measured and predicted step times.
-        lengths: lengths of the messages into which vectors are cut.
+        alpha_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Then
+            this time shows as a difference between measured and predicted step times.
+        lengths: sizes of the messages into which vectors are cut.
     """
     workers = [node for node in nodes if node.role == "worker"]
     shares = apportion(batch_samples, (1,) * len(workers))

@@ -1,4 +1,4 @@
-"""Planning of a trial: all decisions that are possible before it starts."""
+"""Planning of a trial: all decisions that are possible before the trial starts."""
 
 from math import isfinite
 
@@ -117,7 +117,7 @@ def make_plan(
 
 
 def event_horizon_s(trial: TrialSpec) -> float:
-    """Return the virtual seconds up to which random events of a trial are drawn; they do not depend on the events."""
+    """Return the virtual time in seconds until which random events of a trial are drawn; no event changes it."""
     scenario = trial.scenario.model_copy(update={"events": ()})
     plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", InProcessAddresses())
     return plan.predicted_s * HORIZON_FACTOR
@@ -162,7 +162,7 @@ def _saturation_workers(phases: Phases, cost: CostModel) -> float | None:
 
 
 def _exchange_latency_s(phase: PhaseStrategy, cost: CostModel) -> float:
-    """Return the seconds of an exchange by the closed form if bytes took no time; virtual."""
+    """Return the predicted virtual seconds of an exchange over links of unlimited rate."""
     s_per_byte = dict.fromkeys(cost.uplink_s_per_byte, 0.0)
     network = cost.network.model_copy(update={"shared_links": ()})
     unlimited = cost.model_copy(
@@ -174,9 +174,9 @@ def _exchange_latency_s(phase: PhaseStrategy, cost: CostModel) -> float:
 def _predict_budget_s(
     predicted: StepPrediction, steps: int, second_phase: SecondPhase | None, batch: int, worker_count: int
 ) -> float:
-    """Return the predicted virtual seconds of a training budget of `steps`.
+    """Return the predicted virtual seconds of a training budget of `steps` steps.
 
-    Where losses decide when a strategy switches, it is the time of the slower phase for the whole budget.
+    Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
     shares = apportion(batch, (1,) * worker_count)
     if second_phase is None:
@@ -190,7 +190,7 @@ def _predict_budget_s(
 
 
 def _reply_bytes_per_step(sent: BytesPerStep) -> dict[str, float]:
-    """Return the payload bytes that each worker sends per step to reply to pushes of other workers, by node name."""
+    """Return the payload bytes that each worker sends per step as replies to other workers, by node name."""
     return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent.replies)}
 
 

@@ -1,4 +1,4 @@
-"""Plan of one node."""
+"""Plan of one node of a trial: role, addresses, link rates, compute speed and container limits."""
 
 from typing import Literal, TypeAlias
 

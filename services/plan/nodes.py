@@ -1,4 +1,4 @@
-"""Planning of the nodes, the network and the site of a trial from the declared cluster."""
+"""Planning of the nodes and the network of a trial from the declared cluster."""
 
 from collections.abc import Sequence
 from math import prod
@@ -69,7 +69,7 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
 
 
 def _access_link_fields(access_link: AccessLink) -> dict[str, Any]:
-    """Return the fields of a node's plan that describe its access link; the network's paths have its delay and loss."""
+    """Return the link fields of a node's plan: rates and buffer. Delay and loss belong to the network's paths."""
     buffer_bytes = None if access_link.buffer is None else int(access_link.buffer)
     return {"uplink_bps": access_link.uplink, "downlink_bps": access_link.downlink, "buffer_bytes": buffer_bytes}
 
@@ -84,10 +84,10 @@ def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
 def plan_site(
     scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, entry_bytes: int, cost: CostModel
 ) -> CollectiveSite:
-    """Return the facts from which collectives are resolved.
+    """Return the facts about network and model from which collectives fill in their open fields.
 
-    They are the groups of workers that are near each other, the array sizes of the model, the size of an entry of the
-    parameter vector, and the bytes that a worker sends during the longest round trip.
+    These facts are the groups of workers that are near each other, the array sizes of the model, the size of an entry
+    of the parameter vector, and the bytes that a worker sends during the longest round trip.
     """
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
     groups = scenario.cluster.network.node_groups(_data_nodes(nodes))
@@ -105,7 +105,7 @@ def _data_nodes(nodes: Sequence[NodePlan]) -> list[NodePlan]:
 
 
 def _round_trip_bytes(cost: CostModel) -> int:
-    """Return the bytes that a worker's uplink carries during a round trip; the largest of all paths from workers."""
+    """Return the largest number of bytes that a worker's uplink carries during a round trip to another node."""
     paths = [path for path in cost.network.paths if path.source in cost.workers]
     sent_bytes = (2 * path.delay_s / max(cost.uplink_s_per_byte[path.source], MIN_S_PER_BYTE) for path in paths)
     return int(max(sent_bytes, default=0.0))

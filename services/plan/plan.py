@@ -1,4 +1,4 @@
-"""The plan of one trial: a record of all decisions, from which nodes, engines and checks read."""
+"""The plan of one trial: a record of all decisions, which nodes, engines and checks read."""
 
 import hashlib
 from typing import Literal
@@ -25,7 +25,7 @@ from services.strategies.cost_model import CostModel, Flow, StepPrediction
 
 
 class SecondPhase(FrozenRecord):
-    """Plan of the training phase after the switch; fields of the same name in the plan describe the first phase."""
+    """Plan of the second training phase of a strategy that switches; `Plan` has the same fields for the first phase."""
 
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
@@ -40,7 +40,7 @@ class SecondPhase(FrozenRecord):
 
 
 class Plan(FrozenRecord):
-    """Plan of one trial, which its nodes read."""
+    """Plan of one trial. All nodes of the trial read the same plan."""
 
     run: str  # identifier of the run
     trial: str  # identifier of the trial, and name of its folder
@@ -102,7 +102,7 @@ class Plan(FrozenRecord):
 
     @property
     def data_order(self) -> DataOrder:
-        """Order in which training samples are drawn."""
+        """Order in which training samples are drawn, by step and rank."""
         return DataOrder(samples=self.train_samples, batch=self.batch, seed=self.seed)
 
     @property
@@ -112,22 +112,22 @@ class Plan(FrozenRecord):
 
     @property
     def message_lengths(self) -> MessageLengths:
-        """Lengths of the messages into which long vectors are cut."""
+        """Sizes of the messages into which the transport cuts long vectors."""
         return choose_message_lengths(self.engine, self.transport, self.vector_bytes)
 
     @property
     def longest_message_bytes(self) -> int:
-        """Length of the longest message where the transport shapes links, in bytes."""
+        """Size in bytes of the longest message on a transport that shapes links."""
         return longest_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
-        """Virtual seconds that a node waits for a message; its sender may do all steps of an exchange period before."""
+        """Virtual seconds that a node waits for a message: the step timeout, times the steps of an exchange period."""
         return self.timeouts.step * self.exchange_period
 
     @property
     def estimated_wall_s(self) -> float:
-        """Estimated wall seconds of the whole budget on this host, without start and evaluation."""
+        """Estimated wall seconds of the training budget on this host, without start and evaluation."""
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
@@ -144,7 +144,7 @@ class Plan(FrozenRecord):
 
     @property
     def push_flows(self) -> tuple[Flow, ...]:
-        """Pairs (worker, shard owner) of nodes between which pushes cross the network."""
+        """Pairs (worker, shard owner) of node names for all pushes that cross the network."""
         weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
         pushing = [node.name for node, weight in zip(self.nodes_of_role("worker"), weights, strict=True) if weight]
         return tuple((worker, owner) for owner in self.shard_owners for worker in pushing if worker != owner)

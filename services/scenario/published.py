@@ -1,4 +1,4 @@
-"""Published results that a scenario repeats; reports show them beside the measured ones."""
+"""Published speedups that a scenario tries to reproduce; reports show them beside the measured speedups."""
 
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -10,7 +10,7 @@ from services.schema.conflicts import Conflict, raise_conflicts
 
 
 class PublishedPoint(FrozenRecord):
-    """Published speedups of one number of workers over one worker."""
+    """Published speedups of a number of workers over a single worker."""
 
     workers: PositiveInt
     measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")
@@ -26,7 +26,7 @@ class PublishedPoint(FrozenRecord):
 
 
 class PublishedCurve(FrozenRecord):
-    """A published speedup curve, drawn beside that of a strategy of the scenario. It does not change any trial."""
+    """A published speedup curve, drawn beside the measured curve of a strategy. It does not change any trial."""
 
     strategy: str = Field(description="label of the strategy beside which the curve is drawn")
     source: str = Field(

@@ -64,7 +64,7 @@ class Timeouts(FrozenRecord):
 
 
 class FidelityLimits(FrozenRecord):
-    """Largest deviations of the emulation from the declaration; a trial beyond one of them is degraded or invalid."""
+    """Largest allowed deviations from the declared cluster; a trial that exceeds one is degraded or invalid."""
 
     missed_deadlines: Share = Field(
         0.01,
@@ -98,7 +98,7 @@ class FidelityLimits(FrozenRecord):
     )
 
     def message_tolerance_s(self, declared_s: float, dilation: float) -> float:
-        """Return how much the time of one message may differ from the declared one, in virtual seconds.
+        """Return the allowed difference between measured and declared time of one message, in virtual seconds.
 
         The tolerance is the rate error of the link plus that of a round trip, for the timers of this host.
         """
@@ -145,7 +145,7 @@ class Scenario(FrozenRecord):
 
     @classmethod
     def decode(cls, document: ScenarioDocument) -> Self:
-        """Return the scenario of a document in the types of YAML or JSON.
+        """Return the scenario described by a document: nested dicts and lists, as parsed from YAML or JSON.
 
         Raises:
             pydantic.ValidationError: the document is not a valid scenario; values are not converted to other types.
@@ -153,7 +153,7 @@ class Scenario(FrozenRecord):
         return cls.model_validate_json(json.dumps(document), strict=True)
 
     def encode(self) -> ScenarioDocument:
-        """Return this scenario as a document, with all defaults, and with quantities as strings with their units."""
+        """Return this scenario as nested dicts and lists, with all defaults; quantities are strings with units."""
         return self.model_dump(mode="json")
 
     def worker_spec(self, rank: int) -> WorkerSpec:
@@ -176,7 +176,7 @@ class Scenario(FrozenRecord):
         return tuple(self.trial(choice) for choice in self.trial_choices())
 
     def trial_choices(self) -> Iterator["TrialChoice"]:
-        """Yield the distinguishing choices of every trial, in the order in which trials run.
+        """Yield strategy label, swept values and repeat of every trial, in the order in which trials run.
 
         The baseline comes first, then the strategies in their order. For each of them all combinations of swept values
         follow, the number of workers changing fastest; and for each combination its repeats.
@@ -188,7 +188,7 @@ class Scenario(FrozenRecord):
                     yield TrialChoice(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
     def trial(self, choice: "TrialChoice") -> "TrialSpec":
-        """Return the trial of one choice.
+        """Return the trial with the strategy, the swept values and the repeat of `choice`.
 
         Raises:
             pydantic.ValidationError: the combination of swept values has conflicts.
@@ -197,11 +197,11 @@ class Scenario(FrozenRecord):
         return TrialSpec.from_choice(choice, Scenario.decode(swept.single_trial_document(choice)))
 
     def swept_document(self, choice: "TrialChoice") -> ScenarioDocument:
-        """Return this scenario as a document with the swept values of one choice."""
+        """Return this scenario as a document in which the swept keys have their values in the trial `choice`."""
         return apply_sweep_point(self.sweep, choice.sweep_point, self.encode())
 
     def single_trial_document(self, choice: "TrialChoice") -> ScenarioDocument:
-        """Return this scenario as a document for a single trial: one strategy, one seed, no sweep and no repeats.
+        """Return this scenario as a document with a single trial: one strategy, one seed, no sweep, no repeats.
 
         Nodes that the strategy does not use are left out, and so are published curves.
         """
@@ -225,7 +225,7 @@ class Scenario(FrozenRecord):
         }
 
     def _sweep_of_strategy(self, strategy_label: str | None) -> Sweep:
-        """Return the axes that change trials of a strategy, the number of workers last; None is the baseline."""
+        """Return the sweep axes that change trials of a strategy (None: of the baseline), number of workers last."""
         axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_PATH in item[1].target_paths(item[0])))
 
@@ -256,7 +256,7 @@ class Scenario(FrozenRecord):
         yield from unknown_strategy_conflicts(self.published, list(self.strategies))
 
     def _swept_counts(self, path: str) -> Iterator[int]:
-        """Yield the numbers of nodes to which the sweep sets a dotted path."""
+        """Yield the numbers of nodes to which the sweep sets the key at a dotted path."""
         values = (value for name, axis in self.sweep.items() for value in axis.values_for(name, path))
         return (value for value in values if is_positive_int(value))
 
@@ -320,7 +320,7 @@ class Scenario(FrozenRecord):
 
 
 class TrialChoice(FrozenRecord):
-    """The choices that distinguish one trial of a scenario from all others."""
+    """Strategy label, swept values and repeat, which identify one trial of a scenario."""
 
     index: int  # position in the list of trials
     label: str | None  # of the strategy; None is the baseline
@@ -343,7 +343,7 @@ class TrialSpec(FrozenRecord):
 
     @classmethod
     def from_choice(cls, choice: TrialChoice, scenario: Scenario) -> Self:
-        """Return the trial of a choice and of the scenario that is narrowed down to it."""
+        """Return the trial of `choice`; `scenario` is reduced to this single trial."""
         ((label, strategy),) = scenario.strategies.items()
         workers = scenario.cluster.workers
         other_labels = {
@@ -372,7 +372,7 @@ class TrialSpec(FrozenRecord):
 
 
 def swept_value_label(value: Any) -> str | int | float:
-    """Return a swept value as the label of a trial: unchanged, or as JSON if it is a list or a section."""
+    """Return a swept value as a label of a trial: unchanged if it is text or a number, otherwise as JSON."""
     return value if isinstance(value, str | int | float) else json.dumps(value)
 
 

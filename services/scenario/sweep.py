@@ -1,4 +1,4 @@
-"""Sweep: the axes along which a scenario varies its keys, and the combinations of their values."""
+"""Sweep: axes that vary keys of a scenario, and all combinations of their values."""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -56,26 +56,26 @@ class SweepAxis(FrozenRecord):
 
     @property
     def options(self) -> list[JsonValue]:
-        """The values of this axis, or the names of its cases."""
+        """Values of this sweep axis, or names of its cases."""
         return self.values or list(self.cases)
 
     def target_paths(self, axis_name: str) -> tuple[str, ...]:
-        """Return the dotted paths that this axis sets."""
+        """Return the dotted paths of the scenario keys that this sweep axis sets."""
         if self.cases:
             return tuple(dict.fromkeys(path for case in self.cases.values() for path in case))
         return tuple(self.paths) or (PATH_ALIASES.get(axis_name, axis_name),)
 
     def assignments(self, axis_name: str, option: Any) -> Mapping[str, Any]:
-        """Return the value of every dotted path under one of the options."""
+        """Return the value of each swept key by dotted path, for one value or case name of this sweep axis."""
         return self.cases[option] if self.cases else dict.fromkeys(self.target_paths(axis_name), option)
 
     def values_for(self, axis_name: str, path: str) -> list[Any]:
-        """Return all values to which this axis sets the dotted path."""
+        """Return all values to which this sweep axis sets the scenario key at a dotted path."""
         assignments = (self.assignments(axis_name, option) for option in self.options)
         return [values[path] for values in assignments if path in values]
 
     def affects_strategy(self, axis_name: str, strategy_label: str | None) -> bool:
-        """Return whether this axis changes trials of a strategy.
+        """Return whether this sweep axis changes trials of a strategy.
 
         The label None stands for the baseline, which always has one worker.
         """
@@ -89,12 +89,12 @@ Sweep: TypeAlias = Mapping[str, SweepAxis]
 
 
 def sweep_points(sweep: Sweep) -> Iterator[SweepPoint]:
-    """Yield every combination of one option per axis; the last axis changes fastest."""
+    """Yield every combination of one value per sweep axis; the last axis changes fastest."""
     return (dict(zip(sweep, options, strict=True)) for options in product(*(axis.options for axis in sweep.values())))
 
 
 def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioDocument) -> ScenarioDocument:
-    """Return a copy of a scenario document in which every axis sets its paths to its option of the sweep point."""
+    """Return a copy of a scenario document in which all swept keys have their values at one sweep point."""
     changed = deepcopy(document)
     for axis_name, option in sweep_point.items():
         for path, value in sweep[axis_name].assignments(axis_name, option).items():
@@ -105,7 +105,7 @@ def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioD
 
 
 def sweep_path_error(path: str, document: ScenarioDocument) -> str | None:
-    """Return why a dotted path cannot be swept; None if it can.
+    """Return why a sweep cannot set the scenario key at a dotted path; None if it can.
 
     Args:
         path: the dotted path.
@@ -128,7 +128,7 @@ def is_positive_int(value: Any) -> TypeGuard[int]:
 
 
 def _strategy_label_in(path: str) -> str | None:
-    """Return the label in a dotted path to a strategy's key; None for a path that concerns all strategies."""
+    """Return the strategy label in the dotted path of a scenario key; None for a key outside of a strategy."""
     section, _, rest = path.partition(".")
     return rest.split(".")[0] if section == "strategies" else None
 

@@ -11,14 +11,14 @@ MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
 
 
 class MetricProperties(NamedTuple):
-    """Properties of an evaluation metric: its loss functions, the side of its bound, and its best value."""
+    """Properties of an evaluation metric: loss functions of its tasks, kind of its bound, and best possible value."""
 
     loss_functions: tuple[str, ...]  # of the tasks to which the metric applies
     bound_key: Literal["at_least", "at_most"]  # key of a quality target that holds the bound
     best_value: float  # no model does better
 
     def is_reachable(self, bound: float) -> bool:
-        """Return whether a model can reach `bound`.
+        """Return whether a model can reach the value `bound` of the metric.
 
         An accuracy or r2 of 1 counts as reachable, an error of 0 does not.
         """

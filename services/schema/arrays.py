@@ -1,4 +1,4 @@
-"""Array types of NumPy and CuPy, and the lookup of the module that an array belongs to."""
+"""Array types of NumPy and CuPy, and a function that returns the module of an array."""
 
 import sys
 from typing import Any, TypeAlias

@@ -14,7 +14,7 @@ class Conflict(NamedTuple):
 
 
 class ConflictError(ValueError):
-    """All conflicts of one record. Pydantic keeps it as the cause of its validation error."""
+    """Error that contains all conflicts of one record. Pydantic stores it as the cause of a validation error."""
 
     def __init__(self, conflicts: tuple[Conflict, ...]) -> None:
         super().__init__("; ".join(f"{'.'.join(map(str, key_path))}: {message}" for key_path, message in conflicts))
@@ -28,5 +28,5 @@ def raise_conflicts(conflicts: Iterable[Conflict]) -> None:
 
 
 def nest_conflicts(key: str | int, conflicts: Iterable[Conflict]) -> Iterator[Conflict]:
-    """Yield the conflicts of the record at `key` with key paths that start at the enclosing record."""
+    """Yield the conflicts of a nested record with `key` in front of each key path."""
     return (Conflict((key, *key_path), message) for key_path, message in conflicts)

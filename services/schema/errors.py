@@ -1,4 +1,4 @@
-"""Exceptions that Ensayo raises on purpose, as one tree."""
+"""Hierarchy of the exceptions that Ensayo raises on purpose."""
 
 
 class EnsayoError(Exception):
@@ -34,7 +34,7 @@ class ProtocolError(EnsayoError):
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Return the first error of nested exception groups, which caused the others; return a single error unchanged."""
+    """Return the first exception inside nested exception groups; return an exception outside of a group unchanged."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -16,9 +16,10 @@ NUMBER_PATTERN = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 
 
 class Quantity(float):
-    """A positive number with a unit; to declare no limit or no delay, a scenario leaves the key out.
+    """A positive number with a unit, such as a rate or a duration.
 
-    `Rate("100mbit")` and `Rate(1e8)` are equal. A scenario accepts only the string with the unit.
+    `Rate("100mbit")` and `Rate(1e8)` are equal. A scenario accepts only the string with the unit. Zero is not allowed:
+    a scenario without a limit or a delay leaves the key out.
     """
 
     units: ClassVar[Mapping[str, float]]  # suffix -> size in the base unit, smallest first; the base unit is 1

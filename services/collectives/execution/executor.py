@@ -60,7 +60,7 @@ async def all_reduce(
 
 
 class _SendLock:
-    """Lock that lets one operation send at a time. Partial sums go before totals, since totals depend on them."""
+    """Lock that lets one operation send at a time. Partial sums go first, since totals depend on partial sums."""
 
     def __init__(self) -> None:
         self._owner: int | None = None  # index of the operation that holds the lock
@@ -68,7 +68,7 @@ class _SendLock:
         self._arrival_numbers = count()  # of equal operations, the one that has waited longest goes first
 
     def try_acquire(self, operation_index: int, operation: RankOperation) -> bool:
-        """Return whether `operation` now holds the lock; otherwise queue it, and `release` will return its index."""
+        """Return whether `operation` holds the lock; if not, the operation waits until `release` returns its index."""
         if self._owner is None:
             self._owner = operation_index
         elif self._owner != operation_index:
@@ -114,7 +114,7 @@ class _RankExecution:
         self._is_starting = False
 
     async def run(self) -> None:
-        """Run all operations, each as soon as its prerequisites are complete.
+        """Run all operations of the rank, each as soon as the operations on which it depends are complete.
 
         Raises:
             NetworkError: the first error of an operation; the remaining ones are cancelled.
@@ -179,9 +179,9 @@ class _RankExecution:
             self._start_ready()
 
     def _complete_send(self, operation_index: int) -> None:
-        """Pass the send lock on, and mark the send as complete.
+        """Pass the send lock to the next queued operation, and mark the send as complete.
 
-        The next owner of the lock becomes ready and is not started here: only `_start_ready` handles its errors.
+        The next owner of the lock becomes ready and is not started here: only `_start_ready_operations` handles errors.
         """
         if self._send_lock is not None and (next_owner := self._send_lock.release()) is not None:
             self._ready.appendleft(next_owner)
@@ -203,7 +203,7 @@ class _RankExecution:
             return self._fail(outcome)
         try:
             self._apply_payload(self._operations[operation_index], receive_buffer, outcome.data)
-        except Exception as error:  # noqa: BLE001 - as in `_start_ready`
+        except Exception as error:  # noqa: BLE001 - as in `_start_ready_operations`
             return self._fail(error)
         self._complete_operation(operation_index)
         return self._start_ready()
@@ -214,7 +214,7 @@ class _RankExecution:
             self._payloads.apply_received(operation, payload)
 
     def _complete_operation(self, operation_index: int) -> None:
-        """Mark an operation as complete, and make its dependents ready that wait for no other operation."""
+        """Mark an operation as complete; dependents that wait for no other operation become ready."""
         self._unfinished_count -= 1
         if not self._unfinished_count:
             self._result.set_result(None)

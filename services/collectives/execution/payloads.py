@@ -19,21 +19,21 @@ class PayloadCodec(ABC):
 
     @abstractmethod
     def encode(self, operation: RankOperation) -> Buffer:
-        """Return the payload of a send; the vector's own memory where it can be sent unchanged."""
+        """Return the payload of a send operation; it may share memory with the vector."""
 
     @abstractmethod
     def apply_received(self, operation: RankOperation, payload: Buffer) -> None:
-        """Add a received payload to the vector, or copy it into the vector."""
+        """Add a received payload to the vector or copy the payload into the vector, as the operation requires."""
 
     def receive_buffer(self, operation: RankOperation) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
-        """Return memory into which the transport may write the payload; then `apply_received` is not called.
+        """Return memory of the vector into which the transport may write a received payload, or None.
 
-        None: `apply_received` must decode the payload.
+        `apply_received_payload` is called only for payloads that the transport has not written there.
         """
         return None
 
     def finish(self) -> None:  # noqa: B027 - without rounding there is nothing to do
-        """Bring the vector to its final values; called when all operations are complete."""
+        """Replace totals in the vector by their final values; called when all operations are complete."""
 
 
 def create_payload_codec(compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> PayloadCodec:
@@ -69,7 +69,7 @@ class UncompressedPayloadCodec(PayloadCodec):
             self._totals_to_forward[operation.piece_numbers] = payload
 
     def _operation_entries(self, operation: RankOperation) -> HostArray:
-        """Return the entries of one message as a view of the vector; its pieces are contiguous."""
+        """Return the entries of one message as a view of the vector; the pieces of a message are contiguous."""
         first, last = self._pieces[operation.piece_numbers[0]], self._pieces[operation.piece_numbers[-1]]
         return self._vector[first.start : last.stop]
 
@@ -88,7 +88,7 @@ class CompressedPayloadCodec(PayloadCodec):
         self._encoded_totals: dict[int, Buffer] = {}  # piece -> payload of its total, the same for all ranks
 
     def encode(self, operation: RankOperation) -> Buffer:
-        """Return the payload of a send; totals are encoded once only."""
+        """Return the payload of a send operation; the total of each piece is encoded once only."""
         encode_piece = self._encode_piece if operation.kind == "reduce" else self._encode_total
         data = [encode_piece(piece_number) for piece_number in operation.piece_numbers]
         return data[0] if len(data) == 1 else b"".join(data)
@@ -106,7 +106,7 @@ class CompressedPayloadCodec(PayloadCodec):
                 self._encoded_totals[piece_number] = received
 
     def finish(self) -> None:
-        """Round every total to the values that the other ranks have, also totals that this rank has not sent."""
+        """Round all totals in the vector, also those that this rank has not sent, so that all ranks have equal bits."""
         for piece_number in range(len(self._pieces)):
             self._encode_total(piece_number)
 
@@ -116,7 +116,7 @@ class CompressedPayloadCodec(PayloadCodec):
         return self._encoded_totals[piece_number]
 
     def _encode_piece(self, piece_number: int) -> Buffer:
-        """Return a piece as it is sent, and round it in the vector as its receivers will decode it."""
+        """Return a compressed piece, and replace the piece in the vector by the values that receivers will decode."""
         piece = self._pieces[piece_number].view(self._vector)
         payload, _ = self._compressor.compress(piece, None)
         data = to_wire(payload).data

@@ -11,7 +11,7 @@ from services.learning.layout import VectorRange
 
 
 class RankOperation(NamedTuple):
-    """Send or receive of one message by one rank. Other operations of the rank are given by their index."""
+    """Send or receive of one message by one rank. Fields refer to other operations of the rank by their index."""
 
     is_send: bool
     peer_rank: int
@@ -86,7 +86,7 @@ def _limit_window(operations: Sequence[RankOperation], window_pieces: int) -> li
 
 
 def _link_dependents(operations: Sequence[RankOperation]) -> tuple[RankOperation, ...]:
-    """Return the operations with `dependents` and `is_forwarded`, which follow from the prerequisites, filled in."""
+    """Return the operations with their fields `dependents` and `is_forwarded` derived from all prerequisites."""
     dependents: defaultdict[int, list[int]] = defaultdict(list)
     for index, operation in enumerate(operations):
         for earlier in operation.prerequisites:
@@ -150,7 +150,7 @@ class _OperationBuilder:
             yield index
 
     def _add_receive(self, transfer: Transfer) -> None:
-        """Add the receive of each message of a transfer; a whole transfer is complete with its last message."""
+        """Add the receive of each message of a transfer; the transfer is complete with the last message."""
         previous: set[int] = set()
         for number, pieces in enumerate(self._message_pieces(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
@@ -163,7 +163,7 @@ class _OperationBuilder:
     def _append_operation(
         self, transfer: Transfer, message_number: int, piece_numbers: range, prerequisites: set[int]
     ) -> int:
-        """Append one operation and return its index."""
+        """Append the send or receive of one message, and return the index of this operation."""
         is_send = transfer.source == self._rank
         peer_rank = transfer.target if is_send else transfer.source
         in_order = tuple(sorted(prerequisites))
@@ -175,7 +175,7 @@ class _OperationBuilder:
         return len(self.operations) - 1
 
     def _last_receives(self, piece_numbers: range) -> set[int]:
-        """Return the last operation that changed each of the pieces `piece_numbers`."""
+        """Return the indices of the last receives that changed the pieces `piece_numbers`."""
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
     def _pieces_to_await(self, transfer: Transfer, piece_numbers: range) -> range:
@@ -186,7 +186,7 @@ class _OperationBuilder:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
     def _message_pieces(self, transfer: Transfer) -> list[range]:
-        """Return the pieces of each message of a transfer, as many as fit; a token is one message for all pieces."""
+        """Return the pieces in each message of a transfer: as many as fit; a token is one message for all pieces."""
         pieces = self._transfer_pieces(transfer)
         if transfer.kind == "token":
             return [pieces]

@@ -37,7 +37,7 @@ class TrainTestData:
 
 
 class Dataset(Component):
-    """Source of the samples. The split is part of the dataset, so every node that loads it has the same split."""
+    """Source of training and test samples. Every node that loads a dataset gets the same split."""
 
     test_fraction: float = Field(default=0.2, gt=0, lt=1, description="share of the samples that are used for testing")
     seed: int = Field(default=0, ge=0, description="seed of the split, and of generated samples")

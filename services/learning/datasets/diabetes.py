@@ -1,4 +1,4 @@
-"""Diabetes progression: a real regression of which a linear model explains half of the variance."""
+"""Diabetes progression: a regression on measured data; a linear model explains half of the variance."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from services.learning.datasets.split import regression_data
 
 
 class Diabetes(Dataset):
-    """Regression: ten measurements of 442 patients → disease progression one year later.
+    """Regression of disease progression after one year on ten measurements of 442 patients.
 
     All columns are standardised by the training part. B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least angle
     regression", Annals of Statistics 32(2), 2004.

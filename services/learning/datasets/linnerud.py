@@ -1,4 +1,4 @@
-"""Linnerud's fitness-club measurements: a very small real regression."""
+"""Linnerud's fitness-club measurements: a very small regression on measured data."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from services.learning.datasets.split import regression_data
 
 
 class Linnerud(Dataset):
-    """Regression: chin-ups, sit-ups and jumps of 20 men → weight, waist and pulse.
+    """Regression of weight, waist and pulse of 20 men on their chin-ups, sit-ups and jumps.
 
     All columns are standardised by the training part. A. C. Linnerud, North Carolina State University; printed in
     M. Tenenhaus, "La régression PLS", Technip, 1998.

@@ -28,12 +28,12 @@ def stratified_split(labels: HostArray, test_fraction: float, seed: int) -> tupl
 
 
 def standardise(x: HostArray, reference: HostArray) -> HostArray:
-    """Return (x - mean) / standard deviation by column, both of `reference`, whose columns must not be constant."""
+    """Return (x - mean) / deviation by column, with mean and standard deviation of the columns of `reference`."""
     return np.asarray((x - reference.mean(axis=0)) / reference.std(axis=0))
 
 
 def regression_data(x: HostArray, y: HostArray, test_fraction: float, seed: int, dtype: npt.DTypeLike) -> TrainTestData:
-    """Return a regression of targets `y` (n, outputs) on samples `x` (n, inputs).
+    """Return training and test data of a regression of targets `y` (n, outputs) on samples `x` (n, inputs).
 
     The samples are split at random; both arrays are standardised by their training part.
     """

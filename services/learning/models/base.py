@@ -1,4 +1,4 @@
-"""Contract of a model: a function of one flat parameter vector, with the gradient of its loss."""
+"""Contract of a model: outputs, loss and gradient as functions of one flat parameter vector."""
 
 from abc import abstractmethod
 
@@ -11,17 +11,17 @@ from services.schema.component import Component
 
 
 class Model(Component):
-    """Architecture of a network; the task defines its numbers of inputs and outputs.
+    """Architecture of a neural network; the learning task defines the numbers of inputs and outputs.
 
     Samples x (B, *task.inputs) and parameters have one floating-point type and are on one device; so are results.
     """
 
     @abstractmethod
     def layout(self, task: LearningTask) -> ParameterLayout:
-        """Return names and shapes of the arrays in the parameter vector."""
+        """Return names and shapes of the model's arrays in the parameter vector."""
 
     def conflict_reason(self, task: LearningTask) -> str | None:  # noqa: ARG002 - most models fit any task
-        """Return why this model cannot fit `task`; None when it can."""
+        """Return why this model cannot fit `learning_task`; None when it can."""
         return None
 
     @abstractmethod

@@ -30,7 +30,7 @@ def glorot_variance(fan_in: int, fan_out: int) -> float:
 
 
 def he_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signature for both rules
-    """Return the initial weight variance that preserves variances through rectifiers, which halve them.
+    """Return the initial weight variance that preserves variances through ReLU layers, which halve variances.
 
     K. He et al., ICCV 2015, eq. 10.
     """
@@ -52,7 +52,7 @@ class Layer(ABC):
 
     @abstractmethod
     def array_shapes(self) -> dict[str, Shape]:
-        """Return names and shapes of the layer's arrays, in their order."""
+        """Return names and shapes of the layer's arrays, in the order of the parameter vector."""
 
     @abstractmethod
     def init_arrays(self, rng: np.random.Generator) -> tuple[HostArray, ...]:
@@ -60,7 +60,7 @@ class Layer(ABC):
 
     @abstractmethod
     def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackward]:
-        """Return the output for the input `x`, and the backward pass."""
+        """Return the layer's output for the input `x`, and the backward pass."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Conv2d(Layer):
 
 @dataclass(frozen=True)
 class UnweightedLayer(Layer):
-    """A layer without arrays."""
+    """A layer without weights and biases."""
 
     def array_shapes(self) -> dict[str, Shape]:
         return {}

@@ -15,17 +15,17 @@ from services.schema.arrays import Array, HostArray, Vector, array_namespace
 
 
 class SequentialModel(Model):
-    """A model defined by its chain of layers."""
+    """A model that consists of a chain of layers."""
 
     @abstractmethod
     def build_layers(self, task: LearningTask) -> dict[str, Layer]:
-        """Return the layers by name, in order; the first layer has arrays."""
+        """Return the layers by name, in the order of the forward pass; the first layer has weights."""
 
     @abstractmethod
     def prepare_input(self, x: Array) -> Array:
         """Return the samples in the form that the first layer expects.
 
-        It has no learned parameters, so no gradient passes through it.
+        This conversion has no learned parameters, so no gradient passes through it.
         """
 
     def layout(self, task: LearningTask) -> ParameterLayout:
@@ -64,7 +64,7 @@ class SequentialModel(Model):
 
 
 def backpropagate(layer_backwards: list[LayerBackward], output_grad: Array) -> list[Array]:
-    """Return the gradients of all arrays in their order, given the gradient of the last layer's output."""
+    """Return the gradients of all layers' arrays, given the gradient of the last layer's output."""
     first, *later = layer_backwards
     grads: list[Array] = []
     for layer_backward in reversed(later):
