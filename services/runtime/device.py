@@ -35,7 +35,7 @@ class Device(ABC):
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until the device has finished all submitted work; a clock read earlier times only the submission."""
+        """Wait until the device has finished all submitted work, so that a clock read afterwards includes the work."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class CudaDevice(Device):
 
 
 def select_device(choice: DeviceSelection) -> Device:
-    """Return the chosen device; `auto` is a GPU if one is usable, else the CPU, with the cause in `reason`.
+    """Return the chosen compute device; `auto` chooses a usable GPU, otherwise the CPU, and records the reason.
 
     Raises:
         HostError: `cuda` is chosen and no GPU is usable.

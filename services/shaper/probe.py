@@ -171,7 +171,7 @@ def _send_flood_to(address: str, max_bps: float, since: float, until: float) -> 
 
 
 def _set_send_buffer(udp_socket: socket.socket, size_bytes: int) -> None:
-    """Set the size of a socket's send buffer: its packets keep the link busy while the host does other work."""
+    """Set the size of a socket's send buffer, whose packets keep the link busy while this process waits."""
     try:
         udp_socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 2 * size_bytes)
     except PermissionError:

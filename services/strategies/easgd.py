@@ -114,7 +114,7 @@ class EasgdWorker(PushPullWorker):
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
     async def _exchange(self, exchange_number: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
-        """Push the worker's parameters, and move them and the centre towards each other."""
+        """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
         replies = await self.push_pull(exchange_number, params, state.unsent_samples, state.shard_states, times)
         with times.measure("update"):
             centre = self.context.device.to_device(replies.vector)

@@ -51,7 +51,7 @@ class LocalSgd(PhaseStrategy):
 
     @property
     def _all_reduce(self) -> AllReduce:
-        """All-reduce strategy that makes the exchanges."""
+        """All-reduce strategy that averages the parameters of the workers."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
