@@ -91,7 +91,7 @@ class CoordinatorRuntime:
         await self._run_actions(self.machine.handle_gate_open())
 
     async def end_epoch(self, epoch: EpochReport) -> EpochDecision:
-        """Record a worker's report of a finished epoch, and return what the worker does next."""
+        """Record a worker's report of a finished epoch; return the decision: continue, stop or hand over."""
         reply = self._epoch_reply_future(epoch.node_name, epoch.epoch)
         await self._run_actions(self.machine.handle_epoch_end(epoch))
         return await reply

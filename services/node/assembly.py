@@ -94,7 +94,7 @@ def _send_targets(worker: WorkerRuntime) -> tuple[str, ...]:
 
 
 async def run_server(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
-    """Run a server in a process of its own, from its start to its end."""
+    """Run a server that has its own process, from start to end."""
     server = _make_first_server(plan, node, interfaces.transport, interfaces)
     _log_node_start(interfaces.log, device="cpu", device_reason="servers sum in host memory")
     await interfaces.transport.connect(server.worker_names)

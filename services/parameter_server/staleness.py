@@ -37,7 +37,7 @@ class StalenessWeighting(Component):
 
 
 class UniformWeighting(StalenessWeighting):
-    """Weight 1 for every gradient, whatever its staleness."""
+    """Weight 1 for every gradient, regardless of staleness."""
 
     kind: Literal["none"] = "none"
 

@@ -54,7 +54,7 @@ class ServerRuntime:
 
     @property
     def final_message(self) -> FinalState:
-        """Final message of this server to the coordinator: the parameters of its shard."""
+        """Final state that this server sends to the coordinator: parameters of the shard, version and samples."""
         return FinalState(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
     async def _serve_worker(self, rank: int, reply_tasks: asyncio.TaskGroup) -> bool:

@@ -252,7 +252,7 @@ class ShardMachine:
         return extra_steps > 0
 
     def _predicted_finish_s(self, worker: int) -> float:
-        """Return the time at which a worker finishes its step if the step takes as long as its last one."""
+        """Return the time at which a worker finishes its step if the step takes as long as the previous step."""
         timing = self._step_timings[worker]
         return timing.started_s + timing.step_s
 

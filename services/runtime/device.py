@@ -19,7 +19,7 @@ GPU_INSTALL_HINT = "install the extra `gpu` (pip install 'ensayo[gpu]') on a hos
 
 @dataclass(frozen=True)
 class Device(ABC):
-    """Compute device: the memory that arrays live in and the library that computes with them."""
+    """Base class of compute devices: the memory of arrays, and the library that computes with arrays."""
 
     name: ClassVar[str]  # "cpu" or "cuda"
     description: str  # model of the processor
@@ -110,7 +110,7 @@ def _tested_gpu_model() -> str:
 
 
 def _cpu_model() -> str:
-    """Return the model of the host's processor as Linux names it, else as Python does."""
+    """Return the model name of the host's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

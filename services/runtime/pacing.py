@@ -38,7 +38,7 @@ def is_deadline_missed(clock: Clock, late_s: float, phase_s: float, step_s: floa
 
 
 class TimedResult(NamedTuple, Generic[Result]):
-    """Result of a worker's compute and its times in virtual seconds."""
+    """Result of a worker's compute, and the measured times in virtual seconds."""
 
     result: Result
     late_s: float | None = None  # after the declared device; None: no device was declared

@@ -138,7 +138,7 @@ def _write_input(process: subprocess.Popen[str], input_text: str) -> None:
 
 
 def _wait_for_exit(process: subprocess.Popen[str]) -> str:
-    """Wait until a process has ended, and return its error output if it has failed, else an empty string."""
+    """Wait until a process has ended; return the error output if the process has failed, else an empty string."""
     with process:  # closes its open pipes
         error_output = process.stderr.read() if process.stderr else ""
     return (error_output.strip() or "no message") if process.returncode else ""

@@ -1,4 +1,4 @@
-"""Messages of the kernel's nfnetlink_queue: receive packets of a queue and send verdicts on them.
+"""Messages of the kernel's packet queues (nfnetlink_queue): parse packets, and encode verdicts on packets.
 
 The format is that of linux/netfilter/nfnetlink_queue.h. Packets stay in the kernel, which sends only their numbers
 (copy mode meta). A verdict accepts or drops packets.

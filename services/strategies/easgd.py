@@ -26,7 +26,7 @@ DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 
 
 class Easgd(ServerBasedStrategy):
-    """Elastic averaging SGD; with optimiser `momentum` and `nesterov` it is EAMSGD of the paper.
+    """Elastic averaging SGD; with optimiser `momentum` and `nesterov`, the EAMSGD of the paper.
 
     `moving_rate` is α, the strength of the coupling; with 0 workers are independent and the centre never changes.
     Samples count when they are exchanged; a worker that leaves exchanges the rest. Before its first exchange a worker

@@ -80,7 +80,7 @@ class LocalSgd(PhaseStrategy):
         )
 
     def predict(self, cost: CostModel) -> StepPrediction:
-        """Return the step time of all_reduce with 1/`period` of its exchange time.
+        """Return the predicted step time: that of all_reduce, with the exchange time divided by `period`.
 
         The prediction is an upper bound if speeds vary: slow steps between two exchanges average out.
         """

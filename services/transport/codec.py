@@ -66,7 +66,7 @@ def encode_prefix(message: Message) -> bytes:
 
 
 def decode_message(encoded_message: bytes) -> Message:
-    """Return the message in a serialised `DataMessage`; its payload is a view of the bytes if this codec wrote them.
+    """Return the message in a serialised `DataMessage`; the payload is a view of the input if this codec wrote it.
 
     Raises:
         ProtocolError: the bytes are not a `DataMessage`.

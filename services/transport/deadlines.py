@@ -1,4 +1,4 @@
-"""Timer for the deadlines of repeated operations: one timer watches many waits, cheaper than one timer per message."""
+"""Timer for the deadlines of repeated operations; cheaper than one event-loop timer per message."""
 
 import asyncio
 from collections.abc import Callable

@@ -52,7 +52,7 @@ class RuleState(NamedTuple):
 
 
 class RuleDecision(NamedTuple):
-    """Decision of a switch rule at an evaluation point; its fields are logged."""
+    """Decision of a switch rule at an evaluation point; all fields are logged."""
 
     loss: float | None  # at this point; None: the rule uses no loss, or the loss was not finite
     value: float | None  # compared with the threshold; None: too few losses so far

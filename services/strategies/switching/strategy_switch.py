@@ -1,4 +1,4 @@
-"""Strategy-Switch strategy: one strategy until a rule fires, then another.
+"""Strategy-Switch strategy: trains with one strategy until a switch rule fires, then with another strategy.
 
 By default all-reduce until the loss has stabilised, then an asynchronous parameter server. N. Provatas, I. Chalas,
 I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025. We differ: training proceeds in steps, not in

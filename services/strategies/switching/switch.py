@@ -103,7 +103,7 @@ class Switch:
 
 
 def shard_sender(shard: int, shard_owners: Sequence[str], workers: Sequence[str]) -> str:
-    """Return the name of the worker that sends a shard to its owner in a hand-over.
+    """Return the name of the worker that sends a shard to the shard owner in a hand-over.
 
     An owner that is a worker has the shard already and is returned itself. For other owners the workers take turns.
 

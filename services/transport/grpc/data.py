@@ -26,7 +26,7 @@ IDENTITY_METADATA_KEY = "ensayo-identity-bin"
 
 
 class _GrpcSendStream:
-    """Open stream to one neighbour; one message at a time is written to it, and a cancelled message ends the stream."""
+    """Open gRPC stream to one neighbour for one message at a time; cancelling a message ends the stream."""
 
     def __init__(self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float) -> None:
         self.channel = channel
@@ -151,7 +151,7 @@ class GrpcTransport(SocketTransport):
         return self._streams[target]
 
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], context: Any) -> StreamReceipt:
-        """Receive one neighbour's messages until its stream ends, and return the number of messages."""
+        """Receive the messages of one neighbour until the stream ends, and return the number of messages."""
         try:
             source = self._identity.verify_proof(dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY))
         except AuthenticationError as error:
