@@ -1,4 +1,4 @@
-"""State machine of a run: membership, start gate, epochs, stop rule and switch.
+"""State machine of a run: joined nodes, start gate, epochs, stop rule and switch of strategies.
 
 Each event of the run is a method call that returns the actions to take. There is no clock, socket or model in here.
 """
@@ -25,14 +25,14 @@ class ReleaseNodes:
 
 @dataclass(frozen=True)
 class EvaluateParameters:
-    """Action: evaluate the parameters in the report `epoch`, then call `RunMachine.handle_evaluation`."""
+    """Action: evaluate the parameters of an epoch report, then call `RunMachine.handle_evaluation`."""
 
     epoch: EpochReport
 
 
 @dataclass(frozen=True)
 class ReportTrainLoss:
-    """Action: log the mean training loss over one pass of the data."""
+    """Action: log the mean training loss of all workers over one pass through the data."""
 
     epoch: EpochReport
     mean_loss: float
@@ -40,7 +40,7 @@ class ReportTrainLoss:
 
 @dataclass(frozen=True)
 class ReplyEpochEnd:
-    """Action: reply to a worker that has finished an epoch; it continues without a stop reason, and stops with one."""
+    """Action: reply to a worker's epoch report; the worker stops if the reply has a stop reason, else it continues."""
 
     node_name: str
     epoch_number: int
@@ -49,7 +49,7 @@ class ReplyEpochEnd:
 
 @dataclass(frozen=True)
 class SendWorkerToHandOver:
-    """Action: reply to a worker that has finished an epoch; it takes part in a hand-over before its next step."""
+    """Action: reply to a worker's epoch report that the worker takes part in a hand-over before its next step."""
 
     node_name: str
     epoch_number: int
@@ -57,19 +57,19 @@ class SendWorkerToHandOver:
 
 @dataclass(frozen=True)
 class AnnounceStop:
-    """Action: tell all nodes that wait for the end of the run to stop."""
+    """Action: send the stop reason to all nodes that wait for the end of the run."""
 
     stop_reason: str
 
 
 @dataclass(frozen=True)
 class FinishRun:
-    """Action: finish the run; all nodes have left."""
+    """Action: finish the run, because all nodes have left."""
 
 
 @dataclass(frozen=True)
 class ReleaseHandOverWaiters:
-    """Action: release the nodes that wait for a hand-over; all workers have left, so none will come."""
+    """Action: release the nodes that wait for a hand-over, because all workers have left."""
 
 
 RunAction: TypeAlias = (
@@ -87,7 +87,7 @@ RunAction: TypeAlias = (
 
 @dataclass
 class RunMachine:
-    """State machine of one run in its coordinator: nodes, epochs, stop and switch.
+    """State machine of one run in its coordinator: joined nodes, epochs, stop rule and switch of strategies.
 
     In synchronous training all workers wait for the evaluation of an epoch, so that all stop after the same step. In
     asynchronous training only the evaluation worker (the worker whose parameters are evaluated) waits for it. The other
@@ -121,7 +121,7 @@ class RunMachine:
         """Record that a node is ready to start; a repeated call changes nothing.
 
         Raises:
-            Refused: the node does not belong to this run, or was started with another plan.
+            AuthenticationError: the node does not belong to this run, or was started with another plan.
         """
         if node_name not in self.node_names:
             raise AuthenticationError(f"{node_name} is not a node of this run")
@@ -136,7 +136,7 @@ class RunMachine:
         return self._release_when_ready()
 
     def handle_epoch_end(self, epoch: EpochReport) -> list[RunAction]:
-        """Record that a worker has finished an epoch; a repeated report changes nothing and gets no second reply.
+        """Record a worker's report of a finished epoch; a repeated report changes nothing and gets no second reply.
 
         Raises:
             ProtocolError: the worker or the epoch does not exist.
@@ -164,7 +164,7 @@ class RunMachine:
         return actions
 
     def _add_to_pass(self, epoch: EpochReport) -> list[RunAction]:
-        """Add an asynchronous worker's report to the current pass over the data, and finish the pass if it is complete.
+        """Add an asynchronous worker's epoch report to the current pass through the data; finish a complete pass.
 
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
         """
@@ -183,7 +183,7 @@ class RunMachine:
         ]
 
     def handle_evaluation(self, epoch: EpochReport, metrics: dict[str, float]) -> list[RunAction]:
-        """Record the metrics of the parameters after an epoch."""
+        """Record the metrics that the evaluation of the parameters after an epoch has given."""
         self._last_evaluated_epoch = epoch.epoch
         self._validation_loss = metrics.get("loss", nan)
         is_target_reached = self.target is not None and self.target.is_reached(metrics)
@@ -198,7 +198,7 @@ class RunMachine:
         return [*actions, self._reply(epoch.node_name, epoch.epoch)]
 
     def handle_final_evaluation(self, epoch_number: int, step: int, metrics: dict[str, float]) -> list[RunAction]:
-        """Record the metrics of the servers' final parameters; all nodes have left.
+        """Record the metrics of the servers' final parameters, which are evaluated after all nodes have left.
 
         This is the last evaluation point of the switch rule. An incomplete pass over the data ends here.
         """
@@ -212,18 +212,18 @@ class RunMachine:
 
     @property
     def _computing_workers(self) -> tuple[str, ...]:
-        """Names of the workers that compute; a worker promoted to a server at a switch reports no more epochs."""
+        """Names of the workers that compute gradients; a worker that became a server at a switch is not among them."""
         if self.switch_machine is None or not self.switch_machine.is_committed:
             return self.worker_names
         weights = self.switch_machine.switch.worker_weights(len(self.worker_names))
         return tuple(worker for worker, weight in zip(self.worker_names, weights, strict=True) if weight)
 
     def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
-        """Return whether every worker that computes has reported; `reporting_workers` are names."""
+        """Return whether every worker that computes gradients is among the given workers, which are names."""
         return set(self._computing_workers) <= set(reporting_workers)
 
     def _rule_uses(self, loss_source: LossSource) -> bool:
-        """Return whether the switch rule uses the loss of this source."""
+        """Return whether the switch rule uses the validation loss, or the training loss."""
         return self.switch_machine is not None and self.switch_machine.switch.rule.loss_source == loss_source
 
     def _reply(self, node_name: str, epoch_number: int) -> ReplyEpochEnd | SendWorkerToHandOver:
@@ -232,7 +232,7 @@ class RunMachine:
         return ReplyEpochEnd(node_name, epoch_number, self.stop_reason)
 
     def _decide_after_epoch(self, epoch_number: int) -> list[RunAction]:
-        """Decide how synchronous training continues after an epoch, once all losses for the switch rule are known."""
+        """Decide whether synchronous training stops, switches or continues, once all losses of the epoch are known."""
         reports = self._epoch_reports[epoch_number]
         awaits_losses = self._rule_uses("train") and not self._have_all_workers_reported(reports)
         if self._last_evaluated_epoch < epoch_number or self._last_decided_epoch >= epoch_number or awaits_losses:
@@ -246,7 +246,7 @@ class RunMachine:
         return [*actions, *(self._reply(worker, epoch_number) for worker in self.worker_names if worker in reports)]
 
     def _apply_switch_rule(self, point: EvaluationPoint) -> list[RunAction]:
-        """Pass an evaluation point to the switch rule. At the end of training there is no switch any more."""
+        """Evaluate the switch rule at an evaluation point; no switch starts at the end of training."""
         if self.switch_machine is None:
             return []
         is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and point.number >= self.epochs)
@@ -258,7 +258,7 @@ class RunMachine:
         return actions
 
     def handle_hand_over(self, report: HandOverState) -> list[RunAction]:
-        """Record a node's hand-over report: it has stopped for a switch, or has loaded the model of the second phase.
+        """Record a node's report that it has stopped for a hand-over, or has loaded the model.
 
         Raises:
             ProtocolError: the run has no switch, or the node is ahead of other nodes.
@@ -277,7 +277,7 @@ class RunMachine:
         return self.switch_machine is not None and self.switch_machine.is_committed
 
     def abort_switch(self, reason: str) -> list[RunAction]:
-        """Abort the switch if it is not over yet."""
+        """Abort the switch of strategies if it is neither committed nor aborted yet."""
         return [*self.switch_machine.abort(reason)] if self.switch_machine else []
 
     def handle_leave(self, node_name: str) -> list[RunAction]:
@@ -304,10 +304,10 @@ class RunMachine:
 
 
 def _loss_sums(reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
-    """Return the sum of the losses and the number of samples in each report."""
+    """Return the sum of losses and the number of samples in each epoch report."""
     return tuple((report.loss_sum, report.loss_samples) for report in reports)
 
 
 def _mean_loss(reports: Collection[EpochReport]) -> float:
-    """Return the mean loss over the samples of all reports."""
+    """Return the mean loss over the samples of all epoch reports."""
     return sum(report.loss_sum for report in reports) / sum(report.loss_samples for report in reports)

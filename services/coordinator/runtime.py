@@ -1,4 +1,4 @@
-"""Runtime of the coordinator: runs the actions of its state machine, replies to nodes, evaluates and logs."""
+"""Runtime of the coordinator: runs the actions of the state machine, evaluates parameters and writes the log."""
 
 import asyncio
 import hashlib
@@ -39,7 +39,7 @@ from services.strategies.switching.rules import EvaluationPoint, RuleDecision
 
 @dataclass
 class CoordinatorRuntime:
-    """Coordinator of one run. Nodes call its public methods; a call returns when its reply is known."""
+    """Coordinator of one run. Its public methods are the calls of nodes and return when the reply is known."""
 
     plan: Plan
     machine: RunMachine
@@ -65,7 +65,7 @@ class CoordinatorRuntime:
     _open_epoch: int | None = None  # number of the epoch whose start is logged and whose stop is not
 
     async def join(self, node_name: str, plan_sha256: str) -> float:
-        """Register a node that is ready, wait until the run starts, and return the start in virtual seconds."""
+        """Register a node that is ready, wait until the run starts, and return the start time in virtual seconds."""
         actions = self.machine.handle_join(node_name, plan_sha256)
         self.log.log_event("membership", {"node": node_name, "event": "joined"})
         await self._run_actions(actions)
@@ -73,7 +73,7 @@ class CoordinatorRuntime:
         return self._run_start_s
 
     def report_step(self, step: int) -> None:
-        """Record that a worker begins a step: link events that wait for this step or an earlier one begin now."""
+        """Record that a worker begins a step, and start the link events of this step and of earlier steps."""
         for event in self.plan.events:
             start = self._event_start_future(event.number)
             if event.is_link_event and event.step is not None and event.step <= step and not start.done():
@@ -81,7 +81,7 @@ class CoordinatorRuntime:
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
     async def await_event(self, event_number: int) -> float:
-        """Wait until an event that waits for a step begins, and return its start in virtual seconds."""
+        """Wait until an event that depends on a step begins, and return its start time in virtual seconds."""
         return await asyncio.shield(
             self._event_start_future(event_number)
         )  # a cancelled call must not cancel the others
@@ -91,13 +91,13 @@ class CoordinatorRuntime:
         await self._run_actions(self.machine.handle_gate_open())
 
     async def end_epoch(self, epoch: EpochReport) -> EpochDecision:
-        """Record a worker's report of a finished epoch, and return what the worker does next."""
+        """Record a worker's report of a finished epoch; return the decision: continue, stop or hand over."""
         reply = self._epoch_reply_future(epoch.node_name, epoch.epoch)
         await self._run_actions(self.machine.handle_epoch_end(epoch))
         return await reply
 
     async def await_hand_over(self) -> bool:
-        """Wait for a hand-over; return true when the node must take part in one, false when none will come any more."""
+        """Wait until nodes are called to a hand-over; return false if the run ends without one."""
         await self._hand_over_call.wait()
         return not self._is_hand_over_wait_released
 
@@ -113,7 +113,7 @@ class CoordinatorRuntime:
         return self.machine.stop_reason
 
     async def leave(self, node_name: str, final: FinalState) -> None:
-        """Record that a node has finished its work, with its final message."""
+        """Record that a node has finished its work, and keep its final state."""
         self._final_messages[node_name] = final
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         await self._run_actions(self.machine.handle_leave(node_name))
@@ -143,7 +143,7 @@ class CoordinatorRuntime:
                     self._run_immediate_action(action)
 
     def _run_immediate_action(self, action: RunAction) -> None:
-        """Run an action that awaits nothing."""
+        """Run an action of the state machine that does not wait."""
         match action:
             case ReplyEpochEnd(node_name, epoch_number, stop_reason):
                 self._send_epoch_reply(node_name, epoch_number, EpochDecision(stop_reason))
@@ -169,7 +169,7 @@ class CoordinatorRuntime:
         self._run_started.set()
 
     async def _evaluate_epoch(self, epoch: EpochReport) -> None:
-        """Evaluate the parameters of the evaluation worker, and pass the metrics to the state machine."""
+        """Evaluate the parameters in an epoch report, and pass the metrics to the state machine."""
         self._last_evaluated = epoch
         self._log_epoch_stop(epoch.samples)
         params = np.frombuffer(epoch.parameters, self.plan.dtype)
@@ -184,7 +184,7 @@ class CoordinatorRuntime:
         self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=samples)
 
     def _log_epoch_stop(self, samples: int) -> None:
-        """Log the stop of the open epoch, if there is one.
+        """Log the end of the epoch whose start has been logged, if there is one.
 
         In asynchronous training the evaluation worker may do more epochs than planned. These are not logged.
         """
@@ -215,7 +215,7 @@ class CoordinatorRuntime:
             reply.set_result(verdict)
 
     def _log_judgement(self, point: EvaluationPoint, judgement: RuleDecision) -> None:
-        """Log the result of the switch rule even if it did not fire: the log shows why a run never switched."""
+        """Log the decision of the switch rule, also if it did not fire, so that the log shows why."""
         self.log.log_event("switch_rule", judgement._asdict(), epoch_num=point.number, step=point.step)
 
     def _call_hand_over(self) -> None:
@@ -224,7 +224,7 @@ class CoordinatorRuntime:
         self._hand_over_timeout = asyncio.get_running_loop().create_task(self._abort_late_switch())
 
     async def _abort_late_switch(self) -> None:
-        """Abort the switch after a timeout: a node that never reports must not block the other nodes."""
+        """Abort the switch after a time limit, because a node that never reports must not block the other nodes."""
         await self.clock.sleep_until(self._hand_over_start_s + self.plan.timeouts.step)
         await self._run_actions(
             self.machine.abort_switch(f"not all nodes reported for the hand-over within {self.plan.timeouts.step:g} s")
@@ -251,7 +251,7 @@ class CoordinatorRuntime:
         self._log_switch("switch_committed" if action.decision.action == "commit" else "switch_aborted", action)
 
     def _log_switch(self, key: str, action: AnnounceDecision) -> None:
-        """Log a stage of the switch. Digests are by range of the vector; seconds count from the first stopped node."""
+        """Log a stage of the switch, with the digests of the model and the seconds since the first node stopped."""
         decision, seconds = action.decision, round(self.clock.now() - self._hand_over_start_s, 6)
         if decision.action == "abort":
             self.log.log_event(key, {"reason": decision.abort_reason, "seconds": seconds})
@@ -268,7 +268,7 @@ class CoordinatorRuntime:
         self.log.log_event(key, value, samples_count=decision.samples, step=decision.first_step)
 
     async def _finish_run(self) -> None:
-        """Log the result of the run: the parameters of asynchronous servers, otherwise those evaluated last."""
+        """Log the digest of the final parameters, and the end of the run."""
         server_messages = [self._final_messages[name] for name in self.plan.shard_owners]
         steps, samples = (self._last_evaluated.steps, self._last_evaluated.samples) if self._last_evaluated else (0, 0)
         digest = self._last_evaluated.parameters_sha256 if self._last_evaluated else ""
@@ -298,7 +298,7 @@ class CoordinatorRuntime:
         self.run_finished.set()
 
     def _epochs_for_samples(self, samples: int) -> int:
-        """Return the number of epochs that have this many samples, rounded; at least 1."""
+        """Return the number of epochs in which this many samples are used, rounded; at least 1."""
         return max(1, round(samples / self.plan.train_samples))
 
 

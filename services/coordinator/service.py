@@ -1,4 +1,4 @@
-"""gRPC service of the coordinator: converts each call of a node to a call of the coordinator runtime."""
+"""gRPC service of the coordinator: converts each gRPC call of a node to a call of the coordinator runtime."""
 
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +15,7 @@ from services.wire.control_pb2_grpc import ControlServicer
 
 
 class ControlService(ControlServicer):  # type: ignore[misc]  # generated code has no types
-    """Service that nodes call. A call is accepted only if its TLS certificate names the node in the request."""
+    """gRPC service that nodes call. The TLS certificate of a caller must contain the node name in the request."""
 
     def __init__(self, runtime: CoordinatorRuntime) -> None:
         self._runtime = runtime

@@ -1,4 +1,4 @@
-"""State machine of the switch of training phases: calls the rule, compares all nodes, commits or aborts.
+"""State machine of the switch between training phases: applies the switch rule, compares the models of all nodes.
 
 Stages:
 
@@ -36,12 +36,12 @@ class RecordJudgement:
 
 @dataclass(frozen=True)
 class CallHandOver:
-    """Action: call all nodes to the hand-over between the two training phases."""
+    """Action: call all nodes to the hand-over between two training phases."""
 
 
 @dataclass(frozen=True)
 class AnnounceDecision:
-    """Action: reply to all nodes that report in a round of the hand-over, now or later."""
+    """Action: send the decision of a hand-over round to all nodes that report in this round, now or later."""
 
     round: HandOverStage
     decision: HandOverDecision
@@ -54,7 +54,7 @@ SwitchAction: TypeAlias = RecordJudgement | CallHandOver | AnnounceDecision
 
 @dataclass
 class SwitchMachine:
-    """State machine of one switch of training phases, which is committed once or aborted once."""
+    """State machine of one switch between training phases, which is either committed or aborted."""
 
     switch: Switch
     worker_names: tuple[str, ...]  # node names by rank
@@ -67,13 +67,13 @@ class SwitchMachine:
     )
 
     def handle_evaluation_point(self, point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
-        """Pass an evaluation point to the switch rule; start the switch if the rule fires and `may_switch` is true."""
+        """Evaluate the switch rule at an evaluation point; start the hand-over if it fires and a switch is allowed."""
         judgement, self._rule_memory = self.switch.rule.decide(point, self._rule_memory)
         action = RecordJudgement(point, judgement)
         return [action, *self._start_hand_over()] if judgement.fires and may_switch else [action]
 
     def handle_report(self, report: HandOverState) -> list[SwitchAction]:
-        """Record that a node has stopped, or has loaded the model; a repeated or late report changes nothing.
+        """Record a node's report that it has stopped, or has loaded the model; repeated or late reports are ignored.
 
         Raises:
             ProtocolError: the node does not belong to this run, or is ahead of other nodes.
@@ -92,7 +92,7 @@ class SwitchMachine:
         return [*self._start_hand_over(), *self._decide_round(report.stage)]
 
     def abort(self, reason: str) -> list[SwitchAction]:
-        """Abort the switch unless it is over: all nodes stay in the first phase, also those that report later."""
+        """Abort the switch unless it is over: all nodes continue with the first training phase."""
         if self.stage == "over":
             return []
         self.stage, decision = "over", HandOverDecision("abort", reason)
@@ -105,7 +105,7 @@ class SwitchMachine:
         return [CallHandOver()]
 
     def _decide_round(self, round_name: HandOverStage) -> list[SwitchAction]:
-        """Return the announcement of a round's decision, once all nodes have reported in the round."""
+        """Return the action that announces the decision of a hand-over round; empty until all nodes have reported."""
         reports = self._reports[round_name]
         if len(reports) < len(self.worker_names) + len(self.server_names):
             return []
@@ -135,7 +135,7 @@ class SwitchMachine:
         return self.switch.first.server_algorithm() is not None
 
     def _inconsistencies(self, reports: Mapping[Participant, HandOverState]) -> Iterator[str]:
-        """Yield the reasons why the replicas of workers or the shards of servers are not one model."""
+        """Yield the reasons why the replicas of the workers or the shards of the servers differ."""
         workers, servers = self._worker_reports(reports), self._server_reports(reports)
         is_synchronous = self.switch.first.phase_traits().is_synchronous
         if (
@@ -154,7 +154,7 @@ class SwitchMachine:
             yield "workers and servers have different parameters"
 
     def _model_digests(self, reports: Mapping[Participant, HandOverState]) -> tuple[Digests, Digests]:
-        """Return the digests of the parameters and of the optimiser's state at the switch, by range of the vector.
+        """Return the digests of the parameters and of the optimiser's state before the switch, one per shard range.
 
         They come from the servers if servers own the model, otherwise from the worker with rank 0.
         """
@@ -169,7 +169,7 @@ class SwitchMachine:
     def _incomplete_nodes(
         self, reports: Mapping[Participant, HandOverState], param_digests: Digests, state_digests: Digests
     ) -> Iterator[str]:
-        """Yield the names of the nodes that do not have everything the second phase needs of them."""
+        """Yield the names of the nodes that lack a part of the model which the second phase needs in them."""
         transfer = self.switch.hand_over_transfer
         receivers = {"servers": self._server_reports(reports), "workers": self._worker_reports(reports), "none": []}
         for number, report in enumerate(receivers[transfer.receivers]):
@@ -180,7 +180,7 @@ class SwitchMachine:
                 yield report.node_name
 
     def _make_decision(self, verb: Literal["load", "commit"]) -> HandOverDecision:
-        """Return the decision with the state in which the second phase starts: after the step of the fastest worker.
+        """Return a decision with the first step of the second phase, which follows the step of the fastest worker.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
         identifies the batch and the messages of all workers. Budgets count the samples in updates, so other samples are

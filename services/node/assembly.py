@@ -1,4 +1,4 @@
-"""Assembly of a coordinator, a worker or a server from the plan and the interfaces that an engine provides."""
+"""Construction of a coordinator, worker or server from the plan and the interfaces that an engine provides."""
 
 import asyncio
 import platform
@@ -44,7 +44,7 @@ from services.worker.loop import WorkerPhase, WorkerRuntime
 
 @dataclass(frozen=True)
 class NodeInterfaces:
-    """Interfaces between a node and its environment; the engine provides them."""
+    """Interfaces of a node to its environment, which the engine provides: transport, coordinator, clock, log."""
 
     transport: Transport
     control: CoordinatorClient
@@ -56,7 +56,7 @@ class NodeInterfaces:
 
 
 async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
-    """Run a worker from its start to its end, together with the server in its process if it owns a shard."""
+    """Run a worker from start to end; if it owns a shard, also run the server of the shard in the same process."""
     device = select_device(node.device)
     event_runner = _make_event_runner(plan, node, interfaces)
     make_transport = _transport_factory(plan, node, interfaces, event_runner.slowdowns)
@@ -88,13 +88,13 @@ async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> 
 
 
 def _send_targets(worker: WorkerRuntime) -> tuple[str, ...]:
-    """Return the names of the nodes to which a worker sends, before and after a switch."""
+    """Return the names of the nodes to which a worker sends messages, before and after a switch."""
     algorithms = [worker.algorithm, *([worker.pending_hand_over.algorithm_after] if worker.pending_hand_over else ())]
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.send_targets))
 
 
 async def run_server(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
-    """Run a server in a process of its own, from its start to its end."""
+    """Run a server that has its own process, from start to end."""
     server = _make_first_server(plan, node, interfaces.transport, interfaces)
     _log_node_start(interfaces.log, device="cpu", device_reason="servers sum in host memory")
     await interfaces.transport.connect(server.worker_names)
@@ -109,7 +109,7 @@ async def run_server(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> 
 async def _serve_phases(
     plan: Plan, node: NodePlan, server: ServerRuntime, interfaces: NodeInterfaces, *worker_tasks: asyncio.Task[None]
 ) -> FinalState:
-    """Serve the workers in one training phase or two, and return the server's final message.
+    """Run a server in all training phases of the strategy, and return its final state.
 
     Args:
         plan: plan of the trial.
@@ -138,7 +138,7 @@ async def _serve_phases(
 
 
 def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
-    """Return the coordinator of a trial, after logging the facts that are known before the run starts."""
+    """Return the coordinator of a trial, and log the description of the run."""
     _log_run_init(plan, log)
     machine = RunMachine(
         node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
@@ -213,7 +213,7 @@ def _make_worker(
 def _transport_factory(
     plan: Plan, node: NodePlan, interfaces: NodeInterfaces, slowdowns: WorkerSlowdowns
 ) -> Callable[[], Transport]:
-    """Return a function that makes the transport of each part of a worker's process: worker and server.
+    """Return a function that makes a transport for the worker, or for the server in the same process.
 
     Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
     stay inside the process.
@@ -240,7 +240,7 @@ def _make_pace(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdo
 
 
 def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces) -> ServerRuntime:
-    """Return the server of this node's shard in the first phase that has servers, with the initial parameters."""
+    """Return the server of this node's shard for the first training phase with servers, with initial parameters."""
     phase = plan.strategy.phases().phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
     if phase is None or algorithm is None or node.name not in plan.shard_owners:
@@ -262,7 +262,7 @@ def make_server(
     version: int = 0,
     samples: int = 0,
 ) -> ServerRuntime:
-    """Return the server of this node's shard in one training phase.
+    """Return the server of this node's shard for one training phase.
 
     Args:
         plan: plan of the trial.
@@ -305,7 +305,7 @@ def make_server(
 
 
 def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int) -> dict[int, int]:
-    """Return the number of samples in the first push of each rank; batches that end an epoch may be smaller."""
+    """Return the number of samples in each worker's first push, by rank; the last batch of an epoch may be smaller."""
     order = plan.data_order
     batch_sizes = Counter(
         order.samples_before(step + 1) - order.samples_before(step) for step in range(exchange_period)
@@ -318,7 +318,7 @@ def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int
 
 
 def _core_share_facts(share: CoreShare | None) -> dict[str, float | None]:
-    """Return the log fields of a node's share of a core; a CPU quota is checked against them."""
+    """Return the log fields of the share of a CPU core that a node has got."""
     return share._asdict() if share else dict.fromkeys(CoreShare._fields)
 
 

@@ -61,12 +61,12 @@ class ProbeTask:
 
     @property
     def peer_name(self) -> str:
-        """Name of the other node."""
+        """Name of the other one of the two measuring nodes."""
         return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
 def measure_message_costs(task: ProbeTask) -> MessageCost | None:
-    """Run one of the two nodes of the measurement, and return the costs of messages; None in the node that replies."""
+    """Run one of the two measuring nodes, and return the costs of messages; None in the node that only replies."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         return runner.run(_run_probe_node(task))
 
@@ -139,7 +139,7 @@ async def _run_responder(transport: SocketTransport, task: ProbeTask) -> None:
 
 
 async def _wait_for_gate() -> None:
-    """Wait until the engine opens the start gate, that is, until the link is ready."""
+    """Wait until the engine signals that the link is ready."""
     gate_opened = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(OPEN_GATE_SIGNAL, gate_opened.set)
     print("ready", flush=True)  # noqa: T201 - the engine waits for this line
@@ -182,7 +182,7 @@ def _piece_count(transport: SocketTransport, task: ProbeTask) -> int:
 
 
 def _measure_sum_s_per_byte() -> float:
-    """Return the seconds per byte to add float32 vectors, as servers and ring all-reduce do."""
+    """Measure and return the seconds per byte for adding two float32 vectors, as servers and ring all-reduce do."""
     total, addend = np.zeros(SUMMED_ENTRIES, np.float32), np.ones(SUMMED_ENTRIES, np.float32)
     durations_s = []
     for _ in range(SUM_REPEATS):

@@ -59,7 +59,7 @@ def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_path
 
 
 def leaf_errors(error_group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
-    """Yield the errors in nested exception groups."""
+    """Yield the errors in an exception group, also those in nested groups."""
     for error in error_group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaf_errors(error)
@@ -110,7 +110,7 @@ async def _run_coordinator(
 
 
 async def _await_event(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
-    """Wait for an event, at most `timeout_s` virtual seconds: a coordinator must exit even if its engine has died.
+    """Wait for an event with a time limit in virtual seconds, so that no coordinator outlives a dead engine.
 
     Raises:
         DeadlineExceeded: the event did not happen in time; the error starts with `timeout_message`.
@@ -131,7 +131,7 @@ async def _run_worker_or_server(
     health_servicer: health.HealthServicer,
     shared_links_path: Path | None,
 ) -> None:
-    """Serve the data port, and run a worker or a server until the run is over."""
+    """Listen on the data port, and run a worker or a server until the run is over."""
     link_conditions = LinkConditions() if plan.engine == "local" else None
     transport = DATA_PLANES[plan.transport](
         addresses={any_node.name: any_node.addresses.data for any_node in plan.nodes},
@@ -157,7 +157,7 @@ async def _run_worker_or_server(
 def _make_shaping(
     plan: Plan, node: NodePlan, clock: WallClock, link_conditions: LinkConditions | None, shared_links_path: Path | None
 ) -> TransportShaping | None:
-    """Return the shaping that the transport does for one node, or None if the kernel does all of it.
+    """Return the part of link shaping that the transport of a node does; None if the kernel does all of it.
 
     Without containers the transport shapes everything: rates, shared links and delays. Rates are virtual, as the clock.
     """

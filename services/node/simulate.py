@@ -29,7 +29,7 @@ NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeInterfaces], Coroutine[Non
 
 @dataclass(frozen=True)
 class DirectControl(CoordinatorClient):
-    """Control interface of a node whose coordinator runs in the same process."""
+    """Coordinator client of a node whose coordinator runs in the same process: calls its methods directly."""
 
     runtime: CoordinatorRuntime
     node_name: str
@@ -60,7 +60,7 @@ class DirectControl(CoordinatorClient):
 
 
 def simulate(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
-    """Run a trial in virtual time to its end.
+    """Run a trial in virtual time, from start to end, in one process.
 
     Args:
         plan: plan of the trial, with engine `simulated`.

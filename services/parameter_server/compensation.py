@@ -1,4 +1,4 @@
-"""Delay compensation: correction of a stale gradient for the updates made since its parameters were read.
+"""Delay compensation: correction of stale gradients for updates made after the worker has read the parameters.
 
 DC-ASGD: S. Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017. The gradient
 gets the first term of its Taylor series, g + λ·g⊙g⊙(w - w_bak). w are the server's parameters, w_bak are the parameters
@@ -18,28 +18,28 @@ CompensationState: TypeAlias = Any  # what a compensation keeps between two grad
 
 
 class DelayCompensation(Component):
-    """Correction of gradients before the optimiser uses them. All vectors have one length, shape (n,)."""
+    """Base class of corrections of a stale gradient. All vectors have the same length, shape (n,)."""
 
     @abstractmethod
     def init(self, params: Vector) -> CompensationState:
-        """Return the state before the first gradient."""
+        """Return the state of the compensation before the first gradient."""
 
     @abstractmethod
     def compensate(
         self, gradient: Vector, params: Vector, read_params: Vector, state: CompensationState
     ) -> tuple[Vector, CompensationState]:
-        """Return an estimate of the gradient at `params`, and the next state.
+        """Return an estimate of the gradient at the server's current parameters, and the next state.
 
         Args:
-            gradient: computed at `read_params`.
+            gradient: computed by the worker from older parameters.
             params: the server's current parameters.
-            read_params: the parameters that the worker has read.
+            read_params: the parameters from which the worker computed the gradient.
             state: of the compensation, before this gradient.
         """
 
     @property
     def needs_read_params(self) -> bool:
-        """Whether a server must keep the parameters that each worker has read: one more copy per worker."""
+        """Whether a server must keep the parameters from which each worker computes: one more copy per worker."""
         return True
 
 

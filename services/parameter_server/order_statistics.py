@@ -1,4 +1,4 @@
-"""Expected time until k of n workers have finished, when each worker takes a random time."""
+"""Expected time until k of n workers have finished, if the compute time of each worker is random."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -17,7 +17,7 @@ CHAINS = 400  # independent sequences of rounds
 
 
 def expected_kth_s(cdfs: Sequence[Cdf], kth: int, scale_s: float) -> float:
-    """Return E[X_(k:n)] in seconds, the mean of the k-th smallest of n independent times with these distributions.
+    """Return the expected seconds until `kth` of n workers have finished: E[X_(k:n)] of independent times.
 
     ∫ P(fewer than k of n times are at most x) dx by the trapezoidal rule, up to the point beyond which the rest is
     negligible. The error is about 10⁻³ for distributions with steps and 10⁻⁶ for smooth ones.
@@ -33,7 +33,9 @@ def expected_kth_s(cdfs: Sequence[Cdf], kth: int, scale_s: float) -> float:
 
 
 def expected_round_s(cdfs: Sequence[Cdf], kth: int, scale_s: float, pause_s: float) -> float:
-    """Return the mean seconds of a round that ends when `kth` of n workers have finished; late workers start late.
+    """Return the mean seconds of a round that ends when `kth` of n workers have finished.
+
+    Workers that are still busy with the previous round start late.
 
     A worker for which a round has not waited first finishes its computation, and only then takes part in a round. No
     order statistic covers this renewal process, so it is simulated (Monte Carlo): each worker's delay is carried from
@@ -67,7 +69,7 @@ def expected_round_s(cdfs: Sequence[Cdf], kth: int, scale_s: float, pause_s: flo
 
 
 def _time_grid(cdfs: Sequence[Cdf], kth: int, scale_s: float) -> TimesS:
-    """Return equidistant times from 0 to the time by which `kth` workers have almost certainly finished."""
+    """Return equidistant times from 0 to a time at which almost certainly `kth` workers have finished."""
     end_s = scale_s
     while _probability_of_fewer(cdfs, kth, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
         end_s *= 2
@@ -75,7 +77,7 @@ def _time_grid(cdfs: Sequence[Cdf], kth: int, scale_s: float) -> TimesS:
 
 
 def _probability_of_fewer(cdfs: Sequence[Cdf], kth: int, times_s: TimesS) -> TimesS:
-    """Return, for each time, the probability that fewer than `kth` workers have finished by then.
+    """Return, for each time, the probability that fewer than `kth` workers have finished at that time.
 
     A Poisson binomial distribution, computed worker by worker.
     """

@@ -17,7 +17,7 @@ NodeT = TypeVar("NodeT")  # a node's name or number
 
 
 class ShardProportions(NamedTuple):
-    """Relative sizes of the shards by node. Only ratios count; a node with 0 owns no shard."""
+    """Relative sizes of the shards of all nodes. Only ratios count; a node with size 0 owns no shard."""
 
     servers: tuple[int, ...]  # by rank
     workers: tuple[int, ...]  # by rank
@@ -26,7 +26,7 @@ class ShardProportions(NamedTuple):
 class Placement(Component):
     """Assignment of shards to nodes. Shards are numbered in the order of their owners: servers first, then workers.
 
-    In all methods `workers` is the number of workers and `servers` the number of servers that the scenario declares.
+    The number of declared servers is that of the scenario; a placement may add fewer nodes for them.
     """
 
     def server_count(self, declared_servers: int) -> int:
@@ -35,7 +35,7 @@ class Placement(Component):
 
     @abstractmethod
     def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
-        """Return the relative size of the shard of each node."""
+        """Return the relative size of each node's shard."""
 
     def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - most take any number
         """Return why shards can't be placed on these numbers of nodes; None if they can."""
@@ -46,17 +46,17 @@ class Placement(Component):
         return self.conflict_reason(workers, servers)
 
     def computing_workers(self, workers: int) -> int:
-        """Return how many of the workers compute gradients: those with the lowest ranks."""
+        """Return the number of workers that compute gradients; these have the lowest ranks."""
         return workers
 
     def shard_owners(self, workers: Sequence[NodeT], servers: Sequence[NodeT]) -> tuple[NodeT, ...]:
-        """Return the node that owns each shard, in the order of the shards; `workers` and `servers` are by rank."""
+        """Return the node that owns each shard, in the order of the shards; both arguments list nodes by rank."""
         proportions = self.shard_proportions(len(workers), len(servers))
         nodes = zip((*servers, *workers), (*proportions.servers, *proportions.workers), strict=True)
         return tuple(node for node, proportion in nodes if proportion)
 
     def shard_ranges(self, workers: int, servers: int, entries: int) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in a vector of `entries` entries; equal shards differ by at most one entry."""
+        """Return the range of each shard in a parameter vector; equal shards differ by at most one entry."""
         proportions = self.shard_proportions(workers, self.server_count(servers))
         return proportional_ranges(entries, [part for part in (*proportions.servers, *proportions.workers) if part])
 
@@ -76,8 +76,8 @@ class DedicatedPlacement(Placement):
 class ColocatedPlacement(Placement):
     """Equal shards on the workers, one in each worker's process.
 
-    What a worker sends to its own shard stays inside the process and is not counted. Per step a node sends 2(n-1)/n of
-    the vector, as in a ring.
+    Messages from a worker to its own shard stay inside the process and are not counted. Per step a node sends 2(n-1)/n
+    of the vector, as in a ring.
     """
 
     kind: Literal["colocated"] = "colocated"
@@ -85,7 +85,7 @@ class ColocatedPlacement(Placement):
     def server_count(self, declared_servers: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - depends on `servers` alone
+    def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - depends on the servers alone
         if servers == 1:
             return None
         return f"placement colocated puts one shard on each worker; leave out servers (found: {servers})"

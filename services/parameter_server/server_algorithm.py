@@ -1,4 +1,4 @@
-"""Server algorithm: program of the servers in a training phase, and the owners of the shards."""
+"""Server algorithm: the policies by which the servers of a training phase update shards and reply to workers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ UpdateRuleFactory: TypeAlias = Callable[[AnyOptimiser, HostArray, int], UpdateRu
 
 @dataclass(frozen=True)
 class ServerAlgorithm:
-    """Policies that every server of a training phase follows. A server owns one shard: a range of the parameter vector.
+    """Policies of the servers in a training phase: placement of shards, synchronisation, staleness and updates.
 
-    `workers` is the number of workers, or their names or numbers by rank.
+    A server owns one shard: a range of the parameter vector.
     """
 
     servers: int  # as declared; the placement decides how many nodes are added for them
@@ -37,17 +37,17 @@ class ServerAlgorithm:
         return self.placement.server_count(self.servers)
 
     def shard_owners(self, workers: Sequence[NodeT], servers: Sequence[NodeT]) -> tuple[NodeT, ...]:
-        """Return the node that owns each shard, in the order of the shards; `workers` and `servers` are by rank."""
+        """Return the node that owns each shard, in the order of the shards; both arguments list nodes by rank."""
         return self.placement.shard_owners(workers, servers)
 
     def shard_ranges(self, workers: int, entries: int) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in a vector of `entries` entries."""
+        """Return the range of each shard in a parameter vector of this length."""
         return self.placement.shard_ranges(workers, self.servers, entries)
 
     def computing_workers(self, workers: int) -> int:
-        """Return how many of the workers compute gradients: those with the lowest ranks."""
+        """Return the number of workers that compute gradients; these have the lowest ranks."""
         return self.placement.computing_workers(workers)
 
     def gradients_per_update(self, workers: int) -> int:
-        """Return how many gradients the servers average in one update."""
+        """Return the number of gradients that a server averages in one update."""
         return self.synchroniser.gradients_per_update(self.computing_workers(workers))

@@ -1,4 +1,4 @@
-"""Staleness weightings: the weight of a gradient by its staleness.
+"""Staleness weightings: the weight of a gradient as a function of its staleness.
 
 The staleness τ is the number of updates made between reading parameters and using the gradient computed from them.
 
@@ -17,19 +17,19 @@ from services.schema.component import Component
 
 
 class StalenessWeighting(Component):
-    """A weight in (0, 1] for each staleness: 1 for a fresh gradient, and never larger for a staler one."""
+    """Base class of weightings: a weight in (0, 1] for each staleness, which does not grow with the staleness."""
 
     @abstractmethod
     def weight(self, staleness: int) -> float:
         """Return the weight of a gradient with this staleness, in updates."""
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most weightings only reduce the weight
-        """Return whether a gradient with this staleness is used; if not, it is dropped."""
+        """Return whether a gradient with this staleness is used in an update; otherwise it is dropped."""
         return True
 
     @property
     def divides_rate_by_workers(self) -> bool:
-        """Whether the weights reduce the rate of asynchronous updates, on average, to about 1/n for n workers.
+        """Whether the weights reduce the learning rate of asynchronous updates to about 1/n for n workers.
 
         The mean staleness of n workers that never wait is n - 1.
         """
@@ -37,7 +37,7 @@ class StalenessWeighting(Component):
 
 
 class UniformWeighting(StalenessWeighting):
-    """Weight 1 for every gradient, whatever its staleness."""
+    """Weight 1 for every gradient, regardless of staleness."""
 
     kind: Literal["none"] = "none"
 

@@ -1,4 +1,4 @@
-"""Update rules: how a server computes new parameters from the vectors that workers have pushed. No protocol.
+"""Update rules: how a server computes new parameters from the vectors that workers have pushed.
 
 Servers and replays of their logs use the same rules. Vectors are as long as the server's shard and lie in host memory.
 """
@@ -25,7 +25,7 @@ class Contribution(NamedTuple):
 
 
 class UpdateRule(ABC):
-    """Parameters of a shard and the rule that updates them.
+    """Base class of update rules: the parameters of a shard, and how pushed vectors update them.
 
     An update replaces `params` by a new array and never changes the array in place: replies may still be sending it.
     """
@@ -35,16 +35,16 @@ class UpdateRule(ABC):
 
     @property
     def needs_read_params(self) -> bool:
-        """Whether contributions must include the parameters that workers have read: one more copy per worker."""
+        """Whether contributions must include the parameters from which workers computed: one more copy per worker."""
         return False
 
     @abstractmethod
     def update(self, contributions: Sequence[Contribution]) -> None:
-        """Make one update from `contributions`, which are in rank order."""
+        """Update the parameters from the contributions of one or more workers, in rank order."""
 
     @abstractmethod
     def reply_vector(self, rank: int) -> HostArray:
-        """Return the vector that the server sends now in reply to the worker with this rank."""
+        """Return the vector that the server now sends as its reply to the worker with this rank."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class GradientRule(UpdateRule):
         return self.params
 
     def _compensate(self, contribution: Contribution) -> HostArray:
-        """Return the compensated gradient of one worker, and keep the next state of the compensation."""
+        """Return the gradient of one worker after delay compensation, and keep the compensation's next state."""
         vector, read_params = contribution.vector, contribution.read_params
         compensated, self._compensation_state = self.compensation.compensate(
             vector, self.params, read_params, self._compensation_state
@@ -94,7 +94,7 @@ class GradientRule(UpdateRule):
         return gradient
 
     def _rate_share(self, gradient_count: int) -> float:
-        """Return the part of the learning rate for an update from this number of gradients."""
+        """Return the share of the learning rate that an update from this number of gradients uses."""
         return 1.0 if self.planned_gradients is None else gradient_count / self.planned_gradients
 
     def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
@@ -125,7 +125,7 @@ class ElasticAveragingRule(UpdateRule):
 
 
 def elastic_move(moving_rate: float, params: Vector, centre: Vector) -> Vector:
-    """Return α·(x - c), the move of a worker's parameters x and the centre c towards each other.
+    """Return α·(x - c), by which a worker's parameters x and the centre c move towards each other.
 
     Worker and server compute the same bits.
     """

@@ -1,4 +1,4 @@
-"""Server of a shard in a strategy with two training phases: it serves or waits, and hands over between the phases."""
+"""Server of a shard in a strategy with two training phases, and its hand-over between the phases."""
 
 import asyncio
 from asyncio import FIRST_COMPLETED
@@ -20,7 +20,7 @@ from services.strategies.switching.switch import Switch, shard_sender
 
 @dataclass
 class SwitchingServer:
-    """Server of one shard in a strategy with two training phases."""
+    """Server of one shard that takes part in a switch between two training phases."""
 
     node_name: str
     switch: Switch
@@ -35,13 +35,13 @@ class SwitchingServer:
     ] = ()  # training task of the worker in the same process, if there is one
 
     async def run(self) -> None:
-        """Serve and hand over until every worker has left."""
+        """Serve the workers and take part in hand-overs until every worker has left."""
         is_committed = False
         while await self._serve_until_hand_over(is_committed=is_committed):
             is_committed |= await self._run_hand_over()
 
     async def _serve_until_hand_over(self, *, is_committed: bool) -> bool:
-        """Serve, or wait if the current phase has no servers; return whether a hand-over follows."""
+        """Serve the workers, or wait if the current phase has no servers; return whether a hand-over follows."""
         if (self.switch.second if is_committed else self.switch.first).server_algorithm():
             return await self.server.serve()
         return await self._await_hand_over_call()
@@ -81,7 +81,7 @@ class SwitchingServer:
     def _make_report(
         self, round_name: HandOverStage, params: HostArray, optimiser_state: OptimiserState
     ) -> HandOverState:
-        """Return the report of this server's shard in one round of the hand-over."""
+        """Return the report with the digests of this server's shard in one round of the hand-over."""
         machine = self.server.machine
         return HandOverState(
             self.node_name,
@@ -97,7 +97,7 @@ class SwitchingServer:
     async def _load_shard(
         self, decision: HandOverDecision, params: HostArray, optimiser_state: OptimiserState, deadline_s: float
     ) -> tuple[HandOverDecision, HostArray, OptimiserState]:
-        """Receive or send the shard, report the result, and return the next decision and the shard."""
+        """Receive or send the shard, report success or failure, and return the next decision and the shard."""
         try:
             async with self.time_limit.enforce(deadline_s):
                 if self.switch.hand_over_transfer.receivers == "servers":

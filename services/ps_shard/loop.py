@@ -54,7 +54,7 @@ class ServerRuntime:
 
     @property
     def final_message(self) -> FinalState:
-        """Final message of this server to the coordinator: the parameters of its shard."""
+        """Final state that this server sends to the coordinator: parameters of the shard, version and samples."""
         return FinalState(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
     async def _serve_worker(self, rank: int, reply_tasks: asyncio.TaskGroup) -> bool:
@@ -69,7 +69,7 @@ class ServerRuntime:
         return push == MessageKind.HAND_OVER
 
     async def _receive_push(self, rank: int, step: int) -> WorkerPush | int:
-        """Receive a worker's push of `step` and keep its vector; return the stage if another message comes instead."""
+        """Receive and return a worker's push of `step`; return the message kind if the worker leaves or hands over."""
         worker_name, end_stages = self.worker_names[rank], (MessageKind.LEAVE, MessageKind.HAND_OVER)
         tags = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in end_stages))
         first_piece = await self.transport.receive(worker_name, *tags)
@@ -92,7 +92,7 @@ class ServerRuntime:
             self._run_action(action, reply_tasks)
 
     def _action_order(self, action: ShardAction) -> int:
-        """Return the sort key of an action: updates and drops first, then replies; each server begins at another rank.
+        """Return the sort key of an action: updates first, then replies, in an order of ranks that differs by server.
 
         If all servers replied to the same worker first, their messages would queue at its link while other links idle.
         """

@@ -27,13 +27,13 @@ class WorkerPush:
 
 @dataclass(frozen=True)
 class ApplyUpdate:
-    """Action: make one update of a group of pushes, which are in rank order so that sums repeat bitwise."""
+    """Action: update the parameters with a group of pushes; they are in rank order, so that sums repeat bitwise."""
 
     pushes: tuple[WorkerPush, ...]
     version: int  # of the parameters after the update
 
     def staleness_of(self, push: WorkerPush) -> int:
-        """Return the number of updates between the reading of the push's parameters and this update."""
+        """Return the number of updates made after the worker of this push has read the parameters."""
         return self.version - 1 - push.version
 
 
@@ -60,7 +60,7 @@ ShardAction: TypeAlias = ApplyUpdate | DropPush | SendReply
 
 
 class StepTiming(NamedTuple):
-    """Timing of a worker: duration of its last step without waiting, and start of its current wait or step."""
+    """Times of a worker: duration of its last step without waiting; start of its current step or wait."""
 
     step_s: float
     started_s: float
@@ -102,7 +102,7 @@ class ShardMachine:
         self._step_timings = dict.fromkeys(self._worker_clocks, StepTiming(0.0, 0.0))
 
     def resume(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
-        """Start or continue serving workers, at the time `now_s`; `next_steps` has the next step of each worker.
+        """Start or continue to serve workers at the time `now_s`; each worker continues with its next step.
 
         Raises:
             ProtocolError: a worker still waits for a reply.
@@ -117,7 +117,7 @@ class ShardMachine:
         self._is_asynchronous = False
 
     def handle_push(self, push: WorkerPush, now_s: float = 0.0) -> list[ShardAction]:
-        """Record a push that arrives at the time `now_s`, and return the actions in order.
+        """Record a push that arrives at the time `now_s`, and return the actions of the server in order.
 
         Raises:
             ProtocolError: the worker has left or waits for a reply, or this is not its next step.
@@ -140,7 +140,7 @@ class ShardMachine:
         ]
 
     def handle_leave(self, worker: int, now_s: float = 0.0) -> list[ShardAction]:
-        """Record that a worker will push no more, and return the actions: no other worker waits for it any longer.
+        """Record that a worker sends no more pushes, and return the actions for workers that waited for it.
 
         Raises:
             ProtocolError: the worker has left already, or waits for a reply.
@@ -167,7 +167,7 @@ class ShardMachine:
         yield DropPush(push, self.version)
 
     def _due_updates(self, asynchronous_push: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
-        """Yield the updates that are due: of an asynchronous push alone, and of the other pushes once there are enough.
+        """Yield the due updates: one for an asynchronous push, and one for the gathered pushes if they are enough.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
         once one worker has to wait, all workers wait for each other.
@@ -200,13 +200,13 @@ class ShardMachine:
 
     @property
     def stragglers(self) -> frozenset[int]:
-        """Ranks of the workers that were too slow in enough windows in a row."""
+        """Ranks of the stragglers: workers that were too slow in several consecutive windows of steps."""
         if (watch := self.synchroniser.traits().straggler_criterion) is None:
             return frozenset()
         return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
     def _count_slow_windows(self, push: WorkerPush) -> None:
-        """Compare the speed of a push's worker with all workers, if the synchroniser treats stragglers differently."""
+        """Count the consecutive windows of steps in which the worker of a push was slow compared with all workers."""
         watch = self.synchroniser.traits().straggler_criterion
         if watch is None or not (push.compute_s and push.samples):
             return
@@ -250,12 +250,12 @@ class ShardMachine:
         return extra_steps > 0
 
     def _predicted_finish_s(self, worker: int) -> float:
-        """Return the time at which a worker finishes its step if the step takes as long as its last one."""
+        """Return the time at which a worker finishes its step if the step takes as long as the previous step."""
         timing = self._step_timings[worker]
         return timing.started_s + timing.step_s
 
     def _pending_samples(self, replied_push: WorkerPush) -> int:
-        """Return the number of samples that wait for an update or that workers are computing.
+        """Return the number of samples in gathered pushes and in steps that workers are computing.
 
         A worker that has not pushed yet is assumed to compute as many samples as the worker that gets the reply.
         """

@@ -1,4 +1,4 @@
-"""Clocks of a node, in virtual seconds: one follows the host's clock, one jumps from timer to timer in a simulation.
+"""Clocks of a node, in virtual seconds: one follows the host's clock, the other one simulates time.
 
 A node states all times in virtual seconds. On real hosts these are wall seconds divided by the dilation of the run
 (`WallClock`). In a simulation they are the time of an event loop that never waits (`VirtualClock`). Only this module
@@ -18,26 +18,26 @@ Result = TypeVar("Result")
 
 
 class Clock(ABC):
-    """Clock in virtual seconds; all nodes of a run share its time axis."""
+    """Base class of clocks in virtual seconds; all nodes of a run share one time axis."""
 
     @abstractmethod
     def now(self) -> float:
-        """Return the current time in virtual seconds; only differences have a meaning."""
+        """Return the current time in virtual seconds; only differences between two times have a meaning."""
 
     @abstractmethod
     def timestamp_ms(self) -> float:
-        """Return the current time in milliseconds for a log line: differences are virtual, the date is the run's."""
+        """Return the current time in milliseconds, for log lines; differences between two times are virtual."""
 
     @abstractmethod
     def to_wall_s(self, virtual_s: float) -> float:
-        """Return the seconds that an event loop must wait for `virtual_s` virtual seconds to pass."""
+        """Return the wall-clock seconds in which `virtual_s` virtual seconds pass."""
 
     @abstractmethod
     async def run_compute(self, work: Callable[[], Result]) -> Result:
-        """Call the compute function `work` without blocking messages, and return its result."""
+        """Call the compute function `work` without blocking the node's messages, and return its result."""
 
     async def sleep_until(self, deadline_s: float) -> None:
-        """Return at the time `deadline_s`, or at once when it has passed."""
+        """Sleep until the virtual time `deadline_s`; return at once if this time has passed."""
         remaining_s = deadline_s - self.now()
         if remaining_s > 0:
             await asyncio.sleep(self.to_wall_s(remaining_s))
@@ -64,7 +64,7 @@ class WallClock(Clock):
 
 
 class VirtualClock(Clock):
-    """The time of a `VirtualTimeLoop`: compute takes no virtual time."""
+    """Clock of a `VirtualTimeLoop`: compute takes no virtual time."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -80,7 +80,7 @@ class VirtualClock(Clock):
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Selector that never waits: instead it adds the requested wait to a virtual time."""
+    """I/O selector that never waits: it adds the requested waiting time to a virtual time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def precise_event_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop whose timers are accurate to some ten microseconds.
+    """Return an event loop whose timers are accurate to tens of microseconds.
 
     The default selector, `epoll`, rounds timers up to a millisecond; this one uses `select`.
     """

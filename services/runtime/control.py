@@ -1,4 +1,4 @@
-"""Interface of the calls from a node to the coordinator, and the records that these calls carry."""
+"""Interface of the calls from a node to the coordinator, and the records that are sent in these calls."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class FinalState:
-    """State that a node hands in when it leaves the run."""
+    """State that a node sends to the coordinator when it leaves the run."""
 
     parameters: bytes = b""  # a server's shard of the parameters; empty from a worker
     version: int = 0
@@ -34,7 +34,7 @@ class FinalState:
 
 @dataclass(frozen=True)
 class EpochDecision:
-    """Decision of the coordinator on how a worker continues after an epoch."""
+    """Decision of the coordinator after an epoch: the worker continues, stops or hands over."""
 
     stop_reason: str = ""  # empty when the worker goes on
     must_hand_over: bool = False  # another strategy takes over before the worker's next step
@@ -66,7 +66,7 @@ class HandOverState:
 
 @dataclass(frozen=True)
 class HandOverDecision:
-    """Decision of the coordinator on how a hand-over continues.
+    """Decision of the coordinator in a hand-over: load, commit or abort.
 
     `load`: send and receive the planned vectors, then report again. `commit`: continue with the second strategy.
     `abort`: continue with the first strategy.
@@ -81,19 +81,19 @@ class HandOverDecision:
 
 
 class CoordinatorClient(ABC):
-    """Calls from a node to the coordinator; a reply may take as long as the run needs."""
+    """Base class of the calls from a node to the coordinator; some replies come only at the end of the run."""
 
     @abstractmethod
     async def join(self) -> float:
-        """Join the run; return its start time when it starts, in virtual seconds of the clock that all nodes share."""
+        """Join the run, wait until it starts, and return its start time in virtual seconds."""
 
     @abstractmethod
     async def report_step(self, step: int) -> None:
-        """Report that a worker begins, or has skipped, a step that a link event waits for."""
+        """Report that a worker begins or has skipped a step at which a link event begins."""
 
     @abstractmethod
     async def await_event(self, event_number: int) -> float:
-        """Wait until a link event that depends on a step begins; return its start time on the shared clock."""
+        """Wait until a link event that depends on a step begins, and return the start time in virtual seconds."""
 
     @abstractmethod
     async def report_epoch(self, report: EpochReport) -> EpochDecision:
@@ -101,16 +101,16 @@ class CoordinatorClient(ABC):
 
     @abstractmethod
     async def await_hand_over(self) -> bool:
-        """Wait for a call to hand over; return false when no hand-over can come any more."""
+        """Wait for the coordinator's call to a hand-over; return false if the run ends without one."""
 
     @abstractmethod
     async def report_hand_over(self, state: HandOverState) -> HandOverDecision:
-        """Report that the node has stopped or loaded; return the decision once all nodes have reported this stage."""
+        """Report a node's stage of the hand-over; return the decision once all nodes have reported this stage."""
 
     @abstractmethod
     async def await_stop(self) -> str:
-        """Wait until the run stops and return the reason."""
+        """Wait until the coordinator stops the run, and return the reason."""
 
     @abstractmethod
     async def leave(self, final_state: FinalState) -> None:
-        """Leave the run: the node has finished its part and hands in its final state."""
+        """Report that this node has finished its work, and send its final state."""

@@ -12,14 +12,14 @@ PRODUCTS_PER_ROUND, MATRIX_SIZE = 200, 192  # some 30 ms of one core, three peri
 
 
 class CoreShare(NamedTuple):
-    """Time of the compute kernel, and the share of a core that the process got meanwhile."""
+    """Run time of a compute kernel, and the share of a CPU core that the process got during the run."""
 
     kernel_s: float  # wall seconds, of the fastest round
     speed_ratio: float  # CPU seconds per wall second, of the best round
 
 
 def measure_core_share() -> CoreShare:
-    """Measure the core share of the calling thread; takes some 0.1 s of one core.
+    """Measure the share of a CPU core that the calling thread gets; this takes about 0.1 s.
 
     The best of several rounds counts: other load on the core makes rounds slower, and no round can exceed a CPU quota
     for long. The first round can, with what is left of the quota's current period, and is not counted.
@@ -31,7 +31,7 @@ def measure_core_share() -> CoreShare:
 
 
 def _time_round(matrix: HostArray) -> tuple[float, float]:
-    """Return the wall seconds of one round and its CPU seconds per wall second."""
+    """Run the kernel for one round; return its wall seconds and its CPU seconds per wall second."""
     wall_start_s, cpu_start_s = time.monotonic(), time.thread_time()
     for _ in range(PRODUCTS_PER_ROUND):
         _multiply_by_itself(matrix)

@@ -19,7 +19,7 @@ GPU_INSTALL_HINT = "install the extra `gpu` (pip install 'ensayo[gpu]') on a hos
 
 @dataclass(frozen=True)
 class Device(ABC):
-    """Compute device: the memory that arrays live in and the library that computes with them."""
+    """Base class of compute devices: the memory of arrays, and the library that computes with arrays."""
 
     name: ClassVar[str]  # "cpu" or "cuda"
     description: str  # model of the processor
@@ -35,7 +35,7 @@ class Device(ABC):
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until the device has finished all submitted work; a clock read earlier times only the submission."""
+        """Wait until the device has finished all submitted work, so that a clock read afterwards includes the work."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class CudaDevice(Device):
 
 
 def select_device(choice: DeviceSelection) -> Device:
-    """Return the chosen device; `auto` is a GPU if one is usable, else the CPU, with the cause in `reason`.
+    """Return the chosen compute device; `auto` chooses a usable GPU, otherwise the CPU, and records the reason.
 
     Raises:
         HostError: `cuda` is chosen and no GPU is usable.
@@ -110,7 +110,7 @@ def _tested_gpu_model() -> str:
 
 
 def _cpu_model() -> str:
-    """Return the model of the host's processor as Linux names it, else as Python does."""
+    """Return the model name of the host's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -12,7 +12,7 @@ _INTERFACES_FOLDER = Path("/sys/class/net")
 
 
 def find_interface(ipv4_address: str) -> str | None:
-    """Return the name of the network interface with this IPv4 address; None if there is none, as for loopback."""
+    """Return the name of the network interface with this IPv4 address; None if no interface has it (loopback)."""
     for path in sorted(_INTERFACES_FOLDER.iterdir()) if _INTERFACES_FOLDER.exists() else ():
         if path.name != "lo" and _ipv4_address(path.name) == ipv4_address:
             return path.name
@@ -30,7 +30,7 @@ def read_bytes_sent(interface_name: str | None) -> int | None:
 
 
 def describe_allocator() -> str:
-    """Return whether the memory allocator keeps the large buffers of messages for reuse.
+    """Return a text that describes whether the memory allocator keeps large message buffers for reuse.
 
     Buffers that go back to the kernel cost page faults, several times more than copying the messages.
     """

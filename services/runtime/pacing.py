@@ -32,13 +32,13 @@ MAX_LATE_WALL_S, MAX_LATE_PHASE_SHARE, MAX_LATE_STEP_SHARE = 0.001, 0.05, 0.01
 
 
 def is_deadline_missed(clock: Clock, late_s: float, phase_s: float, step_s: float) -> bool:
-    """Return whether a step phase that ended `late_s` after its deadline missed it; virtual seconds."""
+    """Return whether a step phase that ended `late_s` seconds late counts as a missed deadline; virtual seconds."""
     max_late_s = MAX_LATE_WALL_S / clock.to_wall_s(1.0)
     return late_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_s, MAX_LATE_STEP_SHARE * step_s)
 
 
 class TimedResult(NamedTuple, Generic[Result]):
-    """Result of a worker's compute and its times in virtual seconds."""
+    """Result of a worker's compute, and the measured times in virtual seconds."""
 
     result: Result
     late_s: float | None = None  # after the declared device; None: no device was declared
@@ -54,7 +54,7 @@ class StepDeadlines(NamedTuple):
 
 
 class Pacer(ABC):
-    """Runner of a worker's compute, at the speed of the host or of a declared device."""
+    """Base class of runners of a worker's compute, at the speed of the host or of a declared device."""
 
     @abstractmethod
     async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:
@@ -136,7 +136,7 @@ class DevicePacer(Pacer):
         )
 
     def _compute_offset_s(self, step_compute_s: float) -> float:
-        """Return when the real compute starts after the start of the step: after the guard, in this worker's slot."""
+        """Return the seconds from the start of a step to the real compute, which has a time slot per worker."""
         guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * step_compute_s)
         return guard_s + self.slot * max(0.0, step_compute_s - guard_s - 2 * self._mean_compute_s)
 

@@ -25,7 +25,7 @@ POINT_EVENT, START_EVENT, END_EVENT = "POINT_IN_TIME", "INTERVAL_START", "INTERV
 
 @dataclass(frozen=True)
 class RunLog:
-    """Writer of one node's events, with timestamps from the node's clock."""
+    """Log of one node: writes each event as a line with a timestamp of the node's clock."""
 
     namespace: str  # the node's name; empty for the coordinator, whose log is the log of the run
     clock: Clock
@@ -67,7 +67,7 @@ class EventBatch:
     _last_flush_s: float | None = None
 
     def add_row(self, row: Sequence[Any]) -> None:
-        """Keep one row; log all kept rows if `interval_s` has passed since the last log line."""
+        """Keep one row; write all kept rows to the log if `interval_s` has passed since the last log line."""
         self._rows.append(row)
         now_s = self.log.clock.now()
         if self._last_flush_s is None:
@@ -92,7 +92,7 @@ class StepTimes:
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """Measure the time that the body of the `with` statement takes, and add it to `phase`."""
+        """Measure the duration of the `with` block, and add it to a phase of the step."""
         start_s = self.clock.now()
         try:
             yield
@@ -100,5 +100,5 @@ class StepTimes:
             self.add_seconds(phase, self.clock.now() - start_s)
 
     def add_seconds(self, phase: str, seconds: float) -> None:
-        """Add time that was measured elsewhere to `phase`."""
+        """Add a duration that was measured elsewhere to a phase of the step."""
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds

@@ -1,4 +1,4 @@
-"""Scheduling requests to the kernel that make a sleeping thread wake up sooner; they need no privilege.
+"""Scheduling settings of the kernel with which a sleeping thread wakes up sooner; no privilege is needed.
 
 A node's threads mostly sleep. A thread that wakes up while all cores are busy waits until another thread's time slice
 ends. With slices of 0.1 ms instead of some 3 ms, four paced processes on two cores missed 1 deadline of 1728 instead of

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class SlowdownInterval(NamedTuple):
-    """Interval in which compute takes `factor` times as long; a pause has an infinite factor. Virtual seconds."""
+    """Interval of virtual time in which compute takes `factor` times as long; a pause has an infinite factor."""
 
     start_s: float
     end_s: float
@@ -15,12 +15,12 @@ class SlowdownInterval(NamedTuple):
 
 @dataclass
 class WorkerSlowdowns:
-    """Slowdowns and pauses of one worker that are known so far; one that waits for a step is added when it starts."""
+    """Known slowdowns and pauses of one worker; events that depend on a step are added when they start."""
 
     intervals: list[SlowdownInterval] = field(default_factory=list)
 
     def add(self, start_s: float, duration_s: float | None, factor: float) -> None:
-        """Add a slowdown: from `start_s` on, compute takes `factor` times as long, for `duration_s` or for ever."""
+        """Add a slowdown: from `start_s` on, compute takes `factor` times as long, for `duration_s` or to the end."""
         self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, factor))
 
     def completion_time(self, start_s: float, work_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Interface of the network as strategies see it: tagged messages to and from nodes by name."""
+"""Transport interface of strategies: tagged messages to and from other nodes, which are identified by name."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class MessageKind(IntEnum):
 
 
 class MessageTag(NamedTuple):
-    """Identifier of a message among all messages of one sender; a tag is used once in a run."""
+    """Identifier of a message among all messages of one sender; each tag is used once per run."""
 
     step: int
     kind: int  # a MessageKind
@@ -66,12 +66,12 @@ class Cancellable(Protocol):
     """Pending operation that can be cancelled."""
 
     def cancel(self) -> object:
-        """Give up the operation: its result is not needed any more."""
+        """Cancel the operation: its result is not needed any more."""
 
 
 @dataclass(slots=True)
 class SentTraffic:
-    """Amount of data that one node has sent; framing is what the encoding adds to the payload."""
+    """Bytes and messages that one node has sent; framing bytes are those that the encoding adds to the payload."""
 
     payload_bytes: int = 0
     framing_bytes: int = 0
@@ -87,7 +87,7 @@ class SentTraffic:
 
 
 class Transport(ABC):
-    """Exchange of messages between this node and other nodes; each message is delivered once, under its tag."""
+    """Base class of transports, which exchange messages with other nodes; each message is delivered once."""
 
     traffic: SentTraffic
     max_piece_bytes: int  # the largest payload that one message should carry
@@ -99,7 +99,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def send(self, target: str, message: Message) -> None:
-        """Send a message to the node `target`; return when the link has taken it, not when it has arrived."""
+        """Send a message to the node `target`; return when the link has accepted the message, before it arrives."""
 
     @abstractmethod
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
@@ -118,7 +118,7 @@ class Transport(ABC):
         """
 
     def start_send(self, target: str, message: Message) -> SendFuture | None:
-        """Start to send a message without waiting for it; for callers that have no task of their own.
+        """Start to send a message without waiting for it; for callers outside of an asyncio task.
 
         One task per message would cost more than the message.
 

@@ -15,7 +15,7 @@ def split_vector(vector: HostArray, max_piece_bytes: int) -> Iterator[HostArray]
 
 
 def vector_messages(template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
-    """Yield one message per piece of `vector`, numbered from 0 and otherwise like `template`.
+    """Yield one message per piece of `vector`; pieces are numbered from 0, other fields come from the template.
 
     An empty vector is sent as one message without payload.
     """
@@ -26,7 +26,7 @@ def vector_messages(template: Message, vector: HostArray, max_piece_bytes: int) 
 
 
 async def send_vector(transport: Transport, target: str, template: Message, vector: HostArray) -> None:
-    """Send `vector` to the node `target`, piece by piece, in messages like `template`."""
+    """Send `vector` to the node `target` in several messages, whose other fields come from the template."""
     for message in vector_messages(template, vector, transport.max_piece_bytes):
         await transport.send(target, message)
 
@@ -34,7 +34,7 @@ async def send_vector(transport: Transport, target: str, template: Message, vect
 async def receive_remaining_pieces(
     transport: Transport, source: str, first_message: Message, vector: HostArray
 ) -> None:
-    """Fill `vector` from the node `source`, whose first piece has been received as `first_message`."""
+    """Receive the pieces of a vector after its first piece, `first_message`, and write all pieces into `vector`."""
     for number, piece in enumerate(split_vector(vector, transport.max_piece_bytes)):
         buffer, tag = piece.data.cast("B"), first_message.tag._replace(piece=number)
         message = first_message if number == 0 else await transport.receive(source, tag, buffer=buffer)

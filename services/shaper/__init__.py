@@ -1,4 +1,4 @@
-"""Program of the helper container that shapes a node's links. The helper has NET_ADMIN, the node has no capabilities.
+"""Program of the helper container that shapes a node's links. Only the helper has the capability NET_ADMIN.
 
 The helper shares the network namespace of the node. `python -m services.shaper` runs the requests on its standard
 input, one per line. `delay_line` is a separate process for hosts whose kernel can't delay packets; `nfqueue` encodes

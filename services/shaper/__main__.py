@@ -33,7 +33,7 @@ from services.shaper.changes import ChangeSchedule, Response
 
 
 class RequestHandler:
-    """Handler of the requests to one helper."""
+    """Handler of the requests that the engine sends to the helper container of one node."""
 
     handlers: dict[str, Callable[..., Response]]
 
@@ -56,7 +56,7 @@ class RequestHandler:
         }
 
     def start_request(self, command: str, arguments: dict[str, Any]) -> Callable[[], Response]:
-        """Start a request, and return the function that completes it, which may take long.
+        """Start to handle a request, and return a function that waits for its response.
 
         A change of the link is scheduled before this returns.
 
@@ -88,7 +88,7 @@ class RequestHandler:
         return {}
 
     def read_delays(self, queues: list[str]) -> Response:
-        """Respond with the delay line's descriptions of queues; unknown queues are left out.
+        """Respond with the descriptions of the delay line's queues; unknown queues are left out.
 
         Raises:
             RuntimeError: the delay line has ended.
@@ -96,7 +96,7 @@ class RequestHandler:
         return {"laws": self._ask_delay_line(queues)}
 
     def _ask_delay_line(self, request: dict[str, Any] | list[str]) -> Any:
-        """Return the delay line's response to one request; the first request starts the delay line."""
+        """Send a request to the delay line and return its response; the first request starts the delay line."""
         with self._delay_line_lock:
             if self._delay_line is None:
                 command = [sys.executable, "-m", "services.shaper.delay_line"]
@@ -141,7 +141,7 @@ class RequestHandler:
 
 
 def _exit_with_delay_line(delay_line: "subprocess.Popen[str]") -> None:
-    """Exit this process when the delay line exits, and report it: without the delay line no packet reaches the node."""
+    """Exit this process with an error message when the delay line exits: no packet would reach the node."""
     exit_code = delay_line.wait()
     sys.stderr.write(f"the delay line has ended with exit code {exit_code}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Schedule of the changes of one link: changes are applied in the order of their times, one after another.
+"""Schedule of the changes of one link: changes are applied one after another, in the order of their times.
 
 A change has a number. A second request with the same number replaces the first one, if it comes before the time of the
 change: the engine has learned of another event that comes earlier.
@@ -21,7 +21,7 @@ NOT_APPLIED: Response = {"applied": None}
 
 
 class ScheduledChange:
-    """Change of a link: programs that wait for their input, and new settings of the delay line.
+    """Scheduled change of a link: programs that wait for their input, and new settings of the delay line.
 
     A change is applied once or cancelled; `result` has the response.
     """
@@ -62,7 +62,7 @@ class ChangeSchedule:
     """Pending changes of one link, and the thread that applies them."""
 
     def __init__(self, send_delays: Callable[[dict[str, Any]], object]) -> None:
-        """Create an empty schedule; `send_delays` sends descriptions of queues to the delay line."""
+        """Create an empty schedule; the function sends new queue settings to the delay line."""
         self._send_delays = send_delays
         self._pending: dict[int, ScheduledChange] = {}
         self._is_applying = False
@@ -73,7 +73,7 @@ class ChangeSchedule:
     def add(
         self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]
     ) -> "Future[Response]":
-        """Schedule a change for the time `moment`, and return its future response.
+        """Schedule a change for a time of the monotonic clock, and return its future response.
 
         The response has the time when the change was applied, or is `NOT_APPLIED` if the change was replaced or
         cancelled.
@@ -113,7 +113,7 @@ class ChangeSchedule:
                 self._changed.notify_all()
 
     def _wait_for_next_change(self) -> ScheduledChange:
-        """Wait until the time of the first change is near, and return the change."""
+        """Wait until shortly before the time of the next change, and return the change."""
         with self._changed:
             while True:
                 first = min(self._pending.values(), key=lambda change: (change.moment, change.number), default=None)
@@ -130,7 +130,7 @@ def _start_program(command: list[str]) -> subprocess.Popen[str]:
 
 
 def _write_input(process: subprocess.Popen[str], input_text: str) -> None:
-    """Write the whole input of a process and close it; the process starts its work at the end of the input."""
+    """Write the input of a process and close its standard input, at which the process starts its work."""
     with suppress(BrokenPipeError):  # the process has ended; its exit code is checked later
         if process.stdin:
             process.stdin.write(input_text + "\n")
@@ -138,7 +138,7 @@ def _write_input(process: subprocess.Popen[str], input_text: str) -> None:
 
 
 def _wait_for_exit(process: subprocess.Popen[str]) -> str:
-    """Wait until a process has ended, and return its error output if it has failed, else an empty string."""
+    """Wait until a process has ended; return the error output if the process has failed, else an empty string."""
     with process:  # closes its open pipes
         error_output = process.stderr.read() if process.stderr else ""
     return (error_output.strip() or "no message") if process.returncode else ""

@@ -27,7 +27,7 @@ CALIBRATION_SLEEPS, CALIBRATION_SLEEP_S = 25, 0.001
 
 @dataclass
 class DelayQueue:
-    """Queue of the packets of one path; times are arguments, and verdicts are returned as encoded messages."""
+    """Queue of delayed packets of one path; its methods return verdicts as encoded messages to the kernel."""
 
     number: int
     delays_s: Iterator[float]  # delay of each packet, in wall seconds
@@ -38,7 +38,7 @@ class DelayQueue:
     _last_due_s: float = 0.0
 
     def add_packet(self, now_s: float, packet_number: int) -> bytes:
-        """Add a packet that has arrived; return the verdict to drop it if it is lost, else an empty message."""
+        """Add a packet that has arrived; return the verdict that drops it if it is lost, else an empty message."""
         losses = [next(draws) for draws in self.loss_draws]  # of all models: their states must not depend on each other
         if any(losses):
             return nfqueue.encode_verdict(self.number, packet_number, nfqueue.DROP)
@@ -47,7 +47,7 @@ class DelayQueue:
         return b""
 
     def release_due_packets(self, now_s: float) -> bytes:
-        """Remove all packets that are due; return the verdict to accept them, or an empty message."""
+        """Remove all packets that are due, and return the verdict that accepts them; empty if none is due."""
         last_packet = None
         while self._waiting_packets and self._waiting_packets[0][0] <= now_s:
             last_packet = self._waiting_packets.popleft()[1]
@@ -59,12 +59,12 @@ class DelayQueue:
         return self._waiting_packets[0][0] if self._waiting_packets else None
 
     def copy_settings(self, source: "DelayQueue") -> None:
-        """Copy delays, losses and description of another queue; waiting packets keep their due times."""
+        """Copy delays, losses and description from another queue; waiting packets keep their due times."""
         self.delays_s, self.loss_draws, self.description = source.delays_s, source.loss_draws, source.description
 
 
 def make_queue(number: int, description: dict[str, Any], wake_early_s: float) -> DelayQueue:
-    """Return a queue from its description, which has a path (`services.cluster.network.Path`) and a seed."""
+    """Return a queue made from its description: a path (`services.cluster.network.NetworkPath`) and a seed."""
     if not description["path"]["jitters"] and not description["path"]["losses"]:
         delay_s = float(description["path"]["delay_s"])
         return DelayQueue(number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
@@ -76,7 +76,7 @@ def make_queue(number: int, description: dict[str, Any], wake_early_s: float) ->
 
 
 def main() -> int:
-    """Serve the queues in the input lines; a line adds or changes queues, or requests descriptions of queues."""
+    """Delay packets until the input ends; input lines add queues, change queues or request their descriptions."""
     reduce_wakeup_latency()
     wake_early_s, netlink = _measure_oversleep_s(), nfqueue.open_socket()
     queues: dict[int, DelayQueue] = {}
@@ -121,7 +121,7 @@ def _receive_packets(netlink: Any, queues: dict[int, DelayQueue], now_s: float) 
 def _handle_line(
     netlink: Any, queues: dict[int, DelayQueue], request: dict[str, Any] | list[str], wake_early_s: float
 ) -> None:
-    """Handle one input line: a mapping sets descriptions by queue number, a list requests those of its numbers."""
+    """Handle one input line: a mapping from queue number to description sets queues, a list requests them."""
     if isinstance(request, dict):
         _apply_descriptions(netlink, queues, request, wake_early_s)
         response = {}
@@ -134,7 +134,7 @@ def _handle_line(
 def _apply_descriptions(
     netlink: Any, queues: dict[int, DelayQueue], descriptions: dict[str, Any], wake_early_s: float
 ) -> None:
-    """Create the queues that are new, and change the settings of the others; `descriptions` is by queue number."""
+    """Create new queues and change the settings of existing queues, from descriptions by queue number."""
     for key, description in descriptions.items():
         number = int(key)
         queue = make_queue(number, description, wake_early_s)
@@ -146,7 +146,7 @@ def _apply_descriptions(
 
 
 def _measure_oversleep_s() -> float:
-    """Return the least time by which sleeps of this process end late, in seconds.
+    """Return by how many seconds a sleep of this process ends late, at least.
 
     The least of several sleeps, because most sleeps on a busy host measure the load of the host.
     """

@@ -1,4 +1,4 @@
-"""Messages of the kernel's nfnetlink_queue: receive packets of a queue and send verdicts on them.
+"""Messages of the kernel's packet queues (nfnetlink_queue): parse packets, and encode verdicts on packets.
 
 The format is that of linux/netfilter/nfnetlink_queue.h. Packets stay in the kernel, which sends only their numbers
 (copy mode meta). A verdict accepts or drops packets.
@@ -22,7 +22,7 @@ _QUEUE_NUMBER_OFFSET, _PACKET_NUMBER_OFFSET = 18, 24  # in bytes, of the fields 
 
 
 def encode_bind(queue_number: int) -> bytes:
-    """Return the messages that bind a queue to this process; packets arrive as large as TCP has made them."""
+    """Return the messages that bind a queue to this process; large packets from TCP arrive unsplit."""
     return b"".join(
         (
             _encode_message(
@@ -65,7 +65,7 @@ def parse_packet(message: bytes) -> tuple[int, int] | None:
 
 
 def open_socket() -> socket.socket:
-    """Return a netlink socket to the kernel; messages beyond its buffer are lost silently, as packets on a link."""
+    """Return a netlink socket to the kernel; if its buffer is full, messages are lost without an error."""
     netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     netlink.bind((0, 0))
     netlink.setsockopt(_SOL_NETLINK, _NETLINK_NO_ENOBUFS, 1)
@@ -91,5 +91,5 @@ def _encode_message(
 
 
 def _encode_attribute(attribute_type: int, value: bytes) -> bytes:
-    """Return an attribute: length, type and value, padded to a multiple of four bytes."""
+    """Return an encoded netlink attribute: length, type and value, padded to a multiple of four bytes."""
     return struct.pack("=HH", 4 + len(value), attribute_type) + value + b"\0" * (-len(value) % 4)

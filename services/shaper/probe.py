@@ -1,4 +1,4 @@
-"""Probes of shaped links before training begins: round trips, floods and one message, sent between helpers.
+"""Probes of shaped links before training: round trips, UDP floods and one message between helper containers.
 
 Floods are UDP: they show a rate at once, however long the delay of the path is. TCP would need many round trips to
 reach the rate. Rates are those of Ethernet frames, as `tc` counts them.
@@ -39,7 +39,7 @@ class ProbeReceiver:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
-        """Open the sockets, and start the threads that read them until `stop`."""
+        """Open the sockets for all probes, and start one thread per socket."""
         echo_socket, flood_socket = (_open_udp_socket(self.address, port) for port in (ECHO_PORT, FLOOD_PORT))
         flood_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         flood_socket.setsockopt(_SOL_UDP, _UDP_GRO, 1)
@@ -126,7 +126,7 @@ def send_flood(targets: Mapping[str, float], since: float, until: float) -> None
 
 
 def measure_message_s(address: str, size_bytes: int) -> float:
-    """Send a message on a TCP stream; return the seconds from its first byte to its acknowledgement.
+    """Send a message on a TCP stream; return the seconds from the first byte to the acknowledgement.
 
     The stream has sent a message of the same size before.
 
@@ -172,7 +172,7 @@ def _send_flood_to(address: str, max_bps: float, since: float, until: float) -> 
 
 
 def _set_send_buffer(udp_socket: socket.socket, size_bytes: int) -> None:
-    """Set the size of a socket's send buffer: its packets keep the link busy while the host does other work."""
+    """Set the size of a socket's send buffer, whose packets keep the link busy while this process waits."""
     try:
         udp_socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 2 * size_bytes)
     except PermissionError:
@@ -188,7 +188,7 @@ def _answer_echoes(echo_socket: socket.socket) -> None:
 
 
 def _accept_messages(server_socket: socket.socket) -> None:
-    """Accept streams, and acknowledge each of their messages with one byte."""
+    """Accept TCP streams, and acknowledge every message on a stream with one byte."""
     try:
         while True:
             stream, _ = server_socket.accept()

@@ -77,7 +77,7 @@ class AllReduce(PhaseStrategy):
         return BytesPerStep(workers=sent)
 
     def predict(self, cost: CostModel) -> StepPrediction:
-        """Return the step time that the collective's closed form predicts, with the link rates and latencies of `cost`.
+        """Return the step time that the closed form of the collective predicts for the cluster.
 
         The latency part is that of the longest chain of transfers. An exchange begins when the slowest worker has
         computed its gradient: E[X_(n:n)] if speeds vary.
@@ -117,7 +117,7 @@ class AllReduceWorker(WorkerAlgorithm):
         return self.context.optimiser.init(params)
 
     def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
-        """Return the optimiser's state, of which every replica holds a complete copy."""
+        """Return the optimiser's state: every replica has a complete copy of it."""
         return optimiser_state
 
     def optimiser_state(self, state: WorkerState) -> OptimiserState:
@@ -138,7 +138,7 @@ class AllReduceWorker(WorkerAlgorithm):
 
 
 def _s_per_byte(schedule: Schedule, cost: CostModel) -> float:
-    """Return the effective seconds per byte of a schedule on this network (β).
+    """Return the effective seconds per byte (β) of a schedule on the network of a cluster.
 
     β is the time of all rounds on this network, divided by their time if every access link carries one byte per second.
     On equal links in a star topology, β is the seconds per byte of one link, whatever the schedule.
@@ -160,7 +160,7 @@ def _s_per_byte(schedule: Schedule, cost: CostModel) -> float:
 
 
 def _flow_weights(load: Mapping[Edge, int], worker_names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
-    """Return the load of each flow in a round, by worker names; equal for rounds with the same transfers."""
+    """Return the bytes of each flow in one round of a schedule, with worker names in place of ranks, sorted."""
     return tuple(
         sorted(((worker_names[source], worker_names[target]), weight) for (source, target), weight in load.items())
     )

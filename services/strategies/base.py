@@ -1,4 +1,4 @@
-"""Contracts of a strategy, one per caller: the scenario and the planner, the worker, and the server.
+"""Base classes of strategies: the declared strategy, its training phases, and the algorithm of a worker.
 
 A strategy is a component that a scenario declares. It has one training phase, or two with a switch between them. Before
 a run starts, each phase states which servers it needs, how many bytes each node sends per step, and the step time (a
@@ -33,7 +33,7 @@ IDENTITY_COMPRESSOR = IdentityCompressor()
 
 @dataclass(frozen=True)
 class StrategyContext:
-    """The part of a scenario that a strategy can conflict with."""
+    """Facts about a scenario that decide whether a strategy can be used in it."""
 
     workers: int
     steps: int  # of the whole budget
@@ -57,7 +57,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """Resources of a worker that its algorithm uses."""
+    """Resources of one worker that a worker algorithm uses: rank, node names, shards, optimiser, device, transport."""
 
     rank: int
     workers: Sequence[str]  # node names by rank
@@ -72,7 +72,7 @@ class WorkerContext:
 
 @dataclass(frozen=True)
 class StepResult:
-    """Parameters and state of a worker after a step, and facts about the parameters."""
+    """Result of a training step in one worker: its parameters, the state of its algorithm, and sample counts."""
 
     params: Vector
     state: WorkerState
@@ -84,7 +84,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class BytesPerStep:
-    """Payload bytes that each node sends per step; fractions if an exchange takes place only every few steps."""
+    """Mean payload bytes that each node sends per step; fractions if nodes exchange vectors only every few steps."""
 
     workers: tuple[float, ...]  # by rank
     servers: tuple[float, ...] = ()  # by rank
@@ -92,14 +92,14 @@ class BytesPerStep:
 
 
 def average_bytes_per_step(size_bytes: int, steps: int) -> float:
-    """Return the bytes per step if `size_bytes` are sent once every `steps` steps; an integer if that is exact."""
+    """Return the mean bytes per step of a message that is sent once per period; an integer if that is exact."""
     quotient, remainder = divmod(size_bytes, steps)
     return size_bytes / steps if remainder else quotient
 
 
 @dataclass(frozen=True)
 class Phases:
-    """The training phases of a strategy: one, or two with the switch between them."""
+    """Training phases of a strategy: one phase, or two phases with a switch between them."""
 
     first: "PhaseStrategy"
     switch: "Switch | None" = None
@@ -111,12 +111,12 @@ class Phases:
 
     @property
     def phase_with_servers(self) -> "PhaseStrategy | None":
-        """The first phase with servers, or None. If both phases have servers, they have the same ones."""
+        """First training phase with servers, or None. If both phases have servers, they have the same servers."""
         return next((phase for phase in self if phase.server_algorithm()), None)
 
     @property
     def server_algorithm(self) -> ServerAlgorithm | None:
-        """Server algorithm of the first phase with servers, or None."""
+        """Server algorithm of the first training phase that has servers; None if no phase has servers."""
         return self.phase_with_servers.server_algorithm() if self.phase_with_servers else None
 
     @property
@@ -126,14 +126,14 @@ class Phases:
 
 
 class Strategy(Component, ABC):
-    """A strategy as declared in a scenario. The scenario and the planner call these methods."""
+    """Base class of a strategy as declared in a scenario: conflicts, network-dependent choices, training phases."""
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:  # noqa: ARG002 - most fit every scenario
-        """Yield the conflicts of this strategy with the rest of the scenario; their paths start at this strategy."""
+        """Yield the conflicts of this strategy with the rest of the scenario; key paths start at this strategy."""
         yield from ()
 
     def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:  # noqa: ARG002 - see below
-        """Return this strategy with all choices resolved that depend on the network; by default the strategy itself.
+        """Return this strategy with all network-dependent choices resolved (for example collective `auto`).
 
         Returns:
             The strategy, and the predicted seconds of an exchange with each alternative, by the alternative's name.
@@ -147,7 +147,7 @@ class Strategy(Component, ABC):
 
 @dataclass(frozen=True)
 class PhaseTraits:
-    """Properties of a training phase that do not depend on the cluster."""
+    """Properties of a training phase that are the same on every cluster."""
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
@@ -156,30 +156,30 @@ class PhaseTraits:
 
 
 class PhaseStrategy(Strategy):
-    """A strategy that trains for a whole run, or for one of two phases. The planner calls these methods."""
+    """Base class of a strategy with one training phase; it trains for a whole run or as one phase of a switch."""
 
     def phases(self) -> Phases:
         return Phases(self)
 
     def phase_traits(self) -> PhaseTraits:
-        """Return the properties of this phase that do not depend on the cluster."""
+        """Return the properties of this training phase that are the same on every cluster."""
         return PhaseTraits()
 
     def optimiser(self, declared_optimiser: AnyOptimiser, workers: int) -> AnyOptimiser:  # noqa: ARG002 - see below
-        """Return the optimiser for one update of this phase; by default the declared one, for any number of workers."""
+        """Return the optimiser that makes an update in this training phase; by default the declared optimiser."""
         return declared_optimiser
 
     def schedule(self, workers: int) -> Schedule:  # noqa: ARG002 - only collectives have rounds
-        """Return the schedule of the collective; empty for a phase without a collective."""
+        """Return the schedule of the collective among the workers; empty for a strategy without a collective."""
         return Schedule()
 
     @abstractmethod
     def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
-        """Return the payload bytes that each node sends in one step, for a vector with `entries` entries of `dtype`."""
+        """Return the payload bytes that each node sends in one step, for a parameter vector of this length and type."""
 
     @abstractmethod
     def predict(self, cost: CostModel) -> StepPrediction:
-        """Return the step time that the closed form of this phase predicts for a cluster."""
+        """Return the step time that the closed form of this strategy predicts for a cluster."""
 
     def server_algorithm(self) -> ServerAlgorithm | None:
         """Return the algorithm that the servers run; None for a phase without servers."""
@@ -192,7 +192,7 @@ class PhaseStrategy(Strategy):
 
 @dataclass(frozen=True)
 class WorkerAlgorithm(ABC):
-    """Algorithm that a worker runs in one training phase. Its state is passed in and returned; the worker keeps it."""
+    """Base class of the algorithm that a worker runs in a training phase. The worker keeps the algorithm's state."""
 
     context: WorkerContext
 
@@ -207,30 +207,30 @@ class WorkerAlgorithm(ABC):
         """Return the state of this algorithm before the first step."""
 
     def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
-        """Return the state with which this phase continues after another one; by default that before a first step.
+        """Return the state of this algorithm at the start of a second training phase; by default the initial state.
 
         Args:
             params: the parameters, on the device.
-            version: number of updates that have been made to them.
+            version: number of updates that have been made to the parameters.
             optimiser_state: state of the optimiser at the start of this phase; servers have their own.
         """
         return self.init(params)
 
     def optimiser_state(self, state: WorkerState) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
-        """Return the optimiser's state if every worker has a complete copy of it; None if servers have it."""
+        """Return the optimiser's state if every worker has a complete copy of it; None if servers own the state."""
         return None
 
     @abstractmethod
     async def step(
         self, step: int, params: Vector, gradient: Gradient, state: WorkerState, times: StepTimes
     ) -> StepResult:
-        """Exchange the gradient or the parameters, and update; add the measured seconds to `times`.
+        """Exchange the gradient or the parameters with other nodes, and return the updated parameters.
 
-        Step phases: exchange, wait and update.
+        The durations of the step phases exchange, wait and update are added to the step times.
         """
 
     async def finish(self, step: int, result: StepResult, times: StepTimes) -> None:  # noqa: B027 - most exchange every step
-        """Exchange what has not been exchanged yet, before this worker leaves at `step`."""
+        """Exchange the samples of the last incomplete period before this worker leaves the run at `step`."""
 
     async def leave(self, step: int) -> None:  # noqa: B027 - most are not waited for
-        """Inform the nodes that wait for this worker that it takes no part from `step` on."""
+        """Inform the nodes that wait for this worker's messages that it sends none from `step` on."""

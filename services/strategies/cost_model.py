@@ -1,4 +1,4 @@
-"""Cost model of a cluster (input of closed forms of the step time) and the prediction that they return."""
+"""Cost model of a cluster, and the step time that a closed form predicts from the model."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -20,7 +20,7 @@ LinkId: TypeAlias = tuple[str, str | int]  # ("up" | "down", node name) or ("sha
 
 
 class CostModel(FrozenRecord):
-    """Nodes, link speeds and compute times of a cluster: the input of closed forms of the step time."""
+    """Nodes, link speeds and compute times of a cluster, from which a closed form predicts the step time."""
 
     workers: tuple[str, ...]  # node names by rank
     servers: tuple[str, ...] = ()  # names of dedicated servers by rank
@@ -36,15 +36,15 @@ class CostModel(FrozenRecord):
     variations: tuple[AnyVariation | None, ...] = ()  # of the compute times, by rank; empty: none varies
 
     def concurrent_transfer_s(self, flows: Collection[Flow], size_bytes: float) -> float:
-        """Return the seconds in which all flows, at the same time, transfer `size_bytes` each."""
+        """Return the seconds in which all flows, at the same time, transfer the same number of bytes each."""
         return self.transfer_s([(flow, size_bytes) for flow in flows])
 
     def transfer_s(self, loads: Iterable[FlowBytes]) -> float:
-        """Return the seconds in which all flows, at the same time, transfer their bytes: those of the busiest link."""
+        """Return the seconds in which all flows, at the same time, transfer their bytes: that of the busiest link."""
         return max(self.link_busy_s(loads).values(), default=0.0)
 
     def link_busy_s(self, loads: Iterable[FlowBytes]) -> dict[LinkId, float]:
-        """Return the seconds for which each link is busy with the bytes of the flows that use it."""
+        """Return, for each link, the seconds that it needs for the bytes of all flows over it."""
         link_bytes = defaultdict[LinkId, float](float)
         for (source, target), size_bytes in loads:
             link_bytes["up", source] += size_bytes
@@ -78,7 +78,7 @@ class CostModel(FrozenRecord):
         """Return the expected seconds until `kth` of the workers have computed their gradient of a step.
 
         All workers start together, except those for which the previous step did not wait: they start when they have
-        finished that step. `pause_s` lies between two steps.
+        finished that step. A fixed pause lies between two steps.
         """
         declared = self._declared_compute_s
         if not any(self.variations):
@@ -88,7 +88,7 @@ class CostModel(FrozenRecord):
         return expected_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_s)
 
     def latency_s(self, flows: Collection[Flow]) -> float:
-        """Return the latency of a message on the slowest path of `flows`, in seconds, α included."""
+        """Return the latency of a message on the slowest path of `flows`, in seconds, with the host's latency α."""
         delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
         return self.alpha_s + max((delays.get(flow, 0.0) for flow in flows), default=0.0)
 
@@ -101,7 +101,7 @@ def _compute_time_cdf(mean_s: float, variation: AnyVariation | None) -> Cdf:
 
 
 class StepPrediction(FrozenRecord):
-    """Step time predicted by a closed form; all times are virtual seconds."""
+    """Step time that a closed form predicts, in virtual seconds."""
 
     compute_s: float
     exchange_s: float
@@ -111,7 +111,7 @@ class StepPrediction(FrozenRecord):
 
     @property
     def step_s(self) -> float:
-        """Predicted seconds of a whole step; of the slowest worker's step in asynchronous training."""
+        """Predicted seconds of a whole step; in asynchronous training, of a step of the slowest worker."""
         return self.compute_s + self.exchange_s
 
     @property
@@ -135,7 +135,7 @@ class StepPrediction(FrozenRecord):
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
     def budget_s(self, steps: int, batch_shares: Sequence[int]) -> float:
-        """Return the seconds until the gradients of `steps` batches are in updates; 0 if steps take no time.
+        """Return the predicted seconds of a training of `steps` batches; 0 if steps take no time.
 
         Each worker computes its share of a batch, given by `batch_shares`. In asynchronous training a fast worker
         computes more than its share.

@@ -26,7 +26,7 @@ DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 
 
 class Easgd(ServerBasedStrategy):
-    """Elastic averaging SGD; with optimiser `momentum` and `nesterov` it is EAMSGD of the paper.
+    """Elastic averaging SGD; with optimiser `momentum` and `nesterov`, the EAMSGD of the paper.
 
     `moving_rate` is α, the strength of the coupling; with 0 workers are independent and the centre never changes.
     Samples count when they are exchanged; a worker that leaves exchanges the rest. Before its first exchange a worker
@@ -114,7 +114,7 @@ class EasgdWorker(PushPullWorker):
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
     async def _exchange(self, exchange_number: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
-        """Push the worker's parameters, and move them and the centre towards each other."""
+        """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
         replies = await self.push_pull(exchange_number, params, state.unsent_samples, state.shard_states, times)
         with times.measure("update"):
             centre = self.context.device.to_device(replies.vector)

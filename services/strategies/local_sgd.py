@@ -51,7 +51,7 @@ class LocalSgd(PhaseStrategy):
 
     @property
     def _all_reduce(self) -> AllReduce:
-        """All-reduce strategy that makes the exchanges."""
+        """All-reduce strategy that averages the parameters of the workers."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
@@ -80,7 +80,7 @@ class LocalSgd(PhaseStrategy):
         )
 
     def predict(self, cost: CostModel) -> StepPrediction:
-        """Return the step time of all_reduce with 1/`period` of its exchange time.
+        """Return the predicted step time: that of all_reduce, with the exchange time divided by `period`.
 
         The prediction is an upper bound if speeds vary: slow steps between two exchanges average out.
         """

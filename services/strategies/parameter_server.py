@@ -63,7 +63,7 @@ class ParameterServer(ServerBasedStrategy):
         return super().conflict_reason(workers)
 
     def _scales_rate(self, workers: int) -> bool:
-        """Return whether rate per_sample reduces the learning rate of updates from fewer gradients than workers."""
+        """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
         algorithm = self.server_algorithm()
         fewest = (
             1 if self.synchrony.traits().is_asynchronous_with_stragglers else algorithm.gradients_per_update(workers)
@@ -94,7 +94,7 @@ class ParameterServer(ServerBasedStrategy):
         return declared_optimiser.model_copy(update={"rate": declared_optimiser.rate * share})
 
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> GradientRule:
-        """Return the update rule of a server: a step of the optimiser with the mean gradient.
+        """Return the update rule of a server: an optimiser step with the mean gradient.
 
         An update from fewer gradients than planned, for example after workers have left, uses a smaller part of the
         rate. If stragglers determine how many gradients an update has, `as_given` gives each update the whole rate.
@@ -116,7 +116,7 @@ class ParameterServerWorker(PushPullWorker):
         return self.initial_shard_states()
 
     def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> tuple[ShardState, ...]:  # noqa: ARG002
-        """Return the state with which this phase continues; the compressor starts with a new state.
+        """Return the state of each shard at the start of a second training phase, with new compressor states.
 
         The residuals of the other phase's compressor belonged to other ranges of the vector.
         """

@@ -16,7 +16,7 @@ from services.strategies.base import WorkerAlgorithm
 
 
 class ShardState(NamedTuple):
-    """State that a worker keeps for one shard."""
+    """State that a worker keeps for one shard: version of the parameters, and state of the compressor."""
 
     version: int  # of the parameters that the worker holds
     compressor_state: Any
@@ -24,7 +24,7 @@ class ShardState(NamedTuple):
 
 
 class ShardReplies(NamedTuple):
-    """Replies of all shards to one push."""
+    """Replies of all shard owners to one push of a worker."""
 
     vector: HostArray  # the whole vector
     shard_states: tuple[ShardState, ...]  # by shard
@@ -54,7 +54,7 @@ class PushPullWorker(WorkerAlgorithm):
     async def push_pull(
         self, push_number: int, vector: Vector, samples: int, shard_states: Sequence[ShardState], times: StepTimes
     ) -> ShardReplies:
-        """Push `vector` to all shard owners at once and wait for all replies; `push_number` counts pushes from 0.
+        """Push `vector` to all shard owners at once, and wait for all replies. Pushes are numbered from 0.
 
         The reply that arrives last determines the times: its server's update counts as `update`, and the time for which
         the server delayed the reply until other workers had pushed counts as `wait`. The rest is `exchange`.
@@ -93,7 +93,7 @@ class PushPullWorker(WorkerAlgorithm):
     async def _push_pull_shard(
         self, header: Message, shard: int, state: ShardState, vector: Vector, received: HostArray
     ) -> tuple[Message, ShardState]:
-        """Push one shard's range of `vector` and fill its range of `received`.
+        """Push one shard's range of `vector`, and write the reply into the same range of `received`.
 
         Returns:
             The first piece of the reply, and the next state of the shard.

@@ -11,7 +11,7 @@ from services.strategies.cost_model import LinkId
 
 
 def saturated_step_s(own_step_s: Sequence[float], link_busy_s: Sequence[Mapping[LinkId, float]]) -> tuple[float, ...]:
-    """Return the step time of each worker: its own pace, or the cycle time of the slowest link that it waits for.
+    """Return the step time of each worker: its step time without other workers, or the cycle of the slowest link.
 
     The result is exact if equal workers saturate one link. It is too short by up to a fifth if their speeds differ, and
     too long if a worker that waits for one link leaves time on another.
@@ -29,7 +29,7 @@ def saturated_step_s(own_step_s: Sequence[float], link_busy_s: Sequence[Mapping[
 
 
 def link_cycle_s(own_step_s: Sequence[float], busy_s: Sequence[float]) -> float:
-    """Return the cycle time of a link: seconds between two turns of a worker that waits for it; 0 if none waits.
+    """Return the seconds in which a saturated link serves each waiting worker once; 0 if no worker waits.
 
     The cycle time is the least T with Σ busy/max(own, T) <= 1. Workers whose own step takes longer than T do not wait
     for the link. They are set aside one after another, slowest first, until all remaining workers wait.

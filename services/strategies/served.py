@@ -1,4 +1,4 @@
-"""Common base of strategies with servers: workers push a vector to the shard owners and receive one in reply."""
+"""Base class of strategies with servers: workers push a vector to the servers, which reply with a vector."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class ServerBasedStrategy(PhaseStrategy, ABC):
 
     @property
     def _staleness_weighting(self) -> AnyStalenessWeighting:
-        """Weighting of pushed vectors by their staleness."""
+        """Rule that gives a pushed vector a weight by its staleness."""
         return UNIFORM_WEIGHTING
 
     def server_algorithm(self) -> ServerAlgorithm:
@@ -54,12 +54,12 @@ class ServerBasedStrategy(PhaseStrategy, ABC):
         yield from self.shard_conflicts(context)
 
     def conflict_reason(self, workers: int) -> str | None:
-        """Return why the fields of this strategy conflict with each other or with `workers` workers; None if not."""
+        """Return why the fields of this strategy conflict with each other or the number of workers; None if not."""
         reasons = (self.synchrony.conflict_reason(workers), self.placement.conflict_reason(workers, self.servers))
         return next((reason for reason in reasons if reason), self.several_servers_conflict_reason(workers))
 
     def several_servers_conflict_reason(self, workers: int) -> str | None:
-        """Return why this strategy can't have several servers; None if it can, or if there is only one."""
+        """Return why this strategy can't have several servers; None if it can, or if it has only one."""
         count = len(self.server_algorithm().shard_ranges(workers, entries=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
         drops = self.synchrony.traits().is_asynchronous_with_stragglers and drops_stale
@@ -74,7 +74,7 @@ class ServerBasedStrategy(PhaseStrategy, ABC):
         )
 
     def shard_conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        """Yield a conflict if a shard would be empty."""
+        """Yield a conflict if the model has too few parameters for the number of shards."""
         algorithm = self.server_algorithm()
         shards = algorithm.shard_ranges(context.workers, context.entries)
         if any(not shard.size for shard in shards):

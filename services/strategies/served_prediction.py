@@ -39,7 +39,7 @@ ASYNCHRONOUS_FORMULA = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·
 
 @dataclass(frozen=True)
 class ServerBasedPrediction:
-    """Closed form of the step time of one training phase with servers, on one cluster."""
+    """Prediction of the step time of one training phase with servers on one cluster, by a closed form."""
 
     algorithm: ServerAlgorithm
     exchange_period: int
@@ -57,7 +57,7 @@ class ServerBasedPrediction:
         return self._predict_asynchronous()
 
     def saturation_workers(self) -> float:
-        """Return the number of workers n* beyond which asynchronous training gets no faster; inf without a limit.
+        """Return the number of workers n* above which more workers make asynchronous training no faster; inf if none.
 
         At n* the step time of a worker that has all links to itself equals the time in which the busiest link that all
         workers use carries the bytes of all workers; the latter is proportional to n. For links of B bytes per second,
@@ -108,13 +108,13 @@ class ServerBasedPrediction:
         return tuple(seconds / self.exchange_period for seconds in saturation.saturated_step_s(alone_s, busy_s))
 
     def _formula(self, template: str) -> str:
-        """Return the closed form as text: `template` with the symbols of this phase."""
+        """Return the closed form as text, with the symbols that fit this training phase."""
         text = template.format(t_c="E[X_(n-b:n)]" if self.algorithm.synchroniser.kind == "backup" else "t_c")
         return text if self.exchange_period == 1 else f"({text.replace('t_c', 'τ·t_c')})/τ"
 
     @cached_property
     def _push_flows(self) -> list[FlowBytes]:
-        """Pushes of one exchange with their bytes; what a node sends to itself is left out."""
+        """Flows of the pushes in one exchange, with their bytes; pushes of a node to itself are left out."""
         return [
             ((worker, owner), self.algorithm.compressor.nbytes(shard.size, self.cost.dtype))
             for owner, shard in self._owned_shards()
@@ -124,7 +124,7 @@ class ServerBasedPrediction:
 
     @cached_property
     def _reply_flows(self) -> list[FlowBytes]:
-        """Replies of one exchange with their bytes; what a node sends to itself is left out."""
+        """Flows of the replies in one exchange, with their bytes; replies of a node to itself are left out."""
         itemsize = np.dtype(self.cost.dtype).itemsize
         return [
             ((owner, worker), shard.size * itemsize)
@@ -140,7 +140,7 @@ class ServerBasedPrediction:
 
 
 def _promoted_cost_model(cost: CostModel, computing_workers: int) -> CostModel:
-    """Return the cost model after a promotion: the first workers compute the whole batch, the others are servers."""
+    """Return the cost model of a cluster whose last workers became servers: the first ones compute the whole batch."""
     factor = len(cost.workers) / computing_workers
     return cost.model_copy(
         update={
@@ -156,18 +156,20 @@ def _promoted_cost_model(cost: CostModel, computing_workers: int) -> CostModel:
 def _flows_of_worker(
     worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes]
 ) -> tuple[list[FlowBytes], list[FlowBytes]]:
-    """Return the pushes and the replies of one worker, with their bytes."""
+    """Return the flows of one worker's pushes and of the replies to it, with their bytes."""
     return [load for load in pushes if load[0][0] == worker], [load for load in replies if load[0][1] == worker]
 
 
 def _exchange_s(pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost: CostModel) -> float:
-    """Return the seconds until the last reply has arrived if all pushes start at once on idle links."""
+    """Return the seconds of an exchange in which all pushes start at once on idle links, until the last reply."""
     latency_s = cost.latency_s([flow for flow, _ in pushes]) + cost.latency_s([flow for flow, _ in replies])
     return latency_s + cost.transfer_s(pushes) + cost.transfer_s(replies)
 
 
 def _lone_exchange_s(worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost: CostModel) -> float:
-    """Return the exchange time of one worker that has all links to itself; it pushes to one shard after the other.
+    """Return the seconds of an exchange of one worker with all shards while no other worker uses the links.
+
+    The worker pushes to one shard after the other.
 
     The first shards reply before the last ones have received everything: pieces of all pushes take turns, so only the
     last piece of each later push comes after the last piece of the first push. Shards owned by workers gain nothing,

@@ -43,7 +43,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def _reusable_encoding(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
-    """Return the received bytes that `payload` is a view of, if they begin with the same prefix."""
+    """Return the received message of which `payload` is a view if it can be sent again unchanged; else None."""
     received = payload.obj if isinstance(payload, memoryview) else None
     if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload):
         return None
@@ -66,7 +66,7 @@ def encode_prefix(message: Message) -> bytes:
 
 
 def decode_message(encoded_message: bytes) -> Message:
-    """Return the message in a serialised `DataMessage`; its payload is a view of the bytes if this codec wrote them.
+    """Return the message in a serialised `DataMessage`; the payload is a view of the input if this codec wrote it.
 
     Raises:
         ProtocolError: the bytes are not a `DataMessage`.
@@ -80,7 +80,7 @@ def decode_message(encoded_message: bytes) -> Message:
 
 
 def decode_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
-    """Return the fields of an encoded prefix: the input of `payload_size`, `message_tag` and `build_message`.
+    """Return the decoded fields of the prefix of a message: all metadata of the message.
 
     Raises:
         ProtocolError: the bytes are not a prefix that this codec wrote.
@@ -91,29 +91,29 @@ def decode_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
 
 
 def payload_size(fields: PrefixFields) -> int:
-    """Return the length in bytes of the payload that a prefix announces."""
+    """Return the length in bytes of the payload after a message prefix with these fields."""
     return _decode_size(fields[-1])
 
 
 def message_tag(fields: PrefixFields) -> MessageTag:
-    """Return the tag of the message whose prefix has these fields."""
+    """Return the tag of the message whose prefix has these decoded fields."""
     return MessageTag(*fields[:4])
 
 
 def build_message(fields: PrefixFields, payload: Buffer) -> Message:
-    """Return the message with the fields of a prefix and the payload that followed it."""
+    """Return the message made of the decoded fields of its prefix and its payload."""
     return Message(MessageTag(*fields[:4]), payload, *fields[4:12])
 
 
 def _unpack_prefix(encoded: Buffer | bytearray) -> PrefixFields | None:
-    """Return the fields of a prefix, or None if this codec did not write it: protobuf omits padding and zero values."""
+    """Return the fields of a message prefix; None if other software wrote it, without padding and zero values."""
     if len(encoded) < PREFIX_BYTES or _CONSTANT_BYTES_FORMAT.unpack_from(encoded) != _CONSTANT_BYTES:
         return None
     return _FIELDS_FORMAT.unpack_from(encoded)
 
 
 def _decode_with_protobuf(encoded_message: bytes) -> Message:
-    """Return the message in a `DataMessage` that another program has written with only the .proto file."""
+    """Return the message in a serialised `DataMessage` that was written by protobuf, not by this codec."""
     try:
         decoded = DataMessage.FromString(encoded_message)
     except DecodeError as error:
@@ -137,7 +137,7 @@ def _decode_with_protobuf(encoded_message: bytes) -> Message:
 
 @lru_cache(maxsize=1024)
 def _decode_size(varint: bytes) -> int:
-    """Return the number that `_encode_size` wrote as a varint of five bytes."""
+    """Return the payload length that is encoded as a varint of five bytes."""
     a, b, c, d, e = varint
     return a & 0x7F | (b & 0x7F) << 7 | (c & 0x7F) << 14 | (d & 0x7F) << 21 | e << 28
 

@@ -1,11 +1,11 @@
-"""Timer for the deadlines of repeated operations: one timer watches many waits, cheaper than one timer per message."""
+"""Timer for the deadlines of repeated operations; cheaper than one event-loop timer per message."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class DeadlineTimer:
-    """Calls `on_timeout` when an operation has not finished in time; it watches one operation at a time, repeatedly."""
+    """Timer that calls `on_timeout` if an operation does not finish in time; reused for one operation at a time."""
 
     def __init__(self, timeout_wall_s: float, on_timeout: Callable[[], object]) -> None:
         self._timeout_wall_s = timeout_wall_s
@@ -14,14 +14,14 @@ class DeadlineTimer:
         self._is_scheduled = False
 
     def start(self) -> None:
-        """Start to watch an operation: its deadline counts from now."""
+        """Start the time limit of an operation."""
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._timeout_wall_s
         if not self._is_scheduled:
             self._schedule_check(self._timeout_wall_s)
 
     def stop(self) -> None:
-        """Stop watching: the operation has finished in time."""
+        """Stop the time limit, because the operation has finished in time."""
         self._deadline = None
 
     def _schedule_check(self, delay_s: float) -> None:
@@ -29,7 +29,7 @@ class DeadlineTimer:
         asyncio.get_running_loop().call_later(delay_s, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """Report a timeout, or check again later: the timer may have been set for an earlier operation."""
+        """Call `on_timeout` if the deadline of the current operation has passed, else check again later."""
         self._is_scheduled = False
         if self._deadline is None:
             return

@@ -1,4 +1,4 @@
-"""Delivery of a node's messages to itself, where a worker is also a server: they stay in the process, uncounted."""
+"""Delivery of messages from a node to itself, if it is both worker and server: no network, not counted."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ from services.transport.mailbox import Mailbox
 
 
 class SelfDeliveryTransport(Transport):
-    """Wrapper of a transport for one role of a node that is worker and server: messages to itself stay inside.
+    """Transport of a node that is both worker and server: messages to itself stay in the process.
 
     The roles of the node share a mailbox. Each role counts the messages that it has sent to other nodes; the inner
     transport counts the messages of all roles.

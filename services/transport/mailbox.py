@@ -9,7 +9,7 @@ from services.schema.errors import DeadlineExceeded, NetworkError
 
 
 class _PendingReceive:
-    """Request for the first message with one of several tags that has not arrived yet."""
+    """Pending receive call: waits for the first message with one of several tags."""
 
     __slots__ = ("_mailbox", "buffer", "callback", "deadline_s", "source", "tags")
 
@@ -58,7 +58,7 @@ class Mailbox:
         self._is_timer_set = False
 
     def deliver(self, source: str, message: Message) -> None:
-        """Pass a message to the receive call that waits for it, or keep it; drop a duplicate."""
+        """Pass a received message to the receive call that waits for it, or keep it; drop a duplicate."""
         if not self._is_first_copy(source, message.tag):
             return
         pending = self._pending_by_tag.get((source, message.tag))
@@ -74,7 +74,7 @@ class Mailbox:
             self._complete(pending, error)
 
     def claim_buffer(self, source: str, tag: MessageTag, size_bytes: int) -> memoryview | None:
-        """Return the buffer that a receive call has lent for the payload of this message.
+        """Return the buffer of the receive call that waits for this message, to receive the payload in place.
 
         None if there is no buffer of this size; each buffer is returned once.
         """
@@ -142,7 +142,7 @@ class Mailbox:
             pending.callback(outcome)
 
     def _expire_overdue(self) -> None:
-        """Fail the receive calls whose deadline has passed, and set the timer for the next one."""
+        """Fail the receive calls whose deadline has passed, and set the timer for the next deadline."""
         loop = asyncio.get_running_loop()
         self._is_timer_set = False
         for pending in list(self._pending):
@@ -155,7 +155,7 @@ class Mailbox:
             self._complete(pending, DeadlineExceeded(text))
 
     def _is_first_copy(self, source: str, tag: MessageTag) -> bool:
-        """Return whether no message with this tag has arrived before; forget tags that can no longer arrive."""
+        """Return whether this is the first message with its tag; forget tags of earlier steps."""
         seen, stream = self._seen_tags[source], (source, tag.kind)
         if tag in seen or tag.step < self._newest_step[stream] - 1:
             return False

@@ -8,7 +8,7 @@ from services.runtime.transport import Message, MessageTag, Transport
 
 
 class PausableTransport(Transport):
-    """Wrapper of a transport that delays messages while the worker is paused."""
+    """Transport that delays sending and receiving while the worker is paused."""
 
     def __init__(self, inner: Transport, clock: Clock, slowdowns: WorkerSlowdowns) -> None:
         self.traffic = inner.traffic

@@ -1,4 +1,4 @@
-"""Shaping of messages in the transport: delays them as the emulated network would, where no kernel does.
+"""Shaping of messages in the transport: delays messages like the emulated network if the kernel can't.
 
 `FluidLinkShaping` emulates the whole network: rates, shared links and delays, and the events that change them.
 `DelayOnlyShaping` adds delays alone, for a host whose kernel can shape rates but can't delay. Neither loses packets or
@@ -38,13 +38,13 @@ class PathDelays:
 
 
 class TransportShaping(ABC):
-    """Emulation of the network for the messages of one node; times in virtual seconds."""
+    """Base class of the emulation of a network for the messages of one node; times in virtual seconds."""
 
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
     @abstractmethod
     def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[MessagePassage]:
-        """Return a context that is entered when the message passes the sender's link; send the message in its body."""
+        """Return a context manager that waits until the emulated link is free; send the message in its `with` block."""
 
     @abstractmethod
     async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
@@ -122,7 +122,7 @@ class FluidLinkShaping(TransportShaping):
     async def _pass_link(
         self, link: RateLimiter, lock: asyncio.Lock, passage: MessagePassage, size_bytes: int
     ) -> MessagePassage:
-        """Wait until a link of this node is free, then let a message pass: only then is the link's rate known."""
+        """Wait until a link of this node is free, then let a message pass at the link's current rate."""
         async with lock:
             await self._clock.sleep_until(link.free_at_s)
             return link.carry(passage, size_bytes)

@@ -7,7 +7,7 @@ SMALL_MESSAGE_BYTES = 64 << 10  # a link passes such a message quickly: large me
 
 
 class SmallFirstLock:
-    """Lock for writing to a stream; small messages get it before large ones, messages of a class in their order.
+    """Lock for writing to a stream; waiting small messages get the lock before large ones.
 
     A large message is split into pieces that wait together. With a plain lock a small message would wait for all of
     them.

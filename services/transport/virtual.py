@@ -67,7 +67,7 @@ class VirtualFabric:
 
 
 class VirtualTransport(Transport):
-    """One node's access to the virtual fabric; a message is delivered when the fluid model says that it has arrived."""
+    """Transport of one node over the virtual fabric; the fluid model determines when messages arrive."""
 
     def __init__(self, fabric: VirtualFabric, node_name: str) -> None:
         self.traffic = SentTraffic()

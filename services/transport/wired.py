@@ -66,7 +66,7 @@ class SocketTransport(Transport):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Return when the neighbours have taken all messages of this node and have sent all of theirs.
+        """Stop after all messages of this node have been received and all messages to it have arrived.
 
         A stream on which a message was broken off at this node is skipped: its sender has cancelled the message, or
         has already received the error.
@@ -92,7 +92,7 @@ class SocketTransport(Transport):
 
     @abstractmethod
     async def _write(self, target: str, message: Message) -> None:
-        """Write a message that passes the emulated link now to the stream towards `target`."""
+        """Write a message to the stream to `target`, after the emulated link has let it pass."""
 
     async def send(self, target: str, message: Message) -> None:
         self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
@@ -111,7 +111,7 @@ class SocketTransport(Transport):
         return self._mailbox.start_receive(source, (tag,), callback, buffer)
 
     async def _deliver(self, source: str, message: Message) -> None:
-        """Put a message into the mailbox when it has passed its links; return when the next one may enter them."""
+        """Delay a received message like the emulated links, and put it into the mailbox."""
         if self._shaping is None:
             self._mailbox.deliver(source, message)
             return

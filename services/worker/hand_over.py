@@ -19,7 +19,7 @@ from services.strategies.switching.switch import Switch, shard_sender
 
 @dataclass(frozen=True)
 class ModelSnapshot:
-    """Parameters of a worker, and the optimiser's state where every worker has it; in host memory."""
+    """Copy of a worker's parameters and optimiser state in host memory; state None: the servers own it."""
 
     params: HostArray
     optimiser_state: OptimiserState | None
@@ -38,9 +38,9 @@ class WorkerHandOver:
     time_limit: HandOverTimeout
 
     async def run(self, next_step: int, result: StepResult, samples: int) -> tuple[HandOverDecision, StepResult]:
-        """Take part in a hand-over, and return the coordinator's decision and the step result to continue with.
+        """Take part in a hand-over; return the coordinator's decision and the parameters and state to continue with.
 
-        After an abort this is `result`, otherwise the initial state of the second phase.
+        After an abort these are those of `result`, otherwise those at the start of the second phase.
 
         Args:
             next_step: the step that this worker would do next.
@@ -62,7 +62,7 @@ class WorkerHandOver:
         return decision, result if decision.action == "abort" else self._start_second_phase(decision, snapshot)
 
     def _take_snapshot(self, next_step: int, result: StepResult) -> ModelSnapshot:
-        """Return this worker's model. Before the first update, all nodes have the same initial optimiser's state."""
+        """Return a copy of this worker's model; before the first update it includes the initial optimiser state."""
         context = self.algorithm_before.context
         device, optimiser_state = context.device, self.algorithm_before.optimiser_state(result.state)
         if optimiser_state is None and next_step == 0:
@@ -73,7 +73,7 @@ class WorkerHandOver:
         return ModelSnapshot(device.to_host(result.params), optimiser_state)
 
     def _make_report(self, round_name: HandOverStage, snapshot: ModelSnapshot) -> HandOverState:
-        """Return the report of this worker's model in one round of the hand-over.
+        """Return the report with the digests of this worker's model in one round of the hand-over.
 
         An asynchronous worker reports no parameters before it has loaded those of the servers: its own differ from
         those of all other nodes.
@@ -90,13 +90,13 @@ class WorkerHandOver:
         return HandOverState(self.node_name, round_name, updates=updates, params_digests=params, state_digests=state)
 
     def _shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
-        """Return the ranges of the shards; without shards one range for the whole parameter vector."""
+        """Return the ranges of the shards; without servers, one range for the whole parameter vector."""
         return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
 
     async def _load_model(
         self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot, deadline_s: float
     ) -> tuple[HandOverDecision, ModelSnapshot]:
-        """Send or receive the model, report the result, and return the next decision and the model."""
+        """Send this worker's shards or receive all shards, report success or failure, and return the next decision."""
         failure_report: HandOverState | None = None
         try:
             async with self.time_limit.enforce(deadline_s):
@@ -108,14 +108,14 @@ class WorkerHandOver:
     async def _send_or_receive(
         self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
-        """Send this worker's part of the model to the servers, or receive the model from all servers."""
+        """Send this worker's shards to the servers, or receive the shards of all servers; return the model."""
         if self.switch.hand_over_transfer.receivers == "servers":
             await self._send_shards(next_step, snapshot)
             return snapshot
         return await self._receive_shards(next_step, decision, snapshot)
 
     async def _send_shards(self, next_step: int, snapshot: ModelSnapshot) -> None:
-        """Send the shards of which this worker is the sender to their owners."""
+        """Send to the shard owners those shards that this worker has to send."""
         context, optimiser_state = self.algorithm_before.context, snapshot.optimiser_state
         slots = optimiser_state.slots if optimiser_state and self.switch.hand_over_transfer.includes_slots else ()
         vectors = [snapshot.params, *slots]
@@ -128,7 +128,7 @@ class WorkerHandOver:
     async def _receive_shards(
         self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
-        """Receive the shards of all servers, and return the model with them."""
+        """Receive the shards of all servers, and return the model that consists of them."""
         context, transfer, size = self.algorithm_before.context, self.switch.hand_over_transfer, snapshot.params.size
         slot_count = (
             len(self.algorithm_after.context.optimiser.init(snapshot.params).slots) if transfer.includes_slots else 0

@@ -24,7 +24,7 @@ WARM_UP_GRADIENTS = 3
 
 @dataclass
 class WorkerTally:
-    """Counts of a worker: losses of the current epoch, steps and deadlines of the run."""
+    """Counters of a worker: losses in the current epoch; steps and deadlines since the start of the run."""
 
     loss_sum: float = 0.0
     loss_samples: int = 0
@@ -38,7 +38,7 @@ class WorkerTally:
         self.loss_samples += samples
 
     def next_epoch_tally(self) -> "WorkerTally":
-        """Return the tally for the next epoch: the counts of the run continue, those of the epoch are zero."""
+        """Return counters for the next epoch, in which the losses start at zero and the other counts continue."""
         return WorkerTally(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
     def add_deadline(self, *, is_missed: bool) -> None:
@@ -49,7 +49,7 @@ class WorkerTally:
 
 @dataclass(frozen=True)
 class WorkerPhase:
-    """Training phase of a worker; most runs have one phase from start to end."""
+    """Training phase of a worker: its algorithm and its share of the batch; most runs have only one phase."""
 
     algorithm: WorkerAlgorithm
     is_synchronous: bool  # whether all replicas hold the same bits after every step
@@ -124,7 +124,7 @@ class WorkerRuntime:
                 await task
 
     async def _leave_phase(self, next_step: int, result: StepResult) -> None:
-        """Tell the nodes that wait for this worker's messages that no more will come."""
+        """Finish the exchanges of this worker, and inform the nodes that wait for its messages that it leaves."""
         if self.phase.computes_gradients:
             await self.algorithm.finish(next_step, result, StepTimes(self.clock))
             await self.algorithm.leave(next_step)
@@ -136,11 +136,11 @@ class WorkerRuntime:
 
     @property
     def context(self) -> WorkerContext:
-        """Context in which the worker algorithm of the current phase runs."""
+        """Resources of this worker that the worker algorithm of the current phase uses."""
         return self.phase.algorithm.context
 
     def _has_budget_left(self, step: int, result: StepResult) -> bool:
-        """Return whether the budget of samples has a step left for this worker.
+        """Return whether this worker may do another step within the sample budget of the run.
 
         A worker that only serves after a switch has none. In synchronous training all workers do the same number of
         steps. In asynchronous training fast workers do more steps: the budget is used when other workers are already
@@ -155,7 +155,7 @@ class WorkerRuntime:
         return not step or result.samples + self._pending_samples(step, result) < budget
 
     def _samples_before(self, step: int) -> int:
-        """Return the number of samples used for the parameters before `step`, in synchronous training."""
+        """Return the number of samples that all workers have used before `step`, in synchronous training."""
         order = self.plan.data_order
         return self.phase.samples_at_start + order.samples_before(step) - order.samples_before(self.phase.first_step)
 
@@ -196,9 +196,9 @@ class WorkerRuntime:
         return result.samples + self._pending_samples(step, result) >= self.plan.data_order.samples_before(switch_step)
 
     async def _run_hand_over(self, step: int, result: StepResult) -> tuple[int, StepResult]:
-        """Take part in a hand-over, and return the next step and the result to continue with.
+        """Take part in a hand-over, and return the next step, and the parameters and state to continue with.
 
-        If the hand-over is committed, they belong to the second phase. If it is aborted, they are unchanged.
+        If the hand-over is committed, all of them belong to the second phase. If it is aborted, they are unchanged.
         """
         if self.pending_hand_over is None:
             return step, result

@@ -1,4 +1,4 @@
-"""Contract of a synchroniser: when workers wait, how many gradients make an update, and which are dropped.
+"""Base class of synchronisers: when workers wait, how many gradients an update needs, and which are dropped.
 
 A synchroniser keeps no state. The protocol of a server, `services.ps_shard.machine`, calls its methods.
 """
@@ -31,14 +31,14 @@ class StragglerCriterion(FrozenRecord):
     )
 
     def is_slow(self, throughput: float, all_throughputs: Sequence[float]) -> bool:
-        """Return whether a worker's throughput is low compared with those of all workers, its own included."""
+        """Return whether a worker's throughput is low compared with the throughputs of all workers."""
         mean = fmean(all_throughputs)
         return throughput < min(mean - pstdev(all_throughputs, mean), (1 - self.margin) * mean)
 
 
 @dataclass(frozen=True)
 class SynchroniserTraits:
-    """Properties of a synchroniser that do not depend on the state of the training."""
+    """Properties of a synchroniser that are the same throughout a training."""
 
     # Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters.
     is_synchronous: bool = False
@@ -59,24 +59,24 @@ class Synchroniser(Component):
     """Synchronisation policy of a parameter server. It has no state."""
 
     def traits(self) -> SynchroniserTraits:
-        """Return the properties of this synchroniser that do not depend on the state of the training."""
+        """Return the properties of this synchroniser that are the same throughout a training."""
         return SynchroniserTraits()
 
     @abstractmethod
     def may_start(self, step: int, slowest_steps: int) -> bool:
-        """Return whether a worker may start its step `step`, from 0, without waiting.
+        """Return whether a worker may start this step without waiting for slower workers.
 
         Args:
-            step: number of the step.
+            step: number of the step, from 0.
             slowest_steps: number of steps that the slowest worker has finished.
         """
 
     @abstractmethod
     def gradients_per_update(self, workers: int) -> int:
-        """Return how many gradients a server averages in one update when `workers` workers take part."""
+        """Return how many gradients a server averages in one update, for this number of workers."""
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most accept every gradient
-        """Return whether a gradient with this staleness, in updates, is used; if not, it is dropped."""
+        """Return whether a gradient with this staleness, counted in updates, is used; otherwise it is dropped."""
         return True
 
     def extra_steps(
@@ -86,7 +86,7 @@ class Synchroniser(Component):
         slowest_remaining_s: float,  # noqa: ARG002 - see above
         slowest_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
-        """Return how many steps, the next one included, a worker may start although `may_start` is false.
+        """Return how many extra steps, the next one included, a worker may start although it should wait.
 
         Args:
             steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.
@@ -97,11 +97,11 @@ class Synchroniser(Component):
         return 0
 
     def conflict_reason(self, workers: int) -> str | None:  # noqa: ARG002 - most take any number of workers
-        """Return why this synchroniser can't be used with `workers` workers; None if it can."""
+        """Return why this synchroniser can't be used with this number of workers; None if it can."""
         return None
 
     def required_gradients(self, workers: int, stragglers: int) -> int:  # noqa: ARG002 - most ignore stragglers
-        """Return how many gradients an update needs while `stragglers` of the `workers` workers are stragglers."""
+        """Return how many gradients an update needs while some of the workers are stragglers."""
         return self.gradients_per_update(workers)
 
     def required_workers(
@@ -114,5 +114,5 @@ class Synchroniser(Component):
 
     @property
     def limits_steps_ahead(self) -> bool:
-        """Whether a worker that is far enough ahead has to wait, so that the slowest worker sets the pace of all."""
+        """Whether a worker that is far ahead must wait, so that all workers are on average as slow as the slowest."""
         return not self.may_start(sys.maxsize, 0)

@@ -45,7 +45,7 @@ class Dssp(Synchroniser):
 
 
 def _wait_s(done_s: float, first_s: float, period_s: float) -> float:
-    """Return the seconds from `done_s` to the next of the times first_s, first_s + period_s, … that is not earlier."""
+    """Return the seconds that a worker waits for the next of the times first_s, first_s + period_s, and so on."""
     periods = (done_s - first_s) / period_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0

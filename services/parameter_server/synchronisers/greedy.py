@@ -11,10 +11,10 @@ class GreedySynchroniser(StragglerAwareSynchroniser):
     """Synchronous training that becomes asynchronous while there is a straggler: every gradient is then an update.
 
     S. Li et al., "Sync-Switch", ICDCS 2021, greedy policy. The first synchronous update after an asynchronous period
-    averages gradients of different staleness. Of several servers, the first one decides for all of them, and informs the
-    workers in its replies. If each server decided on its own, one server could keep a worker waiting for the next push
-    of another worker, which a second server keeps waiting for the first. Training becomes asynchronous only after an
-    update from all workers, not in the middle of a step.
+    averages gradients of different staleness. Of several servers, the first one decides for all of them, and informs
+    the workers in its replies. If each server decided on its own, one server could keep a worker waiting for the next
+    push of another worker, which a second server keeps waiting for the first. Training becomes asynchronous only after
+    an update from all workers, not in the middle of a step.
     """
 
     kind: Literal["greedy"] = "greedy"

@@ -18,9 +18,9 @@ from services.schema.errors import DeadlineExceeded
 
 @dataclass(frozen=True)
 class HandOverTimeout:
-    """Time limit of a hand-over. When the coordinator has aborted a hand-over, all nodes have given up, too.
+    """Time limit of a hand-over in one node.
 
-    The coordinator counts from the first node that stops, and no node stops earlier.
+    The coordinator has the same time limit and counts it from the first node that stops.
     """
 
     clock: Clock
@@ -28,12 +28,12 @@ class HandOverTimeout:
 
     @property
     def deadline_s(self) -> float:
-        """Virtual time until which a node that stops now takes part in the hand-over."""
+        """Virtual time at which the time limit ends for a node that stops its training now."""
         return self.clock.now() + self.timeout_s
 
     @asynccontextmanager
     async def enforce(self, deadline_s: float) -> AsyncIterator[None]:
-        """Cancel the body of the `async with` at `deadline_s`.
+        """Cancel the body of the `async with` block at the virtual time `deadline_s`.
 
         Without a deadline, a message to a node that is cut off would wait for ever.
 
@@ -48,7 +48,7 @@ class HandOverTimeout:
 
 
 def vectors_digest(vectors: Sequence[HostArray], update_count: int | None = None) -> str:
-    """Return the SHA-256 of `vectors`; for an optimiser's state also of its count of updates."""
+    """Return the SHA-256 digest of vectors; for an optimiser's state, its update count is included."""
     sha256 = hashlib.sha256(b"" if update_count is None else str(update_count).encode())
     for vector in vectors:
         sha256.update(np.ascontiguousarray(vector).tobytes())
@@ -58,12 +58,12 @@ def vectors_digest(vectors: Sequence[HostArray], update_count: int | None = None
 def range_digests(
     ranges: Sequence[VectorRange], vectors: Sequence[HostArray], update_count: int | None = None
 ) -> tuple[str, ...]:
-    """Return for each range the digest of that range of all `vectors`, which have one length."""
+    """Return one digest per range: the SHA-256 of that range in all of the vectors, which have equal lengths."""
     return tuple(vectors_digest([shard.view(vector) for vector in vectors], update_count) for shard in ranges)
 
 
 async def send_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:
-    """Send a node the vectors with which the next training phase begins; it knows their number and lengths.
+    """Send the vectors of the model to another node, which knows their number and lengths.
 
     If this task is cancelled, no further message is sent, but a message that has been started is completed: a stream
     could carry nothing after half a message.
@@ -84,7 +84,7 @@ async def send_vectors(transport: Transport, receiver: str, step: int, vectors: 
 
 
 async def receive_vectors(transport: Transport, sender: str, step: int, vectors: Sequence[HostArray]) -> None:
-    """Fill `vectors` with the vectors that the node `sender` sends by `send_vectors`.
+    """Receive the vectors of the model from the node `sender` into `vectors`.
 
     Raises:
         DeadlineExceeded: a message did not arrive in time.

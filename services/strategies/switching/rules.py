@@ -24,7 +24,7 @@ USE_NEVER = "for a run without a switch use kind: never"
 
 @dataclass(frozen=True)
 class EvaluationPoint:
-    """Losses at an evaluation point of a run."""
+    """Point of a run at which losses are measured and the switch rule is evaluated."""
 
     number: int  # from 1
     step: int  # number of finished steps
@@ -32,7 +32,7 @@ class EvaluationPoint:
     train_loss_sums: Sequence[tuple[float, int]] = ()  # by worker: sum of losses, samples; since the previous point
 
     def loss(self, source: LossSource, aggregate: Literal["mean", "max"]) -> float:
-        """Return the validation loss or the aggregated training loss; NaN if it was not measured."""
+        """Return the validation loss or the training loss of all workers; NaN if it was not measured."""
         if source == "validation":
             return self.validation_loss
         means = [(total / samples, samples) for total, samples in self.train_loss_sums if samples]
@@ -44,7 +44,7 @@ class EvaluationPoint:
 
 
 class RuleState(NamedTuple):
-    """State of a switch rule between two evaluation points."""
+    """State that a switch rule keeps between two evaluation points."""
 
     losses: tuple[float, ...] = ()  # the last finite ones
     points: int = 0  # evaluation points so far
@@ -52,7 +52,7 @@ class RuleState(NamedTuple):
 
 
 class RuleDecision(NamedTuple):
-    """Decision of a switch rule at an evaluation point; its fields are logged."""
+    """Decision of a switch rule at an evaluation point; all fields are logged."""
 
     loss: float | None  # at this point; None: the rule uses no loss, or the loss was not finite
     value: float | None  # compared with the threshold; None: too few losses so far
@@ -67,20 +67,20 @@ class SwitchRule(Component):
 
     @property
     def loss_source(self) -> LossSource:
-        """Kind of loss that the rule uses: of validation or of training."""
+        """Loss that the rule uses: the validation loss or the training loss."""
         return "validation"
 
     def planned_step(self, steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
-        """Return the step of the budget before which the rule fires; None if it never fires or depends on losses."""
+        """Return the step before which the rule fires; None if it never fires or if that depends on losses."""
         return None
 
     def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
-        """Return a key whose value does not fit a budget of `steps`, and why; None if all values fit."""
+        """Return a key whose value does not fit the number of steps, and the reason; None if all values fit."""
         return None
 
     @abstractmethod
     def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
-        """Return the decision at an evaluation point, and the next state of the rule."""
+        """Return the decision of the rule at an evaluation point, and the next state of the rule."""
 
 
 class PlateauRule(SwitchRule):
@@ -117,7 +117,7 @@ class PlateauRule(SwitchRule):
         return self.loss
 
     def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return why `force_at` comes too late: at the last evaluation point nothing is left to switch."""
+        """Return `force_at` and the reason if it is not before the last epoch; None if it is."""
         epochs = steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
@@ -168,7 +168,10 @@ class AtStepRule(SwitchRule):
         return step if step < steps else None
 
     def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return why the step lies beyond the budget; `fraction: 1` is allowed, as it may be one end of a sweep."""
+        """Return the key and the reason if the step is after the last step of the run; None otherwise.
+
+        `fraction: 1` is allowed, because it may be one end of a sweep.
+        """
         if self.step is not None and self.step >= steps:
             return "step", f"{self.step} is never reached; the steps of the budget are 0 to {steps - 1}; {USE_NEVER}"
         if self.epoch is not None and self.epoch * steps_per_epoch >= steps:
@@ -177,13 +180,13 @@ class AtStepRule(SwitchRule):
         return None
 
     def _budget_step(self, steps: int, steps_per_epoch: int) -> int:
-        """Return the step before which the rule fires; it may lie beyond the budget."""
+        """Return the step before which the rule fires; it may be after the last step of the run."""
         if self.fraction is not None:
             return round(self.fraction * steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
     def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
-        """Return a decision that never fires, since the plan already has the step; only points are counted."""
+        """Return a decision that does not fire: the plan contains the step of the switch."""
         return RuleDecision(None, None, None, fires=False), state._replace(points=point.number)
 
 

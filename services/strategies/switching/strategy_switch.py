@@ -1,4 +1,4 @@
-"""Strategy-Switch strategy: one strategy until a rule fires, then another.
+"""Strategy-Switch strategy: trains with one strategy until a switch rule fires, then with another strategy.
 
 By default all-reduce until the loss has stabilised, then an asynchronous parameter server. N. Provatas, I. Chalas,
 I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025. We differ: training proceeds in steps, not in
@@ -74,7 +74,7 @@ class StrategySwitch(Strategy):
         return self.rate
 
     def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
-        """Return the strategy with both phases resolved, and the predicted seconds of an exchange by alternative.
+        """Return the strategy with the choices of both phases resolved, and predicted exchange times by alternative.
 
         If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
         """
@@ -92,7 +92,7 @@ class StrategySwitch(Strategy):
             yield Conflict(("when", key), why)
 
     def _rate_conflict_reason(self, workers: int) -> str | None:
-        """Return why two fields would determine the learning rate after the switch; None if only one does."""
+        """Return why two scenario keys would both change the learning rate after the switch; None if only one does."""
         if not isinstance(self.after, ParameterServer):
             return None
         if self.after.rate != "per_sample":
@@ -114,7 +114,7 @@ class StrategySwitch(Strategy):
 def switch_conflicts(
     before: SwitchablePhase, after: SwitchablePhase, context: StrategyContext, rate_conflict_reason: str | None
 ) -> Iterator[Conflict]:
-    """Yield the conflicts of two phases with a switch between them; `rate_conflict_reason` comes first."""
+    """Yield the conflicts of a switch between two training phases; the one of the learning rates comes first."""
     if before == after:
         yield Conflict((), "before and after are the same strategy; change one of them")
     elif rate_conflict_reason:
@@ -132,7 +132,7 @@ def switch_conflicts(
 
 
 def _shard_conflict_reason(before: SwitchablePhase, after: SwitchablePhase, workers: int) -> str | None:
-    """Return why the two phases differ in the shards or their owners; None if not both have servers or they agree."""
+    """Return why two phases with servers differ in their shards or shard owners; None if there is no difference."""
     if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
         return None
     if before.servers != after.servers:
@@ -151,7 +151,7 @@ def _shard_conflict_reason(before: SwitchablePhase, after: SwitchablePhase, work
 
 
 def _hand_over_conflict_reason(before: SwitchablePhase, workers: int) -> str | None:
-    """Return why the shards of several servers may not form one consistent model at the switch; None if they do."""
+    """Return why shards of different servers may contain different updates at the switch; None if they can't."""
     if not isinstance(before, ParameterServer) or before.phase_traits().is_synchronous:
         return None
     algorithm = before.server_algorithm()
@@ -168,9 +168,9 @@ def _hand_over_conflict_reason(before: SwitchablePhase, workers: int) -> str | N
 
 
 def _rate_share(phase: SwitchablePhase, workers: int) -> float:
-    """Return the part of the synchronous learning rate that gives a sample the same weight in an update of this phase.
+    """Return the factor on the synchronous learning rate at which a sample has the same weight in this phase.
 
-    The part is that of a batch which one update covers. It is 1 if the staleness weights already reduce the rate.
+    The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
     """
     algorithm = phase.server_algorithm()
     if algorithm is None or _staleness_divides_rate(phase):
@@ -179,5 +179,5 @@ def _rate_share(phase: SwitchablePhase, workers: int) -> float:
 
 
 def _staleness_divides_rate(phase: SwitchablePhase) -> bool:
-    """Return whether the staleness weights of a phase reduce its rate, on average, to 1/n for n workers."""
+    """Return whether the staleness weights of a phase reduce its learning rate to about 1/n for n workers."""
     return isinstance(phase, ParameterServer) and phase.staleness.divides_rate_by_workers

@@ -18,7 +18,7 @@ OptimiserStatePolicy: TypeAlias = Literal["carry", "zero", "reset"]
 
 
 class HandOverTransfer(NamedTuple):
-    """Content and receivers of the messages in a hand-over."""
+    """Content and receivers of the messages that nodes send in a hand-over."""
 
     receivers: Literal["servers", "workers", "none"]
     includes_params: bool = False  # whether parameters are sent
@@ -37,13 +37,13 @@ class Switch:
     fraction_key: tuple[str, ...] | None = None  # path of the fraction's key in the scenario; None: no fraction
 
     def worker_weights(self, workers: int) -> tuple[int, ...]:
-        """Return the weight of each worker's batch share after the switch; 0 for a worker that has become a server."""
+        """Return the weight of each worker's share of the batch after the switch; 0 for a promoted worker."""
         algorithm = self.second.server_algorithm()
         computing = algorithm.computing_workers(workers) if algorithm else workers
         return (1,) * computing + (0,) * (workers - computing)
 
     def optimiser(self, declared_optimiser: AnyOptimiser, workers: int) -> AnyOptimiser:
-        """Return the optimiser for one update after the switch."""
+        """Return the optimiser after the switch: with the learning rate of the second phase."""
         first = self.first.optimiser(declared_optimiser, workers)
         return first.model_copy(update={"rate": first.rate * self.rate_factor(workers)})
 
@@ -64,7 +64,7 @@ class Switch:
 
     @property
     def hand_over_transfer(self) -> HandOverTransfer:
-        """Content and receivers of the hand-over; a node receives nothing that it already has."""
+        """Vectors that are sent in a hand-over, and their receivers; no node receives a vector that it already has."""
         carries = self.state_policy == "carry"
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
@@ -75,7 +75,7 @@ class Switch:
         return HandOverTransfer("workers", params, slots)
 
     def hand_over_bytes(self, workers: int, entries: int, dtype: str, slot_count: int) -> BytesPerStep:
-        """Return the payload bytes that each node sends in a hand-over, at most.
+        """Return the largest number of payload bytes that each node sends in a hand-over.
 
         Args:
             workers: number of workers.
@@ -103,7 +103,7 @@ class Switch:
 
 
 def shard_sender(shard: int, shard_owners: Sequence[str], workers: Sequence[str]) -> str:
-    """Return the name of the worker that sends a shard to its owner in a hand-over.
+    """Return the name of the worker that sends a shard to the shard owner in a hand-over.
 
     An owner that is a worker has the shard already and is returned itself. For other owners the workers take turns.
 

@@ -64,6 +64,6 @@ class SyncSwitch(Strategy):
         return after.gradients_per_update(workers) / before.gradients_per_update(workers)
 
     def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        """Yield the conflicts of both phases, each conflict once, at a key of this strategy."""
+        """Yield the conflicts of both training phases, each conflict once; key paths are relative to this strategy."""
         conflicts = switch_conflicts(*self._training_phases(), context, None)
         yield from dict.fromkeys(Conflict(path[1:], why) for path, why in conflicts)

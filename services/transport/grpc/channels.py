@@ -58,7 +58,7 @@ def listen_on(server: grpc.aio.Server, address: Address, identity: NodeIdentity 
 
 @asynccontextmanager
 async def translate_grpc_errors(peer_name: str) -> AsyncIterator[None]:
-    """Raise a gRPC error of the body as a `NetworkError` that names the peer."""
+    """Raise gRPC errors in the `with` block as a `NetworkError` that contains the name of the peer node."""
     try:
         yield
     except grpc.aio.AioRpcError as error:

@@ -74,6 +74,6 @@ class GrpcCoordinatorClient(CoordinatorClient):
         await self._channel.close()
 
     async def _call(self, method: Any, request: Any, timeout_s: float) -> Any:
-        """Call `method` of the stub with a deadline of `timeout_s` virtual seconds, and return its reply."""
+        """Call a method of the gRPC stub with a time limit in virtual seconds, and return its reply."""
         async with translate_grpc_errors(COORDINATOR):
             return await method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)

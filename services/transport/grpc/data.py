@@ -26,7 +26,7 @@ IDENTITY_METADATA_KEY = "ensayo-identity-bin"
 
 
 class _GrpcSendStream:
-    """Open stream to one neighbour; one message at a time is written to it, and a cancelled message ends the stream."""
+    """Open gRPC stream to one neighbour for one message at a time; cancelling a message ends the stream."""
 
     def __init__(self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float) -> None:
         self.channel = channel
@@ -71,7 +71,7 @@ class GrpcTransport(SocketTransport):
         await self._server.start()
 
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Open the streams to these nodes: handshakes in the first step would delay all paced nodes of this host."""
+        """Open the streams to these nodes before training, because handshakes would delay the first step."""
         for name in node_names:
             stream = self._open_stream(name)
             async with translate_grpc_errors(name):
@@ -83,7 +83,7 @@ class GrpcTransport(SocketTransport):
         await self._server.stop(self._stream_lifetime_wall_s)  # neighbours may still send
 
     async def abort(self) -> None:
-        """Stop the server at once, so that it does not report errors of its own when the process ends."""
+        """Stop the gRPC server at once, so that it logs no errors when the process ends."""
         await self._server.stop(None)
 
     async def _close_stream(self, peer_name: str, stream: _GrpcSendStream) -> None:
@@ -121,7 +121,7 @@ class GrpcTransport(SocketTransport):
             stream.write_lock.release()
 
     async def _raise_write_error(self, target: str, stream: _GrpcSendStream) -> None:
-        """Raise the error that explains why a message could not be written; return if its sender has cancelled it.
+        """Raise the error of a message that could not be written; return if the sender has cancelled the message.
 
         Raises:
             DeadlineExceeded: the neighbour did not accept the message in time.
@@ -151,7 +151,7 @@ class GrpcTransport(SocketTransport):
         return self._streams[target]
 
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], context: Any) -> StreamReceipt:
-        """Receive one neighbour's messages until its stream ends, and return the number of messages."""
+        """Receive the messages of one neighbour until the stream ends, and return the number of messages."""
         try:
             source = self._identity.verify_proof(dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY))
         except AuthenticationError as error:

@@ -27,7 +27,7 @@ class _TcpSendStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be written: the neighbour has accepted the stream, and no message was broken off."""
+        """Whether messages can be written: the neighbour has accepted the stream, and every message was complete."""
         return (
             not self.is_broken
             and self.sender_task.done()
@@ -36,7 +36,7 @@ class _TcpSendStream:
         )
 
     def finish_write(self, *, is_broken_off: bool) -> None:
-        """Release the stream after a message has been written completely, or broken off."""
+        """Release the stream for the next message after one has been written or has failed."""
         if is_broken_off:
             self.break_off()
         else:
@@ -67,7 +67,7 @@ class TcpTransport(SocketTransport):
             raise PeerUnreachable(f"can't listen on {address}: {error}") from error
 
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Open the streams to these nodes: handshakes in the first step would delay all paced nodes of this host."""
+        """Open the streams to these nodes before training, because handshakes would delay the first step."""
         for name in node_names:
             try:
                 async with asyncio.timeout(self._stream_lifetime_wall_s):
@@ -131,7 +131,7 @@ class TcpTransport(SocketTransport):
             stream.write_lock.release()
 
     def start_send(self, target: str, message: Message) -> SendFuture | None:
-        """Write what the kernel takes at once; only a message that it does not take completely needs a task."""
+        """Write a message as far as the kernel accepts it at once; start a task for the rest, if there is any."""
         stream = self._streams.get(target)
         if self._shaping or stream is None or not stream.is_open or not stream.write_lock.try_acquire():
             return super().start_send(target, message)
@@ -151,7 +151,7 @@ class TcpTransport(SocketTransport):
         return write_task
 
     async def _write_rest(self, target: str, stream: _TcpSendStream, buffers: Sequence[Buffer]) -> None:
-        """Write the part of a message that the kernel did not take at once."""
+        """Write the part of a message that the kernel did not accept at once."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
                 await stream.sender_task.result().write(*buffers)
@@ -161,7 +161,7 @@ class TcpTransport(SocketTransport):
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
 
     async def _write_buffers(self, stream: _TcpSendStream, *buffers: Buffer) -> None:
-        """Write a message to a stream, with a timeout only for the part that the kernel does not take at once.
+        """Write a message to a stream; the time limit holds for the part that the kernel does not accept at once.
 
         A timer costs more than the rest of a write.
         """

@@ -26,7 +26,7 @@ DeliverMessage = Callable[[str, Message], Awaitable[None]]
 
 
 class StreamReceiver(asyncio.BufferedProtocol):
-    """Incoming stream from one neighbour; the kernel writes large payloads straight into the memory of the vector.
+    """Incoming stream from one neighbour; large payloads are received directly into the memory of the vector.
 
     The generator `_stream_parser` defines the format of the stream: it yields each buffer to fill, and continues when
     the buffer is full.
@@ -98,7 +98,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             return 0
 
     def _set_wakeup_bytes(self) -> None:
-        """Make the kernel wake this node when the rest of a payload has arrived, not for each of its packets."""
+        """Make the kernel wake this process when the rest of a payload has arrived, not for each packet."""
         wakeup_bytes = len(self._unfilled) if len(self._unfilled) >= READ_AHEAD_BYTES else 1
         if self._socket is not None and wakeup_bytes != self._wakeup_bytes:
             self._wakeup_bytes = wakeup_bytes
@@ -201,7 +201,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _finish_stream(self) -> None:
-        """Mark the stream as closed; fail its source if the end-of-stream message has not been received."""
+        """Mark the stream as closed; fail the sender's pending messages if the stream ended unexpectedly."""
         if self._source and not self._has_ended:
             self._mailbox.fail_source(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
         self._open_receivers.discard(self)
@@ -210,7 +210,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
 
 
 def _check_proof_length(proof_bytes: int) -> int:
-    """Return the length that an unknown sender announces for its proof of identity.
+    """Check the length of a proof of identity that a still unknown sender announces, and return the length.
 
     Raises:
         Refused: the length exceeds the limit.

@@ -20,18 +20,18 @@ MAX_UNSENT_BYTES = 1 << 20
 
 
 class StreamSender(ABC):
-    """Stream to one neighbour; only one task may write to it at a time."""
+    """Base class of an outgoing stream to one neighbour; only one task may write to it at a time."""
 
     @abstractmethod
     async def write(self, *buffers: Buffer) -> None:
-        """Write buffers one after the other; return when the kernel has them and the caller may change them.
+        """Write buffers one after the other; return when the kernel has a copy, so that the caller may change them.
 
         Raises:
             OSError: the stream has ended.
         """
 
     def write_without_waiting(self, *buffers: Buffer) -> Sequence[Buffer]:
-        """Write as much as the kernel takes at once; return the rest, for `write`.
+        """Write as many bytes as the kernel accepts at once; return the remaining buffers, for `write`.
 
         Raises:
             OSError: the stream has ended.

@@ -1,4 +1,4 @@
-"""TLS contexts for streams between nodes: each side shows a certificate of the run and verifies the other's name."""
+"""TLS contexts for streams between nodes: both ends of a stream present a certificate of the run."""
 
 import os
 import ssl
@@ -7,14 +7,14 @@ from services.runtime.identity import NodeIdentity
 
 
 def client_context(identity: NodeIdentity) -> ssl.SSLContext:
-    """Return the context for outgoing streams: the receiver's certificate must carry the receiver's name."""
+    """Return the TLS context of outgoing streams: the receiver's certificate must contain the receiver's name."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=identity.ca_certificate.decode())
     _load_own_certificate(context, identity)
     return context
 
 
 def server_context(identity: NodeIdentity) -> ssl.SSLContext:
-    """Return the context for incoming streams: the sender must have a certificate of this run."""
+    """Return the TLS context of incoming streams: the sender must have a certificate of this run."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=identity.ca_certificate.decode())
     context.verify_mode = ssl.CERT_REQUIRED
     _load_own_certificate(context, identity)
@@ -22,7 +22,7 @@ def server_context(identity: NodeIdentity) -> ssl.SSLContext:
 
 
 def _load_own_certificate(context: ssl.SSLContext, identity: NodeIdentity) -> None:
-    """Load certificate and key through a file in memory: the ssl module reads only files, and none may be on a disk."""
+    """Load the node's certificate and key through a file in memory: the ssl module reads only files."""
     file = os.memfd_create("identity")
     try:
         os.write(file, identity.certificate + identity.private_key)
