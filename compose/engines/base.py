@@ -1,4 +1,4 @@
-"""Interface of an engine, which turns a plan into running nodes, and the records of a trial that an engine writes."""
+"""Interface of an engine, which starts the nodes of a plan, and the records that an engine writes about a trial."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -14,21 +14,21 @@ from services.schema.component import FrozenRecord
 
 
 class EventObserver(Protocol):
-    """Receiver of the events that the coordinator logs while a trial runs."""
+    """Observer that is notified of the events that the coordinator logs while a trial runs."""
 
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
         """Handle one event from the coordinator's log."""
 
 
 class PreparationObserver(Protocol):
-    """Receiver of messages about what an engine prepares."""
+    """Observer that is notified when an engine starts a preparation, such as building an image."""
 
     def preparation_started(self, description: str) -> None:
         """Handle the start of a preparation, such as building an image."""
 
 
 class ProbeMeasurement(FrozenRecord):
-    """A declared quantity of a link and the value that a probe measured before the run, both in virtual units."""
+    """Declared value of a link property and the value measured by a probe before the run, both in virtual time."""
 
     declared: float
     achieved: float
@@ -36,7 +36,7 @@ class ProbeMeasurement(FrozenRecord):
 
 
 class LinkRecord(FrozenRecord):
-    """Record of how one node's link was shaped, probed and monitored; the network switch has a record, too.
+    """Record of how the link of one node, or of the network switch, was shaped, probed and monitored.
 
     Rates and times are virtual. A *limit* is a rate limit of a pair or a group of nodes, such as a rack's uplink.
     """
@@ -62,7 +62,7 @@ class LinkRecord(FrozenRecord):
 
 
 class CpuThrottling(FrozenRecord):
-    """Counters of how often the kernel stopped a node during the trial because its CPU quota was used up."""
+    """Counters of how often the kernel stopped a container during a trial because its CPU quota was used up."""
 
     periods: int  # scheduling periods in which the node had something to run
     throttled_periods: int
@@ -91,7 +91,7 @@ class Engine(ABC):
 
     @abstractmethod
     def missing_requirement(self) -> str | None:
-        """Return what the engine needs and this host lacks; None when the engine can run."""
+        """Return a message about the software that the engine needs and this host lacks; None if the engine can run."""
 
     @abstractmethod
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:
@@ -99,7 +99,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
-        """Run one trial to its end and leave no node running, whatever happens.
+        """Run one trial to its end, and stop all its nodes even after an error.
 
         Args:
             plan: made for this engine.
@@ -115,7 +115,7 @@ class Engine(ABC):
         return {}
 
     def prepare(self, observer: PreparationObserver) -> None:  # noqa: B027 - most engines have nothing to prepare
-        """Prepare what all trials of a run share, such as container images."""
+        """Prepare resources that all trials of a run share, such as container images."""
 
     def close(self) -> None:  # noqa: B027 - most engines keep nothing
         """Release the resources that `prepare` acquired."""

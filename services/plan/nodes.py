@@ -69,7 +69,7 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
 
 
 def _access_link_fields(access_link: AccessLink) -> dict[str, Any]:
-    """Return the fields of a node's plan that describe its access link; the network's paths have its delay and loss."""
+    """Return the fields of a NodePlan that describe the node's own link: uplink and downlink rate, and buffer."""
     buffer_bytes = None if access_link.buffer is None else int(access_link.buffer)
     return {"uplink_bps": access_link.uplink, "downlink_bps": access_link.downlink, "buffer_bytes": buffer_bytes}
 
