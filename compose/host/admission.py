@@ -321,8 +321,9 @@ def _messages_per_step(plan: Plan, schedule: Schedule, size_bytes: float) -> int
 
 def _small_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
     return (
-        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs {demand.bottleneck}, "
-        f"which this host provides from dilation {demand.needs[demand.bottleneck]:.2g} on ({capacity.provenance}). "
+        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs "
+        f"{demand.bottleneck}, which this host provides from dilation "
+        f"{demand.needs[demand.bottleneck]:.2g} on ({capacity.provenance}). "
         f"Write dilation: {demand.required_dilation:g} or dilation: auto, or use --engine simulated"
     )
 

@@ -47,7 +47,7 @@ def key_description(data: Any, path: KeyPath) -> str:
 
 
 def describe_allowed_number(data: Any, path: KeyPath) -> str:
-    """Describe which numbers are allowed at `path` of the scenario document `data`; empty where no number belongs."""
+    """Describe which numbers are allowed at `path` of the scenario document `data`; empty if none are."""
     schema = _schema_at(scenario_schema(), data, path)
     schema = schema["anyOf"][0] if "anyOf" in schema else schema
     if schema.get("type") not in NUMBER_TYPES:

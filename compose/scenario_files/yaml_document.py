@@ -43,7 +43,7 @@ class YamlDocument:
     positions: Mapping[KeyPath, SourcePosition]
 
     def position_of(self, path: KeyPath) -> SourcePosition:
-        """Return the position of the key at `path`, or of the innermost section around the key if the key is absent."""
+        """Return the position of the key at `path`; if the key is absent, of the innermost section around it."""
         return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
 
 

@@ -99,7 +99,7 @@ def counter_script_lines(devices: Iterable[str]) -> list[str]:
 
 
 def structure_script_lines(*devices: str) -> list[str]:
-    """Return script lines that print the queues and filters of network devices, as input of `parse_structure`."""
+    """Return script lines that print queues and filters of network devices, as input of `parse_structure`."""
     commands = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
     return [
         f"echo {_STRUCTURE_HEADER}",

@@ -95,7 +95,7 @@ class LinkEnforcer:
         return next((name for name, record in self.records.items() if limit_name in record.pipes_bps), None)
 
     def start_counting(self) -> None:
-        """Store the counters of all queues when training starts, so that `audit` reports only packets of the run."""
+        """Store the counters of all queues before training, so that `audit` reports only packets of the run."""
         self._initial_counters = self._read_counters()
 
     def audit(self, expected_states: Mapping[str, LinkState]) -> dict[str, LinkRecord]:
