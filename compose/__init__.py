@@ -1,4 +1,4 @@
-"""From a scenario file to running nodes.
+"""Loading of a scenario file, and starting and supervising the nodes of its trials.
 
 scenario_files    reads a scenario file into a Scenario, or reports every mistake with its line
 host              facts about this host, and admission: whether it can carry a scenario

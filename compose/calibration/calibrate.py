@@ -54,7 +54,7 @@ def calibrate_host(
 
 
 def _largest_shaped_rate_bps(pair: CalibrationPair, total_bps: float, report_line: LineReporter) -> float:
-    """Return the largest rate, in bit/s, at which a shaped link has the goodput that it should have.
+    """Return the largest rate, in bit/s, at which a shaped link reaches the goodput expected for its rate.
 
     Raises:
         HostError: the smallest rate fails.

@@ -25,7 +25,7 @@ class HostFingerprint(FrozenRecord):
 
 
 class HostCapacity(FrozenRecord):
-    """Link rates that this host can carry, and costs of a message, with one engine and transport.
+    """Link rates that this host can carry, and time and CPU cost of a message, with one engine and one transport.
 
     Times are wall seconds, rates are bit/s of wall time.
     """
@@ -44,7 +44,7 @@ class HostCapacity(FrozenRecord):
 
     @property
     def provenance(self) -> str:
-        """Where the values come from, as part of a message: when they were measured, or why they are assumed."""
+        """Text for messages that states when the capacity was measured, or why it is assumed."""
         return f"calibrated {self.calibrated}" if self.calibrated else f"not calibrated: {self.note}"
 
 
@@ -70,7 +70,7 @@ def host_fingerprint(engine: Engine) -> HostFingerprint:
 
 
 def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapacity:
-    """Return the capacity measured for this engine and transport on this host; assumed values without a measurement."""
+    """Return the capacity of this host for an engine and a transport: measured by `ensayo calibrate`, else assumed."""
     fingerprint = host_fingerprint(engine)
     try:
         stored = HostCapacity.model_validate(_read_stored_capacities()[_storage_key(engine.name, transport)])
@@ -86,7 +86,7 @@ def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapa
 def assumed_capacity(
     engine_name: EngineName, fingerprint: HostFingerprint, reason: str, transport: TransportName = "grpc"
 ) -> HostCapacity:
-    """Return the capacity that any host with this number of cores should have, with gRPC; bare TCP costs less."""
+    """Return a conservative capacity for an uncalibrated host, from its number of cores and the costs of gRPC."""
     total_bps = ASSUMED_BPS_PER_CORE * fingerprint.cores
     return HostCapacity(
         engine=engine_name,
@@ -99,7 +99,7 @@ def assumed_capacity(
 
 
 def save_capacity(capacity: HostCapacity) -> Path:
-    """Store a measured capacity, keep those of other engines and transports, and return the path of the file."""
+    """Store a measured capacity in the capacity file, keep all other capacities in it, and return the file's path."""
     path = capacity_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     new_file = path.with_suffix(f".{os.getpid()}")
@@ -115,12 +115,12 @@ def capacity_path() -> Path:
 
 
 def _storage_key(engine_name: EngineName, transport: TransportName) -> str:
-    """Return the key of a measured capacity in the file."""
+    """Return the key under which the capacity file stores the capacity of an engine and a transport."""
     return f"{engine_name} {transport}"
 
 
 def _read_stored_capacities() -> dict[str, Any]:
-    """Return the measured capacities by `_storage_key`; empty when the file is absent or invalid."""
+    """Return all capacities in the capacity file: key -> capacity; empty when the file is absent or invalid."""
     try:
         document = json.loads(capacity_path().read_text(encoding="utf-8"))
     except (OSError, ValueError):

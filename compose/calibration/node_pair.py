@@ -40,11 +40,11 @@ READY_LINE = "ready"  # printed by the requesting node when both nodes are conne
 
 
 class CalibrationPair(ABC):
-    """Two nodes that measure one transport: the first sends requests, the second replies."""
+    """Two nodes that measure the cost of messages over one transport: one sends requests, the other replies."""
 
     @abstractmethod
     def measure(self, rate_bps: float | None) -> MessageCost:
-        """Return what the two nodes measure over a link of this rate, in bit/s; None leaves the link unshaped.
+        """Measure messages over a link of `rate_bps`, in bit/s, and return the results; None leaves the link unshaped.
 
         Raises:
             HostError: a node can't be started on this host, or has failed.
@@ -59,7 +59,7 @@ class ProcessPair(CalibrationPair):
         self._transport = transport
 
     def measure(self, rate_bps: float | None) -> MessageCost:
-        """Start two processes, and return what they measure; see `CalibrationPair.measure`."""
+        """Start two processes and return their measurement; see `CalibrationPair.measure`."""
         run_name = _new_run_name()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
@@ -82,7 +82,7 @@ class ProcessPair(CalibrationPair):
 
 
 class ContainerPair(CalibrationPair):
-    """Two containers on a bridge network of their own, for engine `docker`.
+    """Two containers on a separate bridge network, for engine `docker`; the kernel shapes the link.
 
     The kernel shapes the uplink and the downlink of both containers, in the same way as those of nodes.
     """
@@ -93,7 +93,7 @@ class ContainerPair(CalibrationPair):
         self._transport = transport
 
     def measure(self, rate_bps: float | None) -> MessageCost:
-        """Start two containers, and return what they measure; see `CalibrationPair.measure`."""
+        """Start two containers and return their measurement; see `CalibrationPair.measure`."""
         run_name = _new_run_name()
         with ExitStack() as stack:
             client = docker.from_env()
@@ -113,7 +113,7 @@ class ContainerPair(CalibrationPair):
     def _start_and_measure(
         self, client: Any, stack: ExitStack, run_name: str, secrets_folder: Path, user: str, rate_bps: float | None
     ) -> MessageCost:
-        """Start a network and two containers, which `stack` removes, and return what the containers measure."""
+        """Start a network and two containers and return their measurement; `stack` removes the network and both."""
         network = client.networks.create(
             f"ensayo-{run_name}", internal=True, labels=_container_labels(run_name, "network")
         )
@@ -149,7 +149,7 @@ class ContainerPair(CalibrationPair):
     def _run_measurement(
         self, client: Any, run_name: str, containers: list[Container], rate_bps: float | None
     ) -> MessageCost:
-        """Wait until the containers are connected, shape their links, open the gate, and return the result."""
+        """Wait until both containers are connected, shape their links, let them start, and return their measurement."""
         requester = containers[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
         if next(lines, b"").decode().strip() == READY_LINE:
@@ -163,7 +163,7 @@ class ContainerPair(CalibrationPair):
 
 
 def create_pair(engine: Engine, transport: TransportName) -> CalibrationPair:
-    """Return the pair that measures one transport for a prepared engine: containers for `docker`, else processes."""
+    """Return two nodes that measure a transport: containers if the engine is `docker`, else processes."""
     return ContainerPair(engine.images, transport) if isinstance(engine, DockerEngine) else ProcessPair(transport)
 
 
@@ -173,7 +173,7 @@ class PairAddresses(FrozenRecord):
     hosts: tuple[str, ...]
 
     def node_addresses(self, node_number: int) -> NodeAddresses:
-        """Return the addresses of the plan's node with this number; the coordinator, number 0, does not exist here."""
+        """Return the addresses of worker `node_number`, counted from 1; there is no coordinator (number 0) here."""
         address = Address(host=self.hosts[max(0, node_number - 1)], port=MEASUREMENT_PORT)
         return NodeAddresses(data=address, control=address)
 
@@ -209,7 +209,7 @@ def _shape_links(client: Any, image: str, run_name: str, containers: list[Contai
 
 
 def _shaping_plan(run_name: str, addresses: PairAddresses, rate_bps: float) -> Plan:
-    """Return a plan with two workers whose links have this rate; only its links are used, training never starts."""
+    """Return a plan with two workers and links of `rate_bps`, used only to shape links; no training starts."""
     rate = f"{rate_bps:.0f}bit"
     document = {
         "name": "calibrate",
@@ -258,7 +258,7 @@ def _free_loopback_addresses() -> list[str]:
 
 @contextmanager
 def _measuring_process(arguments: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """Run one measuring node as a process, which is killed at the end of the context."""
+    """Run one measuring node as a process inside the `with` block, and kill the process at the block's end."""
     command = [sys.executable, "-m", "services.node", "measure", *arguments]
     with subprocess.Popen(  # noqa: S603 - our own module, our own arguments
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

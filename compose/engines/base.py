@@ -1,4 +1,4 @@
-"""Interface of an engine, which turns a plan into running nodes."""
+"""Interface of an engine, which starts the nodes of a plan."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from services.scenario.scenario import EngineName
 
 
 class EventObserver(Protocol):
-    """Receiver of the events that the coordinator logs while a trial runs."""
+    """Observer that is notified of the events that the coordinator logs while a trial runs."""
 
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
         """Handle one event from the coordinator's log."""
 
 
 class PreparationObserver(Protocol):
-    """Receiver of messages about what an engine prepares."""
+    """Observer that is notified when an engine starts a preparation, such as building an image."""
 
     def preparation_started(self, description: str) -> None:
         """Handle the start of a preparation, such as building an image."""
@@ -32,7 +32,7 @@ class Engine(ABC):
 
     @abstractmethod
     def missing_requirement(self) -> str | None:
-        """Return what the engine needs and this host lacks; None when the engine can run."""
+        """Return a message about the software that the engine needs and this host lacks; None if the engine can run."""
 
     @abstractmethod
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:
@@ -40,7 +40,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
-        """Run one trial to its end and leave no node running, whatever happens.
+        """Run one trial to its end, and stop all its nodes even after an error.
 
         Args:
             plan: made for this engine.
@@ -56,7 +56,7 @@ class Engine(ABC):
         return {}
 
     def prepare(self, observer: PreparationObserver) -> None:  # noqa: B027 - most engines have nothing to prepare
-        """Prepare what all trials of a run share, such as container images."""
+        """Prepare resources that all trials of a run share, such as container images."""
 
     def close(self) -> None:  # noqa: B027 - most engines keep nothing
         """Release the resources that `prepare` acquired."""

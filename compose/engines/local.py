@@ -48,7 +48,7 @@ class LoopbackPorts(FrozenRecord):
     ports: tuple[int, ...]
 
     def node_addresses(self, node_number: int) -> NodeAddresses:
-        """Return the two loopback addresses of the node with this number, counted from 0."""
+        """Return the data address and the control address, both on loopback, of node `node_number`, counted from 0."""
         data, control = self.ports[2 * node_number : 2 * node_number + 2]
         return NodeAddresses(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
@@ -59,7 +59,7 @@ class LocalEngine(Engine):
     name: ClassVar[EngineName] = "local"
 
     def missing_requirement(self) -> str | None:
-        """Return None: processes need nothing beyond Python."""
+        """Return None, since processes need nothing beyond Python."""
         return None
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - ports belong to no run
@@ -100,11 +100,11 @@ class NodeProcesses(TrialNodes):
                 self._processes[node.name] = self._start_node(node.name, out, err)
 
     def shape_links(self) -> dict[str, LinkRecord]:
-        """Return the shaping that the nodes' transport applies, according to the plan; the kernel shapes nothing."""
+        """Return link records from the plan; the transport inside the nodes shapes the links, the kernel does not."""
         return transport_link_records(self._plan, "transport")
 
     def open_gate(self) -> None:
-        """Signal the coordinator's process to start training."""
+        """Open the start gate: signal the coordinator's process to start training."""
         self._processes[COORDINATOR].send_signal(OPEN_GATE_SIGNAL)
 
     def exit_codes(self) -> dict[str, int]:
@@ -113,7 +113,7 @@ class NodeProcesses(TrialNodes):
         return {name: code for name, code in codes.items() if code is not None}
 
     def last_error_output(self, node_name: str) -> str:
-        """Return the last line of a node's standard error; empty when there is none."""
+        """Return the last line that a node has written to standard error; empty without any."""
         lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 

@@ -37,15 +37,15 @@ class SimulatedEngine(Engine):
         self._process: subprocess.Popen[str] | None = None
 
     def missing_requirement(self) -> str | None:
-        """Return None: the simulator needs nothing beyond Python."""
+        """Return None, since the simulator needs nothing beyond Python."""
         return None
 
     def prepare(self, observer: PreparationObserver) -> None:  # noqa: ARG002 - too short to be reported
-        """Start the simulator's process ahead of the trials, since its imports take longer than a short trial."""
+        """Start the simulator's process before the first trial, since its imports take longer than a short trial."""
         self._process = _start_simulator()
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - no node opens a socket
-        """Return placeholder addresses: the nodes share one process."""
+        """Return placeholder addresses, since all nodes share one process."""
         return InProcessAddresses()
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
@@ -91,7 +91,7 @@ class SimulatedEngine(Engine):
         return poll_reply
 
     def _forward_events(self, plan: Plan, tail: LogTail, observer: EventObserver) -> None:
-        """Pass the events that were logged since the last call to the observer."""
+        """Pass the coordinator's events that were logged since the last call to the observer."""
         for event in tail.read_new_events():
             observer.event_logged(plan, event)
 

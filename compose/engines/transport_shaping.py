@@ -1,4 +1,4 @@
-"""Shaping of links by the transport: records for trials of the engines `local` and `simulated`."""
+"""Records of links that the transport shapes, for trials of the engines `local` and `simulated`."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ NOT_EMULATED = "none"  # recorded as the mechanism of a declared property that i
 
 
 def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
-    """Return, for each node on the data network, the link properties that are declared and how they are emulated.
+    """Return link records: node on the data network -> declared link properties and how each is emulated.
 
     The fluid model has rates, shared links, delays and jitter. It loses no packets and its queues have no limit, so
     `loss` and `buffer` are recorded as not emulated.
@@ -35,7 +35,7 @@ def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
 
 
 def strict_conflict(plan: Plan, shaping: Mapping[str, LinkRecord]) -> str | None:
-    """Return why a strict trial can't run: the declared properties that are not emulated; None when it can run."""
+    """Return a message that names the declared link properties that are not emulated; None if the trial can run."""
     if not plan.strict:
         return None
     missing = sorted(
@@ -50,7 +50,7 @@ def strict_conflict(plan: Plan, shaping: Mapping[str, LinkRecord]) -> str | None
 
 
 def _declared_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
-    """Yield the properties that the plan declares for a node's link: rate, pipes, delay, loss, buffer."""
+    """Yield the names of the properties that a plan declares for a node's link: rate, pipes, delay, loss, buffer."""
     changes = [
         event.change for event in plan.events if isinstance(event.change, LinkChange) and node.name in event.change.of
     ]

@@ -1,1 +1,1 @@
-"""Facts about this host: what it can emulate, how busy it is, and whether it can carry a scenario."""
+"""Facts about this host: supported features, load, and whether the host is fast enough for a scenario."""

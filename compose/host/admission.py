@@ -1,4 +1,4 @@
-"""Admission: whether this host can carry a scenario, and the dilation that it needs otherwise.
+"""Admission: decision whether this host is fast enough for a scenario, and the dilation that the scenario needs.
 
 A dilation of D makes a trial D times slower in wall-clock time and leaves its virtual time as it is. A trial fits this
 host under a dilation D if all of these hold:
@@ -45,7 +45,7 @@ ROUNDING_TOLERANCE = 1e-9
 
 
 class TrialDemand(FrozenRecord):
-    """Demand of one trial on this host: for each need, the dilation from which on this host can meet it."""
+    """Needs of one trial, such as link rates: for each need, the smallest dilation at which this host can meet it."""
 
     trial: str
     declared: float | None  # declared dilation; None: auto
@@ -62,12 +62,12 @@ class TrialDemand(FrozenRecord):
 
     @property
     def bottleneck(self) -> str:
-        """The need with the largest dilation, in words."""
+        """Description of the need that requires the largest dilation."""
         return max(self.deciding_needs, key=self.deciding_needs.__getitem__, default="nothing that this host lacks")
 
     @property
     def required_dilation(self) -> float:
-        """The smallest of the usual dilations under which this host can carry the trial; inf if none is enough."""
+        """Smallest of the usual dilations under which this host is fast enough for the trial; inf if none suffices."""
         smallest = max(self.deciding_needs.values(), default=1.0)
         return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
@@ -78,7 +78,7 @@ class TrialDemand(FrozenRecord):
 
 
 class ComputePhase(NamedTuple):
-    """Compute of one paced worker in one step."""
+    """Duration of the compute of one paced worker in one step: on this host, and on the declared device."""
 
     cpu_s: float  # CPU seconds on this host
     device_s: float  # virtual seconds on the declared device
@@ -100,18 +100,18 @@ class StepLoad(NamedTuple):
 
     @property
     def step_text(self) -> str:
-        """The duration of the step in words."""
+        """Text with the duration of the step, for messages."""
         return f"a step of {1e3 * self.step_s:.3g} ms"
 
     @property
     def compute_text(self) -> str:
-        """The compute of the worker whose device is the fastest relative to this host, in words."""
+        """Text about the compute of the worker whose device is the fastest relative to this host."""
         cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
         others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
 
     def min_compute_dilation(self, cores: int) -> float:
-        """Return the smallest dilation under which the compute of all workers ends in time.
+        """Return the smallest dilation under which this host finishes the compute of all workers in time.
 
         In time means within the durations of the declared devices, plus the lateness that a step allows. One worker
         computes on one core.
@@ -122,7 +122,7 @@ class StepLoad(NamedTuple):
 
 
 class Admission(FrozenRecord):
-    """Decision about a run before it starts: the dilation, and the demands of its trials."""
+    """Decision about a run before it starts: the dilation, and what each trial needs of this host."""
 
     capacity: HostCapacity | None  # None: virtual time needs none
     dilation: float  # of trials with dilation: auto
@@ -130,19 +130,19 @@ class Admission(FrozenRecord):
 
     @property
     def alpha_s(self) -> float:
-        """Wall seconds per message, used in predictions; 0 if this host is not calibrated."""
+        """Latency α of a message for predictions, in wall seconds; 0 if this host is not calibrated."""
         return self.capacity.alpha_s if self.capacity and self.capacity.calibrated else 0.0
 
     @property
     def bottleneck(self) -> TrialDemand | None:
-        """The demand of the trial that needs the largest dilation; None without trials."""
+        """Needs of the trial that requires the largest dilation; None without trials."""
         return max(self.demands, key=lambda demand: max(demand.deciding_needs.values(), default=0.0), default=None)
 
 
 def admit_plans(
     scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, compute_speed: ComputeSpeed
 ) -> Admission:
-    """Decide whether this host can carry a scenario, and under which dilation.
+    """Decide whether this host is fast enough for the trials of a scenario, and under which dilation.
 
     Args:
         scenario: scenario to decide on.
@@ -169,7 +169,7 @@ def admit_plans(
 def trial_demand(
     plan: Plan, capacity: HostCapacity, compute_speed: ComputeSpeed, declared_dilation: float | None
 ) -> TrialDemand:
-    """Return the demand of one trial on this host; the trial's own dilation does not change it."""
+    """Return what one trial needs of this host, independent of the dilation with which the trial was planned."""
     has_paced_workers = any(node.throughput for node in plan.nodes_of_role("worker"))
     loads = [_step_load(plan, phase, capacity, compute_speed) for phase in _training_phases(plan)]
     needs = {link: rate_bps / capacity.shaped_bps for link, rate_bps in _usable_rates_bps(plan)}
@@ -202,12 +202,12 @@ def trial_demand(
 
 
 def _add_need(needs: dict[str, float], description: str, dilation: float) -> None:
-    """Add a need; if both training phases have the same need in words, the larger dilation counts."""
+    """Add a need and its smallest dilation to `needs`; if the need is already there, keep the larger dilation."""
     needs[description] = max(dilation, needs.get(description, 0.0))
 
 
 def _usable_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
-    """Yield every shaped link in words and the rate that the nodes at its other ends can use, in virtual bit/s."""
+    """Yield a description of every shaped link, and the rate that its peers can use, in bit/s of virtual time."""
     uplinks, downlinks = (
         {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
         for direction in ("uplink", "downlink")
@@ -255,7 +255,7 @@ def _training_phases(plan: Plan) -> tuple[Plan | SecondPhase, ...]:
 
 
 def _total_payload_bps(plan: Plan) -> float:
-    """Return the total payload rate of all links while the network is the bottleneck, in virtual bit/s.
+    """Return the total payload rate of all links while the network is the bottleneck, in bit/s of virtual time.
 
     It is 0 when nothing is shaped.
     """
@@ -266,7 +266,7 @@ def _total_payload_bps(plan: Plan) -> float:
 def _step_load(
     plan: Plan, training_phase: Plan | SecondPhase, capacity: HostCapacity, compute_speed: ComputeSpeed
 ) -> StepLoad:
-    """Return the load of one step in a training phase."""
+    """Return the number of messages and the CPU time of one step in a training phase."""
     compute_phases = tuple(_compute_phases(plan, training_phase, compute_speed))
     size_bytes = sum(training_phase.bytes_per_step.values())
     messages = _messages_per_step(plan, training_phase.schedule, size_bytes)
@@ -285,7 +285,7 @@ def _step_load(
 
 
 def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhase, replicas: int) -> float:
-    """Return how many parameter updates one step of all workers makes on CPUs: by every replica, or by the servers."""
+    """Return the number of parameter updates per step on CPUs, by all replicas or by all servers together."""
     first, *second = plan.strategy.phases()
     strategy = second[0] if isinstance(training_phase, SecondPhase) else first
     algorithm = strategy.server_algorithm()
@@ -308,7 +308,7 @@ def _compute_phases(
 
 
 def _messages_per_step(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
-    """Return the messages of one step; each piece of a long message counts.
+    """Return the number of messages in one step; a message that is sent in pieces counts once per piece.
 
     Where the transport shapes links, its pieces are smaller. Messages of an exchange are spread over the steps up to
     the next exchange.
@@ -321,8 +321,9 @@ def _messages_per_step(plan: Plan, schedule: Schedule, size_bytes: float) -> int
 
 def _small_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
     return (
-        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs {demand.bottleneck}, "
-        f"which this host provides from dilation {demand.needs[demand.bottleneck]:.2g} on ({capacity.provenance}). "
+        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs "
+        f"{demand.bottleneck}, which this host provides from dilation "
+        f"{demand.needs[demand.bottleneck]:.2g} on ({capacity.provenance}). "
         f"Write dilation: {demand.required_dilation:g} or dilation: auto, or use --engine simulated"
     )
 
@@ -339,5 +340,5 @@ def _format_gbit(rate_bps: float) -> str:
 
 
 def unlimited_admission() -> Admission:
-    """Return the admission of runs in virtual time, which need nothing of this host."""
+    """Return the admission of a run in virtual time, which needs nothing of this host."""
     return Admission(capacity=None, dilation=1.0, demands=())

@@ -19,7 +19,7 @@ REPEATS, WARM_UPS = 5, 2
 
 
 class ComputeSpeed(NamedTuple):
-    """Functions that return the CPU seconds of a gradient and of an update on a host."""
+    """Two functions: one returns the CPU seconds of a gradient on this host, the other those of a parameter update."""
 
     gradient_s: Callable[[AnyDataset, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
     update_s: Callable[[AnyDataset, AnyModel, str, AnyOptimiser], float]  # dataset, model, dtype, optimiser
@@ -27,7 +27,7 @@ class ComputeSpeed(NamedTuple):
 
 @cache
 def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_count: int) -> float:
-    """Measure the CPU seconds of one gradient over `sample_count` samples."""
+    """Measure and return the CPU seconds of one gradient over `sample_count` samples on this host."""
     data = dataset.load(dtype)
     params = model.init(data.task, 1, dtype)
     return _median_cpu_s(
@@ -37,7 +37,7 @@ def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_
 
 @cache
 def measure_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
-    """Measure the CPU seconds of one optimiser update of all parameters."""
+    """Measure and return the CPU seconds of one optimiser update of all parameters on this host."""
     params = model.init(dataset.load(dtype).task, 1, dtype)
     state = optimiser.init(params)
     return _median_cpu_s(lambda: optimiser.step(params, params, state))

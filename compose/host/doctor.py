@@ -1,4 +1,4 @@
-"""Checks behind `ensayo doctor`: what this host can emulate, what it lacks and how to get it.
+"""Checks of `ensayo doctor`: which features this host supports, which are missing, and how to install these.
 
 Kernel features are tested by using them, because a kernel module may be built in, loaded on first use or forbidden.
 """
@@ -57,14 +57,14 @@ class HostFinding:
 
 
 def check_host() -> Iterator[HostFinding]:
-    """Yield the finding of each check as soon as it is known, since some checks take a second."""
+    """Run all checks of this host, and yield the result of each check at once, since some checks take a second."""
     for check in HOST_CHECKS:
         yield check()
     yield from check_kernel_features()
 
 
 def findings_as_json() -> str:
-    """Return all findings as a JSON list of objects, for programs."""
+    """Return the results of all checks of this host as a JSON list of objects, for programs."""
     return json.dumps([asdict(finding) for finding in check_host()], indent=2)
 
 
@@ -94,7 +94,7 @@ def check_cores() -> HostFinding:
 
 
 def check_docker_engine() -> HostFinding:
-    """Check that a Docker engine answers."""
+    """Check that a Docker engine runs and answers."""
     try:
         with closing(docker.from_env(timeout=5)) as client:
             return HostFinding("docker", f"engine {client.version()['Version']}")
@@ -123,7 +123,7 @@ def check_compose() -> HostFinding:
 
 
 def check_cgroup() -> HostFinding:
-    """Check which version of cgroups can limit the CPU and memory of nodes."""
+    """Check which version of control groups this host has, to limit the CPU and memory of nodes."""
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
         return HostFinding("cgroup", "v2")
     if Path("/sys/fs/cgroup/cpu").exists():
@@ -174,7 +174,7 @@ def check_timers() -> HostFinding:
 
 
 def check_capacity() -> HostFinding:
-    """Report the rates that veth links of containers can carry.
+    """Report the link rates between containers that `ensayo calibrate` has measured on this host.
 
     They are taken from the last calibration, since a measurement takes a while.
     """
@@ -192,7 +192,7 @@ def check_capacity() -> HostFinding:
 
 
 def check_kernel_features() -> Iterator[HostFinding]:
-    """Yield a finding for each kernel feature that shapes packets, tested in a temporary container as before a run."""
+    """Test each kernel feature that shapes packets in a temporary container, and yield one result per feature."""
     try:
         working_features = DockerEngine().kernel_capabilities({RUN_LABEL: "doctor"})
     except (DockerException, TrialFailed):

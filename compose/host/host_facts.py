@@ -40,7 +40,7 @@ def cpu_stolen_share(before: CpuTimes | None, after: CpuTimes | None) -> float |
 
 
 def read_stall_seconds() -> dict[str, float]:
-    """Read the seconds since boot in which a task waited: resource (cpu, memory, io) -> seconds.
+    """Read for how many seconds since boot tasks waited for a resource: resource (cpu, memory, io) -> seconds.
 
     Empty if the kernel does not record pressure.
     """
@@ -50,7 +50,7 @@ def read_stall_seconds() -> dict[str, float]:
 
 
 def _read_stall_s(path: Path) -> float:
-    """Read the total of a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds."""
+    """Read a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (in µs) and return the total."""
     try:
         lines = path.read_text().splitlines()
     except OSError:  # recording of pressure is turned off in the kernel

@@ -1,4 +1,4 @@
-"""Metrics of the host while a trial runs; `analysis` judges by them whether the host has disturbed the trial.
+"""Metrics of the host while a trial runs, such as its load; checks in `analysis` use them.
 
 A canary thread sleeps for one millisecond again and again. Load that wakes it late also delays nodes. Counters of the
 kernel are read before and after the trial. Those of containers are also read during it, since they vanish with the
@@ -24,7 +24,7 @@ ThrottlingCounters = Mapping[str, CpuThrottling]  # node -> counters since its s
 
 
 class LatenessCanary:
-    """Thread that only sleeps, and records how late it wakes up."""
+    """Measures with a thread that only sleeps how late the host wakes up an idle thread."""
 
     def __init__(self) -> None:
         self._late_s = array("f")
@@ -32,11 +32,11 @@ class LatenessCanary:
         self._thread = threading.Thread(target=self._sleep, daemon=True)
 
     def start(self) -> None:
-        """Start the canary thread."""
+        """Start the thread that measures wake-up delays."""
         self._thread.start()
 
     def stop(self) -> dict[str, float]:
-        """Stop the canary thread and return its lateness in wall ms: p50, p99 and max; empty if it never slept."""
+        """Stop the thread and return its wake-up delays in wall ms (p50, p99 and max); empty without any sleep."""
         self._stop_requested.set()
         self._thread.join()
         late_s = sorted(self._late_s)
@@ -95,14 +95,14 @@ class HostMetricsRecorder:
 
     @property
     def throttling(self) -> dict[str, CpuThrottling]:
-        """Growth of each container's throttling counters; call it after `stop`."""
+        """Growth of the throttling counters of each container during the recording; available after `stop`."""
         return {
             node: _throttling_between(first, self._last_throttling[node])
             for node, first in self._first_throttling.items()
         }
 
     def _poll_throttling(self) -> None:
-        """Read the throttling counters until `stop`, and keep the last reading of every container."""
+        """Read the throttling counters of all containers again and again until `stop`, and keep the last values."""
         while True:
             start_time = time.monotonic()
             self._last_throttling = self._last_throttling | dict(self.read_throttling())

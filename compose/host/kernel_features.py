@@ -1,4 +1,4 @@
-"""Kernel features that shape packets: what each is for, what is lost without it and how to get it.
+"""Kernel features that shape packets: purpose of each feature, consequence of its absence, and how to install it.
 
 Runs and `ensayo doctor` test them with `compose.shaping.mechanisms.FEATURE_TEST_COMMANDS`, in a container of the node
 image.

@@ -1,1 +1,1 @@
-"""A run: its folder, its trials one after the other, supervision, interruption, clean-up."""
+"""Execution of a run: run folder, trials one after the other, supervision, interruption, clean-up."""

@@ -49,7 +49,7 @@ def remove_leftovers(run_name: str | None = None) -> list[str]:
 
 
 def _remove_docker_resources(run_name: str | None, failures: list[str]) -> Iterator[str]:
-    """Remove labelled containers, networks and volumes; do nothing if no Docker engine answers."""
+    """Remove containers, networks and volumes of one run or of all runs; do nothing if no Docker engine answers."""
     try:
         client = docker.from_env()
     except DockerException:
@@ -60,7 +60,7 @@ def _remove_docker_resources(run_name: str | None, failures: list[str]) -> Itera
 
 
 def _remove_labelled(client: docker.DockerClient, label_filter: dict[str, str], failures: list[str]) -> Iterator[str]:
-    """Remove labelled containers, networks and volumes; yield one line for each.
+    """Remove all containers, networks and volumes with a label; yield one line of text for each.
 
     Containers come first, since a network in use can't be removed.
     """
@@ -88,7 +88,7 @@ def _disconnect_endpoints(network: Network) -> None:
 
 
 def _remove_resource(description: str, resource: Any, failures: list[str], **options: bool) -> Iterator[str]:
-    """Remove a container, network or volume, and yield its description; add an error to `failures`.
+    """Remove a container, network or volume and yield its description; if that fails, add the error to `failures`.
 
     Containers and volumes need `force`, which networks do not accept. Another process may have removed the resource.
     """
@@ -104,7 +104,7 @@ def _remove_resource(description: str, resource: Any, failures: list[str], **opt
 
 
 def _end_processes(run_name: str | None) -> Iterator[str]:
-    """Terminate the processes of runs, then kill those that still run; yield one line for each process."""
+    """Terminate all processes of a run, then kill those that still run; yield one line of text per process."""
     processes = dict(_processes_of_runs(run_name))
     for pid in processes:
         _send_signal(pid, signal.SIGTERM)
@@ -118,7 +118,7 @@ def _end_processes(run_name: str | None) -> Iterator[str]:
 
 
 def _processes_of_runs(run_name: str | None) -> Iterator[tuple[int, str]]:
-    """Yield pid and command of each process of a run, found by its environment; never this process or an ancestor."""
+    """Yield pid and command of each process of a run, except this process and its ancestors."""
     own_pids = set(_ancestor_pids(os.getpid()))
     for folder in _PROC_FOLDER.glob("[0-9]*"):
         with suppress(OSError):  # the process has ended, or belongs to another user
@@ -127,7 +127,7 @@ def _processes_of_runs(run_name: str | None) -> Iterator[tuple[int, str]]:
 
 
 def _belongs_to_run(run_name: str | None, process_folder: Path) -> bool:
-    """Return whether a process belongs to the run of this name; to any run if `run_name` is None."""
+    """Return whether a process belongs to the run `run_name`, or to any run if `run_name` is None."""
     process_run_name = _read_run_name(process_folder)
     return process_run_name is not None and run_name in (None, process_run_name)
 
@@ -147,12 +147,12 @@ def _ancestor_pids(pid: int) -> Iterator[int]:
 
 
 def _parent_pid(pid: int) -> int:
-    """Return the pid of the parent; fields are counted from the last bracket, since process names may have spaces."""
+    """Return the pid of a process's parent; fields are counted from the last bracket, as names may contain spaces."""
     return int((_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie (state Z), whose parent has not read its exit code yet, does not."""
+    """Return whether a process runs; a zombie (state Z), which has ended but was not reaped, does not run."""
     try:
         return (_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -165,7 +165,7 @@ def _send_signal(pid: int, signal_number: signal.Signals) -> None:
 
 
 def _remove_secrets(run_name: str | None) -> Iterator[str]:
-    """Remove the folders with certificates and keys of runs; yield one line for each folder."""
+    """Remove the folders with certificates and keys of one run or of all runs; yield one line of text per folder."""
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run_name or '*'}-*")):
         with suppress(OSError):  # the folder belongs to another user
             shutil.rmtree(folder)

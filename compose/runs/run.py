@@ -1,4 +1,4 @@
-"""A run of a scenario: its folder, its trials one after the other, and a manifest of where and how they ran."""
+"""Execution of a scenario: creates the run folder and its manifest, and runs the trials one after the other."""
 
 import json
 import platform
@@ -35,18 +35,18 @@ class RunObserver(EventObserver, PreparationObserver, Protocol):
     """Observer of the progress of a run, such as a display in the terminal."""
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
-        """Handle the start of a run: its trials are planned, and its folder exists."""
+        """Handle the start of a run, after its trials were planned and the run folder was created."""
 
     def trial_started(self, plan: Plan, number: int, count: int) -> None:
         """Handle the start of trial `number` of `count`, counted from 1."""
 
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
-        """Handle the end of a trial, whose folder is complete; `seconds` is its duration in wall-clock time."""
+        """Handle the end of a trial, after its folder is complete; `seconds` is its wall-clock duration."""
 
 
 @dataclass(frozen=True)
 class ScenarioSource:
-    """A scenario with the file text and the command that it comes from."""
+    """A scenario with the text of its file, and with the command that started the run."""
 
     scenario: Scenario
     text: str  # text of the scenario file
@@ -56,7 +56,7 @@ class ScenarioSource:
 
 @dataclass(frozen=True)
 class ScenarioRun:
-    """A run that has ended: its folder and the status of each trial that has run."""
+    """Result of a run: the run folder, and the status of each trial that has run."""
 
     folder: Path
     statuses: tuple[TrialOutcome, ...]
@@ -88,7 +88,7 @@ def run_scenario(
 
 
 def decide_admission(scenario: Scenario, engine: Engine) -> Admission:
-    """Decide whether this host can carry a scenario with an engine, and the dilation of `dilation: auto`.
+    """Decide whether this host is fast enough for a scenario with an engine, and choose the dilation of `auto`.
 
     Raises:
         UserError: this host can't carry the scenario.
@@ -166,7 +166,7 @@ def _create_run_folder(
     runs_folder: Path,
     plans: tuple[Plan, ...],
 ) -> Path:
-    """Create the folder of a run, write what is known before its first trial, and make `latest` point to it."""
+    """Create the run folder with scenario, manifest and plans, and make the link `latest` point to it."""
     run_name = plans[0].run
     folder = runs_folder / source.scenario.name / run_name
     folder.mkdir(parents=True)
@@ -185,7 +185,7 @@ def _create_run_folder(
 def _build_manifest(
     source: ScenarioSource, engine_choice: EngineChoice, admission: Admission, plans: tuple[Plan, ...]
 ) -> dict[str, Any]:
-    """Return the manifest of a run: scenario, engine, host, commit and versions, as needed to repeat or to check it."""
+    """Return the manifest of a run, which is needed to repeat it: scenario, engine, host, commit and versions."""
     return {
         "schema": 1,
         "run": plans[0].run,

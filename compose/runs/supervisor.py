@@ -1,6 +1,6 @@
-"""Supervision of one trial on any engine: start the nodes, shape and probe links, open the gate, wait, clean up.
+"""Supervision of a trial on any engine: start nodes, shape and probe links, start training, wait, clean up.
 
-The gate holds back training until all nodes have joined and the links are shaped.
+The coordinator's *start gate* holds back training until all nodes have joined and the links are shaped.
 """
 
 import json
@@ -34,14 +34,14 @@ class TrialNodes(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes; each node waits for the others and for the gate."""
+        """Start all nodes; each node waits until all nodes have joined and the start gate is open."""
 
     @abstractmethod
     def shape_links(self) -> dict[str, LinkRecord]:
-        """Shape the links as the plan declares, and return the record of each link with the rates read back."""
+        """Shape the links as declared in the plan, and return a record of each link with the rates read back."""
 
     def probe_links(self) -> dict[str, LinkRecord]:
-        """Measure the links while all nodes wait for the gate, and return their records with the results.
+        """Measure the links while all nodes wait for the start gate, and return the link records with the results.
 
         Raises:
             TrialFailed: a link differs from the plan.
@@ -49,23 +49,23 @@ class TrialNodes(ABC):
         return {}
 
     def read_link_counters(self) -> dict[str, LinkRecord]:
-        """Read the counters of the links after the run, and return the records of the links with them."""
+        """Read the packet counters of all links after training, and return the link records with the counters."""
         return {}
 
     @abstractmethod
     def open_gate(self) -> None:
-        """Tell the coordinator that the links are shaped, so that training may begin."""
+        """Open the start gate of the coordinator: the links are shaped, so training may begin."""
 
     @abstractmethod
     def exit_codes(self) -> dict[str, int]:
-        """Return the exit codes of the nodes that have ended."""
+        """Return the exit codes of all nodes that have ended, by node name."""
 
     @abstractmethod
     def last_error_output(self, node_name: str) -> str:
         """Return the last line that a node has written to its standard error; empty if there is none."""
 
     def read_throttling(self) -> dict[str, CpuThrottling]:
-        """Return how often the kernel has throttled each node since its start; nodes without a CPU quota are absent."""
+        """Return how often the kernel has throttled each node with a CPU quota since the start of the node."""
         return {}
 
     @abstractmethod
@@ -79,7 +79,7 @@ class TrialNodes(ABC):
 
 @dataclass
 class LogTail:
-    """Reader of the events in a log file that is still being written."""
+    """Reader of a log file that a node is still writing; returns its new events."""
 
     path: Path
     _position: int = 0
@@ -101,7 +101,7 @@ class LogTail:
 
 @dataclass
 class TrialSupervisor:
-    """Supervisor of one trial: runs its stages in order and measures their durations."""
+    """Runs the stages of one trial in order, from the start of the nodes to clean-up, and measures their durations."""
 
     plan: Plan
     nodes: TrialNodes
@@ -118,7 +118,7 @@ class TrialSupervisor:
     def run_trial(self) -> TrialOutcome:
         """Run the whole trial and return its status.
 
-        Afterwards, all nodes are removed, or the reason in the status names those that are not. An error fails only
+        Afterwards, all nodes are removed, or the status names the nodes that could not be removed. An error fails only
         this trial; KeyboardInterrupt is raised again.
         """
         reasons: list[str] = []
@@ -146,7 +146,7 @@ class TrialSupervisor:
         )
 
     def _run_stages(self) -> None:
-        """Run the stages of a trial without interruption of those that create or shape something."""
+        """Run all stages of a trial; defer stop signals while nodes start and while links are shaped or probed."""
         with self._timed_stage("up"), defer_stop_signals():
             self.nodes.start()
         with self._timed_stage("gate"):
@@ -188,7 +188,7 @@ class TrialSupervisor:
         return len(self.nodes.exit_codes()) == len(self.plan.nodes)
 
     def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, problem: str) -> None:
-        """Poll until `is_done`, and pass the events of the coordinator's log to the watcher.
+        """Wait until `is_done` returns True, and meanwhile pass the events of the coordinator's log to the watcher.
 
         Args:
             is_done: condition to wait for.
@@ -213,7 +213,7 @@ class TrialSupervisor:
             time.sleep(POLL_INTERVAL_S)
 
     def _process_event(self, event: dict[str, Any]) -> None:
-        """Record joined nodes, left nodes and the end of the run from an event, and pass the event to the watcher."""
+        """Pass an event to the watcher, and record the node that joined or left, or the end of the run."""
         if event["key"] == "membership":
             node_names = self._joined if event["value"]["event"] == "joined" else self._left
             node_names.add(event["value"]["node"])
@@ -243,5 +243,5 @@ def _append_failure_reason(reasons: list[str]) -> Iterator[None]:
 
 
 def failure_reason(error: Exception) -> str:
-    """Return an error as the reason of a failed trial, with the name of its type unless it is a TrialFailed."""
+    """Return the text of an error for a trial's status, with the error's type unless it is a TrialFailed."""
     return str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"

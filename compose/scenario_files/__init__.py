@@ -1,1 +1,1 @@
-"""Scenario files: find, parse and validate them, and report every problem with its file, line and key."""
+"""Finding, parsing and validating scenario files; every problem is reported with file, line and key."""

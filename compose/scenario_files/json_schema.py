@@ -29,25 +29,25 @@ def scenario_schema() -> JsonSchema:
 
 
 def allowed_keys(data: Any, path: KeyPath) -> list[str]:
-    """Return the keys allowed in the section at `path` of the document `data`."""
+    """Return the keys that the JSON Schema allows in the section at `path` of the scenario document `data`."""
     section_schema = _resolve_references(_schema_at(scenario_schema(), data, path), reduce(getitem, path, data))
     return list(section_schema.get("properties", {}))
 
 
 def allowed_kinds(data: Any, path: KeyPath) -> list[str]:
-    """Return the kinds of component allowed at `path` of the document `data`; empty if no component belongs there."""
+    """Return the component kinds allowed at `path` of the scenario document `data`; empty if none are."""
     schema = _schema_at(scenario_schema(), data, path)
     union = schema["anyOf"][0] if "anyOf" in schema else schema  # anyOf: a component or null
     return list(union.get("discriminator", {}).get("mapping", {}))
 
 
 def key_description(data: Any, path: KeyPath) -> str:
-    """Return the description of the key at `path` of the document `data`; empty if it has none."""
+    """Return the description of the key at `path` of the scenario document `data`; empty if the key has none."""
     return str(_schema_at(scenario_schema(), data, path).get("description", ""))
 
 
 def describe_allowed_number(data: Any, path: KeyPath) -> str:
-    """Return which numbers are allowed at `path` of the document `data`, in words; empty if no number belongs there."""
+    """Describe which numbers are allowed at `path` of the scenario document `data`; empty if none are."""
     schema = _schema_at(scenario_schema(), data, path)
     schema = schema["anyOf"][0] if "anyOf" in schema else schema
     if schema.get("type") not in NUMBER_TYPES:
@@ -59,7 +59,7 @@ def describe_allowed_number(data: Any, path: KeyPath) -> str:
 
 
 def _schema_at(schema: JsonSchema, data: Any, path: KeyPath) -> JsonSchema:
-    """Return the schema of the value at `path` of `data`, where `schema` is the schema of `data` itself."""
+    """Return the JSON Schema of the value at `path` of `data`; `schema` is the JSON Schema of `data` itself."""
     if not path:
         return schema
     key, *rest = path
@@ -68,7 +68,7 @@ def _schema_at(schema: JsonSchema, data: Any, path: KeyPath) -> JsonSchema:
 
 
 def _schema_of_child(schema: JsonSchema, key: str | int) -> JsonSchema:
-    """Return the schema of one key of a section or one item of a list; empty if it has none."""
+    """Return the JSON Schema of one key of a section, or of one item of a list; empty if there is none."""
     of_known_key = schema.get("properties", {}).get(key)
     of_any_label = next(iter(schema.get("patternProperties", {}).values()), None)
     value_schema = of_known_key or of_any_label or schema.get("additionalProperties") or schema.get("items")
@@ -76,7 +76,7 @@ def _schema_of_child(schema: JsonSchema, key: str | int) -> JsonSchema:
 
 
 def _resolve_references(schema: JsonSchema, data: Any) -> JsonSchema:
-    """Return a schema without references and unions.
+    """Return a JSON Schema in which references are resolved, and unions are replaced by the member that fits `data`.
 
     A union becomes its member for the kind in `data`, or its first member.
     """

@@ -1,4 +1,4 @@
-"""Loading of scenarios: find the file, decode it, and check that every trial is possible."""
+"""Loading of scenarios: find and decode the scenario file, and check that every trial is possible."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -72,7 +72,7 @@ def shipped_scenario_paths() -> list[Path]:
 
 
 def read_question(path: Path) -> str:
-    """Return the question that a scenario answers: the first comment of its file that is not meant for editors."""
+    """Return the question that a scenario answers: the first comment of the scenario file, except for editor hints."""
     comments = (line.lstrip("# ").strip() for line in _read_text(path).splitlines() if line.startswith("#"))
     return next((text for text in comments if not text.startswith("yaml-language-server")), "")
 
@@ -85,7 +85,7 @@ def _read_text(path: Path) -> str:
 
 
 def _display_path(path: Path) -> str:
-    """Return a path as messages show it: relative to the current folder if it is below."""
+    """Return a file path for messages: relative to the current folder if the file is inside it."""
     absolute_path, current_folder = path.resolve(), Path.cwd()
     if absolute_path.is_relative_to(current_folder):
         return str(absolute_path.relative_to(current_folder))
@@ -93,7 +93,7 @@ def _display_path(path: Path) -> str:
 
 
 def _decode_scenario(document: YamlDocument) -> Scenario:
-    """Decode a document; raise ScenarioError with every problem if it is not a valid scenario."""
+    """Decode a scenario document; raise ScenarioError with all problems if the scenario is not valid."""
     try:
         return Scenario.decode(document.data)
     except ValidationError as error:
@@ -102,16 +102,16 @@ def _decode_scenario(document: YamlDocument) -> Scenario:
 
 
 def _to_problem(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
-    """Return a conflict as a problem with its position in the document."""
+    """Convert a conflict to a problem with the position of its key in the scenario file."""
     return ScenarioProblem(
         document.position_of(conflict.key_path), ".".join(map(str, conflict.key_path)), conflict.message
     )
 
 
 def _combination_problems(scenario: Scenario, document: YamlDocument, engine_name: str | None) -> list[ScenarioProblem]:
-    """Return the problems of all combinations of swept values.
+    """Check the trial of every combination of swept values, and return all problems.
 
-    If only some combinations have a problem, its message names the first of them.
+    If only some combinations have a problem, the message of the problem names the first such combination.
     """
     choices = [choice for choice in scenario.trial_choices() if choice.repeat == 0]
     choices_by_conflict: dict[Conflict, list[TrialChoice]] = defaultdict(list)
@@ -127,7 +127,7 @@ def _combination_problems(scenario: Scenario, document: YamlDocument, engine_nam
 
 
 def _combination_conflicts(scenario: Scenario, choice: TrialChoice, engine_name: str | None) -> list[Conflict]:
-    """Return the conflicts of one combination of swept values."""
+    """Check the trial of one combination of swept values, and return all conflicts."""
     try:
         trial = scenario.trial(choice)
     except ValidationError as error:
@@ -136,7 +136,7 @@ def _combination_conflicts(scenario: Scenario, choice: TrialChoice, engine_name:
 
 
 def _virtual_time_conflicts(trial: TrialSpec) -> Iterator[Conflict]:
-    """Yield a conflict if a worker has no throughput, because its compute would take no virtual time."""
+    """Yield a conflict if a worker has no throughput, which the engine `simulated` needs for every worker."""
     if unpaced_workers := trial.scenario.unpaced_workers:
         message = (
             f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "
@@ -147,7 +147,7 @@ def _virtual_time_conflicts(trial: TrialSpec) -> Iterator[Conflict]:
 
 
 def _frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list[ScenarioProblem]:
-    """Return a problem for each random event that would occur too often, with the limit for its longest trial."""
+    """Return a problem for each random event that would occur too often in the longest trial that has the event."""
     swept_paths = [path for name, axis in scenario.sweep.items() for path in axis.target_paths(name)]
     has_random_events = any(event.at.random for event in scenario.events)
     if not has_random_events and not any(path.startswith("events") for path in swept_paths):
@@ -168,9 +168,9 @@ def _frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list
 def _combination_problem(
     conflict: Conflict, scenario: Scenario, document: YamlDocument, setting: SweepPoint
 ) -> ScenarioProblem:
-    """Return a conflict as a problem that names `setting`, the swept values that lead to it.
+    """Convert a conflict to a problem whose message names the swept values that cause the conflict (`setting`).
 
-    Its position is that of the sweep if the key is swept, else that of the key.
+    The problem's position is that of the key, or that of the sweep's axis if the key is swept.
     """
     key = ".".join(map(str, conflict.key_path))
     paths_by_axis = {name: axis.target_paths(name) for name, axis in scenario.sweep.items()}

@@ -1,4 +1,4 @@
-"""Problems of a scenario file, with their position, and the error that reports all of them."""
+"""Records of problems in a scenario file, with their positions, and the error that reports all problems at once."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from services.schema.errors import UserError
 
 
 class SourcePosition(NamedTuple):
-    """Position of a key: a line of a file, or an argument of the command line."""
+    """Position where a key of a scenario was set: a line of a file, or an argument of the command line."""
 
     file: str  # path, or text of the argument
     line: int = 0  # 0: the whole file, or an argument
@@ -28,7 +28,7 @@ class ScenarioProblem(NamedTuple):
 
 
 class ScenarioError(UserError):
-    """A scenario is invalid; the message has one line for each problem, in the order of the file."""
+    """A scenario is not valid; the message has one line for each problem, in the order of the file."""
 
     def __init__(self, problems: Iterable[ScenarioProblem]) -> None:
         self.problems = tuple(sorted(set(problems)))

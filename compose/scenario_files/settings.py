@@ -12,7 +12,7 @@ from services.schema.errors import UserError
 
 
 def apply_settings(document: YamlDocument, settings: Mapping[str, str]) -> YamlDocument:
-    """Return a copy of a document in which each setting replaces a value; keys that are set are no longer swept.
+    """Return a copy of a scenario document with the values of `--set` arguments; keys that are set are not swept.
 
     Args:
         document: scenario file.
@@ -31,7 +31,7 @@ def apply_settings(document: YamlDocument, settings: Mapping[str, str]) -> YamlD
 
 
 def _set_value(data: Any, path: str, value: Any, argument: str) -> KeyPath:
-    """Set one key or list item of `data` and return its path, with list items as numbers."""
+    """Set the key or list item at a dotted path of `data`, and return the path as keys and list indices."""
     *parents, last = path.split(".")
     keys: list[str | int] = []
     for name in parents:
@@ -43,7 +43,7 @@ def _set_value(data: Any, path: str, value: Any, argument: str) -> KeyPath:
 
 
 def _key_or_index(section: Any, name: str, argument: str) -> str | int:
-    """Return the key of a section, or the index of an existing list item, for one name of a dotted path."""
+    """Convert one part of a dotted path to the key of a section, or to the index of an existing list item."""
     if isinstance(section, dict):
         return name
     if not isinstance(section, list):
@@ -57,7 +57,7 @@ def _key_or_index(section: Any, name: str, argument: str) -> str | int:
 
 
 def _remove_from_sweep(data: Any, path: str) -> None:
-    """Remove the axis of a path from the sweep, if there is one."""
+    """Remove the sweep over the key at a dotted path, if the scenario has one."""
     sweep = data.get("sweep")
     for name in [name for name in sweep or () if PATH_ALIASES.get(name, name) == path]:
         del sweep[name]

@@ -1,4 +1,4 @@
-"""Messages for users that explain the validation errors of pydantic: what is wrong, what is allowed, how to fix it."""
+"""Messages that explain validation errors of pydantic to users: wrong value, allowed values, and how to fix it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,16 +39,16 @@ MESSAGE_TEMPLATES: Mapping[str, str] = {
 
 
 def explain_validation_error(error: ValidationError, data: Any) -> Iterator[Conflict]:
-    """Yield a conflict for each mistake in the document `data`: the key to change, what is wrong, what is allowed."""
+    """Yield a conflict for each mistake in the scenario document `data`, with the key and an explanation for users."""
     for details in error.errors(include_url=False):
         finding = ValidationFinding(details, data, document_path(details["loc"], data))
         yield from finding.conflicts()
 
 
 def document_path(loc: tuple[Any, ...], data: Any) -> KeyPath:
-    """Return the path in the document for `loc`, the location of an error as given by pydantic.
+    """Convert the location of a pydantic error (`loc`) to the path of keys in the scenario document.
 
-    `loc` also has the kind of each component and a `[key]` after a wrong label; both are left out. A kind is recognised
+    The kind of a component in `loc`, and `[key]` after a wrong label, are left out. A kind is recognised
     by its position right after the key of a component, since a key may have the same name as a kind.
     """
     path: list[Any] = []
@@ -86,7 +86,7 @@ class ValidationFinding:
 
     @property
     def message(self) -> str:
-        """What is wrong with the value, and what is allowed."""
+        """Message for the user: what is wrong with the value, and what is allowed."""
         template = MESSAGE_TEMPLATES.get(self.error_type)
         if self.supported_kinds and self.error_type == "dict_type":
             template = MISSING_KIND_TEMPLATE
@@ -105,63 +105,63 @@ class ValidationFinding:
 
     @property
     def given_value(self) -> Any:
-        """The wrong value in the document."""
+        """The wrong value in the scenario document."""
         return self.details["input"]
 
     @property
     def wrong_value_text(self) -> str:
-        """End of a sentence that names the wrong value; empty if the value is a list or a section."""
+        """End of a message that quotes the wrong value; empty if the value is a list or a section."""
         return f", not {self.given_value!r}" if isinstance(self.given_value, str | int | float) else ""
 
     @property
     def description_text(self) -> str:
-        """Description of the key in brackets; empty if it has none."""
+        """Description of the wrong key, in brackets, for a message; empty if the key has none."""
         description = key_description(self.data, self.path)
         return f" ({description})" if description else ""
 
     @property
     def list_suggestion_text(self) -> str:
-        """End of a sentence that shows the wrong value as a list; empty if the value is a section."""
+        """End of a message that suggests to write the wrong value as a list; empty if the value is a section."""
         return f"; write [{self.given_value}]" if isinstance(self.given_value, str | int | float) else ""
 
     @property
     def validator_error(self) -> object:
-        """Exception raised by a validator of Ensayo; None if pydantic has found the error."""
+        """Exception raised by a validator of Ensayo; None if pydantic itself detected the error."""
         return self.details.get("ctx", {}).get("error")
 
     @property
     def expected_words(self) -> str:
-        """Words allowed at the path, as pydantic lists them."""
+        """Words allowed for a value that must be one of several words, as pydantic lists them."""
         return str(self.details["ctx"]["expected"])
 
     @property
     def given_kind(self) -> str:
-        """Kind that the document names and that is not supported."""
+        """Unsupported component kind that the scenario names."""
         return str(self.details["ctx"]["tag"])
 
     @property
     def allowed_keys(self) -> str:
-        """Keys allowed in the section at the path."""
+        """Keys allowed in the section at the path of the error, separated by commas."""
         return ", ".join(allowed_keys(self.data, self.path))
 
     @property
     def sibling_keys(self) -> str:
-        """Keys allowed in the section around the path."""
+        """Keys allowed beside the wrong key, in the same section, separated by commas."""
         return ", ".join(allowed_keys(self.data, self.path[:-1]))
 
     @property
     def supported_kinds(self) -> str:
-        """Kinds of component allowed at the path; empty if no component belongs there."""
+        """Component kinds allowed at the path of the error, separated by commas; empty where no component belongs."""
         return ", ".join(allowed_kinds(self.data, self.path))
 
     @property
     def example_kind(self) -> str:
-        """First of the supported kinds."""
+        """First of the component kinds allowed at the path of the error, as an example."""
         return self.supported_kinds.partition(",")[0]
 
     @property
     def suggestion_text(self) -> str:
-        """End of a sentence that suggests the most similar kind or key; empty if none is similar."""
+        """End of a message that suggests the most similar component kind or key; empty if none is similar."""
         word, known_words = str(self.path[-1]), self.sibling_keys
         if self.supported_kinds:
             word, known_words = self.given_kind, self.supported_kinds

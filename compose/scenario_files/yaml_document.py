@@ -37,13 +37,13 @@ for name, (form, _) in SCALAR_TYPES.items():
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """Content of a YAML file in types of JSON, and the position of every key and list item."""
+    """Content of a YAML file as JSON types, and the position of every key and list item in the file."""
 
     data: Any
     positions: Mapping[KeyPath, SourcePosition]
 
     def position_of(self, path: KeyPath) -> SourcePosition:
-        """Return the position of `path`, or that of the innermost section around it that is in the file."""
+        """Return the position of the key at `path`; if the key is absent, of the innermost section around it."""
         return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
 
 
@@ -72,7 +72,7 @@ def parse_yaml(text: str, file_name: str) -> YamlDocument:
 
 
 def _syntax_problem(error: yaml.YAMLError, file_name: str) -> ScenarioProblem:
-    """Return a syntax error of PyYAML as a problem of the file."""
+    """Convert a syntax error of PyYAML to a problem of the YAML file."""
     if not isinstance(error, yaml.MarkedYAMLError):  # a character that YAML does not allow
         return ScenarioProblem(SourcePosition(file_name), "", f"not valid YAML: {' '.join(str(error).split())}")
     mark = error.problem_mark or error.context_mark
@@ -82,7 +82,7 @@ def _syntax_problem(error: yaml.YAMLError, file_name: str) -> ScenarioProblem:
 
 @dataclass
 class _NodeReader:
-    """Converter from PyYAML nodes to data that records the position of each node."""
+    """Converter from PyYAML nodes to Python data, which records the position of every node in the file."""
 
     file_name: str
     positions: dict[KeyPath, SourcePosition] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class _NodeReader:
 
     @singledispatchmethod
     def read(self, node: Any, path: KeyPath) -> Any:  # noqa: ARG002 - the same signature as the methods below
-        """Return the data of a node; `path` is its path in the document."""
+        """Convert a PyYAML node at `path` of the document to Python data."""
         raise AssertionError(node)
 
     @read.register
@@ -112,7 +112,7 @@ class _NodeReader:
         return {key.value: self._read_child(key, value, (*path, key.value)) for key, value in scalars}
 
     def _read_child(self, position_node: yaml.Node, node: yaml.Node, path: KeyPath) -> Any:
-        """Return the data of `node`, and record the position of `position_node`, its key or list item."""
+        """Convert a value (`node`) to Python data, and record the position of the value's key (`position_node`)."""
         if first_position := self.positions.get(path):
             return self._add_problem(position_node, path, f"duplicate key, first at {first_position}; remove one")
         self.positions[path] = self._position_of(position_node)

@@ -1,4 +1,4 @@
-"""Burst sizes and packet sizes of shaped links, small enough that short messages are shaped, too."""
+"""Burst sizes and packet sizes of shaped links, small enough that the rate also limits short messages."""
 
 from services.cluster.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
 
@@ -16,7 +16,7 @@ def burst_bytes(rate_bps: float) -> int:
 
 
 def max_gso_segments(slowest_bps: float, fastest_bps: float) -> int:
-    """Return how many segments of one MTU TCP may hand to the kernel as one packet.
+    """Return how many segments, each of one MTU, TCP may pass to the kernel as one packet.
 
     HTB lets a packet pass whole as soon as there is any credit, and the kernel builds packets of up to 64 KiB: after a
     pause, a short message would pass unshaped. So one packet holds no more than the burst of the slowest link, or up to

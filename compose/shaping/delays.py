@@ -1,4 +1,4 @@
-"""Kernel rules that delay, lose or drop packets: chains of the packet filter, queues of the delay line, or netem."""
+"""Configuration that delays or drops packets: packet filter rules, queues of the delay line, netem queues."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +18,9 @@ NETEM_QUEUE_PACKETS = 100_000
 def packet_filter_rules(
     device: str, link_state: LinkState, addresses: Mapping[str, str], *, include_jumps: bool
 ) -> str:
-    """Return the input for `iptables-restore --noflush` that replaces the rules of a node's partition and delay chains.
+    """Return input for `iptables-restore --noflush` that sets which packets a node drops or sends to the delay line.
 
-    Both chains are replaced in one step, whatever rules they had.
+    The node's partition chain and delay chain are replaced in one step, whatever rules they had.
 
     Args:
         device: interface of the node on the data network.
@@ -40,7 +40,7 @@ def packet_filter_rules(
 
 
 def delay_line_queues(link_state: LinkState, addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
-    """Return the configuration of the delay line (`services.shaper.delay_line`): queue number -> path and seed."""
+    """Return the queues of the delay line, the process that delays packets from NFQUEUE: queue number -> path, seed."""
     queue_numbers = {name: number for number, name in enumerate(addresses)}
     return {
         str(queue_numbers[path.source]): {
@@ -52,7 +52,7 @@ def delay_line_queues(link_state: LinkState, addresses: Mapping[str, str], seed:
 
 
 def is_supported_by_netem(path: NetworkPath) -> bool:
-    """Return whether netem can emulate the jitter and the losses of a path.
+    """Return whether netem can emulate the jitter and the packet losses declared for a network path.
 
     netem reorders packets under jitter, so paths with jitter are not supported. It applies one loss model at a time.
     """
@@ -77,7 +77,7 @@ def _netem_queue_packets(path: NetworkPath, rate_bps: float, buffer_bytes: int) 
 
 
 def _netem_loss_options(path: NetworkPath) -> list[str]:
-    """Return the loss options of netem for a path; several independent losses in a row are written as one."""
+    """Return the loss options of netem for a network path; several independent losses are combined into one."""
     if not path.losses:
         return []
     loss = path.losses[0]

@@ -1,4 +1,4 @@
-"""Filters that sort packets into HTB classes by address.
+"""Filters of `tc` that assign packets to HTB classes by their source or target address.
 
 They are hash tables of tc's u32 classifier over the last byte of an address: one look-up, however many nodes there are.
 """

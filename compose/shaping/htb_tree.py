@@ -1,4 +1,4 @@
-"""HTB classes and queues that limit the rate of a link, and of single peers within it, as lines for `tc -batch`."""
+"""Lines for `tc -batch` that limit the rate of a link, and the rates to single peers, with HTB classes and queues."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ UNLIMITED_BPS = 100e9  # rate of a downlink that declares a delay and no rate
 def link_tree(
     device: str, rate_bps: float | None, peer_rates_bps: Mapping[str, float], link_qdisc: str = ""
 ) -> list[str]:
-    """Return lines that limit the rate of a link and, within it, the rates to some peers.
+    """Return lines for `tc -batch` that limit the total rate of a link and the rates to some peers.
 
     Packets that no limit concerns pass directly.
 
@@ -76,7 +76,7 @@ def ingress_redirect_commands(device: str) -> list[str]:
 def peer_class_with_queue(
     device: str, parent: str, address: str, rate_bps: float, guaranteed_share: float = 1.0
 ) -> list[str]:
-    """Return lines that add the HTB class of the traffic to one peer, and its queue."""
+    """Return lines for `tc -batch` that add an HTB class, with a queue, for the traffic to one peer."""
     class_id = peer_class_id(address)
     return [
         htb_class(device, parent, class_id, rate_bps, guaranteed_share),
@@ -85,7 +85,7 @@ def peer_class_with_queue(
 
 
 def buffer_qdisc(max_segments: int, buffer_bytes: int | None = None) -> str:
-    """Return the queue of a switch port in the syntax of `tc`.
+    """Return the queue that buffers packets before a link, like the port of a switch, in the syntax of `tc`.
 
     Its limit is in bytes, so that a queue of large packets takes no longer to drain than one of small packets.
 
@@ -97,19 +97,19 @@ def buffer_qdisc(max_segments: int, buffer_bytes: int | None = None) -> str:
 
 
 def peer_class_id(address: str) -> str:
-    """Return the id of the HTB class of the traffic to one peer."""
+    """Return the id of the HTB class for the traffic to one peer."""
     return f"1:1{last_octet(address):02x}"
 
 
 def root_qdisc(device: str, default_class: str = "") -> str:
-    """Return the line that adds the root HTB; without a default class, packets that match no filter are not limited."""
+    """Return the `tc` line that adds the root HTB queue; without `default_class`, unmatched packets are not limited."""
     return f"qdisc add dev {device} root handle 1: htb" + (f" default {default_class}" if default_class else "")
 
 
 def htb_class(
     device: str, parent: str, class_id: str, rate_bps: float, guaranteed_share: float = 1.0, verb: str = "add"
 ) -> str:
-    """Return the line that adds or changes an HTB class.
+    """Return the line for `tc -batch` that adds or changes an HTB class.
 
     The class may always send at `guaranteed_share` of its rate and borrows the rest from its parent.
     """
@@ -122,14 +122,14 @@ def htb_class(
 
 
 def class_queue(device: str, class_id: str, qdisc: str = "") -> list[str]:
-    """Return the line that adds the queue of an HTB class; its handle is the number of the class plus 0x2000."""
+    """Return the `tc` line that adds a queue to an HTB class; the queue's handle is the class number plus 0x2000."""
     handle = 0x2000 + int(class_id.split(":")[1], 16)
     qdisc = qdisc or f"pfifo limit {LEAF_QUEUE_PACKETS}"
     return [f"qdisc add dev {device} parent {class_id} handle {handle:x}: {qdisc}"]
 
 
 def link_classes(device: str, rate_bps: float, peer_rates_bps: Mapping[str, float], verb: str = "change") -> list[str]:
-    """Return lines that add or change the classes of a link and of peers within it, but not their queues.
+    """Return lines for `tc -batch` that add or change the HTB classes of a link and its peers, without queues.
 
     A change of classes leaves the packets in all queues as they are.
     """

@@ -14,7 +14,7 @@ from services.schema.component import FrozenRecord
 
 
 class LinkState(FrozenRecord):
-    """Properties of one node's link, in wall-clock time."""
+    """Rates, delays, losses and partitions of one node's link at one time, in wall-clock units."""
 
     node: str
     uplink_bps: float | None = None
@@ -24,7 +24,7 @@ class LinkState(FrozenRecord):
 
 
 class RateRange(NamedTuple):
-    """Lowest and highest rate at which packets of a node may travel, in wall-clock time."""
+    """Lowest and highest rate at which packets of a node may be sent, in bit/s of wall time."""
 
     slowest_bps: float  # lowest limit on any path, events included
     fastest_bps: float  # rate of the fastest path from end to end, before any event; inf if a path has no limit
@@ -36,7 +36,7 @@ def data_network_nodes(plan: Plan) -> tuple[NodePlan, ...]:
 
 
 def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclaredEvent] = ()) -> LinkState:
-    """Return the state of a node's link while some events are active.
+    """Return the rates, delays, losses and partitions of a node's link while some events are active.
 
     If several events change the same rate, the last one wins.
     """
@@ -60,7 +60,7 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
 
 
 def rate_range_of(plan: Plan, node: NodePlan) -> RateRange | None:
-    """Return the lowest and the highest rate at which a node may send to its peers; None when nothing is shaped."""
+    """Return the lowest and the highest rate at which a node may send to its peers; None if no rate is limited."""
     limits_by_peer = [tuple(_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node]
     if not any(limits_by_peer):
         return None
@@ -77,7 +77,7 @@ def may_lose_packets(plan: Plan, node: NodePlan) -> bool:
 
 
 def link_changes(plan: Plan) -> tuple[LinkChange, ...]:
-    """Return all link changes among the events of a plan."""
+    """Return the link changes of all events in a plan; other events are left out."""
     return tuple(event.change for event in plan.events if isinstance(event.change, LinkChange))
 
 
@@ -87,7 +87,7 @@ def has_delay_or_loss_changes(plan: Plan) -> bool:
 
 
 def _limits_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
-    """Yield every rate limit between two nodes in virtual bit/s: the declared value, then the values set by events."""
+    """Yield a tuple per rate limit between two nodes: the declared rate and those set by events, in virtual bit/s."""
     yield from ((link.rate_bps,) for link in plan.network.shared_links_between(source.name, target.name))
     changes = link_changes(plan)
     uplink = (source.uplink_bps, *(change.uplink for change in changes if source.name in change.of))
@@ -98,7 +98,7 @@ def _limits_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[
 
 
 def _path_with_changes(plan: Plan, source: str, target: str, changes: Sequence[LinkChange]) -> NetworkPath:
-    """Return a path with the delays and losses that events add to the links at both ends.
+    """Return the network path between two nodes with the delays and losses that events add to the links of both.
 
     Delays and jitters are in wall-clock time.
     """
@@ -115,7 +115,7 @@ def _path_with_changes(plan: Plan, source: str, target: str, changes: Sequence[L
 
 
 def _is_partitioned(event: AnyDeclaredEvent, source: str, target: str) -> bool:
-    """Return whether an event is a partition that separates two nodes."""
+    """Return whether an event is a network partition that separates two given nodes."""
     return isinstance(event, NetworkPartition) and (source in event.apart) != (target in event.apart)
 
 

@@ -33,7 +33,7 @@ FEATURE_TEST_COMMANDS: dict[KernelFeatureName, str] = {
 
 
 class LinkMechanisms(FrozenRecord):
-    """Mechanism that enforces each link property of a trial.
+    """Names of the mechanisms that enforce the rates, delays, losses and partitions of a trial's links.
 
     A property is `none` if the scenario does not declare it or if no mechanism can enforce it.
     """
@@ -87,7 +87,7 @@ def _rate_mechanism(plan: Plan, working_features: Collection[KernelFeatureName])
 
 
 def _declared_rates_bps(plan: Plan) -> list[float]:
-    """Return the rates of all limits in a plan, including those set by events, in virtual bit/s."""
+    """Return all rates to which a plan limits links, also those set by events, in bit/s of virtual time."""
     declared = [rate for node in data_network_nodes(plan) for rate in (node.uplink_bps, node.downlink_bps)]
     changed = [rate for change in link_changes(plan) for rate in (change.uplink, change.downlink)]
     return [rate for rate in (*declared, *changed) if rate] + [link.rate_bps for link in plan.network.shared_links]
@@ -96,7 +96,7 @@ def _declared_rates_bps(plan: Plan) -> list[float]:
 def _delay_and_loss_mechanisms(
     plan: Plan, working_features: Collection[KernelFeatureName]
 ) -> tuple[MechanismName, MechanismName]:
-    """Return the mechanisms for delay and for loss.
+    """Return the name of the mechanism for delays, and that of the mechanism for packet losses.
 
     The same mechanism serves both. The transport delays messages but loses nothing, which its records state.
     """

@@ -1,4 +1,4 @@
-"""Scripts that shape the link of a node, change it and print its state and counters.
+"""Scripts that shape the link of a node, change the link at events, and print the link's state and counters.
 
 They run inside the network namespace of the node.
 """
@@ -27,7 +27,7 @@ SINGLE_SEGMENT = 1  # segments per packet where packets may be lost, so that one
 
 
 class NodeLinkShaping:
-    """Shaping of one node's link, as given by the plan and by the mechanisms that this kernel offers."""
+    """Scripts for shaping one node's link, computed from the plan and the mechanisms that this kernel supports."""
 
     def __init__(self, plan: Plan, node: NodePlan, mechanisms: LinkMechanisms, switch_address: str | None) -> None:
         """Prepare the shaping of one node's link.
@@ -50,7 +50,7 @@ class NodeLinkShaping:
 
     @property
     def uses_packet_filter(self) -> bool:
-        """Return whether the node needs the packet filter, from the start or for an event."""
+        """Return whether the node needs packet filter rules, at the start of the trial or for an event."""
         return self._uses_delay_line or self._mechanisms.partition == "iptables"
 
     @property
@@ -63,7 +63,7 @@ class NodeLinkShaping:
         )
 
     def setup_script(self) -> str:
-        """Return a script that shapes the link and then prints the state of the kernel.
+        """Return a shell script that shapes the node's link and then prints the link's state in the kernel.
 
         The script finds the interface by the node's address, since each engine names it differently.
         """
@@ -81,7 +81,7 @@ class NodeLinkShaping:
     def change_programs(
         self, device: str, previous_states: Sequence[LinkState], next_state: LinkState
     ) -> list[tuple[list[str], str]]:
-        """Return the programs, each with its input, that change the link to its next state and keep all queues.
+        """Return the programs, each with its input, that change the link to `next_state` without replacing any queue.
 
         They are programs instead of a script so that they can be started ahead of time and then wait for their input.
 
@@ -103,15 +103,15 @@ class NodeLinkShaping:
         return programs
 
     def delay_line_queues(self, link_state: LinkState) -> dict[str, object]:
-        """Return the configuration of the delay line for a state of the link: queue number -> path and seed."""
+        """Return the queues of the delay line (it delays packets) for a link state: queue number -> path and seed."""
         return delays.delay_line_queues(link_state, self._addresses, self._plan.seed) if self._uses_delay_line else {}
 
     def counters_script(self, device: str) -> str:
-        """Return a script that prints the counters of the shaped devices; it fails when the interface is gone."""
+        """Return a script that prints the packet counters of the shaped devices; it fails if the interface is gone."""
         return "\n".join([*_check_device_lines(device), *tc_output.counter_script_lines(self._shaped_devices)])
 
     def readback_script(self, device: str) -> str:
-        """Return a script that prints the current state of the kernel; it fails when the interface is gone."""
+        """Return a script that prints the link's current state in the kernel; it fails if the interface is gone."""
         return "\n".join([*_check_device_lines(device), *self._readback_lines()])
 
     def expected_rates_bps(self, link_state: LinkState | None = None) -> dict[tuple[str, str], float]:
@@ -132,7 +132,7 @@ class NodeLinkShaping:
     def find_external_changes(
         self, device: str, link_state: LinkState, output_before: str, output_now: str
     ) -> list[str]:
-        """Return descriptions of settings that something outside Ensayo has changed in the kernel during the run.
+        """Return a description of each kernel setting of the link that another program has changed during the run.
 
         Args:
             device: interface of the node on the data network.
@@ -150,7 +150,7 @@ class NodeLinkShaping:
         return differences
 
     def pair_limits(self) -> dict[str, tuple[str, float]]:
-        """Return the limits to single peers: name of the limit -> its egress class and its rate in virtual bit/s."""
+        """Return the rate limits to single peers: limit name -> HTB class, and rate in bit/s of virtual time."""
         limits = self._plan.network.shared_links
         own_limits = [limit for limit in limits if not limit.serves_many_pairs and limit.sources == (self._node.name,)]
         return {
@@ -177,7 +177,7 @@ class NodeLinkShaping:
         return bursts | ({"packet_segments": segment_count} if segment_count else {})
 
     def _pair_limit_bps(self, target: str) -> float:
-        """Return the lowest rate limit of the pair of this node and one target, in virtual bit/s."""
+        """Return the lowest rate limit declared from this node to one target, in bit/s of virtual time."""
         limits = self._plan.network.shared_links_between(self._node.name, target)
         return min(limit.rate_bps for limit in limits if not limit.serves_many_pairs)
 
@@ -187,7 +187,7 @@ class NodeLinkShaping:
 
     @property
     def _ingress_rate_bps(self) -> float | None:
-        """Rate of the ingress classes in bit/s; None when ingress needs no classes.
+        """Rate of the HTB classes for arriving packets, in bit/s; None if arriving packets need no classes.
 
         Events change only rates that are declared, so classes are needed for a declared downlink or for netem queues.
         """
@@ -239,7 +239,7 @@ class NodeLinkShaping:
         return htb_tree.buffer_qdisc(max(segments, default=SINGLE_SEGMENT), self._node.buffer_bytes)
 
     def _netem_lines(self, rate_bps: float) -> list[str]:
-        """Return ingress lines with one class per source, each with a netem queue.
+        """Return lines for `tc -batch` that add, for arriving packets, an HTB class with a netem queue per source.
 
         Packets are delayed on the receiving side, where waiting packets do not count against a sender's socket.
         """
@@ -263,14 +263,14 @@ class NodeLinkShaping:
         return lines + filters.filters_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
 
     def _packet_filter_rules(self, device: str, link_state: LinkState, *, include_jumps: bool = False) -> str:
-        """Return the packet filter rules for a state of the link; empty when the node needs no packet filter."""
+        """Return the packet filter rules for a given state of the link; empty if the node needs no packet filter."""
         if not self.uses_packet_filter:
             return ""
         filtered_state = link_state if self._uses_delay_line else link_state.model_copy(update={"paths": ()})
         return delays.packet_filter_rules(device, filtered_state, self._addresses, include_jumps=include_jumps)
 
     def _readback_lines(self) -> list[str]:
-        """Return lines that print the interface, classes, routes and packet filter rules.
+        """Return script lines that print the interface, HTB classes, routes and packet filter rules.
 
         Classes are printed under the name of their direction, since only the script knows the name of the interface.
         """
@@ -292,7 +292,7 @@ class NodeLinkShaping:
 
 
 def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: LinkMechanisms) -> int | None:
-    """Return how many segments TCP may hand to the kernel as one packet; None leaves the choice to the kernel."""
+    """Return how many segments TCP may pass to the kernel as one packet; None leaves the kernel's default."""
     if may_lose_packets(plan, node) and mechanisms.loss in ("netem", "nfqueue"):
         return SINGLE_SEGMENT
     rate_range = rate_range_of(plan, node)
@@ -300,5 +300,5 @@ def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: LinkMechanisms)
 
 
 def _check_device_lines(device: str) -> list[str]:
-    """Return lines that set `$dev` and end the script when the interface is gone."""
+    """Return script lines that set `$dev` to the network interface, and end the script if the interface is gone."""
     return ["set -e", f"dev={device}", "ip link show dev $dev > /dev/null"]

@@ -1,6 +1,6 @@
-"""Probes that test, before a run, whether the shaped links are as the plan declares.
+"""Plans of the probes that test, before training, whether links are shaped as declared.
 
-Helper containers send them: datagrams that fill a link (rate probes), echoes (round trips) and one message.
+Helper containers send the probes: datagrams that fill a link (rate), echoes (round trips) and one message.
 Rates and times are in wall-clock time unless stated otherwise.
 """
 
@@ -32,7 +32,7 @@ ProbeFlow: TypeAlias = tuple[str, str]  # source node, target node
 
 
 class RateProbe(FrozenRecord):
-    """Datagrams between some nodes that should arrive at a given total rate; they test one or two rate limits."""
+    """Datagrams that some nodes send to others, and their expected total rate; they test one or two rate limits."""
 
     name: str
     limits: tuple[ProbedLimit, ...]
@@ -68,14 +68,14 @@ class RateProbe(FrozenRecord):
         return frozenset(name for flow in self.flows for name in flow)
 
     def targets_by_source(self) -> dict[str, tuple[str, ...]]:
-        """Return the receiving nodes by their sending node."""
+        """Return the nodes to which each node sends: sending node -> receiving nodes."""
         targets_by_source: defaultdict[str, list[str]] = defaultdict(list)
         for source, target in self.flows:
             targets_by_source[source].append(target)
         return {source: tuple(targets) for source, targets in targets_by_source.items()}
 
     def sources_by_target(self) -> dict[str, tuple[str, ...]]:
-        """Return the sending nodes by their receiving node."""
+        """Return the nodes from which each node receives: receiving node -> sending nodes."""
         sources_by_target: defaultdict[str, list[str]] = defaultdict(list)
         for source, target in self.flows:
             sources_by_target[target].append(source)
@@ -92,7 +92,7 @@ class RateProbe(FrozenRecord):
 
 
 class MessageProbe(FrozenRecord):
-    """A message between two nodes and the time that it should take."""
+    """A test message from one node to another, and the time that the message should take."""
 
     source: str
     target: str
@@ -101,7 +101,7 @@ class MessageProbe(FrozenRecord):
 
 
 class RateProbePlan(FrozenRecord):
-    """Rate probes of a trial, and the limits that are not probed with the reason."""
+    """Rate probes of a trial, and the rate limits that are not probed, each with the reason."""
 
     probes: tuple[RateProbe, ...]
     skipped: tuple[tuple[str, str, str], ...] = ()  # kind and name of the limit, reason
@@ -177,7 +177,7 @@ def plan_message_probe(plan: Plan) -> MessageProbe | None:
 
 
 class _WallRates:
-    """Rates of links and between nodes, in wall-clock bit/s."""
+    """Rates of links, and rates between pairs of nodes, in bit/s of wall time."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -202,11 +202,11 @@ class _WallRates:
         return self._states[node_name].downlink_bps or inf
 
     def limits_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
-        """Return the limits on the path between the links of two nodes."""
+        """Return the rate limits on the path between two nodes, without those of their own links."""
         return self.plan.network.shared_links_between(source, target)
 
     def min_limit_bps(self, source: str, target: str) -> float:
-        """Return the lowest limit between the links of two nodes; inf when there is none."""
+        """Return the lowest rate limit on the path between the links of two nodes; inf if there is none."""
         return min((limit.rate_bps / self.plan.dilation for limit in self.limits_between(source, target)), default=inf)
 
     def flow_rate_bps(self, source: str, target: str) -> float:
@@ -242,9 +242,9 @@ class _WallRates:
 
 
 def _probes_of_equal_links(rates: _WallRates, probed: set[ProbedLimit]) -> Iterator[RateProbe]:
-    """Yield one probe for each pair of an uplink and a downlink of the same rate with no lower limit between them.
+    """Yield one probe per uplink and downlink of equal rate that no lower limit on the path separates.
 
-    One probe tests both links. `probed` gets the limits that these probes test.
+    One probe tests both links. All tested links are added to `probed`.
     """
     for source, target in rates.ordered_pairs():
         limits, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
@@ -257,7 +257,7 @@ def _probes_of_equal_links(rates: _WallRates, probed: set[ProbedLimit]) -> Itera
 
 
 def _probes_of_other_links(rates: _WallRates, probed: set[ProbedLimit]) -> Iterator[RateProbe]:
-    """Yield one probe for each link not in `probed`, with as many peers as fill it, or all peers if they can't."""
+    """Yield one probe per link that is not in `probed`, from or to as many peers as are needed to fill the link."""
     for node in rates.nodes:
         for direction, limit_bps in (
             ("uplink", rates.uplink_bps(node.name)),
@@ -292,7 +292,7 @@ def _flows_that_fill_link(
 def _fastest_flows(
     rates: _WallRates, flows: Iterable[ProbeFlow], direction: str, limit_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
-    """Return the fastest flows that together reach a rate, or all useful ones, and their total rate in bit/s.
+    """Choose the fastest flows until they reach `limit_bps` together; return the flows and their total rate in bit/s.
 
     A limit that several flows share counts once.
     """
@@ -318,7 +318,7 @@ def _fastest_flows(
 
 
 def _probes_of_shared_limits(rates: _WallRates) -> Iterator[RateProbe]:
-    """Yield one probe for each limit of a pair or group that disjoint pairs of nodes together can fill."""
+    """Yield one rate probe for each shared limit that several pairs of nodes can fill by sending at the same time."""
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:
         limit_bps, free = limit.rate_bps / dilation, set(limit.sources) | set(limit.targets)

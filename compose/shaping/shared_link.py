@@ -20,7 +20,7 @@ TREE_COUNT = 2
 
 
 def shared_links(plan: Plan) -> tuple[SharedLink, ...]:
-    """Return the links of a plan that more than one pair of nodes shares; the network switch shapes them."""
+    """Return the links of a plan that several pairs of nodes share; the container of the network switch shapes them."""
     return tuple(link for link in plan.network.shared_links if link.serves_many_pairs)
 
 
@@ -38,7 +38,7 @@ def switch_address(plan: Plan) -> str:
 
 
 def setup_script(plan: Plan) -> str:
-    """Return a shell script that shapes all shared links and then prints the state of the kernel."""
+    """Return a shell script that shapes all shared links in the network switch and then prints the kernel's state."""
     incoming, outgoing = split_by_tree(plan)
     lines = [
         *_find_device_lines(plan),
@@ -71,7 +71,7 @@ def expected_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, floa
 
 
 def split_by_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
-    """Split the shared links into those shaped on arrival and those shaped on departure.
+    """Split the shared links by the HTB tree of the network switch: for arriving and for departing packets.
 
     No path passes two links of the same tree.
 
@@ -99,7 +99,7 @@ def _readback_lines() -> list[str]:
 
 
 def _assign_trees(first_link: SharedLink, links: Sequence[SharedLink], tree_of: dict[str, int]) -> None:
-    """Assign a link and all links connected to it to the two trees, breadth first.
+    """Assign a shared link, and all links that follow each other on paths with it, alternately to the two HTB trees.
 
     Two links on the same path get different trees.
     """
@@ -119,7 +119,7 @@ def _assign_trees(first_link: SharedLink, links: Sequence[SharedLink], tree_of: 
 
 
 def _links_on_same_paths(link: SharedLink, links: Sequence[SharedLink]) -> Iterable[SharedLink]:
-    """Return the other links that are on a path with the given link."""
+    """Return all other shared links that are on the same path as the given link."""
     node_pairs = {(source, target) for source in link.sources for target in link.targets}
     return (
         other
@@ -129,7 +129,7 @@ def _links_on_same_paths(link: SharedLink, links: Sequence[SharedLink]) -> Itera
 
 
 def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> list[str]:
-    """Return the lines of one HTB tree, with a class per link; packets of no link pass directly."""
+    """Return `tc` lines of one HTB tree with a class per shared link; packets outside these links are not limited."""
     addresses = {node.name: node.addresses.data.host for node in data_network_nodes(plan)}
     lines = [htb_tree.root_qdisc(device)]
     class_ids: dict[tuple[str, str], str] = {}

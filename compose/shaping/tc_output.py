@@ -29,7 +29,7 @@ class QdiscCounters(FrozenRecord):
     backlog_bytes: int = 0
 
     def growth_since(self, earlier: "QdiscCounters") -> "QdiscCounters":
-        """Return the growth of the counters since an earlier reading; the backlog is the current one."""
+        """Return how much each counter has grown since an earlier reading; the backlog is not a difference."""
         return QdiscCounters(
             packets=self.packets - earlier.packets,
             drops=self.drops - earlier.drops,
@@ -39,7 +39,7 @@ class QdiscCounters(FrozenRecord):
 
 
 def parse_ceilings_bps(output: str) -> dict[tuple[str, str], float]:
-    """Return the rate limits that the kernel enforces: (direction, class) -> bit/s.
+    """Parse the rate limits that the kernel enforces: (direction, HTB class) -> bit/s.
 
     Args:
         output: for each direction a line `device NAME`, then the output of `tc class show`.
@@ -53,7 +53,7 @@ def parse_ceilings_bps(output: str) -> dict[tuple[str, str], float]:
 
 
 def rate_differences(expected_bps: Mapping[tuple[str, str], float], output: str) -> list[str]:
-    """Return a message for each class whose rate in the kernel differs from the expected rate.
+    """Return a message for each HTB class whose rate in the kernel differs from the expected rate.
 
     Args:
         expected_bps: (direction, class) -> bit/s.
@@ -89,7 +89,7 @@ def parse_counters(output: str) -> dict[str, QdiscCounters]:
 
 
 def counter_script_lines(devices: Iterable[str]) -> list[str]:
-    """Return script lines that print the counters of devices for `parse_counters`.
+    """Return script lines that print the queue counters of network devices, as input of `parse_counters`.
 
     `tc` and `echo` are separate lines, because `echo "$(tc …)"` would hide a failure of `tc`.
     """
@@ -99,7 +99,7 @@ def counter_script_lines(devices: Iterable[str]) -> list[str]:
 
 
 def structure_script_lines(*devices: str) -> list[str]:
-    """Return the last lines of a script, which print queues and filters of devices for `parse_structure`."""
+    """Return script lines that print queues and filters of network devices, as input of `parse_structure`."""
     commands = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
     return [
         f"echo {_STRUCTURE_HEADER}",
@@ -108,7 +108,7 @@ def structure_script_lines(*devices: str) -> list[str]:
 
 
 def parse_structure(output: str) -> str:
-    """Return the queues, their parameters and the filters from the output of a script, without counters."""
+    """Parse the queues, with their parameters, and the filters in the output of a script; leave out counters."""
     return _COUNTER_PATTERN.sub("", output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
 
 

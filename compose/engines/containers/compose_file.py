@@ -1,4 +1,4 @@
-"""The Docker Compose document of a trial, computed from its plan. Containers get as few privileges as possible."""
+"""Docker Compose document of a trial, computed from the trial's plan. Containers get as few privileges as possible."""
 
 import re
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ NETWORK_SWITCH_PIDS_LIMIT, NETWORK_SWITCH_MEMORY_BYTES = 8, 32 << 20
 
 @dataclass(frozen=True)
 class ComposeHost:
-    """Properties of the host that the compose document depends on."""
+    """Properties of the host on which the Compose document of a trial depends."""
 
     images: dict[str, str]  # device ("cpu", "cuda") -> image tag
     secrets_folder: Path  # contains the nodes' certificates and keys
@@ -54,7 +54,7 @@ def project_name(plan: Plan) -> str:
 
 
 def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
-    """Return the compose document of a trial; all its image tags and paths come from `host`."""
+    """Return the Compose document of a trial; all image tags and paths in the document come from `host`."""
     return {
         "name": project_name(plan),
         "services": {node.name: _node_service(plan, node, host) for node in plan.nodes}
@@ -73,7 +73,7 @@ def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
 
 
 def _network_switch_service(plan: Plan, host: ComposeHost) -> dict[str, Any]:
-    """Return the service of the network switch, which forwards packets between racks or regions that share a link.
+    """Return the Compose service of the network switch, which forwards packets over links that nodes share.
 
     Its process sleeps; the kernel forwards packets in the container's network namespace. Empty when no link is shared.
     """
@@ -167,7 +167,7 @@ def _health_check(node: NodePlan, host: ComposeHost) -> dict[str, Any]:
 
 
 def _node_networks(node: NodePlan) -> dict[str, Any]:
-    """Return a node's networks, control and data; the coordinator sends no gradients and joins only the former."""
+    """Return the networks of a node: control and data; only control for the coordinator, which sends no gradients."""
     control = {"control": {"ipv4_address": node.addresses.control.host}}
     return control if node.role == "coordinator" else control | {"data": {"ipv4_address": node.addresses.data.host}}
 

@@ -39,7 +39,7 @@ STDERR_TAIL_LINES = 20
 
 
 class EngineTimeout(TrialFailed):
-    """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`; a request to it must not be repeated."""
+    """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`; the request must not be repeated."""
 
 
 class NodeContainers(TrialNodes):
@@ -96,7 +96,7 @@ class NodeContainers(TrialNodes):
         return self.links.audit(self.link_events.stop_and_return_states())
 
     def open_gate(self) -> None:
-        """Signal the coordinator's container to start training."""
+        """Open the start gate: signal the coordinator's container to start training."""
         self._fetch_container(COORDINATOR).kill(signal=OPEN_GATE_SIGNAL.name)
 
     def exit_codes(self) -> dict[str, int]:
@@ -112,7 +112,7 @@ class NodeContainers(TrialNodes):
         return dict(self._exit_codes)
 
     def last_error_output(self, node_name: str) -> str:
-        """Return the last line of a node's standard error; empty when there is none."""
+        """Return the last line that a node has written to standard error; empty without any."""
         stderr: bytes = self._fetch_container(node_name).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
         return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
@@ -158,7 +158,7 @@ class NodeContainers(TrialNodes):
         return self._client.containers.get(self._wait_for_container_id(name))
 
     def _started_container(self, name: str) -> Container:
-        """Return the handle of a running container without a request to the Docker daemon."""
+        """Return the Docker SDK's object of a running container without a request to the Docker daemon."""
         return Container({"Id": self._container_ids[name].result()}, self._client, self._client.containers)
 
     def _follow_engine_events(self) -> None:
@@ -174,7 +174,7 @@ class NodeContainers(TrialNodes):
         self._has_lost_events = not self._is_stopping
 
     def _read_container_states(self) -> None:
-        """Record container ids and exit codes from the daemon's list of containers, once the event stream is lost."""
+        """Record container ids and exit codes from Docker's list of containers, after the event stream was lost."""
         filters = {"label": self._label_filters}
         for container in self._client.containers.list(all=True, filters=filters, ignore_removed=True):
             node, state = container.labels[NODE_LABEL], container.attrs["State"]
@@ -188,7 +188,7 @@ class NodeContainers(TrialNodes):
             self._container_ids[name].set_result(container_id)
 
     def _copy_log(self, node_name: str) -> None:
-        """Copy a container's standard output to the node's log file as it is printed, and forward its events."""
+        """Copy a container's standard output to the node's log file, and forward the coordinator's events from it."""
         with suppress(DockerException, CancelledError, TimeoutError), self._log_path(node_name).open("wb") as log:
             unfinished_line = b""
             for chunk in self._fetch_container(node_name).logs(stream=True, follow=True, stdout=True, stderr=False):
@@ -205,7 +205,7 @@ class NodeContainers(TrialNodes):
                 self.link_events.handle_event(json.loads(event))
 
     def _shape_link(self, link_name: str) -> LinkRecord:
-        """Shape one link, and return its record.
+        """Shape the link of one node or of the network switch, and return the record of the link.
 
         Raises:
             TrialFailed: the link could not be shaped, or its node has ended, so that there is no network namespace.
@@ -224,7 +224,7 @@ class NodeContainers(TrialNodes):
             container_id.cancel()
 
     def _remove_containers(self) -> None:
-        """Remove every container of this trial; when a removal fails, the others are still done."""
+        """Remove every container of this trial; a failed removal does not prevent the removal of other containers."""
         filters = {"label": self._label_filters}
         containers = self._client.containers.list(all=True, filters=filters, ignore_removed=True)
         with ThreadPoolExecutor(MAX_PARALLEL_REMOVALS) as executor:
@@ -233,7 +233,7 @@ class NodeContainers(TrialNodes):
             removal.result()
 
     def _remove_container(self, container: Container) -> None:
-        """Kill a container, save a node's standard output and error in the log folder, and remove the container.
+        """Kill a node's container, save its standard output and error in the log folder, and remove it.
 
         The container is removed even when its output can't be saved.
         """

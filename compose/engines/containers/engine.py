@@ -1,4 +1,4 @@
-"""Engine `docker`: nodes are containers. Compose starts and removes them; tc shapes their links."""
+"""Engine `docker`: nodes are containers that Docker Compose starts and removes, and whose links `tc` shapes."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ class RunSubnets(FrozenRecord):
     control: str
 
     def node_addresses(self, node_number: int) -> NodeAddresses:
-        """Return the data and control address of the node with this number, counted from 0."""
+        """Return the data address and the control address of node `node_number`, counted from 0."""
         return NodeAddresses(
             data=Address(host=f"{self.data}.{10 + node_number}", port=DATA_PORT),
             control=Address(host=f"{self.control}.{10 + node_number}", port=CONTROL_PORT),
@@ -67,7 +67,7 @@ class DockerEngine(Engine):
         self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
 
     def missing_requirement(self) -> str | None:
-        """Return why containers can't run on this host: no Docker daemon, or no Compose plug-in; None when they can."""
+        """Return why this host can't run containers: no Docker daemon, or no Compose plug-in; None if it can."""
         try:
             with closing(docker.from_env(timeout=5)) as client:
                 client.ping()
@@ -126,7 +126,7 @@ class DockerEngine(Engine):
             ).run_trial()
 
     def choose_mechanisms(self, plan: Plan) -> LinkMechanisms:
-        """Return the mechanism that enforces each link property of a plan on this kernel.
+        """Choose the mechanism that enforces each link property of a plan on this kernel.
 
         Raises:
             HostError: a declared property can't be enforced on this host, or not in a way that `strict` allows.
@@ -195,7 +195,7 @@ def read_compose_host(client: docker.DockerClient, images: dict[str, str], secre
 
 
 def set_secrets_owner(secrets_folder: Path, user: str) -> None:
-    """Make the nodes' user the owner of the secrets, since Compose mounts them with the owner they have on the host.
+    """Make the user of the nodes the owner of all key files, since Compose mounts files with their owner on the host.
 
     Needed only when the runner is root; otherwise the files belong to the nodes' user already.
     """

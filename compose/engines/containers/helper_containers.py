@@ -1,4 +1,4 @@
-"""Helper containers, which run `tc` and link probes inside a node's network namespace at the runner's request.
+"""Helper containers, which run `tc` and link probes inside the network namespace of a node's container.
 
 A helper runs `services.shaper`: it reads one JSON request per line from standard input and prints one JSON reply per
 line.
@@ -29,11 +29,11 @@ _STDOUT_STREAM = 1
 
 
 class HelperRequestFailed(TrialFailed):
-    """Error that a helper container reported after it tried to perform a request."""
+    """A helper container tried to perform a request and reported an error."""
 
 
 class HelperContainer:
-    """A container that shares a node's network namespace and has the capability NET_ADMIN.
+    """A container that shares a node's network namespace and may change its links (capability NET_ADMIN).
 
     The container ends when the connection to its standard input is closed.
     """
@@ -90,7 +90,7 @@ class HelperContainer:
             self.container.remove(force=True)
 
     def submit(self, action: str, **arguments: Any) -> Future[dict[str, Any]]:
-        """Send a request to the helper and return a future of its reply.
+        """Send a request to the helper container and return a future of the reply.
 
         The future raises `HelperRequestFailed` when the helper reports an error, else `TrialFailed`.
         """
@@ -108,7 +108,7 @@ class HelperContainer:
         return reply
 
     def request(self, action: str, timeout_s: float = REPLY_TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
-        """Send a request to the helper and return its reply.
+        """Send a request to the helper container, wait for the reply, and return the reply.
 
         Raises:
             TrialFailed: the helper reported an error, has ended, or did not reply within `timeout_s`.
@@ -120,11 +120,11 @@ class HelperContainer:
 
     @property
     def failure_reason(self) -> str:
-        """Why the container has ended; empty while it runs and after `close`."""
+        """Reason why the helper container has ended; empty while the container runs and after `close`."""
         return self._end_reason() if self._has_ended and not self._is_closed else ""
 
     def close(self) -> None:
-        """End the container; it is removed together with the other containers of the trial."""
+        """End the helper container; the trial removes it later, together with all other containers."""
         self._is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes up the thread that reads
@@ -133,12 +133,12 @@ class HelperContainer:
             self._stream.close()
 
     def remove(self) -> None:
-        """End the container and remove it."""
+        """End the helper container and remove it."""
         self.close()
         self._remove_container()
 
     def _read_output(self) -> None:
-        """Read the container's output until it ends: replies on standard output, error messages on standard error."""
+        """Read replies from the helper container's standard output, and errors from standard error, until both end."""
         unfinished_line = b""
         with suppress(OSError, ValueError):  # raised when `close` closes the socket meanwhile
             while header := self._receive_exactly(_FRAME_HEADER.size):
@@ -154,7 +154,7 @@ class HelperContainer:
         self._fail_pending(self._end_reason())
 
     def _handle_reply(self, reply: dict[str, Any]) -> None:
-        """Complete the future of the request that a reply belongs to."""
+        """Set a helper's reply, or the error in the reply, as the result of the request's future."""
         pending = self._pending_replies.pop(reply.pop("id"), None)
         if pending is None:  # the request has failed already
             return
@@ -174,7 +174,7 @@ class HelperContainer:
         return f"the helper container has ended: {lines[-1] if lines else 'no message'}"
 
     def _receive_exactly(self, size_bytes: int) -> bytes:
-        """Return exactly this number of bytes from the socket; an empty string at its end."""
+        """Return exactly `size_bytes` bytes from the socket; no bytes if the connection ends earlier."""
         received = b""
         while len(received) < size_bytes:
             if not (chunk := self._socket.recv(size_bytes - len(received))):
@@ -186,7 +186,7 @@ class HelperContainer:
 def probe_capabilities(
     client: docker.DockerClient, image: str, scripts: Mapping[Any, str], labels: Mapping[str, str]
 ) -> set[Any]:
-    """Return the names of the scripts that succeed in a temporary network namespace: the features this kernel has.
+    """Return the kernel features whose test scripts succeed in a container with a network namespace of its own.
 
     Args:
         client: connected to the Docker daemon.

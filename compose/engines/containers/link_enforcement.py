@@ -28,7 +28,7 @@ STOPPED_MESSAGE = "the trial is being stopped"
 
 
 class LinkEnforcer:
-    """Enforcer of a trial's declared links: shapes all links, checks them, and keeps a record per link.
+    """Shapes all links of a trial as declared, checks the links after the run, and keeps a record per link.
 
     A link is identified by the name of its node, or of the network switch.
     """
@@ -68,11 +68,11 @@ class LinkEnforcer:
 
     @property
     def link_names(self) -> tuple[str, ...]:
-        """Names of the nodes whose links are shaped, and of the network switch where links are shared."""
+        """Names of all nodes whose links are shaped, and of the network switch if nodes share links."""
         return (*self.node_links, *((switch.NETWORK_SWITCH,) if switch.shared_links(self.plan) else ()))
 
     def shape_link(self, link_name: str) -> LinkRecord:
-        """Shape one link as soon as its container runs, and return what the kernel enforces according to `tc`.
+        """Shape the link of a node or of the network switch, and return a record with the rates read back by `tc`.
 
         Raises:
             TrialFailed: the link could not be shaped, or the kernel enforces different values.
@@ -91,17 +91,17 @@ class LinkEnforcer:
         return self.records[link_name]
 
     def enforcing_link(self, limit_name: str) -> str | None:
-        """Return the node or network switch that enforces a limit of a pair or group of nodes; None without one."""
+        """Return the name of the link on which a rate limit between nodes is enforced; None if no link enforces it."""
         return next((name for name, record in self.records.items() if limit_name in record.pipes_bps), None)
 
     def start_counting(self) -> None:
-        """Store the counters of all queues, so that `audit` reports only packets of the run."""
+        """Store the counters of all queues before training, so that `audit` reports only packets of the run."""
         self._initial_counters = self._read_counters()
 
     def audit(self, expected_states: Mapping[str, LinkState]) -> dict[str, LinkRecord]:
-        """Record what the queues counted during the run, and how the kernel's state differs from the expected one.
+        """Record the packets that each queue counted during the run, and kernel settings that are not as expected.
 
-        A link whose node has left can't be read, since its interface is gone; its record then states that.
+        The interface of a node that has left is gone and can't be read. The record of the node's link then states that.
 
         Args:
             expected_states: node -> state in which its link should be after the events of the run.
@@ -177,7 +177,7 @@ class LinkEnforcer:
     def _current_limit_rates(
         self, link_name: str, limit_classes: Mapping[str, tuple[str, str]], current_output: str
     ) -> dict[str, ProbeMeasurement]:
-        """Return the limits that a link enforces, with the rates that the kernel has now; virtual."""
+        """Return the limits that a link enforces, with the rates that the kernel now has, in bit/s of virtual time."""
         ceilings = reading.parse_ceilings_bps(current_output)
         return {
             limit: recorded.model_copy(
@@ -187,7 +187,7 @@ class LinkEnforcer:
         }
 
     def _read_back_rates(self, node: NodePlan, tc_text: str) -> dict[str, float | None]:
-        """Return the rates of a node's uplink and downlink in the output of tc, virtual, as fields of the record."""
+        """Return fields of a link record: uplink and downlink rate in the output of tc, in bit/s of virtual time."""
         ceilings = reading.parse_ceilings_bps(tc_text)
         declared = {"up": node.uplink_bps, "down": node.downlink_bps}
         enforced = {direction: ceilings.get((direction, "1:1"), 0.0) * self.plan.dilation for direction in declared}
@@ -197,7 +197,7 @@ class LinkEnforcer:
         }
 
     def check_helpers(self) -> None:
-        """Check that all helpers run: they delay packets, change links and read counters.
+        """Check that all helper containers run, since they delay packets, change links and read counters.
 
         Raises:
             TrialFailed: a helper has ended.
@@ -215,7 +215,7 @@ class LinkEnforcer:
             helper.close()
 
     def _start_helper(self, link_name: str) -> HelperContainer:
-        """Start the helper of a node or of the network switch, as soon as its container runs.
+        """Start the helper container beside a node's or the network switch's container, once this container runs.
 
         Raises:
             TrialFailed: Docker can't start the helper, or the trial is being stopped.
@@ -288,7 +288,7 @@ class LinkEnforcer:
         return {property_name: mechanisms[property_name] for property_name, value in declared.items() if value}
 
     def _shape_network_switch(self, helper: HelperContainer) -> LinkRecord:
-        """Shape the links that nodes share, at the network switch, and return the record of the network switch.
+        """Shape all links that nodes share, in the network switch's container, and return the record of the switch.
 
         Raises:
             TrialFailed: the script failed, or the kernel has other rates than those it was given.
@@ -309,7 +309,7 @@ class LinkEnforcer:
         )
 
     def _read_counters(self) -> dict[str, dict[str, reading.QdiscCounters]]:
-        """Return the counters of all queues by node, or network switch, and device; unreadable links are absent."""
+        """Return the counters of all queues (node or network switch -> device -> counters) without unreadable links."""
         scripts = {name: link.counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
         if switch.NETWORK_SWITCH in self.helpers:
             scripts[switch.NETWORK_SWITCH] = switch.counters_script(self.plan)
@@ -320,5 +320,5 @@ class LinkEnforcer:
         return counters
 
     def _submit_scripts(self, scripts: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
-        """Send a script to each helper at the same time, since nodes that have finished leave soon."""
+        """Send a script to each helper container, without waiting in between, since finished nodes leave soon."""
         return {name: self.helpers[name].submit("script", script=script) for name, script in scripts.items()}

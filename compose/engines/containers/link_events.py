@@ -1,4 +1,4 @@
-"""Events that change links during a trial. Helper containers receive each change ahead of the moment when it is due.
+"""Events that change links during a trial. Helper containers receive every change shortly before it is due.
 
 An event begins at a virtual time or when training begins a step, and may end after a while. Both are *changes*. When a
 change comes before changes that helpers already know, they receive these later changes again, since the later changes
@@ -27,7 +27,7 @@ BEGIN, END = "begin", "end"
 
 
 class HelperReply(Protocol):
-    """Future of a helper's reply to a request."""
+    """Future of a helper container's reply to a request."""
 
     def result(self, timeout: float) -> dict[str, Any]:
         """Wait at most `timeout` seconds and return the reply."""
@@ -35,7 +35,7 @@ class HelperReply(Protocol):
 
 @dataclass
 class _ScheduledChange:
-    """The beginning or the end of an event, as it was sent to helpers; moments of the monotonic clock."""
+    """Beginning or end of a link event, as sent to helper containers, with its times on the monotonic clock."""
 
     number: int
     planned_at_s: float  # according to the plan
@@ -52,7 +52,7 @@ class _ScheduledChange:
 
 
 class LinkEventScheduler:
-    """Scheduler of a trial's link events, from the start of training to the end of the run."""
+    """Applies the link events of a trial at their planned times, from the start of training to the end of the run."""
 
     def __init__(self, plan: Plan, links: LinkEnforcer, record_path: Path) -> None:
         """Create the scheduler; it starts with the coordinator's event `run_start`.
@@ -96,14 +96,14 @@ class LinkEventScheduler:
             self._schedule(logged_at_s, self._events[event["value"]["number"]], BEGIN)
 
     def close(self) -> None:
-        """Stop scheduling changes; helpers may still apply those that they have received."""
+        """Stop scheduling changes; helper containers may still apply changes that they have received."""
         with self._changed:
             self._is_closed = True
             self._end_s = self._end_s or time.monotonic()
             self._changed.notify()
 
     def stop_and_return_states(self) -> dict[str, LinkState]:
-        """Cancel all changes that are not yet applied, and return the state in which each node's link must now be.
+        """Cancel all changes that are not applied yet, and return the state that each node's link must now have.
 
         Raises:
             TrialFailed: a helper failed to report the last change that it applied.
@@ -140,7 +140,7 @@ class LinkEventScheduler:
             threading.Thread(target=self._record_result, args=(change,), daemon=True).start()
 
     def _insert_change(self, change: _ScheduledChange) -> None:
-        """Send a change to the nodes' helpers, and send later changes again, which now start from other link states."""
+        """Send a link change to the helpers of its nodes, then send later changes again, with the new link states."""
         now = time.monotonic()
         while self._scheduled and self._scheduled[0].due_at_s <= now:
             self._active_events = _apply_change(self._active_events, past := self._scheduled.pop(0))
@@ -160,7 +160,7 @@ class LinkEventScheduler:
             states_before = states_after
 
     def _send_transition(self, change: _ScheduledChange, node_name: str, before: LinkState, after: LinkState) -> None:
-        """Send the transition of one node's link to its helper, unless the helper has it already.
+        """Send a node's helper the transition of the node's link between two states, unless it was sent before.
 
         A helper that receives a transition after its moment applies it at once. An earlier version of the transition
         may have been applied by then, so the programs must lead to the new state from every possible state.
@@ -186,7 +186,7 @@ class LinkEventScheduler:
         )
 
     def _record_result(self, change: _ScheduledChange) -> None:
-        """Wait until all helpers have applied a change, and write when the last of them did, or that one failed."""
+        """Wait until all helpers have applied a link change, then log when the last helper did, or a helper's error."""
         event, planned_at_s = change.event, change.planned_at_s
         time.sleep(max(0.0, change.due_at_s - time.monotonic()))  # until then, the change may be sent again
         with self._changed:
@@ -228,14 +228,14 @@ class LinkEventScheduler:
         return ", ".join(dict.fromkeys(getattr(mechanisms, key) for key, changed in is_changed.items() if changed))
 
     def _virtual_s(self, monotonic_s: float) -> float:
-        """Return the virtual seconds from the start of training to a moment of the monotonic clock."""
+        """Return the virtual seconds from the start of training to a reading of the monotonic clock."""
         return round((monotonic_s - (self._training_start_s or monotonic_s)) / self._plan.dilation, 6)
 
 
 def _apply_change(
     active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _ScheduledChange
 ) -> dict[int, tuple[float, AnyDeclaredEvent]]:
-    """Return the events in force after a change: event number -> moment of its begin, and its changes."""
+    """Return the events active after a change: event number -> time at which the event began, and its changes."""
     number, happening = change.event.number, change.event.change
     other_events = {other: active for other, active in active_events.items() if other != number}
     if change.boundary == BEGIN:

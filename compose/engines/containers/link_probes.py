@@ -67,7 +67,7 @@ def _has_probed_properties(links: LinkEnforcer) -> bool:
 
 
 def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
-    """Measure and record the round trips of all pairs with a delay and of a few others, from one node of each pair.
+    """Measure and record the round trips of all node pairs with a declared delay and of a few pairs without delay.
 
     Raises:
         TrialFailed: the round trips of some pairs differ from the declared ones by more than the plan allows.
@@ -177,7 +177,7 @@ def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
 def _repeat_flood(
     links: LinkEnforcer, node_addresses: dict[str, str], flood: RateProbe, first_rate_bps: float
 ) -> tuple[float, ...]:
-    """Repeat a flood until its rate is conclusive, and return the rates of all tries, wall bit/s."""
+    """Repeat a flood until its rate is conclusive, and return the rates of all tries, in bit/s of wall time."""
     tolerance = links.plan.fidelity.rate_error
     return measure_until_conclusive(
         first_rate_bps,
@@ -220,7 +220,7 @@ def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods:
 
 
 def _record_flood(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequence[float]) -> None:
-    """Record the rates of a flood's tries, given in wall bit/s, in the record of every link that the flood tests."""
+    """Store the rates of all tries of a flood, in bit/s of wall time, in the records of all links that it tests."""
     dilation = links.plan.dilation
     measurement = ProbeMeasurement(
         declared=flood.rate_bps * dilation,
@@ -240,7 +240,7 @@ def _record_flood(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequence[flo
 
 
 def _recording_link(links: LinkEnforcer, kind: str, name: str) -> str | None:
-    """Return the link whose record receives a flood's result: the node, or the link that enforces a shared limit."""
+    """Return the name of the link in whose record the result for a probed limit is stored; None if there is none."""
     return links.enforcing_link(name) if kind == "pipe" else name
 
 
@@ -273,6 +273,6 @@ def _probe_message(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
 
 
 def _await_replies(replies: Iterable[Future[Any]]) -> None:
-    """Send all requests of an iterable, then wait for their replies."""
+    """Wait for the replies of all requests; an iterator first sends every request."""
     for reply in list(replies):
         reply.result(REPLY_TIMEOUT_S)

@@ -12,20 +12,20 @@ AcceptsValue = Callable[[float], bool]
 
 
 def is_conclusive(tries: Sequence[float], is_accepted: AcceptsValue) -> bool:
-    """Return whether to stop measuring: the median is accepted, most of `MAX_TRIES` are rejected, or all are made."""
+    """Return whether to stop measuring: the median is accepted, or further tries can't make it acceptable."""
     rejected = sum(not is_accepted(value) for value in tries)
     return is_accepted(median(tries)) or rejected > MAX_TRIES // 2 or len(tries) >= MAX_TRIES
 
 
 def rest_between_tries(try_count: int) -> None:
-    """Sleep before the next two tries, longer the more tries were made so far."""
+    """Sleep between two tries of a measurement; the more tries were made, the longer."""
     time.sleep(REST_PER_TRY_S * try_count)
 
 
 def measure_until_conclusive(
     first_value: float, measure_again: Callable[[], float], is_accepted: AcceptsValue
 ) -> tuple[float, ...]:
-    """Return all measured values, the first one included; an odd number, so that the median is one of them."""
+    """Repeat a measurement until it is conclusive, and return all values, of which there is an odd number."""
     tries = [first_value]
     while not is_conclusive(tries, is_accepted):
         rest_between_tries(len(tries))

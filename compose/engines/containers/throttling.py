@@ -1,4 +1,4 @@
-"""Counters of a container's CPU throttling: how often the kernel stopped it because its CPU quota was used up.
+"""Counters of CPU throttling: how often the kernel stopped a container because its CPU quota was used up.
 
 The counters are in the container's control group. They are read from its file where that is possible, which costs
 nothing, else through Docker's API, which takes a request and supports both versions of control groups. A container that
@@ -21,7 +21,7 @@ _CGROUP_FOLDERS = ("cpu/docker/{}", "cpu/system.slice/docker-{}.scope", "docker/
 
 
 def read_cpu_throttling(container: Container) -> CpuThrottling | None:
-    """Return a container's throttling counters since its start; None when it does not run or they can't be read."""
+    """Return the throttling counters of a container since its start; None if they can't be read."""
     container_id = str(container.id)
     for folder in _CGROUP_FOLDERS:
         with suppress(OSError):
@@ -33,7 +33,7 @@ def read_cpu_throttling(container: Container) -> CpuThrottling | None:
 
 
 def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottling:
-    """Return the throttling counters in the content of a control group's file `cpu.stat`.
+    """Parse the throttling counters in the content of a control group's file `cpu.stat`.
 
     The throttled time is `throttled_time` in nanoseconds in version 1, `throttled_usec` in microseconds in version 2.
     """
@@ -48,7 +48,7 @@ def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottling:
 
 
 def _from_engine_stats(throttling_data: Mapping[str, Any]) -> CpuThrottling:
-    """Return the throttling counters in the statistics of Docker's API, where times are in nanoseconds."""
+    """Convert throttling statistics of Docker's API, where times are in nanoseconds, to throttling counters."""
     return CpuThrottling(
         periods=throttling_data["periods"],
         throttled_periods=throttling_data["throttled_periods"],
