@@ -37,7 +37,7 @@ class PlannedTarget(PlanSection):
 
     @property
     def bound(self) -> float:
-        """Value of the metric to reach, from below or from above; NaN for a target without a bound."""
+        """Value that the metric must reach: a minimum or a maximum; NaN for a target with neither."""
         return next((bound for bound in (self.at_least, self.at_most) if bound is not None), float("nan"))
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class PlannedNode(PlanSection):
 
     @property
     def is_quota_device(self) -> bool:
-        """Whether the node is a worker that only its CPU quota makes as slow as declared."""
+        """Whether the node is a worker whose declared speed is set by its CPU quota alone."""
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
@@ -74,7 +74,7 @@ class PredictedStep(PlanSection):
 
     @property
     def step_s(self) -> float | None:
-        """Predicted seconds of a whole step of the slowest worker; None if nothing was declared to predict it from."""
+        """Predicted seconds of a whole step of the slowest worker; None if the plan predicts no step time."""
         return (self.compute_s + self.exchange_s) or None
 
     @property
@@ -101,15 +101,13 @@ class PredictedStep(PlanSection):
 class PlanAfterSwitch(PlanSection):
     """Parts of the plan that hold after one strategy has been replaced by another."""
 
-    planned_step: int | None = (
-        None  # for which the switch is planned; None: a rule decides on losses, or it never happens
-    )
+    planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
     bytes_per_step: dict[str, float] = {}
     reply_bytes_per_step: dict[str, float] = {}  # as in PlanView
     predicted: PredictedStep = PredictedStep()
     is_synchronous: bool = True
-    worker_weights: tuple[int, ...] = ()  # of a batch, by rank: 0 for a worker that is promoted to a server
-    latencies_s: tuple[float, float] = (0.0, 0.0)  # before, after: an exchange behind links of infinite rate
+    worker_weights: tuple[int, ...] = ()  # shares of a batch, by rank: 0 for a worker that becomes a server
+    latencies_s: tuple[float, float] = (0.0, 0.0)  # of an exchange before and after, at infinite link rates
     hand_over_bytes: dict[str, int] = {}
 
     @property
@@ -145,13 +143,11 @@ class PlanView(PlanSection):
     is_synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
-    # worker -> those of its payload bytes that it sends as replies, because all other workers have done a step
+    # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
     reply_bytes_per_step: dict[str, float] = {}
     predicted: PredictedStep = PredictedStep()
-    predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
-    saturation_workers: float | None = (
-        None  # number of workers that saturate the servers' links in asynchronous training
-    )
+    predicted_s: float = 0.0  # predicted duration of the whole training; 0 if the plan predicts no step time
+    saturation_workers: float | None = None  # number that saturates the servers' links in asynchronous training
     second_phase: PlanAfterSwitch | None = None  # for a strategy that switches
     vector_bytes: int = 0
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
