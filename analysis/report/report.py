@@ -37,10 +37,10 @@ PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY
 
 
 TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> function
+    "balance_rule": format_balance_rule,
     "difference": format_signed_share,
     "milliseconds": format_milliseconds,
     "number": format_number,
-    "printed": format_balance_rule,
     "quantity": format_quantity,
     "volume": format_total_bytes,
 }

@@ -1,4 +1,4 @@
-"""Summary of a run: all its numbers, as summary.json has them (schema: summary.schema.json)."""
+"""Summary of a run: all numbers that summary.json contains (schema: summary.schema.json)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class RunSummary:
     trials: list[TrialResult]
     curves: list[SpeedupCurve]
     balance: list[BalancePoint]
-    # Additions to the original keys:
+    # Keys that were added later:
     run: str
     question: str
     rungs: dict[str, list[str]]  # property of links -> mechanisms that enforced it, over all trials
@@ -89,7 +89,7 @@ class RunSummary:
 
 
 def summarise_run(run: RunTable, verdicts: Mapping[str, Mapping[str, CheckVerdict]]) -> RunSummary:
-    """Measure and compare all trials of a run, given the verdicts of each trial by its id and the check's name."""
+    """Return the summary of a run, given the verdicts of its checks by the trial's id and the check's name."""
     trials = [measure_trial(trial, verdicts[trial.plan.trial].values()) for trial in run.trials]
     return build_summary(run, trials, run_achieved_properties(run.trials))
 
@@ -122,7 +122,7 @@ def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[Achiev
 
 
 def _merge_same_damage(damages: Sequence[FileDamage]) -> list[str]:
-    """Return one text for all lines of a file with the same problem: in a log of another version all lines have it."""
+    """Return one text for all lines of a file with the same problem, which in logs of other versions all lines have."""
     same: dict[tuple[str, str, str], list[FileDamage]] = {}
     for damage in damages:
         same.setdefault((damage.trial_name, damage.file, damage.problem), []).append(damage)
@@ -130,11 +130,11 @@ def _merge_same_damage(damages: Sequence[FileDamage]) -> list[str]:
 
 
 def _compare_switches(trials: list[TrialResult], run: RunTable) -> list[TrialResult]:
-    """Return the trials; those that switched get a verdict from a comparison with trials that did not switch."""
+    """Return the trials, with a verdict on each switch from a comparison with a trial that did not switch."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run.trials}
 
     def kept_first_strategy(other: TrialResult, trial: TrialResult) -> bool:
-        """Return whether `other` trained only with the first strategy of `trial`: alone, or as it never switched."""
+        """Return whether `other` trained with only the first strategy of `trial`: it has no other or never switched."""
         if other.switch and other.switch.outcome == NEVER_SWITCHED:
             return _remove_switch_time_keys(other, strategies) == _remove_switch_time_keys(trial, strategies)
         has_same_labels = other.labels.items() <= trial.labels.items()
@@ -164,8 +164,8 @@ def _add_switch_verdict(
 ) -> TrialResult:
     """Return the trial with the verdict on its switch.
 
-    `pairs` are trials with a switch and their counterparts that did not switch. The verdict compares the trial with its
-    counterpart, and the quality of all repeats with that of theirs.
+    `pairs` are trials that switched, each with a trial of the same seed that did not switch. The verdict compares the
+    times of the trial's own pair, and the model quality of the pairs of all repeats.
     """
     if switch.gain is None:
         return trial
@@ -193,7 +193,7 @@ def _collect_link_mechanisms(run: RunTable) -> dict[str, list[str]]:
 
 
 def judge_trials(run: RunTable) -> dict[str, dict[str, CheckVerdict]]:
-    """Return the verdicts of every trial of a run, by the trial's id and the check's name."""
+    """Run all checks on every trial of a run; return the verdicts by the trial's id and the check's name."""
     return {trial.plan.trial: fidelity.judge_trial(trial) for trial in run.trials}
 
 
