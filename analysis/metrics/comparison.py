@@ -73,7 +73,7 @@ def check_convergence(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceChec
 
 
 def explain_unchecked_groups(groups: Sequence[TrialGroup]) -> str:
-    """Return why `check_convergence` left out repeated groups that reached the target; empty where it left out none."""
+    """Return why `check_convergence` left out repeated groups that reached the target; else an empty text."""
     reasons = dict.fromkeys(
         _missing_baseline_reason(group, groups) for group in _repeated_groups(groups) if group.has_reached_target
     )

@@ -296,7 +296,7 @@ def _choose_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> st
 
 
 def _describe_saturation(switch: SwitchResult, workers: int, otherwise: str) -> str:
-    """Return a clause that the servers' links are saturated, or another given text if enough links are free."""
+    """Return a clause that the servers' links are saturated; if they are not, return the text given for this case."""
     saturating_workers = switch.break_even_workers
     if saturating_workers is None or workers <= saturating_workers:
         return otherwise
