@@ -8,7 +8,7 @@ BYTES_TOLERANCE = 0.01  # allows for message frames and rounding of chunks, not 
 
 
 def check_bytes_on_wire(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if a node sent more than 1 % more or fewer payload bytes than the plan expects."""
+    """Return an invalid verdict if the payload bytes that a node sent differ from the plan by more than 1 %."""
     sent, expected = bytes_sent(trial), expected_bytes_sent(trial)
     if not any(expected.values()):
         return valid_verdict("the plan expects no exchange")
