@@ -3,14 +3,14 @@
 It starts no nodes. Data flows from top to bottom:
 
 reading/       run folder -> records and tidy tables; damage in the files
-checks/        one check per file          (trial table -> verdict); `fidelity` runs all of them
-metrics/       one metric per file         (trial table -> number)
-statistics/    intervals, tests and efficiency of a few repeats (arrays -> numbers)
+checks/        checks, one per file        (trial table -> verdict); `fidelity` runs all checks
+metrics/       metrics, one per file       (trial table -> number)
+statistics/    intervals and tests for few repeats (arrays -> numbers)
 laws/          scaling laws: fits, predictions and backtests
-results/       trials in numbers, groups of repeats, summary.json
-figures/       one figure per file         (summary -> drawing)
+results/       results of trials, groups of repeats, and summary.json
+figures/       figures, one per file       (summary -> drawing)
 report/        headline, summary text and report.html
-comparison/    several runs side by side
-exports/       a run in the formats of other tools, one format per file
+comparison/    comparison of several runs
+exports/       exports of a run for other tools, one format per file
 mlperf/        study of MLCommons' public results
 """

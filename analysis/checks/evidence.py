@@ -7,7 +7,7 @@ from analysis.reading.run_table import TrialTable
 def ran_in_containers(trial: TrialTable) -> bool:
     """Return whether the nodes ran in containers, with CPU quotas and a kernel that shapes links.
 
-    The engine's name decides, because missing measurements of containers must not look like another engine.
+    The name of the engine is used and not the recorded measurements, because measurements of containers may be missing.
     """
     return trial.status.get("engine") == "docker"
 

@@ -1,4 +1,4 @@
-"""Verdict on a trial: runs all checks and writes fidelity.json."""
+"""Execution of all checks of a trial, and writer of their verdicts to fidelity.json."""
 
 import json
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ def list_remedies(trial: TrialTable, verdicts: dict[str, CheckVerdict]) -> list[
 
 
 def collect_remedies(run_folder: RunFolder) -> list[str]:
-    """Return the remedies in fidelity.json of all trials of a run, each once."""
+    """Return the remedies recorded in fidelity.json of all trials of a run, each once."""
     by_trial = (read_json(folder.fidelity_path).get("remedies") or [] for folder in run_folder.trial_folders)
     return list(dict.fromkeys(remedy for remedies in by_trial for remedy in remedies))
 
@@ -52,7 +52,7 @@ def collect_remedies(run_folder: RunFolder) -> list[str]:
 def build_fidelity_content(
     trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[AchievedProperty]
 ) -> dict[str, Any]:
-    """Return the content of fidelity.json."""
+    """Return the content of fidelity.json: declared and achieved values, verdict, reasons and remedies."""
     return {
         "declared": {
             "nodes": [node.model_dump(exclude={"role", "rank"}) for node in trial.plan.nodes],

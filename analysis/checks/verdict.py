@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-# What a user can do about an invalid trial, by cause; a check names a remedy if it knows one.
+# What a user can do about an invalid trial, by cause. A verdict has a remedy where its check knows one.
 SLOW_HOST_REMEDY = (
     "This host is too slow for the declared cluster: declare slower workers, raise the dilation, or use the engine "
     "simulated."
@@ -45,7 +45,7 @@ def valid_verdict(reason: str) -> CheckVerdict:
 
 
 def degraded_verdict(reason: str) -> CheckVerdict:
-    """Return the verdict that results need care: something was not verified, or a soft limit was exceeded."""
+    """Return the verdict that a property was not verified, or that the host may have distorted the results."""
     return CheckVerdict(VerdictLevel.DEGRADED, reason)
 
 

@@ -1,6 +1,6 @@
 """Scaling laws: formulas with positive parameters, fit with intervals and tested on sizes held out of the fit.
 
-base       the contract of a scaling law, and its fit; `solver` fits many perturbed copies of a series at once
+base       base class of scaling laws, and their fit; `solver` fits many perturbed copies of a series at once
 amdahl gustafson usl log_n           classic laws of the time T(N) on N workers
 best_batch                           T(N) where the batch is always the best one
 critical_batch compute exchange      laws of parts of training: samples to target, seconds of a step, of an exchange

@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class AmdahlLaw(ScalingLaw):
-    """Time with a part a that workers share and a part b that they do not; b / (a + b) is the serial share."""
+    """Amdahl's law: time with a part a that is divided among workers and a serial part b; b / (a + b) is its share."""
 
     kind: Literal["amdahl"] = "amdahl"
     formula: ClassVar[str] = "T = a/N + b"

@@ -1,7 +1,7 @@
 """Backtests of scaling laws: their errors on sizes held out of the fit, from which prediction bands are computed.
 
-Noise and drift in the band of a series come from the other series only, each cut short: a law is fit to its smaller
-sizes and compared with its larger ones. So nothing is tuned on the sizes that a band is later judged by.
+Noise and drift in the band of a series are estimated from the other series only: a law is fit to the smaller sizes of
+each and compared with its larger sizes. So no estimate uses the sizes on which a band is later tested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ PILOT_NOISE = ResidualNoise(sd=0.07, degrees_of_freedom=10)
 
 BACKTEST_DRAWS = 100  # fewer than FIT_DRAWS: only a variance is computed from them
 
-# Values of the drift's sd, equally likely before any backtest. At the largest, a law may be wrong by a factor of e at e
-# times the size, so it predicts nothing.
+# Candidate values of the drift's sd, equally likely before any backtest. With the largest value, a prediction for
+# e times the size may be wrong by a factor of e, so the law is useless.
 DRIFT_GRID = np.linspace(0, 1, 101)
 
 
@@ -53,7 +53,7 @@ def split_series(series: SeriesColumns, size_column: str, largest_size: float) -
 def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
     """Fit a law to each beginning of a series and return its errors at the held-out larger sizes.
 
-    Beginnings have two sizes or more, and hold out one or more.
+    The beginning of a series has two sizes or more; one size or more is held out.
     """
     size_column = law.inputs[0]
     whole_fit = law.fit(series, PILOT_NOISE, BACKTEST_DRAWS)
@@ -144,7 +144,7 @@ class ForecastScore:
 
 
 def score_forecasts(law_name: str, forecasts: Sequence[LawForecast]) -> ForecastScore:
-    """Return the score of one law over its forecasts among `forecasts`."""
+    """Return the accuracy and coverage of one law, from its forecasts among `forecasts`."""
     of_law = [forecast for forecast in forecasts if forecast.law == law_name]
     errors = np.abs([forecast.relative_error for forecast in of_law])
     return ForecastScore(
@@ -172,7 +172,7 @@ class LawComparison:
         self._fits_by_law: dict[str, dict[str, LawFit]] = {}
 
     def backtest_records(self, law_name: str) -> dict[str, BacktestRecord]:
-        """Return the backtests of a law by series, within sizes up to `largest_size`; too short series have none."""
+        """Return the backtests of a law by series, for sizes up to `largest_size`; too short series are left out."""
         if law_name not in self._records_by_law:
             law = self._laws[law_name]
             fit_parts = {
@@ -190,7 +190,7 @@ class LawComparison:
         """Return the fits of a law by series; the noise of a fit comes from the other series only.
 
         A series without enough sizes up to `largest_size` is fit to all sizes but its largest; `LawFit.size_range`
-        records which.
+        records the sizes.
         """
         if law_name not in self._fits_by_law:
             self._fits_by_law[law_name] = {name: self._fit_series(law_name, name) for name in self._series}
@@ -213,7 +213,7 @@ class LawComparison:
 
 
 def forecast_held_out(law_name: str, series_name: str, fit: LawFit, series: SeriesColumns) -> list[LawForecast]:
-    """Return the forecasts of a fit at every size of a series beyond the largest one of the fit."""
+    """Return the forecasts of a fitted law for all sizes of a series above the sizes of the fit."""
     largest_size = fit.size_range[1]
     _, held_out = split_series(series, fit.law.inputs[0], largest_size)
     if not held_out[fit.law.output].size:

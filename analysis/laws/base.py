@@ -1,4 +1,4 @@
-"""Scaling law: a formula with positive parameters, fit to logarithms, with the uncertainty of its predictions.
+"""Base class of scaling laws: formulas with positive parameters, fit to logarithms, that predict with uncertainty.
 
 Times and samples vary by factors, so residuals are differences of logarithms. Intervals come from randomised refits:
 observations are perturbed by their noise, priors by their width, and each perturbed copy is fit again (randomised
@@ -28,14 +28,14 @@ MIN_NOISE_SD = 1e-6  # of a logarithm, so that bands of a law that fits exactly 
 
 @dataclass(frozen=True)
 class ResidualNoise:
-    """Noise of a series around its law, estimated from other series; of logarithms, so 0.1 is about 10 %.
+    """Random deviation of observations from a law, as sd of their logarithms: 0.1 is about 10 %.
 
     The drift of a law is how far it departs from data beyond the sizes that it was fit to. Its sd is that of a random
     walk of the logarithm from the largest of these sizes to e times that size.
     """
 
-    sd: float = 0.0  # of a point around its law
-    degrees_of_freedom: float = 0.0  # of the estimate `sd`; 0 where nothing is known
+    sd: float = 0.0  # of the logarithm of an observation around the law
+    degrees_of_freedom: float = 0.0  # of the estimate `sd`; 0 if the noise is unknown
     drift_sds: Floats = field(default_factory=lambda: np.zeros(1))  # equally likely values of the drift's sd
 
 
@@ -120,7 +120,7 @@ class LawFit:
     def draw_observations(self, columns: SeriesColumns, seed: int = 0) -> Floats:
         """Return draws of new observations at given inputs, shape (draws, n).
 
-        They vary by the parameters, the noise of a point, and the drift of the law beyond its data.
+        Draws vary by the parameters, the noise of an observation, and the drift of the law beyond the sizes of the fit.
         """
         generator = np.random.default_rng(seed)
         log_predictions = np.log(self.law.predict(self.parameter_draws, columns))
@@ -170,7 +170,7 @@ class LawFit:
 def _fit_law(
     law: ScalingLaw, series: SeriesColumns, noise: ResidualNoise, draw_count: int, generator: np.random.Generator
 ) -> LawFit:
-    """Fit once to estimate the noise, then fit `draw_count` perturbed copies."""
+    """Fit a law to a series, then fit it to `draw_count` perturbed copies of the series."""
     observations, (prior_means, prior_sds) = law.log_observations(series), law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
     initial = np.log(law.initial_parameters(series))[None]
@@ -215,7 +215,7 @@ def _fit_log_parameters(
     *,
     high_precision: bool = False,
 ) -> Floats:
-    """Return the log parameters that fit each copy of the data by least squares, with a residual for each prior."""
+    """Return the log parameters that fit each copy of the data by least squares, with one residual per prior."""
     _, prior_sds = law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
 
@@ -228,9 +228,9 @@ def _fit_log_parameters(
 
 
 def _residual_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, noise: ResidualNoise) -> float:
-    """Return the root of the sum of squared residuals, those behind `noise` included.
+    """Return the root of the sum of squared residuals of this fit and of those from which `noise` was estimated.
 
-    Divided by the root of a chi-squared number it is a draw of the noise's sd.
+    Divided by the root of a chi-squared random number, it is a draw of the noise's sd.
     """
     if degrees_of_freedom < 0 or degrees_of_freedom + noise.degrees_of_freedom <= 0:
         raise ValueError(

@@ -19,7 +19,7 @@ from analysis.statistics.centre import Floats
 
 
 class BestBatchLaw(ScalingLaw):
-    """Time with the best batch on N workers; fit to times only, without batches or samples."""
+    """Law of the time on N workers with the fastest batch size; fit to times only, without batches or samples."""
 
     kind: Literal["best_batch"] = "best_batch"
     formula: ClassVar[str] = "T = (sqrt(a/N) + sqrt(b))^2"

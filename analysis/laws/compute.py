@@ -1,4 +1,4 @@
-"""Law of the step time over the samples of a device."""
+"""Law of the step time as a function of the samples per device."""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +9,7 @@ from analysis.statistics.centre import Floats
 
 
 class ComputeLaw(ScalingLaw):
-    """Step time with a fixed part t0 (kernel launches, exchange, update) and a part c per sample b of a device."""
+    """Law of the step time: a fixed part t0 (kernel launches, exchange, update) and c seconds for each of b samples."""
 
     kind: Literal["compute"] = "compute"
     formula: ClassVar[str] = "t = t0 + c b"

@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class ExchangeLaw(ScalingLaw):
-    """Exchange time: alpha seconds per message m of the longest chain, and `stretch` times the link seconds w."""
+    """Law of the exchange time: alpha seconds for each of m messages in a row, and `stretch` times link seconds w."""
 
     kind: Literal["exchange"] = "exchange"
     formula: ClassVar[str] = "t = alpha m + stretch w"

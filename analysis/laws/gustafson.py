@@ -9,7 +9,7 @@ from analysis.statistics.centre import Floats
 
 
 class GustafsonLaw(ScalingLaw):
-    """Time where the work grows with the workers: speedup S = s + (1 - s) N, with the serial share s = b / (1 + b)."""
+    """Law of the time where work grows with the workers: speedup S = s + (1 - s) N, serial share s = b / (1 + b)."""
 
     kind: Literal["gustafson"] = "gustafson"
     formula: ClassVar[str] = "T = a/(N + b)"

@@ -9,7 +9,7 @@ from analysis.statistics.centre import Floats
 
 
 class LogarithmicLaw(ScalingLaw):
-    """Time by Amdahl's law whose serial part grows by c each time the number of workers grows by a factor of e."""
+    """Amdahl's law with a serial part that grows by c each time the number of workers grows by a factor of e."""
 
     kind: Literal["log_n"] = "log_n"
     formula: ClassVar[str] = "T = a/N + b + c ln N"

@@ -1,4 +1,4 @@
-"""Law of the time on N workers with batch B, composed of the laws of its parts.
+"""Law of the time on N workers with batch B, composed of a law of the samples and a law of the step time.
 
 S = S_min (1 + B/B_noise)    samples to target (`critical_batch`)
 t = t0 + c B/N               seconds of a step (`compute`), observed as seconds x batch / samples
@@ -18,7 +18,7 @@ SAMPLES_LAW, STEP_LAW = CriticalBatchLaw(), ComputeLaw()
 
 
 class LogNormalPrior(NamedTuple):
-    """Log-normal prior of a ratio."""
+    """Log-normal prior distribution of a ratio."""
 
     median: float
     sd: float  # of its logarithm
@@ -27,11 +27,12 @@ class LogNormalPrior(NamedTuple):
 class CompositeLaw(ScalingLaw):
     """Time composed of samples to target and step time, which are fit to the same series.
 
-    The batch is the `given` one of each size, or the `best` one for the fitted parameters.
+    The batch of each size is `given` in the series, or is the `best` batch for the fitted parameters.
 
     Priors relate to the smallest system of the series, whose batch its builders chose. Before any data, that batch is
     taken to be below the noise scale B_noise (else samples would be wasted) and above a hundredth of it (else a larger
-    batch would be free). The fixed part of a step is taken to be between 0.5 % and 50 % of the part of its samples.
+    batch would be free). The fixed part of a step is taken to be between 0.5 % and 50 % of the part that grows with its
+    samples.
     """
 
     kind: Literal["parts"] = "parts"

@@ -8,8 +8,8 @@ from analysis.statistics.centre import Floats
 
 ResidualFunction = Callable[[Floats], Floats]  # (..., problems, parameters) -> (..., problems, residuals)
 
-MAX_ITERATIONS = 30  # laws of four parameters converge within 20, unless the cost falls without end
-MAX_LOG_DISTANCE = 15.0  # of a log parameter from its start: a part that is e^-15 of the whole is negligible
+MAX_ITERATIONS = 30  # laws of four parameters converge within 20, if they converge
+MAX_LOG_DISTANCE = 15.0  # of a log parameter from its initial value: a part that is e^-15 of the whole is negligible
 DIFFERENCE_STEP = 1e-6  # of the forward difference
 MAX_LOG_STEP = 3.0  # longest step of a log parameter; beyond it the linear model of an exponential is useless
 RELATIVE_TOLERANCE = 1e-6  # relative change of the cost at which a problem counts as converged

@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class UniversalScalabilityLaw(ScalingLaw):
-    """Time by Amdahl's law (contention s) with a cost for every pair of workers (coherency k)."""
+    """Amdahl's law (contention s) with an additional cost for every pair of workers (coherency k)."""
 
     kind: Literal["usl"] = "usl"
     formula: ClassVar[str] = "T = a (1 + s (N-1) + k N (N-1)) / N"

@@ -1,4 +1,4 @@
-"""Balance points of a speedup curve: how many workers are worth their cost, by the rules of `statistics.balance`."""
+"""Balance points of a speedup curve: the numbers of workers that are worth their cost, by several rules."""
 
 from dataclasses import dataclass
 

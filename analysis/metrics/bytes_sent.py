@@ -14,11 +14,11 @@ def bytes_sent(trial: TrialTable) -> dict[str, int]:
 
 
 def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Return the payload bytes that each node should have sent: bytes per step x steps, and those of a hand-over.
+    """Return the payload bytes that each node should have sent: bytes per step x steps, and the bytes of a hand-over.
 
-    A shard owner sends replies to other workers, so its replies are counted by their mean number of steps; for a node
-    that only serves, by the mean over all workers. An aborted hand-over counts with the bytes sent until then, at most
-    with the planned ones.
+    A hand-over is the transfer of training state at a switch between strategies. A shard owner sends replies to other
+    workers, so the bytes of its replies are multiplied by the mean number of steps of these workers. For an aborted
+    hand-over, the bytes sent until then are expected, but no more than planned.
     """
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
@@ -35,8 +35,8 @@ def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
 def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[str, float]:
     """Return the payload bytes by node of the hand-over between two strategies; empty without a hand-over.
 
-    Workers record the bytes that they sent in an aborted hand-over. Servers have no such counter: theirs are the bytes
-    that they sent beyond `step_bytes` (the expected bytes of all steps, by node), at most the planned ones.
+    Workers record the bytes that they sent in an aborted hand-over. Servers do not: their hand-over bytes are the bytes
+    that they sent beyond `step_bytes` (the expected bytes of all steps, by node), but no more than planned.
     """
     after, switch = trial.plan.second_phase, trial.switch_record
     if after is None or switch is None:
@@ -54,7 +54,7 @@ def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[st
 def _step_counts_in_whole_rounds(phase: TrainingPhase, exchanges_every: int) -> dict[str, int]:
     """Return the steps of each worker, rounded up to whole rounds of `exchanges_every` steps.
 
-    A worker that stops within a round exchanges once more, which sends as many bytes as after a whole round.
+    A worker that stops within a round exchanges once more, and sends as many bytes as at the end of a round.
     """
     counts = phase.steps.groupby("node").size().items()
     return {str(node): ceil(count / exchanges_every) * exchanges_every for node, count in counts}
@@ -65,7 +65,7 @@ def _node_step_bytes(
 ) -> float:
     """Return the bytes that a node sends in all steps of a training phase.
 
-    Of its `bytes_per_step`, `reply_bytes_per_step` are replies: these are sent once per step of the other workers.
+    Of its `bytes_per_step`, `reply_bytes_per_step` are replies, which it sends once per step of the other workers.
     """
     others = [count for name, count in steps_by_worker.items() if name != node_name]
     mean_steps_of_others = sum(others) / len(others) if others else 0

@@ -1,4 +1,4 @@
-"""Paired comparisons of strategies over repeats, and the check for strategies that learn from too few samples."""
+"""Comparisons of strategies, paired by seed, and the check for strategies that need too few samples."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -51,17 +51,17 @@ def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference
 def find_difference(
     first: TrialGroup, second: TrialGroup, differences: Iterable[StrategyDifference]
 ) -> StrategyDifference | None:
-    """Return the difference between two groups, in either order; None where they could not be paired."""
+    """Return the difference between two groups, given in either order; None if they share fewer than two seeds."""
     names = {first.name, second.name}
     return next((each for each in differences if {each.faster.name, each.slower.name} == names), None)
 
 
 def check_convergence(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
-    """Compare the samples to target of every repeated group with those of its baseline, by `Group.name`.
+    """Compare the samples to target of every repeated group with those of its baseline, by `TrialGroup.name`.
 
-    p-values are adjusted for all groups (Holm). A group that needs significantly fewer samples is suspicious: sharing
-    the work cannot make a sample teach more. A group whose baseline is missing, ran once or missed the target is left
-    out; `explain_unchecked_groups` returns the reason.
+    p-values are adjusted for all groups (Holm). A group that needs significantly fewer samples is suspicious: with
+    more workers a model does not learn more from each sample. A group whose baseline is missing, ran once or missed the
+    target is left out; `explain_unchecked_groups` returns the reason.
     """
     checks = {
         group.name: _check_group_convergence(group, groups)
@@ -73,7 +73,7 @@ def check_convergence(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceChec
 
 
 def explain_unchecked_groups(groups: Sequence[TrialGroup]) -> str:
-    """Return why `check_convergence` left out repeated groups that reached the target; empty where it left out none."""
+    """Return why `check_convergence` left out repeated groups that reached the target; else an empty text."""
     reasons = dict.fromkeys(
         _missing_baseline_reason(group, groups) for group in _repeated_groups(groups) if group.has_reached_target
     )

@@ -17,8 +17,8 @@ class EventOutcome:
     planned_s: float | None  # None where the event waits for a step that no worker reached
     planned_step: int | None
     applied_s: float | None  # when the last of its nodes had applied it; None where the event did not take place
-    ended_s: float | None  # when it was undone; None where it was not
-    lateness_s: float | None  # the larger one of its begin and its end
+    ended_s: float | None  # when the event's change was undone; None where it was not
+    lateness_s: float | None  # of its begin or its end, whichever was later than planned by more
 
 
 def event_outcomes(trial: TrialTable) -> list[EventOutcome]:

@@ -1,4 +1,4 @@
-"""Step time that the closed form of the strategy predicts for a trial."""
+"""Step time of a trial as predicted by the closed form (formula) of its strategy."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from analysis.reading.training_phases import training_phases
 def predicted_median_step_s(trial: TrialTable) -> float | None:
     """Return the median step time that the closed form predicts, in seconds; None where nothing is predicted.
 
-    After a switch it is the mean of both strategies' predictions, weighted by the steps of each.
+    For a trial that switched strategies it is the mean of both predictions, weighted by the steps of each strategy.
     """
     weighted = [(phase.predicted.median_step_s, len(phase.steps)) for phase in training_phases(trial)]
     has_steps = any(count for _, count in weighted)

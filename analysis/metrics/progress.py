@@ -1,10 +1,10 @@
-"""Steps and samples that a trial completed, and the metrics of its model at the end."""
+"""Steps and samples that a trial completed, and the final metrics of its model."""
 
 from analysis.reading.run_table import TrialTable
 
 
 def steps_done(trial: TrialTable) -> int:
-    """Return the steps of the worker that completed most; synchronous workers all complete as many."""
+    """Return the number of steps of the worker that did most steps; synchronous workers all do the same number."""
     return int(trial.steps.groupby("node").size().max()) if len(trial.steps) else 0
 
 

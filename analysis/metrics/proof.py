@@ -1,4 +1,4 @@
-"""Declared properties of the emulated cluster beside the values that the emulation achieved."""
+"""Comparison of the declared properties of the emulated cluster with the values that the emulation achieved."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -80,7 +80,8 @@ def _measure_link_rate(
 ) -> tuple[float | None, float | None, str]:
     """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate is known.
 
-    A probe with a flow counts before the rate that was read back from the kernel, and that before construction.
+    The rate of a probe flow is preferred, then the rate read back from the kernel, then the declared rate if Ensayo's
+    own code shapes the link.
     """
     if (error := flow_error(trial, node, direction)) is not None:
         how = (
@@ -95,7 +96,7 @@ def _measure_link_rate(
 
 
 def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield the rate of each shared link; its mechanism is recorded with the nodes whose paths use the link."""
+    """Yield the declared and achieved rate of each shared link, and the mechanism that enforced it."""
     shaping = (trial.status.get("shaping") or {}).values()
     mechanisms = (mechanism_of(link_shaping, "pipes") for link_shaping in shaping)
     by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None)
@@ -111,7 +112,7 @@ def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
 def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     """Yield delay, jitter and loss of paths that the transport or shaper enforces in code.
 
-    Paths that the kernel shapes are probed with round trips instead.
+    Of paths that the kernel shapes, round trips are probed instead.
     """
     shaping = trial.status.get("shaping") or {}
     for path in trial.plan.network.paths:
@@ -137,9 +138,9 @@ def _round_trip_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
 
 
 def _compute_phase_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield the mean compute time of each paced worker.
+    """Yield the declared and measured mean compute time of each paced worker.
 
-    Workers with a declared speed variation or an event are left out: their mean time is declared to differ.
+    Workers whose speed is declared to vary, or changes by an event, are left out.
     """
     changed = {name for event in trial.plan.events for name in event.change.node_names}
     samples, compute_s = (trial.steps[name].to_numpy(dtype=float) for name in ("samples", "compute_s"))

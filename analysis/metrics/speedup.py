@@ -54,7 +54,7 @@ class SpeedupPoint:
     seconds_median: float
 
     def rate_efficiency(self, base: SpeedupBase) -> float:
-        """Return the measured gain in samples per second and worker; hardware efficiency is a remainder instead."""
+        """Return the measured gain in samples per second and worker, compared with `base`."""
         return self.rate_speedup / (self.workers / base.workers)
 
 
@@ -107,7 +107,7 @@ def speedup_curves(groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
 
 
 def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
-    """Return the speedup curve of the groups of one strategy and condition; `groups` also hold the baseline."""
+    """Return the speedup curve of the groups of one strategy and condition; `groups` also contain the baseline."""
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
     base = find_baseline(curve_groups[0], groups) or curve_groups[0]
     time_metric = choose_time_metric((base, *curve_groups), require_all=True)
@@ -150,7 +150,7 @@ def _speedup_draws(
     if base_times.size == 1 and all(each.size == 1 for each in times.values()):
         return {}
     means = resample_olympic_means([base_times, *times.values()], paired=paired)
-    with np.errstate(invalid="ignore"):  # where both sides missed, the ratio is unknown and gets the highest rank
+    with np.errstate(invalid="ignore"):  # if both sides missed the target, the unknown ratio ranks highest
         ratios = np.nan_to_num(means[:, :1] / means, nan=np.inf, posinf=np.inf)
     draws = {workers: ratios[:, column] for column, workers in enumerate(times, start=1)}
     return draws | ({own_base.workers: np.ones(len(means))} if own_base else {})
@@ -183,7 +183,7 @@ def _speedup_point(
 
 
 def _predicted_speedup(group: TrialGroup, base: TrialGroup) -> float | None:
-    """Return the speedup in samples per second that the closed forms predict; None where one of the two is missing."""
+    """Return the speedup in samples per second that the closed forms predict; None where a prediction is missing."""
     seconds, base_seconds = (each.predicted_seconds_per_sample for each in (group, base))
     return base_seconds / seconds if seconds and base_seconds else None
 

@@ -21,8 +21,8 @@ def step_seconds(trial: TrialTable) -> dict[str, float] | None:
 def typical_step_s(trial: TrialTable) -> float | None:
     """Return the typical step time of a trial in seconds, to compare with the closed form's prediction.
 
-    It is `centre_step_s` of the mean step times of all rounds. A round ends with an exchange: for most strategies it is
-    one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
+    It is `mean_or_median_step_s` of the mean step times of all rounds. A round is all steps up to an exchange, for most
+    strategies one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
     """
     if trial.steps.empty:
         return None

@@ -29,7 +29,7 @@ class TrainingPhaseTimes:
     exchanging_s: float  # the rest of the steps
     finishing_s: float  # between steps, and at the end while other workers still train
     predicted_step_s: float | None
-    step_s: float  # measured, `centre_step_s` over workers and steps
+    step_s: float  # measured, `mean_or_median_step_s` over workers and steps
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class SwitchResult:
     """Result of a planned switch, with the times before and after it."""
 
     outcome: str  # "switched", "never switched" or "aborted: " and the reason
-    value: float | None  # of the switch rule when it fired, else at its last point; None where it had too little data
+    value: float | None  # of the switch rule when it fired, else at its last evaluation; None without enough data
     threshold: float | None
     points: int  # evaluations that the rule received
     step: int | None = None  # first step of the strategy after the switch
@@ -66,7 +66,7 @@ class SwitchResult:
     before: TrainingPhaseTimes | None = None
     after: TrainingPhaseTimes | None = None
     gain: SwitchGain | None = None
-    break_even_workers: float | None = None  # number that fills the servers' links, by the closed form
+    break_even_workers: float | None = None  # number that saturates the servers' links, by the closed form
     saved_s: float | None = None  # compared with no switch, less the hand-over
     stale_s: float | None = None  # per batch after the switch: cost of the samples that no switch would have saved
     verdict: str = "unknown"  # whether it paid, compared with trials without a switch: see `SwitchVerdict`
@@ -122,10 +122,10 @@ def measure_switch(trial: TrialTable) -> SwitchResult | None:
 
 
 def staleness_cost_s(switch: SwitchResult, samples_needed: int, samples_needed_before: int) -> float | None:
-    """Return the seconds per global batch after a switch spent on samples that training without it does not need.
+    """Return the seconds per global batch after a switch for samples that training without the switch does not need.
 
-    They are the cost of learning from stale gradients; negative where the trial that switched needs fewer samples. None
-    where the target was reached before the switch.
+    This is the cost of learning from stale gradients. It is negative where the trial that switched needs fewer samples,
+    and None where the target was reached before the switch.
 
     Args:
         switch: a switch with times before and after it.
@@ -197,9 +197,9 @@ def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: Pl
 
 
 def median_switch(switches: Sequence[SwitchResult]) -> SwitchResult:
-    """Return the repeat with the median of the saved seconds; the first repeat where none has any.
+    """Return the repeat whose saved seconds are the median of all repeats; the first repeat if none has saved seconds.
 
-    Repeats whose switch did not pay rank before all whose switch paid.
+    Repeats whose switch did not pay rank below all repeats whose switch paid.
     """
     measured = (switch for switch in switches if switch.saved_s is not None)
     ranked = sorted(measured, key=lambda switch: (switch.has_paid_off, switch.saved_s or 0.0))
@@ -207,7 +207,7 @@ def median_switch(switches: Sequence[SwitchResult]) -> SwitchResult:
 
 
 def describe_repeats(switches: Sequence[SwitchResult]) -> str:
-    """Return which of how many repeats `median_switch` chose, such as "the median of 5 repeats"."""
+    """Return a phrase on which repeat is described, such as "the median of 5 repeats"."""
     if len(switches) == 1:
         return "one repeat"
     measured = [switch for switch in switches if switch.saved_s is not None]
@@ -260,9 +260,9 @@ def _describe_verdict(switch: SwitchResult, saved_s: float, batch_change: str, c
 
 
 def describe_main_cause(gain: SwitchGain, switch: SwitchResult, workers: int) -> str:
-    """Return the largest measured cause of the gain (or of the loss) with its milliseconds per batch.
+    """Return the largest cause of the time that a switch saved or cost, with its milliseconds per batch.
 
-    Where the exchange is the largest, return the largest of its parts: latency, bandwidth or queueing.
+    Where the exchange is the largest cause, return the largest of its parts: latency, bandwidth or queueing.
     """
     straggler = _choose_by_sign(gain.straggler_s, "no wait for the slowest", "waits for the slowest")
     finish = _choose_by_sign(gain.finish_s, "workers finish together", "workers finish at different times")
@@ -287,7 +287,7 @@ def describe_main_cause(gain: SwitchGain, switch: SwitchResult, workers: int) ->
 
 
 def _largest_part(parts: Sequence[tuple[float, str]], sign: int) -> tuple[float, str]:
-    """Return the part with the most saved seconds for `sign` 1, with the most lost seconds for -1."""
+    """Return the part that saved most seconds if `sign` is 1, or cost most seconds if it is -1."""
     return max(parts, key=lambda part: sign * part[0])
 
 
@@ -296,7 +296,7 @@ def _choose_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> st
 
 
 def _describe_saturation(switch: SwitchResult, workers: int, otherwise: str) -> str:
-    """Return that the servers' links are saturated where more workers run than fill them, else the text `otherwise`."""
+    """Return a clause that the servers' links are saturated; if they are not, return the text given for this case."""
     saturating_workers = switch.break_even_workers
     if saturating_workers is None or workers <= saturating_workers:
         return otherwise

@@ -1,4 +1,4 @@
-"""Time and samples that training needed to reach the target."""
+"""Time to target and samples to target of a trial."""
 
 import pandas as pd
 
@@ -6,7 +6,7 @@ from analysis.reading.run_table import TrialTable
 
 
 def first_target_evaluation(trial: TrialTable) -> "pd.Series[float] | None":
-    """Return the row of `evals` that first reached the target; None without a target or where it was missed."""
+    """Return the first evaluation that reached the target, as a row of `evals`; None without a reached target."""
     target = trial.plan.target
     if target is None:
         return None

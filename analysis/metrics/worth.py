@@ -21,7 +21,7 @@ DEFAULT_QUALITY_METRICS: tuple[MetricName, ...] = ("accuracy", "r2")  # where th
 
 
 class SwitchJudgement(NamedTuple):
-    """Verdict on a switch, with a text on the quality or the time to the target where that decided the verdict."""
+    """Verdict on a switch, and a text on the model's quality or the time to target if this decided the verdict."""
 
     verdict: SwitchVerdict
     quality: str = ""
@@ -111,7 +111,7 @@ def _reached_target_after_switch(trial: TrialResult) -> bool:
 
 
 def _judge_by_time_to_target(trial: TrialResult, unswitched_trial: TrialResult) -> SwitchJudgement:
-    """Return the verdict by which of the two trials reached the target first."""
+    """Return "paid" if the trial that switched took less time to the target than the trial that did not switch."""
     time_s, unswitched_time_s = trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
     if unswitched_time_s is None:
         return SwitchJudgement("paid", f"{trial.target} took {format_number(time_s)} s and was missed without it")

@@ -1,4 +1,4 @@
-"""Tables of numbers from the row batches of a log, and the lines whose rows cannot be used."""
+"""Conversion of the row batches in a node log to arrays and data frames, and the batches that cannot be used."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -39,7 +39,7 @@ def read_batches(
 
 
 def rows_to_frame(rows: Floats, columns: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame of the rows; a column of INTEGER_COLUMNS is int64 if all its values are known."""
+    """Return a data frame of the rows; columns listed in INTEGER_COLUMNS are int64 if all their values are known."""
     named = zip(columns, np.ascontiguousarray(rows.T), strict=True)
     return pd.DataFrame(
         {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}
@@ -47,7 +47,7 @@ def rows_to_frame(rows: Floats, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _decode_event(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
-    """Return the batch of an event, or the text of what is wrong with it."""
+    """Return the row batch of a log event, or a text that states why the batch cannot be used."""
     try:
         batch = event.value if isinstance(event.value, RowBatch) else decode_batch(event.value)
     except ValueError as error:

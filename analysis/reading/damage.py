@@ -1,7 +1,7 @@
-"""Damage in the files of a run: files that are missing, cut off, of another version, or with NaN or infinity.
+"""Detection of damaged files in a run folder: missing, cut off, written by another version, or with NaN or infinity.
 
-Every damage is reported by file and line. What must be there follows from the plan, from the engine's statement that
-the trial succeeded, and from the counts that nodes log at their end. A damaged trial is excluded from comparisons; the
+Every damage is reported by file and line. Which records must exist follows from the plan, from the status that the
+engine reported, and from the counts that nodes log at their end. A damaged trial is excluded from comparisons; the
 other trials of the run are not affected.
 """
 
@@ -43,16 +43,16 @@ class FileDamage:
 
 
 def read_or_report_damage(folder: TrialFolder, reader: Callable[[TrialFolder], ReadResult]) -> ReadResult | FileDamage:
-    """Return what the reader makes of a trial's files, or the damage that stops the reader.
+    """Return the result of a function that reads a trial folder, or the file damage that made the function fail.
 
-    Use it for readers only: an error of code that works on the tables is a bug of Ensayo and not damage of a file.
+    The function must only read files: an error in code that computes with the tables is a bug of Ensayo, not damage.
     """
     try:
         return reader(folder)
     except ValidationError as error:
         path = folder.plan_path if error.title == PlanView.__name__ else folder.status_path
         return FileDamage(folder.path.name, path.name, None, _describe_validation_error(error))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:  # what unexpected contents of logs can raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # raised for unexpected log contents
         problem = (
             f"cannot be interpreted ({type(error).__name__} at {_error_location(error)}: {error}); "
             "perhaps written by another version"
@@ -68,7 +68,7 @@ def _describe_validation_error(error: ValidationError, *parent_keys: str) -> str
 
 
 def _error_location(error: Exception) -> str:
-    """Return `file:line` of the innermost frame in the analysis code, so that a bug of Ensayo can be found."""
+    """Return `file:line` in the analysis code where an error was raised, so that a bug of Ensayo can be found."""
     packages = Path(__file__).resolve().parents[2]
     frames = [(Path(frame.filename), frame.lineno) for frame in extract_tb(error.__traceback__)]
     own_frames = [(path, line) for path, line in frames if path.parent.is_relative_to(packages / "analysis")]
@@ -77,7 +77,7 @@ def _error_location(error: Exception) -> str:
 
 
 def find_run_damage(folder: RunFolder) -> tuple[FileDamage, ...]:
-    """Return the damage of the files beside the trials, and the trials whose plan is missing."""
+    """Return the damage of the files outside of trials, such as manifest.json, and the missing plans of trials."""
     problems = [("manifest.json", None if folder.manifest else "not a JSON object: empty or cut off")]
     problems += [(name, None if folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
     absent = [name for name, _ in problems if not (folder.path / name).is_file()]
@@ -89,7 +89,7 @@ def find_run_damage(folder: RunFolder) -> tuple[FileDamage, ...]:
 
 
 def _find_published_damage(folder: RunFolder) -> Iterator[FileDamage]:
-    """Yield damage of the published results in the scenario: a scenario that was cut off is often still valid YAML."""
+    """Yield damage in the section `published` of scenario.yaml; a file that was cut off is often still valid YAML."""
     try:
         folder.read_published_results()
     except ValidationError as error:
@@ -103,9 +103,10 @@ def find_trial_damage(
     logs: Mapping[str, NodeLog],
     unusable_batches: Mapping[str, tuple[UnusableLine, ...]],
 ) -> tuple[FileDamage, ...]:
-    """Return all damage of a trial whose plan can be read; `unusable_batches` are lines of row batches by node.
+    """Return all damage of a trial whose plan can be read.
 
-    A log that is missing, empty, or shorter than its node counted is damage only if the engine reported success.
+    A log that is missing, empty, or has fewer steps than its node counted is damage only where the engine reported
+    success. `unusable_batches` are the log lines with unusable rows, by node name.
     """
     succeeded = status.get("status") == "success"
     damages = list(_find_status_damage(folder, status))
@@ -136,7 +137,7 @@ def _find_status_damage(folder: TrialFolder, status: Mapping[str, Any]) -> Itera
 
 
 def _describe_lost_records(node: PlannedNode, logs: Mapping[str, NodeLog]) -> str:
-    """Return what the log of a node lacks although all its lines can be read; empty if nothing is lost."""
+    """Return which records are missing in the log of a node whose lines can all be read; empty if none is missing."""
     log = logs.get(node.name)
     if log is None:
         return "missing"
@@ -149,9 +150,9 @@ def _describe_lost_records(node: PlannedNode, logs: Mapping[str, NodeLog]) -> st
 
 
 def _describe_lost_steps(log: NodeLog, stop_event: LogEvent) -> str:
-    """Return what is lost of a worker's steps; empty if nothing is.
+    """Return how many steps are missing in the log of a worker; an empty text if none is missing.
 
-    A worker counts its steps in `node_stop`. Workers of older versions did not; those did at least one step.
+    A worker logs the number of its steps in `node_stop`. Workers of older versions do not, but log at least one step.
     """
     logged = sum(len(_batch_rows(event)) for event in log.events_with_key("node_steps"))
     counted = stop_event.value.get("steps") if isinstance(stop_event.value, dict) else None
@@ -166,7 +167,7 @@ def _batch_rows(event: LogEvent) -> Sized:
 
 
 def _describe_lost_switch(coordinator_log: NodeLog, logs: Mapping[str, NodeLog]) -> str:
-    """Return that the coordinator's log lacks a switch that other nodes logged; empty if it does not."""
+    """Return a text if other nodes logged a switch between strategies that is missing in the coordinator's log."""
     switched_nodes = [node_name for node_name, log in logs.items() if log.events_with_key("node_switch")]
     outcomes = [
         *coordinator_log.events_with_key("switch_committed"),
@@ -179,7 +180,7 @@ def _describe_lost_switch(coordinator_log: NodeLog, logs: Mapping[str, NodeLog])
 
 
 def _find_non_finite_values(log: NodeLog) -> Iterator[UnusableLine]:
-    """Yield the first step and the first evaluation with NaN or infinity instead of a number."""
+    """Yield the log lines of the first step and of the first evaluation that have NaN or infinity."""
     for key, describe in (("node_steps", _describe_non_finite_step), ("eval_metrics", _describe_non_finite_metric)):
         problems = ((event.line_number, describe(event)) for event in log.events_with_key(key))
         yield from [UnusableLine(line_number, problem) for line_number, problem in problems if problem][:1]

@@ -1,8 +1,8 @@
-"""Parser of MLPerf-style log lines, those of Ensayo's nodes and of MLCommons alike.
+"""Parser of MLPerf-style log lines, for the logs of Ensayo's nodes and of results that MLCommons publishes.
 
-A log line is `:::MLLOG ` and one JSON object (mlcommons/logging, `mlp_parser`). Text before the token is dropped, such
-as the service prefix of `docker compose logs`. A node logs many rows in one line, for example its training steps; the
-value of such a line becomes a `RowBatch`.
+A log line is `:::MLLOG ` and one JSON object (mlcommons/logging, `mlp_parser`). Text before `:::MLLOG ` is dropped,
+such as the service prefix of `docker compose logs`. A node logs many rows in one line, for example its training steps;
+the value of such a line becomes a `RowBatch`.
 """
 
 import json
@@ -27,8 +27,8 @@ BATCH_KEYS = {"columns", "rows"}
 class RowBatch:
     """Rows of numbers that a node logged in one line, with the names of their columns.
 
-    An array needs a fifth of the memory of lists of numbers. It is made while the numbers are in the processor's cache,
-    because reading long logs takes four fifths of the time of a report.
+    An array needs a fifth of the memory of lists of numbers. Each line is converted right after it is parsed, while its
+    numbers are in the processor's cache, because reading long logs takes four fifths of the time of a report.
     """
 
     columns: tuple[str, ...]
@@ -70,7 +70,7 @@ def decode_batch(logged_value: Any) -> RowBatch:
 
 @dataclass(frozen=True)
 class LogEvent:
-    """Event of one log line; differences of `time_ms` are virtual milliseconds.
+    """Event of one log line. The difference of two `time_ms` is in milliseconds of virtual time.
 
     A `value` of columns and rows is a `RowBatch`, unless `is_finite` is false or the value cannot be decoded.
     """
@@ -93,7 +93,7 @@ class LogEvent:
 
 @dataclass(frozen=True)
 class UnusableLine:
-    """Log line that carries the token but cannot be used, and the reason."""
+    """Log line that contains `:::MLLOG ` but cannot be used, and the reason."""
 
     line_number: int  # in the log file, from 1
     problem: str
@@ -108,7 +108,7 @@ class NodeLog:
 
     @property
     def unusable_count(self) -> int:
-        """Number of log lines that carry the token but cannot be used."""
+        """Number of log lines that contain `:::MLLOG ` but cannot be used."""
         return len(self.unusable_lines)
 
     def events_with_key(self, key: str) -> list[LogEvent]:
@@ -121,7 +121,7 @@ class NodeLog:
 
 
 def parse_lines(lines: Iterable[str]) -> NodeLog:
-    """Parse the log lines that carry the token; a broken line is recorded and raises no error."""
+    """Parse the log lines that contain `:::MLLOG `; a line that cannot be parsed is recorded and raises no error."""
     parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LOG_LINE_PREFIX in line]
     return NodeLog(
         tuple(each for each in parsed if isinstance(each, LogEvent)),
@@ -183,7 +183,7 @@ def _load_json(json_text: str) -> tuple[Any, bool]:
 
 
 def _check_event(event: LogEvent) -> LogEvent | UnusableLine:
-    """Return the event, or why it cannot be used: callers compute with its time and look up names in its metadata."""
+    """Return the event, or an unusable line if its time is not finite or its metadata is not a JSON object."""
     if not math.isfinite(event.time_ms):
         problem = f"not an event: time_ms should be a finite number, not {event.time_ms}"
         return UnusableLine(event.line_number, problem)

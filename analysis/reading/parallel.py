@@ -29,9 +29,9 @@ Result = TypeVar("Result")
 class ProcessPool:
     """Pool of this process and one helper process for each other core; helpers end with the `with` block.
 
-    Helpers start with the first task. They are new processes that import neither this process's memory nor its program,
-    so this process may have threads, and its program needs no `if __name__ == "__main__"`. Tasks, items and results are
-    pickled. At the end of the `with` block a killed helper raises HostError.
+    Helpers start with the first task. They are new processes that neither copy this process's memory nor import its
+    main module, so this process may have threads, and its program needs no `if __name__ == "__main__"`. Tasks, items
+    and results are pickled. At the end of the `with` block a killed helper raises HostError.
     """
 
     _helpers: Executor | None
@@ -61,7 +61,7 @@ class ProcessPool:
         """Return the results of the task for all items, in the order of the items.
 
         Helpers take items from the front, as soon as the iterable yields them. Once it is exhausted, this process takes
-        items from the back that no helper has begun: it needs no time to start, and its results are not copied.
+        items from the back that no helper has begun, because this process is already started and copies no results.
         The first exception of a task is raised here; items that no process has begun are then dropped.
         """
         if self._helpers is None:
@@ -91,8 +91,8 @@ def _import_in_helper(module_name: str) -> None:
 def _prepare_helper(parent_pid: int) -> None:
     """Make a helper process end together with its parent, and end quickly.
 
-    Nothing else stops a helper whose parent was killed: it would wait for tasks for ever. At its own end a helper has
-    sent all its results; it skips the half second in which Python frees its memory object by object.
+    A helper whose parent was killed would wait for tasks for ever, so it checks whether its parent is alive. When a
+    helper ends by itself, it has sent all results, so it skips the half second in which Python frees memory.
     """
     Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
     atexit.register(os._exit, 0)

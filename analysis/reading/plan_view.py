@@ -40,22 +40,20 @@ class PlannedNode(PlanSection):
 
     @property
     def is_quota_device(self) -> bool:
-        """Whether the node is a worker that only its CPU quota makes as slow as declared."""
+        """Whether the node is a worker whose declared speed is set by its CPU quota alone."""
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
 class PlanAfterSwitch(PlanSection):
     """Parts of the plan that hold after one strategy has been replaced by another."""
 
-    planned_step: int | None = (
-        None  # for which the switch is planned; None: a rule decides on losses, or it never happens
-    )
+    planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
     bytes_per_step: dict[str, float] = {}
     reply_bytes_per_step: dict[str, float] = {}  # as in PlanView
     predicted: StepPrediction = NO_PREDICTION
     is_synchronous: bool = True
-    worker_weights: tuple[int, ...] = ()  # of a batch, by rank: 0 for a worker that is promoted to a server
-    latencies_s: tuple[float, float] = (0.0, 0.0)  # before, after: an exchange behind links of infinite rate
+    worker_weights: tuple[int, ...] = ()  # shares of a batch, by rank: 0 for a worker that becomes a server
+    latencies_s: tuple[float, float] = (0.0, 0.0)  # of an exchange before and after, at infinite link rates
     hand_over_bytes: dict[str, int] = {}
 
     @property
@@ -91,7 +89,7 @@ class PlanView(PlanSection):
     is_synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy
     exchange_period: int = 1  # steps from one exchange to the next; a worker that leaves in between exchanges once more
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
-    # worker -> those of its payload bytes that it sends as replies, because all other workers have done a step
+    # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
     reply_bytes_per_step: dict[str, float] = {}
     predicted: StepPrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from

@@ -1,6 +1,6 @@
-"""Tables of a run: tidy data frames with one row per step, evaluation, update or event, and units in the column names.
+"""Tables of a run: data frames with one row per step, evaluation, update or event.
 
-Times are virtual seconds since `run_start`.
+Column names end with the unit. Times are seconds of virtual time since the event `run_start`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ READ_STEP_COLUMNS = tuple(column for column in STEP_COLUMNS if column not in {"f
 OPTIONAL_STEP_COLUMNS = {"epoch", "wait_s", "late_s", "messages_sent", "staleness"}  # may be unknown
 REQUIRED_STEP_COLUMNS = tuple(column for column in READ_STEP_COLUMNS if column not in OPTIONAL_STEP_COLUMNS)
 EVENT_COLUMNS = ("number", "kind", "phase", "nodes", "planned_s", "applied_s", "lateness_s", "by")
-NODE_COUNTERS = ("payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines")  # of `node_stop`
+NODE_COUNTERS = ("payload_bytes_sent", "messages_sent", "deadlines", "missed_deadlines")  # in `node_stop`
 EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
 
 
@@ -45,7 +45,7 @@ class TrialTable:
     - `nodes`: a row per node, with the facts of its `node_start` and the counters of its `node_stop`.
     - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
-    - `admission`: dilation that was decided before the run; empty if none was.
+    - `admission`: dilation that the host needs, as decided before the run; empty if nothing was decided.
     - `damage`: problems of the trial's files; a trial with damage is excluded from comparisons.
     """
 
@@ -107,7 +107,7 @@ def read_logs(folder: TrialFolder) -> dict[str, NodeLog]:
 
 
 def read_trial(folder: TrialFolder, logs: Mapping[str, NodeLog] | None = None) -> TrialTable:
-    """Read one trial; read the logs if they are not given. Tables that an incomplete trial did not log are empty."""
+    """Read one trial from its folder, and its logs unless they are given. Tables without logged rows are empty."""
     plan, status = read_plan(folder.plan_path), validate_status(read_json(folder.status_path))
     logs = read_logs(folder) if logs is None else logs
     coordinator_log = logs.get("coordinator", NodeLog(()))
@@ -151,7 +151,7 @@ def _last_event_time_s(log: NodeLog, key: str) -> float | None:
 def _build_step_table(
     plan: PlanView, switch_record: SwitchRecord | None, logs: Mapping[str, NodeLog], start_s: float
 ) -> tuple[pd.DataFrame, dict[str, tuple[UnusableLine, ...]]]:
-    """Return the table of the steps of all workers, and the unusable lines by node."""
+    """Return the table of the steps of all workers, and the unusable log lines by node name."""
     ranks = {node.name: node.rank for node in plan.nodes}
     names = sorted(name for name, log in logs.items() if log.events_with_key("node_steps"))
     read = {name: read_batches(logs[name], "node_steps", READ_STEP_COLUMNS, REQUIRED_STEP_COLUMNS) for name in names}
@@ -184,7 +184,7 @@ def _split_waiting_by_phase(plan: PlanView, switch_record: SwitchRecord | None, 
 
 
 def _build_evaluation_table(coordinator_log: NodeLog, start_s: float) -> pd.DataFrame:
-    """Return the table of all metrics of `eval_metrics`; logs of other programs have only `eval_accuracy`."""
+    """Return one row per evaluation and metric; logs of other programs have no `eval_metrics`, only `eval_accuracy`."""
     events = coordinator_log.events_with_key("eval_metrics") or coordinator_log.events_with_key("eval_accuracy")
     rows = [
         (

@@ -24,7 +24,7 @@ class SwitchRecord:
 
     @property
     def after_begins_s(self) -> float:
-        """Earliest start of a step of the second strategy, in virtual seconds; infinite if it never took over."""
+        """Earliest start of a step of the second strategy, in virtual seconds; infinite if training never switched."""
         return self.committed_s - TIMESTAMP_ERROR_S
 
     @property
@@ -36,9 +36,9 @@ class SwitchRecord:
 
 
 def read_switch_record(logs: Mapping[str, NodeLog], start_s: float) -> SwitchRecord | None:
-    """Read the switch from the coordinator's log, given the logs by node and the timestamp of the start.
+    """Read the switch between strategies from the logs of a trial; the time of the run's start is a Unix timestamp.
 
-    Return None if the log has no switch and ends before the run does: a switch may have followed.
+    Return None if the coordinator's log was cut off, so that it shows neither a switch nor the end of the run.
     """
     coordinator = logs.get("coordinator", NodeLog(()))
     committed, aborted = coordinator.last_event("switch_committed"), coordinator.last_event("switch_aborted")
@@ -52,19 +52,19 @@ def read_switch_record(logs: Mapping[str, NodeLog], start_s: float) -> SwitchRec
 
 
 def _parse_commit(event: LogEvent) -> dict[str, Any]:
-    """Return the value of a commit; raise LookupError, TypeError or ValueError if a number in it cannot be used."""
+    """Return the value of an event `switch_committed`; raise LookupError, TypeError or ValueError for wrong numbers."""
     numbers = {name: convert(event.value[name]) for name, convert in COMMIT_NUMBERS.items()}
     return {**event.value, **numbers, "loaded": bool(event.value["loaded"])}
 
 
 def _read_hand_over_bytes(logs: Mapping[str, NodeLog]) -> dict[str, int]:
-    """Return the payload bytes of the hand-over that each node had sent, by node."""
+    """Return the payload bytes that each node sent for the hand-over between strategies, by node name."""
     events = {node_name: log.last_event("node_switch") for node_name, log in logs.items()}
     return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}
 
 
 def _parse_rule_point(event: LogEvent) -> dict[str, Any]:
-    """Return value and threshold of the rule at one evaluation; errors as in `_parse_commit`."""
+    """Return value and threshold of the switch rule at one evaluation; raise LookupError or TypeError if wrong."""
     known = [event.value[name] for name in ("value", "threshold") if event.value.get(name) is not None]
     if not all(isinstance(number, int | float) for number in known):
         raise TypeError(f"switch_rule: value and threshold should be numbers, not {known}")

@@ -1,8 +1,8 @@
-"""Findings: the first sentence of a report, chosen by what the scenario varied.
+"""Main finding of a run: the first sentence of its report, chosen by which properties the scenario varied.
 
-Each finding is a function of the summary of a run. It returns a sentence, or an empty string where the run varied
-something else. The first sentence of `FINDING_FUNCTIONS` is the main finding. None depends on the name of a scenario.
-Where there is none, the fastest strategy is reported instead (`analysis.report.headline`).
+Each finding is a function of the summary of a run. It returns a sentence, or an empty string where the finding does
+not apply to the run. The first function of `FINDING_FUNCTIONS` that returns a sentence gives the main finding. If no
+function does, the fastest strategy is reported instead (`analysis.report.headline`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,8 +20,8 @@ from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired import paired_t_test
 
 TIE_RATIO = 1.05  # ratio of times up to which single runs count as equally fast: MLPerf's runs spread by about 7 %
-MIN_CURVE_POINTS = 3  # number of points of a curve from which on its growth is described
-MAX_LISTED = 3  # number of items up to which a sentence lists all; of more it names the first and the last
+MIN_CURVE_POINTS = 3  # least number of points of a curve whose growth is described
+MAX_LISTED = 3  # most items that a sentence lists; of more it names two
 ACCURACY_METRIC, LOSS_METRIC = "accuracy", "loss"  # metrics of models that classify
 MIN_CAUSE_RATIO = 1.1  # ratio below which a step phase or the samples to target do not count as a cause
 NEGLIGIBLE_LOSS = 0.01  # share of the efficiency whose loss is not reported
@@ -37,7 +37,7 @@ def main_finding(summary: RunSummary) -> str:
 def switch_finding(summary: RunSummary) -> str:
     """Return a sentence on whether a switch between strategies paid, and how long each strategy takes.
 
-    Applies to at most MAX_LISTED strategies under one condition. Among more strategies, the fastest one is the finding.
+    Applies to at most MAX_LISTED strategies under one condition. Of more strategies, only the fastest is reported.
     """
     switched = [group for group in summary.groups if any(trial.switch for trial in group.trials)]
     if not switched or len(summary.conditions) > 1 or len(summary.strategies) > MAX_LISTED:
@@ -48,7 +48,7 @@ def switch_finding(summary: RunSummary) -> str:
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
-    """Return a sentence on the condition with the best final accuracy and the fastest one that is as accurate.
+    """Return a sentence on the condition with the best final accuracy, and the fastest condition that is as accurate.
 
     Applies to one strategy under several repeated conditions, without a target.
     """
@@ -126,7 +126,7 @@ def predicted_speedup_finding(summary: RunSummary) -> str:
 
 
 def efficiency_by_condition_finding(summary: RunSummary) -> str:
-    """Return a sentence on the efficiency under each condition, and whether hardware or learning lost the rest.
+    """Return a sentence on the efficiency under each condition, and whether hardware or learning caused the loss.
 
     Applies to one strategy under several conditions, on three or more numbers of workers under each.
     """
@@ -245,7 +245,7 @@ def describe_group_switch(group: TrialGroup) -> str:
 
 
 def describe_last_worker_increase(curve: SpeedupCurve) -> str:
-    """Return how much a curve gains from its last increase of workers, or from where on more workers do not pay off.
+    """Return the gain of a curve from its last increase of workers, or the number beyond which it gains nothing.
 
     Empty for curves of fewer than three points.
     """
@@ -289,7 +289,7 @@ def describe_step_growth(summary: RunSummary, condition: str) -> str:
 
 
 def describe_predicted_speedups(curves: Sequence[SpeedupCurve]) -> str:
-    """Return measured and predicted speedup of the curve with the largest speedup, and of the worst predicted one.
+    """Return measured and predicted speedup of two curves: of the largest speedup and of the worst prediction.
 
     For example: "ring on 16 workers: 9.13 times the samples per second of one worker alone, the closed form predicts
     9.40".
@@ -301,7 +301,7 @@ def describe_predicted_speedups(curves: Sequence[SpeedupCurve]) -> str:
 
 
 def describe_efficiency_loss(point: SpeedupPoint) -> str:
-    """Return which factor lost more of the efficiency: hardware or learning (statistical efficiency)."""
+    """Return whether more of the efficiency was lost in hardware or in learning (statistical efficiency)."""
     statistical, hardware = point.statistical_efficiency, point.hardware_efficiency
     if statistical is None or statistical > 1 - NEGLIGIBLE_LOSS:
         return "all of the loss in hardware"
@@ -366,8 +366,8 @@ def _accuracy_p_value(best: TrialGroup, other: TrialGroup) -> float:
 def _describe_kept_efficiency(curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
     """Return the efficiency on the most workers of a curve: "26% with batch fixed, all of the loss in hardware".
 
-    The number of workers is named where it differs between curves. Where some number of workers missed the target, the
-    loss is not split, since samples without a target do not show how well they teach.
+    The number of workers is named where it differs between curves. Where the target was missed on some number of
+    workers, the loss is not split into hardware and learning.
     """
     last = curve.points[-1]
     workers = f" ({format_worker_count(last.workers)})" if len(worker_counts) > 1 else ""
@@ -401,7 +401,7 @@ def _describe_slowest_group(group_and_time_ratio: tuple[TrialGroup, float]) -> s
 
 
 def _describe_worker_increase(curve: SpeedupCurve, saturating_workers: float | None) -> str:
-    """Return how much the last increase of workers gains, and how many workers fill the servers' links."""
+    """Return the gain of a curve from its last increase of workers, and how many workers fill the servers' links."""
     increase = describe_last_worker_increase(curve)
     if saturating_workers is None:
         return increase
@@ -409,7 +409,7 @@ def _describe_worker_increase(curve: SpeedupCurve, saturating_workers: float | N
 
 
 def _saturating_workers(curve: SpeedupCurve, summary: RunSummary) -> float | None:
-    """Return how many workers fill the servers' links by the closed form, as planned for the most workers that ran."""
+    """Return the predicted number of workers that fill the servers' links, from a curve's largest trial."""
     most = curve.points[-1].workers
     trials = (trial for trial in summary.trials if trial.workers == most)
     return next(

@@ -54,7 +54,7 @@ class WinnerComparison:
 
     @property
     def is_tied(self) -> bool:
-        """Whether winner and rival are too close to call.
+        """Whether the times of winner and rival do not differ clearly.
 
         Decided by the paired test where there is one (as in the summary text), else by whether the ranges of their
         repeats overlap; for single runs by whether the ratio is below TIE_RATIO.
@@ -114,7 +114,7 @@ def _compare_winner_among(groups: Sequence[TrialGroup], summary: RunSummary) -> 
 def _rival_groups(winner: TrialGroup, ranked_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
     """Return the groups of other strategies under the winner's condition, without the baseline if there are others.
 
-    A single worker that wins is compared with groups of several workers, if there are any.
+    If the winner is a single worker, it is compared with groups of several workers where there are any.
     """
     others = [
         group for group in ranked_groups if group.strategy != winner.strategy and group.condition == winner.condition
@@ -170,7 +170,7 @@ def _switch_sentences(summary: RunSummary) -> list[str]:
 
 
 def _compare_winner_under_worst_condition(summary: RunSummary) -> WinnerComparison | None:
-    """Return the winner and its rival under the condition that costs most; None if only one strategy ran under it."""
+    """Return the winner and its rival under the slowest condition; None if only one strategy ran under it."""
     comparison = _compare_winner_under_condition(
         summary, condition_effects(groups_across_conditions(summary))[0].after.condition
     )
@@ -184,7 +184,7 @@ def _compare_winner_under_condition(summary: RunSummary, condition: str) -> Winn
 
 
 def _condition_sentence(summary: RunSummary, worst: WinnerComparison | None) -> str:
-    """Return what conditions cost, and the fastest strategy under the most and under the least expensive condition."""
+    """Return how much the conditions slow down training, and the fastest strategies under two conditions."""
     effect = describe_condition_effects(summary)
     if worst is None or worst.rival is None:
         return effect
@@ -248,7 +248,7 @@ def _cause_sentence(summary: RunSummary, comparison: WinnerComparison) -> str:
 def _peer_groups(summary: RunSummary, comparison: WinnerComparison) -> list[TrialGroup]:
     """Return the groups of other strategies on as many workers as the winner.
 
-    It is the rival alone where there are none, or where the winner is a single worker.
+    If there is no such group, or the winner is a single worker, return the winner's rival only.
     """
     winner = comparison.winner
     peers = [
@@ -261,7 +261,7 @@ def _peer_groups(summary: RunSummary, comparison: WinnerComparison) -> list[Tria
 
 
 def _describe_phase_cause(winner: TrialGroup, peers: Sequence[TrialGroup]) -> str:
-    """Return the step phase in which the winner saves most; empty where it saves little in every phase.
+    """Return a clause on the step phase in which the winner saves most time; empty if it saves little in every phase.
 
     For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms".
     """
@@ -285,7 +285,7 @@ def _format_phase_ms(group: TrialGroup, phase: str) -> str:
 
 
 def _describe_sample_causes(winner: TrialGroup, peers: Sequence[TrialGroup]) -> list[str]:
-    """Return for each peer how its samples to target compare with the winner's.
+    """Return for each peer group a clause that compares its samples to target with those of the winner.
 
     Of more than MAX_LISTED peers, return those that missed the target and the one that needs most samples.
     """

@@ -1,4 +1,4 @@
-"""Report of a run: its numbers, figures and HTML page. `write_report` writes all of them anew from the logs."""
+"""Report of a run: numbers, figures and HTML page. `write_report` computes all of them from the logs again."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ class FigurePanel:
 
 
 def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
-    """Write trial records, fidelity, summary, figures and page of a run, finished or not; return the page's path.
+    """Write the HTML report of a run, its figures, summary.json and trial files; return the path of the HTML page.
 
     Args:
         run_folder: folder of the run.
@@ -73,7 +73,7 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
             own_pool.preload("analysis.results.trial")
             return write_report(run_folder, own_pool)
     table, run_summary = analyse_run(folder, pool, write=True)
-    pool.preload(__name__)  # the pool imports this module while this process draws the first figures
+    pool.preload(__name__)  # helper processes import this module while this process draws the first figures
     summary.write_summary(folder, run_summary)
     panels = pool.map(partial(write_panel, folder=folder.figures_path), draw_figures(AnalysedRun(table, run_summary)))
     folder.report_path.write_text(render_page(folder, run_summary, panels), encoding="utf-8")
@@ -121,7 +121,7 @@ def load_template(template_name: str) -> Template:
 
 
 def trials_by_reason(run_summary: RunSummary) -> dict[str, list[str]]:
-    """Return the trials of each reason for which a trial is degraded or invalid."""
+    """Return the ids of degraded or invalid trials by the reason for their verdict."""
     by_reason: dict[str, list[str]] = {}
     for trial in run_summary.trials:
         for reason in trial.reasons:
@@ -130,7 +130,7 @@ def trials_by_reason(run_summary: RunSummary) -> dict[str, list[str]]:
 
 
 def flatten_manifest(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return a nested manifest as one mapping of full names to texts, without empty values."""
+    """Return the nested content of manifest.json as one flat mapping of key paths to texts, without empty values."""
     rows: dict[str, str] = {}
     for name, value in content.items():
         if isinstance(value, dict):
@@ -153,7 +153,7 @@ def write_panel(drawing: Drawing, folder: Path) -> FigurePanel:
 
 
 def _inline_svg(svg: str, drawing: Drawing) -> Markup:
-    """Return an SVG to inline: without prologue and fixed size, with unique ids and the colours of the page's theme."""
+    """Return an SVG for inlining in a page: no prologue or fixed size, unique ids, and colours of the page's theme."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)

@@ -51,7 +51,7 @@ class FastestStrategy:
 
 
 def summary_sentences(summary: RunSummary) -> list[str]:
-    """Return the sentences of the summary: winners by number of workers, efficiencies, then what is missing."""
+    """Return the sentences of the summary: winners by number of workers, efficiencies, and excluded trials."""
     winners = [
         _describe_fastest_strategies(condition, fastest_strategies(summary, condition), summary.target)
         for condition in summary.conditions
@@ -80,7 +80,7 @@ def fastest_strategies(summary: RunSummary, condition: str) -> list[FastestStrat
 
 
 def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> str:
-    """Return from which number of workers on the efficiency of a curve is below EXPECTED_EFFICIENCY.
+    """Return the number of workers from which the efficiency of a curve is below EXPECTED_EFFICIENCY.
 
     Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
     """
@@ -150,7 +150,7 @@ def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrate
 
 
 def _describe_margin(fastest: FastestStrategy) -> str:
-    """Return by how much the fastest strategy leads; there is no ratio where no other strategy reaches the target."""
+    """Return how many times as fast the fastest strategy is as the second, or that no other reaches the target."""
     if not np.isfinite(fastest.time_ratio):
         return "as no other reaches the target"
     return f"by {format_number(fastest.time_ratio)}{TIMES_SIGN}{_format_interval(fastest.interval)}"
@@ -204,7 +204,7 @@ def _describe_significant_pairs(summary: RunSummary) -> str:
 
 
 def _describe_suspicious_groups(summary: RunSummary) -> str:
-    """Return which groups need significantly fewer samples than one worker alone, as with a wrong divisor."""
+    """Return which groups need significantly fewer samples than one worker alone, such as by a wrong gradient."""
     names = [name for name, check in check_convergence(summary.groups).items() if check.is_suspicious]
     if not names:
         return ""
@@ -213,7 +213,7 @@ def _describe_suspicious_groups(summary: RunSummary) -> str:
 
 
 def _describe_unchecked_groups(summary: RunSummary) -> str:
-    """Return why the samples to target of some repeated groups were not compared with a baseline's."""
+    """Return why the samples to target of some repeated groups were not compared with those of a baseline."""
     reason = explain_unchecked_groups(summary.groups)
     some = " for some strategies" if check_convergence(summary.groups) else ""
     return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

@@ -23,12 +23,12 @@ def format_number(value: float | None) -> str:
 
 
 def format_share(value: float | None, digits: int = 0) -> str:
-    """Return a share of one in percent: 0.48 is "48%"; a dash for None."""
+    """Return a fraction as a percentage: 0.48 is "48%"; a dash for None."""
     return NO_VALUE if value is None else f"{value:.{digits}%}"
 
 
 def format_signed_share(value: float | None) -> str:
-    """Return a share of one in percent with its sign: 0.042 is "+4.2%"; a dash for None."""
+    """Return a fraction as a percentage with its sign: 0.042 is "+4.2%"; a dash for None."""
     return NO_VALUE if value is None else f"{round(value, 3) + 0.0:+.1%}"  # + 0.0 turns -0.0 into 0.0
 
 

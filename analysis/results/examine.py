@@ -15,12 +15,12 @@ from analysis.results.trial import AnalysedTrial, analyse_trial
 def analyse_run(
     run_folder: RunFolder, pool: ProcessPool | None = None, *, write: bool = False
 ) -> tuple[RunTable, RunSummary]:
-    """Return the tables of all trials that can be read, with the step columns that figures read, and the summary.
+    """Return the tables of all trials that can be read, with only the step columns that figures need, and the summary.
 
     Args:
-        run_folder: of a finished or unfinished run.
-        pool: reads the trials; by default a new one that fits the size of the logs.
-        write: whether to write the record and the verdicts of each trial as well.
+        run_folder: folder of a finished or unfinished run.
+        pool: processes that read the trials; None starts new ones if the logs are large.
+        write: whether to also write result.txt, steps.csv and fidelity.json of each trial.
 
     Raises:
         UserError: the folder is not a run folder.

@@ -8,7 +8,7 @@ INTERRUPTED_REASON = "interrupted"  # reason that engines record for an interrup
 
 
 def describe_excluded_trials(summary: RunSummary) -> list[str]:
-    """Return up to two sentences: how many trials have not run, and how many are excluded, with the reasons."""
+    """Return up to two sentences: how many trials have not run, and how many are excluded from comparisons and why."""
     return [text for text in (_describe_trials_not_run(summary), _describe_unusable_trials(summary)) if text]
 
 
@@ -18,7 +18,7 @@ def count_planned_trials(summary: RunSummary) -> int:
 
 
 def count_unreadable_trials(summary: RunSummary) -> int:
-    """Return the number of trials whose record is damaged."""
+    """Return the number of trials that are excluded because their files are damaged."""
     return _count_exclusion_reasons(summary)["unreadable"]
 
 
@@ -40,7 +40,7 @@ def _describe_unusable_trials(summary: RunSummary) -> str:
 
 
 def _count_exclusion_reasons(summary: RunSummary) -> Counter[str]:
-    """Return the number of excluded trials by reason; a damaged trial counts as unreadable however it ended."""
+    """Return the number of excluded trials by reason; a trial with damaged files always counts as unreadable."""
     unfinished = [trial for trial in summary.trials if not trial.is_finished]
     damaged = {trial.id for trial in unfinished} & _damaged_trials(summary)
     aborted = {trial.id for trial in unfinished if trial.status == "aborted"} - damaged

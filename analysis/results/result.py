@@ -62,7 +62,7 @@ class TrialResult:
     expected_bytes_sent: dict[str, int]
     staleness: dict[str, Any] | None
     params_sha256: str | None
-    # Additions to the original keys:
+    # Keys that were added later:
     baseline: bool
     condition: str  # swept keys and values except workers, as one phrase
     declared_samples_per_second: float | None  # sum over the workers
@@ -106,7 +106,7 @@ class TrialResult:
 
     @property
     def remainder(self) -> float | None:
-        """Share of the step time that the prediction does not explain: measured step / predicted step - 1."""
+        """Share of the step time that the closed form does not predict: measured step / predicted step - 1."""
         if not self.compared_step_seconds or not self.predicted_step_seconds:
             return None
         return self.compared_step_seconds / self.predicted_step_seconds - 1
@@ -116,7 +116,7 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
     """Return all metrics of one trial, given the verdicts of its checks."""
     plan, verdicts = trial.plan, tuple(verdicts)
     status, reason = _determine_status(trial)
-    has_missed = status == "missed_target"  # a model that diverged lost what it had reached before
+    has_missed = status == "missed_target"  # also if a model reached the target and then diverged
     return TrialResult(
         id=plan.trial,
         strategy=plan.label,
@@ -162,7 +162,7 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
 def _determine_status(trial: TrialTable) -> tuple[TrialStatus, str]:
     """Return the status of the trial and its reason.
 
-    They follow from the engine's status first, then from whether the coordinator logged its end, then from the target.
+    The engine's status decides first, then the coordinator's final log event, then whether the target was reached.
     `run_stop` with status aborted is MLPerf's term for a run that ended without its target; that is not a failure.
     """
     engine_status, reason = trial.status.get("status"), str(trial.status.get("reason", ""))
@@ -177,7 +177,7 @@ def _determine_status(trial: TrialTable) -> tuple[TrialStatus, str]:
 
 
 def _status_of_unsuccessful_training(trial: TrialTable) -> tuple[TrialStatus, str] | None:
-    """Return status and reason if training itself had no success; a model that diverged missed its target."""
+    """Return status and reason if training was aborted, diverged or missed its target; None if it succeeded."""
     reason = str(trial.run_stop.get("reason", ""))
     if trial.plan.target is None and trial.run_stop.get("status") == "aborted":
         return "aborted", reason
@@ -259,11 +259,11 @@ class TrialGroup:
 
     @property
     def evaluation_interval_samples(self) -> float:
-        """Largest distance between evaluations in samples: the resolution of samples to the target; zero if missed."""
+        """Largest number of samples between evaluations, the rounding error of samples to target; zero if missed."""
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
     def evaluation_interval_s(self, time_metric: TimeMetric) -> float:
-        """Return the resolution of a time in seconds: the largest interval between evaluations; zero for a rate."""
+        """Return the seconds between evaluations, the rounding error of a time to target; zero for other times."""
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 
     @property
@@ -346,20 +346,20 @@ def restrict_to_shared_seeds(first: TrialGroup, second: TrialGroup) -> tuple[Tri
 def find_baseline(group: TrialGroup, candidates: Iterable[TrialGroup]) -> TrialGroup | None:
     """Return the baseline that ran under the same condition as the group; None if there is none.
 
-    A baseline has no value for a key of a strategy, such as the number of servers: it serves for all values.
+    Swept keys of a strategy, such as its number of servers, do not apply to a baseline.
     """
     baselines = (candidate for candidate in candidates if candidate.is_baseline)
     return next((baseline for baseline in baselines if _is_baseline_of(baseline, group)), None)
 
 
 def sort_by_step_time(groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Sort groups by step time if they differ only by strategy; else keep their order, which is by strategy."""
+    """Return the groups sorted by step time if they differ only by strategy; else return them in their given order."""
     kinds = {(group.condition, group.workers) for group in groups if not group.is_baseline}
     return list(groups) if len(kinds) > 1 else sorted(groups, key=lambda group: group.median_step_s or 0.0)
 
 
 def _is_baseline_of(baseline: TrialGroup, group: TrialGroup) -> bool:
-    """Return whether the group has all swept values of the baseline; the number of workers may differ."""
+    """Return whether group and baseline have equal values for all swept keys of the baseline except workers."""
     labels = group.trials[0].labels
     baseline_labels = ((key, value) for key, value in baseline.trials[0].labels.items() if key != "workers")
     return all(labels.get(key) == value for key, value in baseline_labels)

@@ -1,4 +1,4 @@
-"""Summary of a run: all its numbers, as summary.json has them (schema: summary.schema.json)."""
+"""Summary of a run: all numbers that summary.json contains (schema: summary.schema.json)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class RunSummary:
     trials: list[TrialResult]
     curves: list[SpeedupCurve]
     balance: list[BalancePoint]
-    # Additions to the original keys:
+    # Keys that were added later:
     run: str
     question: str
     rungs: dict[str, list[str]]  # property of links -> mechanisms that enforced it, over all trials
@@ -115,7 +115,7 @@ def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[Achiev
 
 
 def _merge_same_damage(damages: Sequence[FileDamage]) -> list[str]:
-    """Return one text for all lines of a file with the same problem: in a log of another version all lines have it."""
+    """Return one text for all lines of a file with the same problem, which in logs of other versions all lines have."""
     same: dict[tuple[str, str, str], list[FileDamage]] = {}
     for damage in damages:
         same.setdefault((damage.trial_name, damage.file, damage.problem), []).append(damage)
@@ -123,11 +123,11 @@ def _merge_same_damage(damages: Sequence[FileDamage]) -> list[str]:
 
 
 def _compare_switches(trials: list[TrialResult], run: RunTable) -> list[TrialResult]:
-    """Return the trials; those that switched get a verdict from a comparison with trials that did not switch."""
+    """Return the trials, with a verdict on each switch from a comparison with a trial that did not switch."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run.trials}
 
     def kept_first_strategy(other: TrialResult, trial: TrialResult) -> bool:
-        """Return whether `other` trained only with the first strategy of `trial`: alone, or as it never switched."""
+        """Return whether `other` trained with only the first strategy of `trial`: it has no other or never switched."""
         if other.switch and other.switch.outcome == NEVER_SWITCHED:
             return _remove_switch_time_keys(other, strategies) == _remove_switch_time_keys(trial, strategies)
         has_same_labels = other.labels.items() <= trial.labels.items()
@@ -157,8 +157,8 @@ def _add_switch_verdict(
 ) -> TrialResult:
     """Return the trial with the verdict on its switch.
 
-    `pairs` are trials with a switch and their counterparts that did not switch. The verdict compares the trial with its
-    counterpart, and the quality of all repeats with that of theirs.
+    `pairs` are trials that switched, each with a trial of the same seed that did not switch. The verdict compares the
+    times of the trial's own pair, and the model quality of the pairs of all repeats.
     """
     if switch.gain is None:
         return trial

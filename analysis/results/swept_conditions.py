@@ -1,4 +1,4 @@
-"""Effect of the swept conditions on each strategy: how much longer the same samples take."""
+"""Effect of the swept conditions on each strategy: how much longer training on the same number of samples takes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from analysis.results.result import TrialGroup
 from analysis.results.summary import RunSummary
 
 COMPARED_CONDITION_COUNT = 2  # a ConditionEffect compares two conditions
-MAX_LISTED_STRATEGIES = 4  # with as many effects beside the smallest, a sentence lists only the smallest and largest
+MAX_LISTED_STRATEGIES = 4  # with as many effects or more beside the smallest, a sentence lists only two
 
 
 @dataclass(frozen=True)
 class ConditionEffect:
-    """One strategy on one number of workers under two conditions."""
+    """Effect on one strategy, with one number of workers, of changing from one condition to another."""
 
     before: TrialGroup
     after: TrialGroup
@@ -25,7 +25,7 @@ class ConditionEffect:
 
     @property
     def time_ratio(self) -> float:
-        """Time for the same samples under the second condition / under the first."""
+        """Time for the same number of samples under the second condition / time under the first."""
         return seconds_per_sample(self.after) / seconds_per_sample(self.before)
 
 
@@ -80,7 +80,7 @@ def _longest_group_list(summary: RunSummary) -> list[TrialGroup]:
 
 
 def _describe_every_condition(groups: Sequence[TrialGroup]) -> str:
-    """Return a clause on one strategy under three conditions or more, each compared with the first."""
+    """Return a clause that compares the times of one strategy under each condition with the first condition."""
     first, *others = groups
     ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
     conditions = join_names(shorten_conditions(group.condition for group in others))
@@ -88,7 +88,7 @@ def _describe_every_condition(groups: Sequence[TrialGroup]) -> str:
 
 
 def shorten_conditions(conditions: Iterable[str]) -> list[str]:
-    """Return the conditions, the swept key in the first only if all have the same: "fraction 0.0", "0.125"."""
+    """Return the conditions; if all have the same swept key, only the first keeps it: "fraction 0.0", "0.125"."""
     names = list(conditions)
     keys = {name.rpartition(" ")[0] for name in names}
     return [*names[:1], *(name.rpartition(" ")[2] for name in names[1:])] if len(keys) == 1 else names

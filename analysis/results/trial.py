@@ -1,4 +1,4 @@
-"""Analysis of one trial: reading, checks, metrics, and files of its record.
+"""Analysis of one trial: reads its files, runs checks, computes metrics, and writes the results to its folder.
 
 Damage in the files of a trial is returned and does not affect other trials. Helper processes import this module first,
 so it imports neither figures nor comparisons.
@@ -25,8 +25,8 @@ FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of 
 class AnalysedTrial:
     """Table, metrics and proofs of one trial.
 
-    Its table of steps has only the columns that figures read: hundreds of trials are in memory at the same time, and
-    most of them are copied from a helper process.
+    The table of its steps has only the columns that figures need, because hundreds of trials are in memory at the same
+    time, and most of them are copied from a helper process.
     """
 
     table: TrialTable
@@ -35,13 +35,13 @@ class AnalysedTrial:
 
 
 def analyse_trial(folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
-    """Analyse one trial, or return why its files cannot be read; with `write`, also write its record and verdicts."""
+    """Analyse one trial, or return the damage of its files; `write` says whether to write its record and verdicts."""
     with _without_garbage_collection(), _note_trial_on_error(folder):
         return _read_and_measure(folder, write=write)
 
 
 def _read_and_measure(folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileDamage:
-    """Analyse one trial; its logs are freed on return, before the garbage collector runs again."""
+    """Analyse one trial; the memory of its logs is freed on return, before the garbage collector runs again."""
     read = read_or_report_damage(folder, _read_logs_and_table)
     return read if isinstance(read, FileDamage) else _measure_and_record(folder, *read, write=write)
 

@@ -1,6 +1,6 @@
 """Balance points: how many workers are worth their cost, by three common rules.
 
-A single "break-even point" hides the rule behind it (arXiv 2509.03263), so the results of all three are shown.
+The number depends on the rule (arXiv 2509.03263), so the results of all three rules are shown.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,8 @@ import numpy as np
 
 from analysis.statistics.centre import Floats
 
-MIN_EFFICIENCY = 0.5  # of the rule "efficiency"
-TIME_EXPONENT = 2  # of the rule "least T^2 N": how much more time counts than workers
+MIN_EFFICIENCY = 0.5  # least efficiency in the rule "efficiency"
+TIME_EXPONENT = 2  # exponent of the time in the rule "least T^2 N"
 
 # (workers / base workers, speedup), shape (n,) each -> index of the chosen number of workers
 BalanceRule = Callable[[Floats, Floats], int | None]
@@ -51,7 +51,7 @@ def knee_index(relative_workers: Floats, speedup: Floats) -> int | None:
 def least_cost_index(relative_workers: Floats, speedup: Floats) -> int:
     """Return the index of the number of workers N with the least T^2 N.
 
-    By this rule, twice the workers are worth it where they shorten the time to less than 1/sqrt(2).
+    By this rule, twice the workers are worth their cost where they shorten the time T to less than T/sqrt(2).
     """
     return int(np.argmin(relative_workers / speedup**TIME_EXPONENT))
 

@@ -37,7 +37,7 @@ def resample_olympic_means(samples: Sequence[Floats], *, paired: bool, seed: int
 
 
 def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> Interval:
-    """Return the central `level_percent` of the draws, by rank where some are infinite, so that an end may be, too."""
+    """Return the interval of the central `level_percent` of the draws; an end is infinite if many draws are."""
     tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
     if np.isfinite(draws).all():
         low, high = np.percentile(draws, tails)
@@ -55,8 +55,8 @@ def centre_interval(values: Floats, centre: CentreFunction = olympic_mean) -> In
 def ratio_interval(numerators: Floats, denominators: Floats, *, paired: bool = False) -> Interval | None:
     """Return the 95 % interval of olympic mean (numerators) / olympic mean (denominators), shape (runs,) each.
 
-    Both sides are resampled, so that the interval holds the spread of both; `paired` as in `resample_olympic_means`. A
-    side of a single run counts as exact. None where both sides are single runs.
+    Both sides are resampled, so that the interval includes the spread of both; `paired` as in `resample_olympic_means`.
+    A side of a single run counts as exact. None where both sides are single runs.
     """
     if numerators.size == denominators.size == 1:
         return None
@@ -95,7 +95,7 @@ def _bca_interval(samples: SampleArrays, statistic: StatisticFunction, *, paired
 
 
 def _is_bca_defined(samples: SampleArrays, statistic: StatisticFunction, *, paired: bool) -> bool:
-    """Return whether runs are finite, differ, and change the statistic when left out one by one."""
+    """Return whether a BCa interval exists: runs are finite and differ, and leaving out one changes the statistic."""
     if not all(np.isfinite(sample).all() and np.ptp(sample) for sample in samples):
         return False
     left_out = [range(len(samples))] if paired else [[index] for index in range(len(samples))]
@@ -104,7 +104,7 @@ def _is_bca_defined(samples: SampleArrays, statistic: StatisticFunction, *, pair
 
 
 def _influence_variance(samples: SampleArrays, statistic: StatisticFunction, sample_indices: Sequence[int]) -> float:
-    """Return the jackknife's mean square influence / runs; each run is left out of the samples of these indices."""
+    """Return the mean square influence of a run on a statistic / number of runs, by the jackknife (leave one out)."""
     runs = samples[sample_indices[0]].size
     values = [
         statistic(

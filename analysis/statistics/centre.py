@@ -9,8 +9,8 @@ Floats = npt.NDArray[np.float64]
 def olympic_mean(values: Floats, dropped_per_side: int = 1) -> Floats:
     """Return the mean along the last axis without the `dropped_per_side` smallest and largest values.
 
-    It is the plain mean where that would leave no value. Source: MLPerf Training rules. A run that missed its target is
-    infinite and may be the dropped one.
+    It is the plain mean where that would leave no value. Source: MLPerf Training rules. A run that missed its
+    target has an infinite value, which may be one of the dropped values.
     """
     if values.shape[-1] > 2 * dropped_per_side:
         values = np.sort(values, axis=-1)[..., dropped_per_side : values.shape[-1] - dropped_per_side]
@@ -20,8 +20,8 @@ def olympic_mean(values: Floats, dropped_per_side: int = 1) -> Floats:
 def median_by_rank(values: Floats) -> float:
     """Return the median of the values; unlike an interpolated median it may be infinite.
 
-    The result is infinite once more than half of the values are (runs that missed the target), or one of the two in the
-    middle of an even number.
+    The result is infinite if more than half of the values are infinite (runs that missed the target), or one of the two
+    middle values of an even number.
     """
     ranked = np.sort(values)
     return float((ranked[(values.size - 1) // 2] + ranked[values.size // 2]) / 2)

@@ -25,7 +25,7 @@ class EfficiencyFactors:
 
 
 def speedup(base_time: float, time: float) -> float:
-    """Return how many times as fast as the base, from two times in the same unit; 0 for an infinite time."""
+    """Return the speedup over the base, from two times in the same unit; 0 for an infinite time."""
     return base_time / time
 
 

@@ -1,7 +1,7 @@
-"""Check for strategies that learn from fewer samples than they should need.
+"""Check for strategies that reach the target with implausibly few samples.
 
 MLCommons compares results with reference convergence points, since training on fewer samples than the reference most
-often means that the problem was changed. Here, too, such a strategy is flagged "check for a bug".
+often means that the problem was changed. Such a strategy gets the advice "check for a bug".
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from analysis.statistics.bootstrap import Interval, ratio_interval
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.rounding import rounding_variance
 
-MAX_EXACT_PAIRS = 14  # number up to which all patterns of signs are tried: 2^14 take a moment
+MAX_EXACT_PAIRS = 14  # largest number of pairs for which all patterns of signs are tried: 2^14 take a moment
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,10 @@ def compare_paired_times(
 ) -> PairedComparison:
     """Compare the times of two strategies, one per seed, in the same order of seeds.
 
-    A run that missed the target is infinite and is not left out. The p-value is that of Student's t-test of log ratios
-    where all times are finite, since times vary by factors. Where a run missed, it is that of signed ranks (Wilcoxon
-    1945) with infinity as the largest rank, which cannot fall below 0.05 with fewer than six pairs.
+    A run that missed the target has an infinite time and is not left out. The p-value is that of Student's t-test of
+    log ratios where all times are finite, since times vary by factors. Where a run missed the target, it is that of
+    signed ranks (Wilcoxon 1945) with infinity as the largest rank, which cannot fall below 0.05 with fewer than six
+    pairs.
 
     Args:
         first_times: times of the first strategy, shape (seeds,).
@@ -65,7 +66,7 @@ def compare_paired_times(
 
 
 def _log_ratios(first_times: Floats, second_times: Floats) -> Floats:
-    """Return ln(second / first) of each pair; 0 where both missed, since such a seed shows no difference."""
+    """Return ln(second / first) of each pair of times; 0 where both runs of a seed missed the target."""
     both_missed = np.isinf(first_times) & np.isinf(second_times)
     with np.errstate(invalid="ignore"):
         return np.where(both_missed, 0.0, np.log(second_times) - np.log(first_times))

@@ -11,8 +11,8 @@ from analysis.statistics.centre import Floats
 def rounding_variance(values: Floats, rounding_step: float) -> float:
     """Return the variance of the mean of runs that rounding up to multiples of `rounding_step` causes.
 
-    It is step^2/12 per run (uniform). Runs within one step of each other share their rounding, so their number does not
-    reduce it; otherwise it is divided by the number of runs.
+    The variance is step^2/12 per run (uniform distribution). It is divided by the number of runs, except where all runs
+    lie within one step of each other and so have the same rounding error.
     """
     is_shared = np.ptp(values) <= rounding_step
     return rounding_step**2 / 12 / (1 if is_shared else values.size)

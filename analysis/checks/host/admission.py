@@ -3,7 +3,7 @@
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
-ROUNDING_SLACK = 1e-9  # the admission before the run allows as much
+ROUNDING_SLACK = 1e-9  # tolerance of a dilation, the same as in the admission check before the run
 
 
 def check_admitted_dilation(trial: TrialTable) -> CheckVerdict:

@@ -8,7 +8,8 @@ from analysis.reading.run_table import TrialTable
 def check_canary_thread(trial: TrialTable) -> CheckVerdict:
     """Return a degraded verdict if the canary thread woke later than the threshold at the 99th percentile.
 
-    The verdict is not invalid, as for a busy host: if late threads slow a declared device, deadlines are missed.
+    The verdict is never invalid: late threads that slow a declared device also cause missed deadlines, which
+    `check_missed_deadlines` finds.
     """
     if ran_in_virtual_time(trial):
         return valid_verdict("virtual time does not depend on the host")

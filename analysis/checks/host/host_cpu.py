@@ -8,8 +8,8 @@ from analysis.reading.run_table import TrialTable
 def check_host_cpu(trial: TrialTable) -> CheckVerdict:
     """Return a degraded verdict if the host's CPU was busier than the threshold.
 
-    Times may then be those of the host and not of the cluster. The verdict is not invalid, because a busy host that met
-    every deadline emulated the declared cluster.
+    Times may then be those of the host and not of the cluster. The verdict is never invalid,
+    because a busy host that met every deadline emulated the declared cluster.
     """
     if ran_in_virtual_time(trial):
         return valid_verdict("virtual time does not depend on the host")

@@ -6,15 +6,15 @@ from analysis.reading.run_table import TrialTable
 
 MAX_STOLEN_SHARE = 0.05  # of the CPU time, given to other virtual machines by the hypervisor
 # Shares of the time in which at least one task waited for a resource. After every barrier the nodes of one host wait
-# for a core, and paced nodes have time for that. On a host that is set up well nothing waits for memory or disks.
+# for a core; paced nodes have spare time for this. On a host with enough memory no task waits for memory or disks.
 MAX_WAITING_SHARES = {"cpu": 0.9, "memory": 0.1, "io": 0.5}
 
 
 def check_host_pressure(trial: TrialTable) -> CheckVerdict:
     """Return a degraded verdict if CPU time was stolen, or tasks waited for a resource, for longer than the limits.
 
-    The verdict is not invalid, as for a busy host. A kernel that does not count pressure gives a valid verdict that
-    says so.
+    The verdict is never invalid, because a host that met every deadline emulated the declared cluster. Where the kernel
+    does not count waiting tasks, the verdict is valid, and its reason states this.
     """
     if ran_in_virtual_time(trial):
         return valid_verdict("virtual time does not depend on the host")

@@ -9,8 +9,8 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 def check_host_overhead(trial: TrialTable) -> CheckVerdict:
     """Return a degraded verdict if the median step is longer than predicted by more than the threshold.
 
-    The additional time is what this host's cores need for messages. Dilation does not slow the host down together with
-    the cluster, so a larger dilation makes its share small. Shorter steps are valid, because some predictions are upper
+    The additional time is what this host's cores need for messages. Dilation slows down the cluster but not the host,
+    so a larger dilation reduces the share of this time. Shorter steps are valid, because some predictions are upper
     bounds. Steps without a prediction are valid.
     """
     if reason := _explain_missing_prediction(trial):
@@ -38,7 +38,7 @@ def _judge_phase(trial: TrialTable, phase: TrainingPhase) -> CheckVerdict:
 
 
 def _explain_missing_prediction(trial: TrialTable) -> str:
-    """Return why no step time is predicted for the trial; empty if one is."""
+    """Return the reason why no step time is predicted for the trial; an empty text if one is predicted."""
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]
     reasons = {

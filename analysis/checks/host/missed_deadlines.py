@@ -7,8 +7,8 @@ from analysis.reading.run_table import TrialTable
 def check_missed_deadlines(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if all workers together missed more than the threshold's share of their deadlines.
 
-    A deadline is missed if a step phase ends later than 1 ms of wall time, than 5 % of the phase, and than 1 % of the
-    step: the host was too slow for the declared cluster.
+    A deadline is missed if a step phase ends late by more than 1 ms of wall time, 5 % of the phase and 1 % of the step.
+    The host was then too slow for the declared cluster.
     """
     paced = trial.nodes[trial.nodes["deadlines"].fillna(0) > 0]
     if paced.empty:

@@ -10,8 +10,8 @@ SPEED_TOLERANCE = 0.10
 def check_speed_ratio(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if a worker's measured speed is more than 10 % off its declared share of a core.
 
-    Concerns workers in containers without a paced speed and with less than one core. Each times a fixed kernel before
-    training. The verdict is degraded if a worker recorded no time.
+    Checked are workers in containers that have less than one core and no paced speed. Each of them measures the time of
+    a fixed computation before training. The verdict is degraded if a worker recorded no time.
     """
     declared = {node.name: node.cpus for node in trial.plan.nodes if node.is_quota_device}
     if not ran_in_containers(trial) or not declared:

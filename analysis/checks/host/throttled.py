@@ -8,8 +8,8 @@ from analysis.reading.run_table import TrialTable
 def check_throttling(trial: TrialTable) -> CheckVerdict:
     """Return a degraded verdict if a CPU quota throttled a node for more than the threshold's share of the run.
 
-    The share is one of time, not of scheduling periods: the kernel counts only periods in which a node ran at all, and
-    a paced node of a dilated run is idle in most.
+    The share is of time, not of scheduling periods, because the kernel counts only periods in which a node ran, and a
+    paced node of a dilated run is idle in most periods.
 
     Two kinds of nodes are not checked. A worker without a paced speed whose share of a core is below one is meant to be
     throttled. The coordinator evaluates in bursts, and no worker waits for it.

@@ -10,11 +10,11 @@ from analysis.reading.run_table import TrialTable
 from analysis.report.wording import shorten_list
 
 LINK_DIRECTIONS = ("uplink", "downlink")
-MAX_NAMED_LINKS = 2  # links that a reason names; of a longer list it names one and the number of others
+MAX_NAMED_LINKS = 2  # number of links that a reason lists by name; of more links it names only one
 
 
 def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
-    """Compare the rates of the probe's flows with the plan.
+    """Compare the rates of probe flows over the links with the planned rates.
 
     Invalid if a rate is off by more than the threshold, degraded if a link was not probed. A link that all its peers
     together cannot fill is compared with what they can send.
@@ -72,7 +72,7 @@ def _expected_rate_bps(trial: TrialTable, node: PlannedNode, direction: str) -> 
 
 
 def _describe_unprobed_link(trial: TrialTable, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
-    """Return one of the links that were not probed, with its reason if the record has one."""
+    """Return the name of one link that was not probed, with the recorded reason if there is one."""
     reasons = [
         (node, direction, (_link_shaping(trial, node).get("unproven") or {}).get(direction))
         for node, direction in unprobed_links

@@ -8,7 +8,7 @@ BYTES_TOLERANCE = 0.01  # allows for message frames and rounding of chunks, not 
 
 
 def check_bytes_on_wire(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if a node's payload bytes differ by more than 1 % from bytes per step x its steps."""
+    """Return an invalid verdict if the payload bytes that a node sent differ from the plan by more than 1 %."""
     sent, expected = bytes_sent(trial), expected_bytes_sent(trial)
     if not any(expected.values()):
         return valid_verdict("the plan expects no exchange")

@@ -5,15 +5,15 @@ from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdic
 from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTable
 
-MIN_PACKETS = 1000  # shares are of at least this many packets: one drop among ten packets does not describe a run
+MIN_PACKETS = 1000  # least divisor of a share of drops: one drop among ten packets does not describe a run
 
 
 def check_queue_drops(trial: TrialTable) -> CheckVerdict:
     """Return a degraded verdict if the queues of a link dropped more than the threshold's share of its packets.
 
     Nodes with a declared loss, a declared buffer or an event on their link are not checked, because their queues may
-    drop packets. The verdict is not invalid: the network is not wrong, but it drops packets at a buffer that the user
-    did not choose.
+    drop packets. The verdict is never invalid: the network is as declared, but it drops packets at a buffer whose size
+    the user did not declare.
     """
     if not has_kernel_shaping(trial):
         return valid_verdict("Ensayo's own code shapes the links and drops only packets that are declared lost")

@@ -15,22 +15,22 @@ from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.reading.run_table import TrialTable
 from analysis.report.wording import shorten_list
 
-KERNEL_MECHANISMS = ("tc-htb", "netem", "nfqueue", "iptables")  # these process all packets of a node
+KERNEL_MECHANISMS = ("tc-htb", "netem", "nfqueue", "iptables")  # kernel mechanisms process all packets of a node
 
-OPTIONAL_PROPERTIES = ("buffer",)  # without a declared buffer no queue overflows, which few results depend on
+OPTIONAL_PROPERTIES = ("buffer",)  # few results depend on whether queues overflow as declared
 ALL_PROPERTY_MECHANISMS = (
     "fluid",
     "transport",
     "none",
-)  # engines without a kernel have one for all properties
-MAX_NAMED_NODES = 4  # nodes that a reason names; of a longer list it names one and the number of others
+)  # each of these enforces all properties of a link, in engines that do not use the kernel
+MAX_NAMED_NODES = 4  # number of nodes that a reason lists by name; of more nodes it names only one
 
 
 def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
-    """Check what enforced each declared property of links.
+    """Check which mechanism enforced each declared property of links.
 
-    In containers: invalid if nothing enforced a property, degraded if the transport did. Engines without a kernel of
-    their own use the transport for all properties: invalid only if nothing enforced one.
+    The verdict is invalid if no mechanism enforced a property. In containers it is degraded if the transport enforced
+    one. Other engines use the transport for all properties.
     """
     shaping = trial.status.get("shaping") or {}
     declared = [
@@ -74,7 +74,7 @@ def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]
 def mechanism_of(link_shaping: Mapping[str, Any], link_property: str) -> str | None:
     """Return the mechanism that enforced a property of a node's link; None if it was not recorded."""
     mechanism = (link_shaping.get("rungs") or {}).get(link_property)
-    for_all = link_shaping.get("rung", "none")  # engines without a kernel record one mechanism for all properties
+    for_all = link_shaping.get("rung", "none")  # other engines than `docker` record one for all
     return mechanism or (for_all if link_property == "rate" or for_all in ALL_PROPERTY_MECHANISMS else None)
 
 

@@ -11,8 +11,8 @@ def check_message_times(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if a probe message was slower or faster than the rate of its link allows.
 
     A probe message is as large as those of the workload. The tolerance is that of rates plus that of the host's timers.
-    Floods show the long-term rate of a link. A message also shows burst credits that let its beginning through too
-    fast, and a stream that never reaches the link's rate.
+    Long probe flows show only the long-term rate of a link. A single message also shows whether its beginning passes
+    too fast (burst credits), and whether the transport reaches the link's rate.
     """
     if not has_kernel_shaping(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")

@@ -1,4 +1,4 @@
-"""Check that the link rates read back from their shaping are the declared ones."""
+"""Check that the link rates that the kernel applies are the declared rates."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ IN_CODE_MECHANISMS = ("fluid", "transport")  # Ensayo's own code shapes the link
 
 
 def check_link_rates(trial: TrialTable) -> CheckVerdict:
-    """Compare the rates read back from each node's shaping with the declared ones.
+    """Compare the link rates read back from the kernel with the declared rates.
 
     Invalid if a rate differs by more than the threshold or none was applied; degraded if a rate was not read back.
     """

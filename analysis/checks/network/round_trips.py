@@ -10,7 +10,7 @@ from services.cluster.network import expected_round_trip
 
 
 class MeasuredRoundTrip(NamedTuple):
-    """Declared and measured time of a message from a node to another and back, in virtual seconds."""
+    """Declared and measured time of a message from one node to another and back, in seconds of virtual time."""
 
     source: str
     target: str
@@ -25,7 +25,7 @@ class MeasuredRoundTrip(NamedTuple):
 
 
 def check_round_trips(trial: TrialTable) -> CheckVerdict:
-    """Compare the probe's round trips with the declared delays: all paths with a delay, and some without.
+    """Compare the probed round trips with the declared delays, on all paths with a delay and some without.
 
     Invalid if a round trip is off by more than the threshold, or by 5 % if that is more. Degraded if a node with a
     declared delay has no measured round trip. A round trip is the median of a few echoes, or their mean if the delay
@@ -51,7 +51,7 @@ def check_round_trips(trial: TrialTable) -> CheckVerdict:
 
 
 def measured_round_trips(trial: TrialTable) -> Iterator[MeasuredRoundTrip]:
-    """Yield all round trips that were probed."""
+    """Yield the declared and measured time of every round trip that was probed."""
     plan, wall_tolerance_s = trial.plan, float(trial.plan.fidelity.round_trip)
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, probe in (link_shaping.get("round_trip_s") or {}).items():

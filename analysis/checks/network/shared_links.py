@@ -1,4 +1,4 @@
-"""Check that links which several nodes share are as fast as declared."""
+"""Check that links shared by several nodes have their declared rates."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ READ_BACK_METHOD = "read back"
 
 
 class SharedLinkRate(NamedTuple):
-    """Declared and achieved rate of a shared link, in virtual bit/s."""
+    """Declared and achieved rate of a shared link, in bit/s of virtual time."""
 
     name: str
     declared_bps: float
@@ -25,7 +25,7 @@ class SharedLinkRate(NamedTuple):
 
 
 def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
-    """Compare the rate of each shared link with the plan: that of the probe's flows, else the rate read back.
+    """Compare the rate of each shared link with the plan: as probed with flows, else as read back from the kernel.
 
     Invalid if a rate is off by more than the threshold, degraded if it was neither probed nor read back.
     """
@@ -48,7 +48,7 @@ def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
 
 
 def shared_link_rates(trial: TrialTable) -> Iterator[SharedLinkRate]:
-    """Yield the rate of every shared link of the plan, probed if it was, else as read back."""
+    """Yield the rate of every shared link of the plan: as probed with flows, else as read back from the kernel."""
     shaping = (trial.status.get("shaping") or {}).values()
     probed_bps = {
         name: rate for link_shaping in shaping for name, rate in (link_shaping.get("achieved_pipes_bps") or {}).items()

@@ -1,11 +1,11 @@
-"""Check that links at the end of the run had the same settings as at its start."""
+"""Check that the kernel's settings of links were the same at the end of the run as at its start."""
 
 from analysis.checks.verdict import CHANGED_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
 def check_links_unchanged(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if the kernel's settings of a link were not those that Ensayo made.
+    """Return an invalid verdict if the kernel's settings of a link changed during the run.
 
     The verdict is degraded if the settings were not read again after the run.
     """

@@ -1,4 +1,4 @@
-"""Check that planned events were applied, and on time."""
+"""Check that planned events, such as slowdowns, were applied on time."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ def check_event_lateness(trial: TrialTable) -> CheckVerdict:
 
 
 def overdue_events(trial: TrialTable) -> Iterator[str]:
-    """Yield kind, number, and `begin` or `end` of the events that were due before the trial ended but not applied."""
+    """Yield a text such as `slowdown 2 begin` for each event that was due before the trial ended but not applied."""
     plan, applied = trial.plan, trial.events
     end_s = (trial.seconds or 0.0) - float(plan.fidelity.event_lateness) / plan.dilation
     for event in plan.events:

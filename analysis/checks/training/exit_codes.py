@@ -5,7 +5,7 @@ from analysis.reading.run_table import TrialTable
 
 
 def check_exit_codes(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if a node exited with another code than 0, or if the engine reports no success."""
+    """Return an invalid verdict if a node exited with a code other than 0, or if the engine reports no success."""
     codes: dict[str, int] = trial.status.get("exit_codes") or {}
     failed = {node_name: code for node_name, code in codes.items() if code != 0}
     if failed:

@@ -1,4 +1,4 @@
-"""Check that the trial's record can be read completely."""
+"""Check that all files of the trial can be read."""
 
 from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable

@@ -11,11 +11,11 @@ from analysis.reading.run_table import TrialTable
 def check_staleness(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if the staleness of a gradient contradicts the order of updates or exceeds its bound.
 
-    Without waiting, a worker reads the parameters that its own last update made. The staleness of its next gradient is
-    the number of updates by other workers since then. At any speeds its mean over a long run is n - 1 for n workers
-    (Zhang et al., Staleness-aware async-SGD, IJCAI 2016).
-    With a bound, no gradient may come from a step further ahead of the slowest worker than the bound. A worker that has
-    left does not count.
+    Without waiting, a worker reads the parameters right after its own update. The staleness of its next gradient is the
+    number of updates by other workers since then. For n workers of any speeds, the mean staleness over a long run is
+    n - 1 (Zhang et al., Staleness-aware async-SGD, IJCAI 2016).
+    With a bound, no gradient may come from a step that is further ahead of the slowest worker than the bound. Workers
+    that have stopped do not count.
     """
     found = staleness_statistics(trial)
     if found is None or (trial.plan.synchrony == "synchronous" and trial.plan.second_phase is None):
@@ -38,7 +38,7 @@ def _drops_gradients(trial: TrialTable) -> bool:
 
 
 def _check_update_order(updates: pd.DataFrame, measured: str) -> CheckVerdict:
-    """Compare the logged staleness with the one that follows from the order of updates; `measured` is the reason."""
+    """Compare the logged staleness of gradients with the staleness that follows from the order of updates."""
     read_version = updates.groupby("worker")["version"].shift(fill_value=0)  # made by the worker's last update
     expected = updates["version"] - 1 - read_version
     differing = updates[updates["staleness"] != expected]
@@ -52,7 +52,7 @@ def _check_update_order(updates: pd.DataFrame, measured: str) -> CheckVerdict:
 
 
 def _check_staleness_bound(bound: int, updates: pd.DataFrame, measured: str) -> CheckVerdict:
-    """Compare how far each step was ahead of the slowest worker with the bound; `measured` begins the reason."""
+    """Compare how many steps each gradient was ahead of the slowest worker with the bound."""
     worker, step = (updates[column].to_numpy(float) for column in ("worker", "push_step"))
     slowest = np.full(len(updates), np.inf)
     for rank in np.unique(worker):
