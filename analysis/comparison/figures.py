@@ -278,7 +278,10 @@ def _speedup_title(overlay: ComparisonOverlay) -> str:
     relative_size, points = _largest_shared_size(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
     best, best_scale = _names_with_verb(speedups, max(speedups.values()), "scale")
-    finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {format_worker_count(points[best].workers)}"
+    finding = (
+        f"{best_scale} best: {format_number(speedups[best])} times as fast on "
+        f"{format_worker_count(points[best].workers)}"
+    )
     if len(run_curves) > 1:
         finding = (
             f"at {relative_size:g} times the workers of the base, {finding}"

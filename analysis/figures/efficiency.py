@@ -70,7 +70,10 @@ def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
     if best == worst:
         return finding
     size = f" on {worst_point.workers}" if worst_point.workers != best_point.workers else ""
-    return f"{finding}; {worst.description} keeps {worst_point.efficiency:.0%}{size}, {describe_efficiency_loss(worst_point)}"
+    return (
+        f"{finding}; {worst.description} keeps {worst_point.efficiency:.0%}{size}, "
+        f"{describe_efficiency_loss(worst_point)}"
+    )
 
 
 def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:

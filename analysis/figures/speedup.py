@@ -86,7 +86,10 @@ def _summarise_bases(curves: Sequence[SpeedupCurve]) -> str:
     times_s = [curve.base.seconds for curve in curves]
     kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in curves}
     kind = " or ".join(sorted(kinds, reverse=True))
-    return f"for each curve {kind}, {format_number(min(times_s))} to {format_number(max(times_s))} s; all bases are in the data"
+    return (
+        f"for each curve {kind}, {format_number(min(times_s))} to {format_number(max(times_s))} s; "
+        "all bases are in the data"
+    )
 
 
 def _describe_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:

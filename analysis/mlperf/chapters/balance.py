@@ -24,9 +24,11 @@ COLUMNS = (
 RULE_TEXT = (
     f"A balance point depends on its rule, so three rules are shown: the largest N up to which E' stays at or above "
     f"{MIN_EFFICIENCY:g}; the knee, which is the point farthest above the line from the first to the last point on log "
-    f"axes; the smallest T^{TIME_EXPONENT} N, where doubling N must reduce the time below 1/sqrt(2) of it. Base: the smallest "
+    f"axes; the smallest T^{TIME_EXPONENT} N, where doubling N must reduce the time below 1/sqrt(2) of it. "
+    "Base: the smallest "
     "system of the series. Among systems that were built, intervals come from resampled runs; with few sizes they "
-    f"often contain a single one. Between them, N is computed from the law {BestBatchLaw.formula}, fitted to all sizes of "
+    f"often contain a single one. Between them, N is computed from the law {BestBatchLaw.formula}, "
+    "fitted to all sizes of "
     "the series; its intervals are those of the fit and include the differences between systems. The knee depends on "
     "the largest size of the series; the other two rules do not, as long as their points lie inside the series. ≥: the "
     "balance point may lie above the largest size; ≤: it may lie below the smallest size."

@@ -133,9 +133,9 @@ def _format_finding(score_by_law: dict[str, ForecastScore]) -> str:
     classic = min((score_by_law[law] for law in LAWS if law not in OWN_LAWS), key=lambda each: each.median)
     return (
         f"From {MAX_FITTED_ACCELERATORS} accelerators, {MIN_JUDGED_ACCELERATORS} and more are missed by "
-        f"{format_share(unknown.median)} (median) from times alone, by {format_share(known.median)} from parts with the batch known, "
-        f"by {format_share(classic.median)} with the best classic "
-        f"law ({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and {format_share(known.covered)} of the points."
+        f"{format_share(unknown.median)} (median) from times alone, by {format_share(known.median)} "
+        f"from parts with the batch known, by {format_share(classic.median)} with the best classic law "
+        f"({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and {format_share(known.covered)} of the points."
     )
 
 
@@ -164,7 +164,8 @@ def _format_other_series() -> str:
     sentences = [
         f"On {name}: best batch {format_share(scores[BEST_BATCH].median)}, parts with the batch known "
         f"{format_share(scores[PARTS_KNOWN_BATCH].median)}, Amdahl {format_share(scores['Amdahl'].median)}, "
-        f"{scores[PARTS_KNOWN_BATCH].points} points, of which our bands hold {format_share(scores[BEST_BATCH].covered)} and "
+        f"{scores[PARTS_KNOWN_BATCH].points} points, of which our bands hold "
+        f"{format_share(scores[BEST_BATCH].covered)} and "
         f"{format_share(scores[PARTS_KNOWN_BATCH].covered)}."
         for name, scores in scores_by_series.items()
     ]

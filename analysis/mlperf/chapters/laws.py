@@ -97,8 +97,8 @@ def _format_finding(backtest_table: pd.DataFrame) -> str:
         )
     best, worst = backtest_table.iloc[0], backtest_table.iloc[-1]
     return (
-        f"Up to {MAX_FITTED_ACCELERATORS} accelerators, laws miss the held-back sizes by {format_share(best['median'])} "
-        f"({best.law}) to {format_share(worst['median'])} ({worst.law}) at the median."
+        f"Up to {MAX_FITTED_ACCELERATORS} accelerators, laws miss the held-back sizes by "
+        f"{format_share(best['median'])} ({best.law}) to {format_share(worst['median'])} ({worst.law}) at the median."
     )
 
 

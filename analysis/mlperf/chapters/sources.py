@@ -32,7 +32,10 @@ def sources_chapter(study: Study) -> Chapter:
         ChapterTable("left-out", "Read but not scored", OMISSION_COLUMNS, left_out),
     )
     results = study.results
-    finding = f"Read from {results.source_name}: {format_count(len(results.rows), 'result')}, {len(results.omissions)} left out."
+    finding = (
+        f"Read from {results.source_name}: {format_count(len(results.rows), 'result')}, "
+        f"{len(results.omissions)} left out."
+    )
     origin = [SHIPPED_ORIGIN_TEXT] if results.is_shipped else []
     return Chapter(
         "Sources and limits",

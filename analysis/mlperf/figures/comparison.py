@@ -66,8 +66,8 @@ def _format_title(workload: StudyWorkload) -> str:
     others = [each for each in workload.systems if each.result != workload.reference]
     above = sum(each.efficiency > 1 for each in others)
     return (
-        f"{workload.name}: {top.result.accelerator_count:,} accelerators are {format_number(top.speedup)} times as fast as "
-        f"{top.reference.accelerator_count} (E' = {format_number(top.efficiency)}); "
+        f"{workload.name}: {top.result.accelerator_count:,} accelerators are {format_number(top.speedup)} times "
+        f"as fast as {top.reference.accelerator_count} (E' = {format_number(top.efficiency)}); "
         f"{above} of {len(others)} systems have E' above 1"
     )
 

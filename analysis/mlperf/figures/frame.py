@@ -35,7 +35,10 @@ def add_frame(
 def describe_reference(workload: StudyWorkload) -> str:
     """Return a text that names the reference of a workload with its number of accelerators and time."""
     base = workload.reference
-    return f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {format_minutes(base.minutes)} min"
+    return (
+        f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, "
+        f"{format_minutes(base.minutes)} min"
+    )
 
 
 def families_by_frequency(study: Study) -> list[str]:
