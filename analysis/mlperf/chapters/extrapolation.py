@@ -135,7 +135,8 @@ def _format_finding(score_by_law: dict[str, ForecastScore]) -> str:
         f"From {MAX_FITTED_ACCELERATORS} accelerators, {MIN_JUDGED_ACCELERATORS} and more are missed by "
         f"{format_share(unknown.median)} (median) from times alone, by {format_share(known.median)} "
         f"from parts with the batch known, by {format_share(classic.median)} with the best classic law "
-        f"({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and {format_share(known.covered)} of the points."
+        f"({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and "
+        f"{format_share(known.covered)} of the points."
     )
 
 
