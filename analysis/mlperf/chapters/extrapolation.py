@@ -92,7 +92,7 @@ MISSING_DATA_TEXT = (
 
 
 def extrapolation_chapter(study: Study) -> Chapter | None:
-    """Return the forecasts of every law above its fitted sizes; None where no series has a judged forecast."""
+    """Return the chapter with the forecasts of every law beyond the fitted sizes; None without scored forecasts."""
     evaluation = evaluate_laws(find_series(study))
     if not evaluation.judged_forecasts:
         return None
@@ -157,7 +157,7 @@ def _format_method(evaluation: LawEvaluation) -> str:
 
 
 def _format_other_series() -> str:
-    """Summarise the scores on the two other sets of series: with fewer systems, and of a round not used before."""
+    """Return a paragraph on the scores of two other sets of series: v4.1 with fewer systems, and round v5.0."""
     scores_by_series = {
         name: {each.law: each for each in _evaluate_other_series(path).scores}
         for name, path in OTHER_SERIES_PATHS.items()
@@ -179,7 +179,7 @@ def _format_other_series() -> str:
 
 
 def _make_other_series_tables() -> tuple[ChapterTable, ...]:
-    """Return the tables of the laws on the other shipped series."""
+    """Return the tables with scores and forecasts of the laws on two other sets of shipped series."""
     evaluations = {name: _evaluate_other_series(path) for name, path in OTHER_SERIES_PATHS.items()}
     columns = (TableColumn("set", "series"), *SCORE_COLUMNS)
     scores = pd.concat([_make_score_table(each).assign(set=name) for name, each in evaluations.items()])

@@ -1,4 +1,4 @@
-"""Figure of speedup and efficiency of one workload's systems against their number of accelerators."""
+"""Figure of speedup and efficiency of all systems of a workload against the number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ def draw_comparison(study: Study, workload: StudyWorkload) -> Drawing:
 
 
 def make_comparison_table(workload: StudyWorkload) -> pd.DataFrame:
-    """Return all systems of a workload with relative size, speedup and efficiency."""
+    """Return a table of a workload's systems with relative size, speedup and efficiency."""
     return pd.DataFrame(
         {
             **{name: getattr(each.result, name) for name in ("benchmark", "submitter", "system", "accelerator")},
