@@ -1,4 +1,4 @@
-"""Settings in which runs differ. Times and losses are ranked only where the runs agree in all settings listed here."""
+"""Comparison of the settings of runs. Times and losses of runs are ranked only if all these settings are equal."""
 
 from collections.abc import Hashable, Sequence
 
@@ -9,7 +9,7 @@ from analysis.reading.plan_view import PlanView
 def differing_settings(runs: Sequence[ComparedRun]) -> list[str]:
     """Return the names of the settings that affect times or losses and are not the same in all runs.
 
-    A setting that runs sweep is the same in two runs if both sweep the same values.
+    A swept setting is the same in two runs if both runs sweep the same values.
     """
     settings_by_run = [_settings_of_run(run) for run in runs]
     names = settings_by_run[0] if settings_by_run else ()

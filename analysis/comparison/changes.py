@@ -1,4 +1,4 @@
-"""Table of the changes between two runs. One row per strategy, condition and number of workers that both runs have."""
+"""Text table that compares two runs: one row per strategy, condition and number of workers that both runs have."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condi
 
 
 def compare_runs(before_folder: Path, after_folder: Path) -> str:
-    """Return a text table that compares two runs. Ratios are after / before: below 1, the later run is faster."""
+    """Return a text table that compares two runs. A ratio is after / before: below 1, the later run is faster."""
     return format_changes(read_summary(before_folder), read_summary(after_folder))
 
 
@@ -41,7 +41,7 @@ def read_summary(run_folder: Path) -> RunSummary:
 
 
 def format_changes(before: RunSummary, after: RunSummary) -> str:
-    """Return a text table that compares two runs, and below it the strategies and sizes that only one run has."""
+    """Return a text table that compares two runs, followed by the strategies and sizes that only one run has."""
     heading = "".join(
         f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
         for label, summary in (("before:", before), ("after:", after))
@@ -55,9 +55,9 @@ def format_changes(before: RunSummary, after: RunSummary) -> str:
 
 
 def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary: RunSummary) -> str:
-    """Return the strategies, conditions and sizes that only one of two runs has, as text; empty if there are none.
+    """Return the strategies, conditions and sizes of a run that the other run lacks, as text; empty if there are none.
 
-    The text also says how many trials of the other run are unreadable, since they may have these strategies and sizes.
+    The text also gives the number of unreadable trials of the other run, because these may have the missing strategies.
     """
     other_keys = {_group_key(group) for group in other_summary.groups}
     unshared_keys = [key for group in summary.groups if (key := _group_key(group)) not in other_keys]
@@ -77,7 +77,7 @@ def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary:
 def change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
     """Return one table row per strategy, condition and size that both runs have, in the order of the later run.
 
-    Where the runs share seeds, only the repeats with shared seeds are compared.
+    If both runs have repeats with the same seeds, only these repeats are compared.
     """
     groups_before = {_group_key(group): group for group in before.groups}
     return [
@@ -86,7 +86,7 @@ def change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
 
 
 def format_text_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return the rows as text. Columns are as wide as their widest cell; only the first column is left-aligned."""
+    """Format table rows as text. Each column is as wide as its widest cell. Only the first column is left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in enumerate(cells))
@@ -115,7 +115,7 @@ def _change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
 
 
 def _select_compared_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
-    """Return both groups with the repeats to compare, and the text of the column `repeats`."""
+    """Return both groups of trials reduced to the repeats to compare, and the text of the column `repeats`."""
     counts = f"{len(before.trials)}, {len(after.trials)}"
     shared_seeds = before.seeds & after.seeds
     if not shared_seeds:

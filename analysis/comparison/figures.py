@@ -1,6 +1,6 @@
-"""Figures of a comparison: speedup, efficiency, time to target and loss of several runs, drawn over each other.
+"""Figures of a comparison: speedup, efficiency, time to target and loss of several runs in the same panel.
 
-A colour stands for a strategy, a line style for a run.
+Each strategy has a colour, and each run has a line style.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,38 +37,38 @@ from analysis.report.wording import (
 from analysis.results.result import TIMES_SIGN, TrialResult
 
 LINE_STYLE_NAMES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
-MAX_LOSS_CURVE_POINTS = 400  # longer curves are thinned out, because a page has not more pixels
+MAX_LOSS_CURVE_POINTS = 400  # points are dropped from longer curves, because a page has no more pixels
 OVERLAY_HEIGHT_IN = 4.2
-EQUALITY_RELATIVE_TOLERANCE = 1e-6  # values whose sums were computed in another order differ by less
+EQUALITY_RELATIVE_TOLERANCE = 1e-6  # sums of the same numbers in another order differ by less
 
 
 @dataclass(frozen=True)
 class ComparisonOverlay:
-    """Runs and curves that a comparison shows in the same figures, with the style of each curve."""
+    """Runs and curves that a comparison draws in the same figures, with the style of each curve."""
 
     runs: Sequence[ComparedRun]
     curves: Sequence[ComparedCurve]
 
     @property
     def run_curves(self) -> list[ComparedCurve]:
-        """Curves of runs, without published series."""
+        """Curves of the compared runs; curves of published series are left out."""
         return [curve for curve in self.curves if not curve.is_public]
 
     def strategy_colour(self, strategy: str) -> str:
-        """Return the colour of a strategy: the same in all runs and figures; grey for baselines and public results."""
+        """Return the colour that a strategy has in all runs and figures; grey for baselines and published series."""
         strategies = list(dict.fromkeys(curve.strategy for curve in self.run_curves))
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
     def curve_colour(self, curve: ComparedCurve) -> str:
-        """Return the colour of a curve: that of its strategy, or grey for a published series."""
+        """Return the colour of a curve: the colour of the strategy, or grey for a published series."""
         return BASELINE_GREY if curve.is_public else self.strategy_colour(curve.strategy)
 
     def curve_marker(self, curve: ComparedCurve) -> str:
-        """Return the marker of a curve, so that curves can be distinguished without colour."""
+        """Return the marker shape of a curve, which distinguishes curves without colour."""
         return MARKERS[self.curves.index(curve) % len(MARKERS)]
 
     def line_style(self, run_letter: str) -> str:
-        """Return the line style of a run; published series have the last style."""
+        """Return the line style of a run. Letters of no run, as of published series, get the last style."""
         letters = [run.letter for run in self.runs]
         return (
             LINE_STYLES[letters.index(run_letter) % (len(LINE_STYLES) - 1)]
@@ -78,17 +78,17 @@ class ComparisonOverlay:
 
     @property
     def curve_colours(self) -> dict[str, str]:
-        """Name of each curve -> its colour."""
+        """Colour of each curve, by name of the curve."""
         return {curve.name: self.curve_colour(curve) for curve in self.curves}
 
     @property
     def curve_line_styles(self) -> dict[str, str]:
-        """Name of each curve -> its line style."""
+        """Line style of each curve, by name of the curve."""
         return {curve.name: self.line_style(curve.run_letter) for curve in self.curves}
 
     @property
     def single_size_curves(self) -> list[str]:
-        """Names of the curves of runs that have a single size, and therefore are in no figure of sizes."""
+        """Names of the curves with a single number of workers, which are not drawn."""
         return [
             f"{run.letter} {curve.description}"
             for run in self.runs
@@ -98,7 +98,7 @@ class ComparisonOverlay:
 
     @property
     def footer(self) -> str:
-        """Footer of all figures: scenario, verdict, engine and dilation of every run."""
+        """Footer text of all figures: scenario, verdict, engine and dilation of every run."""
         lines = [
             f"{run.letter}: {run.summary.scenario} {run.summary.run}, {run.summary.verdict}, "
             f"{run.summary.engine} engine, dilation {run.summary.dilation:g}"
@@ -108,7 +108,7 @@ class ComparisonOverlay:
 
 
 def draw_overlays(overlay: ComparisonOverlay) -> list[Drawing]:
-    """Return the figures of a comparison; figures that have nothing to show are left out."""
+    """Return the figures of a comparison. Figures without data are left out."""
     figure_functions = (
         draw_speedup_overlay,
         draw_efficiency_overlay,
@@ -158,7 +158,7 @@ def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     """Draw the virtual seconds to the target against workers.
 
-    Published series are not drawn: their times are real, not virtual.
+    Published series are not drawn, because their times are real seconds and not virtual seconds.
     """
     curves = [curve for curve in overlay.run_curves if curve.time_description == "time to target"]
     if not curves:
@@ -180,7 +180,7 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
 
 def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the loss against virtual time, in the first repeat of every strategy on its most workers."""
+    """Draw the loss against virtual time, for the first repeat of every strategy on its largest number of workers."""
     loss_tables = [table for run in overlay.runs for table in _loss_tables(run)]
     if not loss_tables:
         return None
@@ -207,7 +207,7 @@ def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
 
 def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
-    """Return a table with one row per curve and size, and all values that the figures of sizes draw."""
+    """Return the data of the figures as a table: one row per curve and number of workers."""
     return pd.DataFrame([dict(_table_row(curve, point)) for curve in curves for point in curve.points])
 
 
@@ -257,7 +257,7 @@ def _draw_curve(
 
 
 def _set_logarithmic_y_axis(axes: Axes) -> None:
-    """Set a logarithmic scale with ticks at powers of two: most runs span too few powers of ten."""
+    """Set a logarithmic y axis with ticks at powers of two, because most runs span too few powers of ten."""
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:.3g}")
     axes.yaxis.set_minor_locator(NullLocator())
@@ -268,9 +268,9 @@ def _relative_workers(point: ComparedPoint) -> float:
 
 
 def _speedup_title(overlay: ComparisonOverlay) -> str:
-    """Return which run curve has the largest speedup, and the largest speedup of the published series.
+    """Return the title: the curve of a run with the largest speedup, and the largest speedup of the published series.
 
-    Runs are compared at the largest relative size that all of them have.
+    Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
     run_curves, published_curves = overlay.run_curves, [curve for curve in overlay.curves if curve.is_public]
     if not run_curves:
@@ -278,7 +278,10 @@ def _speedup_title(overlay: ComparisonOverlay) -> str:
     relative_size, points = _largest_shared_size(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
     best, best_scale = _names_with_verb(speedups, max(speedups.values()), "scale")
-    finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {format_worker_count(points[best].workers)}"
+    finding = (
+        f"{best_scale} best: {format_number(speedups[best])} times as fast on "
+        f"{format_worker_count(points[best].workers)}"
+    )
     if len(run_curves) > 1:
         finding = (
             f"at {relative_size:g} times the workers of the base, {finding}"
@@ -298,9 +301,10 @@ def _describe_largest_speedup(curves: Sequence[ComparedCurve]) -> str:
 
 
 def _efficiency_title(overlay: ComparisonOverlay) -> str:
-    """Return which curve has the highest efficiency at the largest relative size that all curves have.
+    """Return the title: the curve with the highest efficiency.
 
-    Curves are compared at a shared size, because efficiency falls with size.
+    Efficiency falls with the number of workers. Curves are therefore compared at the largest ratio of workers to base
+    workers that all curves have.
     """
     curves = overlay.run_curves or list(overlay.curves)
     relative_size, points = _largest_shared_size(curves)
@@ -319,9 +323,9 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
 
 
 def _largest_shared_size(curves: Sequence[ComparedCurve]) -> tuple[float | None, dict[str, ComparedPoint]]:
-    """Return the largest relative size that all curves have, and the point of each curve at it.
+    """Return the largest ratio of workers to base workers that all curves have, and each curve's point at this ratio.
 
-    Where no size is shared: None, and the last point of each curve.
+    If the curves share no ratio, return None and the last point of each curve.
     """
     points_by_curve = {
         curve.name: {point.relative_workers: point for point in curve.points if point.relative_workers > 1}
@@ -359,10 +363,10 @@ def _smallest_value_title(
     describe_best: Callable[[str, str], str],
     quantity: str,
 ) -> str:
-    """Return which name has the smallest value.
+    """Return a title that states the name with the smallest value.
 
-    Where the runs differ in settings that affect the values: the smallest value of each run, and these settings.
-    Names begin with the letter of their run.
+    If the runs differ in settings that affect the values, the title states the smallest value of each run and the
+    settings instead. Every name begins with the letter of a run.
     """
     by_falling_value = sorted(value_by_name, key=lambda name: -value_by_name[name])
     best_name_of_run = {name.partition(" ")[0]: name for name in by_falling_value}
@@ -381,9 +385,9 @@ def _smallest_value_title(
 
 
 def _names_with_verb(value_by_name: Mapping[str, float], value: float, verb: str) -> tuple[str, str]:
-    """Return the first name with a value, and all names with the same value followed by the verb.
+    """Return the first name that has the given value, and a clause of all names that have the value and the verb.
 
-    Names with equal values are listed together, not ranked.
+    Names with equal values are listed together and not ranked.
     """
     names = _names_with_value(value_by_name, value)
     return names[0], f"{join_names(names)} {verb}{'s' * (len(names) == 1)}"
@@ -398,7 +402,7 @@ def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[
 
 
 def _describe_bases(overlay: ComparisonOverlay) -> str:
-    """Return the base of every curve with its absolute time and the number of runs per size, as text for a caption."""
+    """Return a caption text: the base of every curve, with its absolute time and the number of runs per size."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:
         base = f"{curve.base_description} ({curve.time_description}; {_describe_repeats(curve)})"
@@ -419,7 +423,7 @@ def _describe_repeats(curve: ComparedCurve) -> str:
 
 
 def _loss_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
-    """Yield the loss curve of each strategy and condition: the first repeat on the most workers."""
+    """Yield one loss curve per strategy and condition of a run: the first repeat on the most workers."""
     first_repeats = [result for result in run.summary.trials if result.is_finished and result.repeat == 0]
     largest: dict[tuple[str, str], TrialResult] = {}
     for result in first_repeats:
@@ -432,7 +436,7 @@ def _loss_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
 
 
 def _loss_table(run: ComparedRun, trial: TrialTable, result: TrialResult) -> Iterator[pd.DataFrame]:
-    """Yield the loss curve of one trial, thinned out; nothing if the loss was never evaluated."""
+    """Yield the loss curve of one trial, with points dropped if it is long; nothing if the trial logged no loss."""
     evaluations = trial.evals[trial.evals["metric"] == "loss"]
     if evaluations.empty:
         return

@@ -1,6 +1,6 @@
-"""Speedup curves of runs and of published series in common terms, so that both can be drawn in the same figure.
+"""Speedup curves of runs and of published series in a common format, for figures that show both.
 
-A curve has one point per size (number of workers or accelerators), with its speedup over the base size.
+A curve has one point per size (number of workers or accelerators), with the speedup over the smallest size.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from services.schema.errors import UserError
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run of the comparison, with the letter that names it in figures and tables."""
+    """Run that is compared, with the letter that stands for the run in figures and tables."""
 
     letter: str  # A, B, … Z, AA in the order of the command line
     table: RunTable
@@ -30,7 +30,7 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class ComparedPoint:
-    """One size (number of workers or accelerators) of a curve, with its time and speedup."""
+    """Point of a compared curve: a number of workers or accelerators, with the time and speedup at this number."""
 
     workers: int
     relative_workers: float  # workers / workers of the base
@@ -43,7 +43,7 @@ class ComparedPoint:
 
 @dataclass(frozen=True)
 class ComparedCurve:
-    """Speedup curve of one strategy of a run under one condition, or of a published series."""
+    """Speedup curve of a run's strategy under one condition, or of a published series."""
 
     name: str
     strategy: str  # with its condition, the same in every run; for a published series its name
@@ -54,7 +54,7 @@ class ComparedCurve:
 
     @property
     def is_public(self) -> bool:
-        """Whether the curve is a published series; its times are not comparable with times of runs."""
+        """Whether the curve is a published series. Times of published series are not comparable with times of runs."""
         return not self.run_letter
 
 
@@ -62,7 +62,7 @@ def read_runs(run_folders: Sequence[Path]) -> list[ComparedRun]:
     """Read and analyse the logs of several runs.
 
     Raises:
-        UserError: a folder is not the folder of a run.
+        UserError: one of `run_folders` is not the folder of a run.
     """
     return [
         ComparedRun(run_letter_of_index(index), *analyse_run(RunFolder(folder)))
@@ -71,22 +71,25 @@ def read_runs(run_folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def run_letter_of_index(run_index: int) -> str:
-    """Return the letter of a run: A to Z, then AA, AB and so on, as columns are named in spreadsheets."""
+    """Return the letter of the run with an index: A to Z, then AA, AB and so on, like the columns of a spreadsheet."""
     quotient, remainder = divmod(run_index, len(ascii_uppercase))
     return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 
 
 def build_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingSeries] = ()) -> list[ComparedCurve]:
-    """Return the curves of all runs, then those of the series. Curves of runs with a single size are left out."""
+    """Return the speedup curves of all runs, followed by the curves of the published series.
+
+    Curves of runs with a single number of workers are left out.
+    """
     run_curves = [_curve_of_run(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
     return [*run_curves, *map(_curve_of_series, series)]
 
 
 def find_published_series(benchmarks: Iterable[str]) -> list[ScalingSeries]:
-    """Return the series that ship with Ensayo, selected by the names of their benchmarks.
+    """Return the published series of the named benchmarks, from the data that ship with Ensayo.
 
     Raises:
-        UserError: no series has one of the names; the message lists the names that are allowed.
+        UserError: a benchmark has no series. The message lists the allowed names.
     """
     shipped_series = {series.benchmark: series for series in read_shipped_series()}
     unknown_names = [name for name in benchmarks if name not in shipped_series]

@@ -1,4 +1,4 @@
-"""Page of a comparison: the compared runs, figures that show them together, and tables of changes."""
+"""HTML page of a comparison: facts of the compared runs, figures with the curves of all runs, and tables of changes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +11,9 @@ from analysis.report.report import load_template, write_panel
 
 
 def write_comparison(runs: Sequence[ComparedRun], series: Sequence[ScalingSeries], folder: Path) -> Path:
-    """Write `report.html` and `figures/` into `folder` and return the path of the page.
+    """Write the page `report.html` and the folder `figures/` of a comparison, and return the path of the page.
 
-    The same runs give the same bytes.
+    Comparing the same runs again gives identical bytes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     overlay = ComparisonOverlay(runs, build_curves(runs, series))

@@ -1,11 +1,11 @@
-"""Exports of a run to the file formats of other tools. One exporter per file.
+"""Exporters, which convert a run into the file formats of other tools. One exporter per file.
 
 `AnyExporter` is the registry: its members are the formats that `ensayo export` offers.
 
 base         contract of an exporter
-believed     verdict on an exported trial
-sound        reading of a run that may have damaged trials
-activities   training steps, split into activities with begin and end
+believed     verdict on an exported trial: valid, degraded or invalid
+sound        reading of a run's undamaged data
+activities   begin and end of each activity (compute, wait, …) in a training step
 system       MLCommons' description of a system
 """
 

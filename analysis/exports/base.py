@@ -10,9 +10,9 @@ from services.schema.component import Component
 
 
 class Exporter(Component):
-    """Exporter of the trials of a run for one tool. The same run gives the same bytes.
+    """Exporter of a run's trials into the file format of one tool. Exporting a run twice gives identical bytes.
 
-    Data that the format cannot represent, or that a trial did not log, are reported in a sentence and never invented.
+    Data that the format cannot represent, or that a trial did not log, are never invented: `write` yields a sentence.
     """
 
     tool_name: ClassVar[str]  # tool that reads the files
@@ -21,4 +21,4 @@ class Exporter(Component):
 
     @abstractmethod
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        """Write the run into `out_folder`, an empty folder, and yield a sentence for each omission."""
+        """Write the files of a run into the empty folder `out_folder`, and yield a sentence for each omission."""

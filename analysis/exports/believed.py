@@ -1,4 +1,4 @@
-"""Verdict on an exported trial, as in the report, so that tools do not treat a disturbed trial as valid."""
+"""Verdict on an exported trial: the same verdict as in the report, with the reasons for it."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -9,7 +9,7 @@ from analysis.reading.run_table import TrialTable
 
 @dataclass(frozen=True)
 class TrialVerdict:
-    """Verdict on one trial (valid, degraded or invalid), with the reasons."""
+    """Verdict on one trial: valid, degraded or invalid, with the reasons for the verdict."""
 
     trial_name: str
     level: VerdictLevel
@@ -17,7 +17,7 @@ class TrialVerdict:
 
     @classmethod
     def from_checks(cls, trial: TrialTable) -> Self:
-        """Run all checks on a trial and return the worst level with the reasons of every check that was not passed."""
+        """Run all checks on a trial. Return the worst level, and the reason of every check that failed."""
         verdicts = fidelity.judge_trial(trial).values()
         reasons = tuple(verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID)
         return cls(trial.plan.trial, worst_verdict_level(verdicts), reasons)

@@ -1,10 +1,10 @@
 """Exporter of execution traces in MLCommons' Chakra schema, one file per node, for simulators such as ASTRA-sim.
 
-The steps of a worker are a chain: compute, the messages of the step, update, then the next step. An all-reduce is one
-collective, whose algorithm the simulator chooses. Messages to and from a parameter server are pairs of a send and a
-receive. The traces hold no network times: the simulator computes them.
+The trace of a worker is a chain of operations for each step: compute, messages, update. An all-reduce is one collective
+operation, and the simulator chooses the algorithm. A message to or from a parameter server is a pair of a send and a
+receive. The traces contain no network times, because the simulator computes network times.
 
-An NPU is Chakra's word for a processing unit; here it is a worker or a server.
+NPU is Chakra's term for a processing unit. In these traces an NPU is a worker or a server.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ SpanUs: TypeAlias = tuple[int, int]  # begin and duration, microseconds
 
 
 class ChakraExporter(Exporter):
-    """Exporter of one folder per trial with the files `trace.<npu>.et`: workers by rank, then dedicated servers."""
+    """Exporter of a folder per trial with a file `trace.<npu>.et` per node: workers by rank, then dedicated servers."""
 
     kind: Literal["chakra"] = "chakra"
     tool_name: ClassVar[str] = "Chakra's tools"
@@ -57,7 +57,7 @@ class ChakraExporter(Exporter):
 
 
 def unsupported_reason(plan: PlanView) -> str | None:
-    """Return why the messages of a trial cannot be exported; None if they can."""
+    """Return the reason why a trial's messages cannot be exported; None if the messages can be exported."""
     if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
         return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
     if plan.strategy["kind"] in SERVER_STRATEGIES and len(plan.shards) != len(plan.shard_owners):
@@ -69,7 +69,7 @@ def unsupported_reason(plan: PlanView) -> str | None:
 
 @dataclass
 class ChakraTrace:
-    """Chakra nodes (operations) of one NPU, whose ids count from 0."""
+    """Execution trace of one NPU: a list of Chakra nodes (operations) with ids from 0."""
 
     npu: int
     nodes: list["Node"] = field(default_factory=list)
@@ -82,7 +82,7 @@ class ChakraTrace:
         attributes: Mapping[str, int | bool],
         span: SpanUs | None = None,
     ) -> int:
-        """Add a node that runs after the nodes with the ids `dependencies`, and return its id."""
+        """Add an operation that runs after the operations with the ids `dependencies`, and return its id."""
         from chakra.schema.protobuf import et_def_pb2 as schema  # noqa: PLC0415 - an extra
 
         node = schema.Node(id=len(self.nodes), name=f"{node_type}_{name}", type=schema.NodeType.Value(node_type))
@@ -98,16 +98,16 @@ class ChakraTrace:
     def add_message(
         self, node_type: str, step: int, endpoints: tuple[int, int], size_bytes: int, dependencies: Iterable[int]
     ) -> int:
-        """Add a send or a receive of a message between two NPUs, and return the id of the node.
+        """Add the send or the receive of a message between two NPUs, and return the id of the added operation.
 
-        `endpoints` are source and target. A send and its receive have the same tag: the step.
+        `endpoints` are the source and the target NPU. The tag of a send and of the matching receive is the step number.
         """
         source, target = endpoints
         attributes = {"comm_src": source, "comm_dst": target, "comm_tag": step, "comm_size": size_bytes}
         return self.add_node(node_type, f"step{step}_{source}_to_{target}", dependencies, attributes)
 
     def save(self, file: IO[bytes]) -> None:
-        """Write the metadata of the trace, then all nodes, each with its length before it."""
+        """Write the trace to a file: first the metadata, then all operations, each preceded by its length."""
         from chakra.schema.protobuf.et_def_pb2 import GlobalMetadata  # noqa: PLC0415 - an extra
         from chakra.src.third_party.utils.protolib import encodeMessage  # noqa: PLC0415 - an extra
 
@@ -118,7 +118,7 @@ class ChakraTrace:
 
 @dataclass(frozen=True)
 class ChakraExchangePattern:
-    """Exchange pattern of a trial: participants, synchrony and message sizes."""
+    """Messages that the nodes of a trial exchange per step: participants, synchrony and message sizes."""
 
     worker_count: int
     is_collective: bool
@@ -128,7 +128,7 @@ class ChakraExchangePattern:
 
 
 def build_traces(trial: TrialTable) -> list[ChakraTrace]:
-    """Return the traces of a trial, one per NPU."""
+    """Return the execution traces of a trial, one per NPU."""
     plan, pattern = trial.plan, _exchange_pattern_of_plan(trial.plan)
     npu_count = 1 + max([plan.workers - 1, *(owner for owner, _ in pattern.shard_owners_and_bytes)])
     traces = [ChakraTrace(npu) for npu in range(npu_count)]
@@ -143,7 +143,7 @@ def build_traces(trial: TrialTable) -> list[ChakraTrace]:
 
 
 def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
-    """Return the exchange pattern of a plan. NPUs are the workers by rank, then the other nodes in the plan's order."""
+    """Return the exchange pattern of a plan. NPU numbers: first workers by rank, then servers in the plan's order."""
     names = [node.name for node in plan.nodes if node.role == "worker"]
     names += [node.name for node in plan.nodes if node.role not in ("worker", "coordinator")]
     parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[plan.precision], plan.strategy["kind"]
@@ -159,7 +159,7 @@ def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
 
 
 def _activity_spans(steps: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs]:
-    """Return (rank, step, activity) -> begin and duration of the activity, in whole microseconds."""
+    """Return begin and duration of each activity in whole microseconds, by (rank, step, activity)."""
     rows = split_into_activities(steps)
     keys = zip(rows["rank"].astype(int), rows["step"].astype(int), rows["activity"], strict=True)
     begins, ends = rows["begin_ns"] // NS_PER_US, rows["end_ns"] // NS_PER_US
@@ -173,9 +173,9 @@ def _add_worker_steps(
     pattern: ChakraExchangePattern,
     ranks_by_step: dict[int, list[int]],
 ) -> None:
-    """Add the steps of a worker, each after the previous one, and enter its rank into `ranks_by_step`.
+    """Add the steps of a worker to its trace, and add its rank to `ranks_by_step` for each step with sent bytes.
 
-    `ranks_by_step` maps a step to the ranks that sent anything in it.
+    `ranks_by_step` maps a step to the ranks of the workers that sent messages in the step.
     """
     dependencies: list[int] = []
     for step, sent_bytes in zip(steps["step"].astype(int), steps["bytes_sent"].fillna(0), strict=True):
@@ -195,7 +195,7 @@ def _add_worker_steps(
 def _add_worker_exchange(
     trace: ChakraTrace, step: int, pattern: ChakraExchangePattern, dependencies: list[int], span: SpanUs | None
 ) -> list[int]:
-    """Add the messages of a worker in one step, and return the ids of the nodes that the next node must wait for."""
+    """Add a worker's messages of one step, and return the ids of the operations that the next operation depends on."""
     if pattern.is_collective:
         attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": pattern.vector_bytes}
         return [trace.add_node("COMM_COLL_NODE", f"all_reduce_step{step}", dependencies, attributes, span)]
@@ -210,7 +210,7 @@ def _add_worker_exchange(
 def _add_shard_messages(
     trace: ChakraTrace, shard_bytes: int, ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
 ) -> None:
-    """Add the receives and replies of one shard. A synchronous shard replies when all gradients have been received."""
+    """Add the receives and replies of one shard. A synchronous shard replies after it has received all gradients."""
     last_receive: dict[int, int] = {}  # rank -> node id
     for step, ranks in sorted(ranks_by_step.items()):
         remote_ranks = [rank for rank in sorted(ranks) if rank != trace.npu]

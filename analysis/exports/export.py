@@ -1,4 +1,4 @@
-"""Export of a run: all readable trials, in the format of another tool, with a list of what is missing."""
+"""Export of a run's readable trials into the format of another tool, with a list of missing data."""
 
 import shutil
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from services.schema.errors import HostError, UserError
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Result of an export: its folder, and everything that is missing or doubtful in it."""
+    """Result of an export: the output folder, damaged files, data left out, and exported trials that are not valid."""
 
     path: Path
-    damage: tuple[FileDamage, ...]  # damaged files of the run
-    omissions: tuple[str, ...]  # one sentence per thing that was not exported
+    damage: tuple[FileDamage, ...]  # damaged files of the exported run
+    omissions: tuple[str, ...]  # one sentence per part of the run that was not exported
     doubtful_trials: tuple[str, ...] = ()  # exported trials that are not valid, with the reasons
 
 
 def export_run(run_path: Path, kind: str, out_path: Path | None = None) -> ExportResult:
-    """Export a run in the format `kind` into `out_path`, by default the folder `exports/<kind>` of the run.
+    """Export a run into the folder `out_path`, by default `exports/<format>` in the folder of the run.
 
-    The folder is renamed into place when it is complete: an interrupted export leaves no folder.
+    Files are written to a temporary folder, which is renamed at the end. An interrupted export leaves no folder.
 
     Raises:
         UserError: the format is unknown, `run_path` is not the folder of a run, no trial can be read, or `out_path`
@@ -57,7 +57,7 @@ def export_run(run_path: Path, kind: str, out_path: Path | None = None) -> Expor
 
 
 def exporter_for(kind: str) -> Exporter:
-    """Return the exporter for a format.
+    """Return the exporter for a format name, such as `csv`.
 
     Raises:
         UserError: the format is unknown.
@@ -68,10 +68,10 @@ def exporter_for(kind: str) -> Exporter:
 
 
 def _missing_package_message(exporter: Exporter, error: ModuleNotFoundError) -> str:
-    """Return the message that says how to install a missing library.
+    """Return the error message that explains how to install the library that an exporter needs.
 
     Raises:
-        ModuleNotFoundError: the exporter needs no extra, so the error is a fault of Ensayo.
+        ModuleNotFoundError: the exporter needs no optional library, so the error is a bug in Ensayo.
     """
     if not exporter.pip_extra:
         raise error

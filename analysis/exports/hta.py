@@ -1,9 +1,13 @@
 """Exporter of traces for Holistic Trace Analysis (HTA, Meta), one file per rank.
 
-HTA reads the GPU traces of PyTorch's profiler. The exported traces contain the minimum for its analyses:
-`distributedInfo.rank`, kernels with a stream and a correlation id, a launch with the same correlation id per kernel,
-and communication kernels with NCCL's names. HTA counts communication that is hidden behind computing as computing, and
-time without any kernel as idle.
+HTA reads GPU traces of PyTorch's profiler. An exported trace contains the minimum that HTA needs:
+
+- the rank (`distributedInfo.rank`),
+- kernels with a stream and a correlation id,
+- a launch event per kernel with the same correlation id,
+- communication kernels with NCCL's names.
+
+HTA counts communication that overlaps with computing as computing, and time without kernels as idle.
 """
 
 import gzip
@@ -26,7 +30,7 @@ LAUNCH_EVENT = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
 
 
 class HtaKernel(NamedTuple):
-    """Name and stream of the kernel by which a trace represents an activity."""
+    """GPU kernel, by name and stream, that represents an activity in a trace."""
 
     name: str
     stream: int
@@ -35,16 +39,16 @@ class HtaKernel(NamedTuple):
 KERNEL_OF_ACTIVITY = {
     "compute": HtaKernel("compute", 7),
     "update": HtaKernel("update", 7),
-    # HTA recognises communication kernels by `nccl…Kernel`, but takes only `ncclKernel…` into account when it looks for
-    # stragglers: the ranks whose communication kernels begin last. A wait is part of the kernel, as NCCL's kernels wait
-    # for other ranks while they run.
+    # HTA recognises communication kernels by `nccl…Kernel`, but finds stragglers only by `ncclKernel…`: stragglers are
+    # the ranks whose communication kernels begin last. A wait is part of the kernel, because NCCL's kernels wait for
+    # other ranks while they run.
     "wait": HtaKernel("ncclKernel_exchange", 20),
     "exchange": HtaKernel("ncclKernel_exchange", 20),
 }  # without "data": the device is idle while data are read
 
 
 class HtaExporter(Exporter):
-    """Exporter of one folder per trial: compute and update in one stream of kernels, wait and exchange in another."""
+    """Exporter of one folder per trial. Compute and update are kernels of one stream, wait and exchange of another."""
 
     kind: Literal["hta"] = "hta"
     tool_name: ClassVar[str] = "Holistic Trace Analysis"
@@ -65,9 +69,9 @@ class HtaExporter(Exporter):
             if not rank_activities["activity"].isin(KERNEL_OF_ACTIVITY).any():
                 yield f"rank {rank} is left out: no activity took any time, and HTA cannot read empty traces"
                 continue
-            folder.mkdir(exist_ok=True)  # only here: an empty folder stops programs that read all folders
+            folder.mkdir(exist_ok=True)  # only for ranks with a trace: some programs fail on an empty folder
             trace = _build_trace(rank, trial.plan.workers, steps, rank_activities)
-            # With blanks after colons, as HTA searches for `"rank": `.
+            # The JSON has blanks after colons, because HTA searches for `"rank": `.
             compressed = gzip.compress(json.dumps(trace).encode(), mtime=0)
             (folder / f"rank-{rank}{self.file_suffix}").write_bytes(compressed)
         if trial.plan.servers:
@@ -75,9 +79,9 @@ class HtaExporter(Exporter):
 
 
 def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd.DataFrame) -> dict[str, Any]:
-    """Return the trace of one rank.
+    """Return the trace of one rank as an object to be written as JSON.
 
-    Times are whole microseconds since training began: HTA rounds fractions, begin and end differently.
+    Times are whole microseconds since training began, because HTA rounds fractions of begin and end differently.
     """
     kernels = _merge_into_kernels(activities)
     begins, ends = _round_to_us(kernels["begin_ns"]), _round_to_us(kernels["end_ns"])
@@ -94,7 +98,7 @@ def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd
 
 
 def _merge_into_kernels(activities: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per kernel. A wait and the exchange after it are one kernel."""
+    """Return a table with one row per kernel. A wait and the following exchange form one kernel."""
     kernels = activities[activities["activity"].isin(KERNEL_OF_ACTIVITY)]
     kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))
     return kernels.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()
@@ -109,7 +113,7 @@ def _step_times(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
 
 
 def _step_event(step: int, begin_s: float, step_s: float) -> dict[str, Any]:
-    """Return the event on the host's track that marks a training step."""
+    """Return the trace event that marks a training step on the track of the host."""
     begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + step_s))
     return _complete_event(
         {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end
@@ -119,7 +123,7 @@ def _step_event(step: int, begin_s: float, step_s: float) -> dict[str, Any]:
 def _kernel_events(
     correlation_id: int, kernel: HtaKernel, begin_us: int, duration_us: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the launch of a kernel, on the host, and the kernel, on the device."""
+    """Return two trace events: the launch of a kernel on the host, and the kernel on the device."""
     launch_args = {"correlation": correlation_id}
     launch = _complete_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
     kernel_args = {"device": DEVICE_ID, "stream": kernel.stream, "correlation": correlation_id}
@@ -137,7 +141,7 @@ def _complete_event(
     end_us: int,
     args: dict[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Return a complete event (begin and duration, in microseconds) of the Trace Event format."""
+    """Return an event of type "complete" (begin and duration, in microseconds) in the Trace Event format."""
     return {
         "ph": "X",
         **category_and_name,

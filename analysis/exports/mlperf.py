@@ -1,8 +1,8 @@
 """Exporter of result folders for MLCommons' tools: `<org>/systems` and `<org>/results/<system>/<benchmark>`.
 
-MLPerf-style; not an MLPerf result. A system is one strategy on one number of workers under one condition. Its results,
-`result_<k>.txt`, are the repeats, including aborted ones: MLPerf's score counts a run that did not converge as the
-slowest.
+Exported results are MLPerf-style; they are no MLPerf results. A system is one strategy on one number of workers under
+one condition. The results of a system, `result_<k>.txt`, are its repeats. Aborted repeats are included, because
+MLPerf's score counts a run that did not converge as the slowest run.
 """
 
 import json
@@ -25,7 +25,7 @@ UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
 class MlperfExporter(Exporter):
-    """Exporter of results, system descriptions and `rules.yaml`, Ensayo's rules for the compliance checker."""
+    """Exporter of results, system descriptions, and Ensayo's rules for the compliance checker (`rules.yaml`)."""
 
     kind: Literal["mlperf"] = "mlperf"
     tool_name: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"
@@ -44,7 +44,7 @@ class MlperfExporter(Exporter):
 
 
 def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
-    """Return system name -> trials of the system, in the order of their repeats."""
+    """Return system name -> trials of the system, sorted by repeat."""
     trials_by_system: dict[str, list[TrialTable]] = {}
     for trial in sorted(run_table.trials, key=lambda trial: trial.plan.repeat):
         trials_by_system.setdefault(system_name(trial), []).append(trial)
@@ -52,9 +52,9 @@ def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
 
 
 def system_name(trial: TrialTable) -> str:
-    """Return the name of the system that a trial belongs to, as `ring-w4` or `ring-w4-uplink=100mbit`.
+    """Return the name of a trial's system, for example `ring-w4` or `ring-w4-uplink=100mbit`.
 
-    The name has the strategy, the number of workers and all other swept keys.
+    The name contains the strategy, the number of workers and the values of all other swept keys.
     """
     plan = trial.plan
     condition = [f"{key}={value}" for key, value in plan.condition]
@@ -62,7 +62,7 @@ def system_name(trial: TrialTable) -> str:
 
 
 def _write_result(run_table: RunTable, trial: TrialTable, folder: Path, result_number: int) -> Iterator[str]:
-    """Write one result file, and yield a sentence where the compliance checker is known not to accept it."""
+    """Write the result file of a trial. Yield a sentence if the compliance checker will not accept the file."""
     name = trial.plan.trial
     logs = read_logs(run_table.folder.trial_folder(name))
     log = logs.get("coordinator", NodeLog(()))
@@ -76,7 +76,7 @@ def _write_result(run_table: RunTable, trial: TrialTable, folder: Path, result_n
 
 
 def _benchmark_name(log: NodeLog) -> str:
-    """Return the benchmark that a log records; `unknown` where the beginning of the log is lost."""
+    """Return the benchmark name recorded in a log; `unknown` if the beginning of the log is lost."""
     event = log.last_event("submission_benchmark")
     return UNSAFE_CHARACTERS.sub("_", str(event.value)) if event else "unknown"
 

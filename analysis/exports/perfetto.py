@@ -25,7 +25,7 @@ SEQUENCE_ID = 1  # all packets come from the same writer, in order
 
 
 class PerfettoExporter(Exporter):
-    """Exporter of activities as slices; of losses, evaluations and staleness as counters; of updates as instants."""
+    """Exporter of Perfetto traces with activities as slices, metrics as counters and updates as instants."""
 
     kind: Literal["perfetto"] = "perfetto"
     tool_name: ClassVar[str] = "Perfetto"
@@ -41,19 +41,19 @@ class PerfettoExporter(Exporter):
 
 @dataclass
 class PerfettoTrace:
-    """Packets of the trace of one trial. Tracks are numbered from 1 in the order in which they are added."""
+    """Perfetto trace of one trial, as a list of packets. Tracks are numbered from 1 in the order of their addition."""
 
     packets: list["TracePacket"] = field(default_factory=list)
     track_count: int = 0
 
     def encode(self) -> bytes:
-        """Return the content of the trace file."""
+        """Return the trace as bytes of a Perfetto file."""
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as Message  # noqa: PLC0415 - an extra
 
         return bytes(Message(packet=self.packets).SerializeToString(deterministic=True))
 
     def add_process(self, name: str) -> int:
-        """Add a process, which groups tracks, and return the number of its track."""
+        """Add a track for a process, which is a group of tracks, and return the number of the track."""
         number = self._add_track_descriptor(name, None)
         descriptor = self.packets[-1].track_descriptor
         descriptor.process.pid = number
@@ -62,30 +62,30 @@ class PerfettoTrace:
         return number
 
     def add_track(self, name: str, parent_track: int) -> int:
-        """Add a track for slices and instants, and return its number."""
+        """Add a track for slices and instants, and return the number of the track."""
         return self._add_track_descriptor(name, parent_track)
 
     def add_counter(self, name: str, parent_track: int, unit: str = "") -> int:
-        """Add a track for values over time, and return its number."""
+        """Add a track for values over time (a counter), and return the number of the track."""
         number = self._add_track_descriptor(name, parent_track)
         self.packets[-1].track_descriptor.counter.unit_name = unit
         return number
 
     def add_slice(self, track: int, name: str, begin_ns: int, end_ns: int, **annotations: Any) -> None:
-        """Add a slice (an event with a duration). Slices of one track must be added in the order of their begin."""
+        """Add a slice (an event with a duration) to a track. Slices of a track must be added by increasing begin."""
         begin = self._add_event(track, begin_ns, "TYPE_SLICE_BEGIN")
         begin.name = name
         self._add_annotations(begin, annotations)
         self._add_event(track, end_ns, "TYPE_SLICE_END")
 
     def add_instant(self, track: int, name: str, at_ns: int, **annotations: Any) -> None:
-        """Add an instant (an event without a duration)."""
+        """Add an instant (an event without a duration) to a track."""
         event = self._add_event(track, at_ns, "TYPE_INSTANT")
         event.name = name
         self._add_annotations(event, annotations)
 
     def add_counter_value(self, track: int, at_ns: int, value: float) -> None:
-        """Set the value of a counter from `at_ns` on."""
+        """Set the value of a counter track from the time `at_ns` on."""
         self._add_event(track, at_ns, "TYPE_COUNTER").double_counter_value = value
 
     def _add_track_descriptor(self, name: str, parent_track: int | None) -> int:
@@ -120,7 +120,7 @@ class PerfettoTrace:
 
 
 def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
-    """Add all data of a trial to a trace, and yield a sentence for everything that the trace cannot represent."""
+    """Add all data of a trial to a trace, and yield a sentence for each part that the trace cannot represent."""
     _add_trial_tracks(trial, trace)
     activities = split_into_activities(trial.steps)
     for node_name, node_activities in activities.groupby("node", sort=False):
@@ -135,7 +135,7 @@ def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
 
 
 def _add_trial_tracks(trial: TrialTable, trace: PerfettoTrace) -> None:
-    """Add the evaluations, timeline events and strategy switch of a trial, which belong to no single node."""
+    """Add the tracks that belong to no single node: evaluations, timeline events and the switch of strategies."""
     process_track = trace.add_process(f"trial {trial.plan.trial}")
     for metric, evaluations in trial.evals.groupby("metric", sort=False):
         counter_track = trace.add_counter(f"eval {metric}", process_track)
@@ -153,7 +153,7 @@ def _add_trial_tracks(trial: TrialTable, trace: PerfettoTrace) -> None:
 
 
 def _add_activities(activities: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
-    """Add a track for each activity of a node, in the order of the activities in a step."""
+    """Add one track per activity of a node, such as compute, with a slice for every step."""
     for activity in ACTIVITY_ORDER:
         rows = activities[activities["activity"] == activity]
         if rows.empty:
@@ -164,14 +164,14 @@ def _add_activities(activities: pd.DataFrame, process_track: int, trace: Perfett
 
 
 def _add_losses(steps: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
-    """Add a counter with the loss of every step of a node, at the end of the step."""
+    """Add a counter track with the loss of every step of a node, at the end of the step."""
     sorted_steps = steps.sort_values("start_s", kind="stable")
     ends_s = sorted_steps["start_s"] + sorted_steps["step_s"]
     _add_counter_values(trace, trace.add_counter("loss", process_track), ends_s, sorted_steps["loss"])
 
 
 def _add_updates(trial: TrialTable, trace: PerfettoTrace) -> None:
-    """Add the updates of the first shard as instants, and the staleness of their gradients as a counter."""
+    """Add the updates of the first shard as instants, and the staleness of the applied gradients as a counter."""
     if trial.updates.empty:
         return
     process_track = trace.add_process(f"{trial.plan.shard_owners[0]} (shard 0)")
@@ -184,15 +184,15 @@ def _add_updates(trial: TrialTable, trace: PerfettoTrace) -> None:
 
 
 def _add_counter_values(trace: PerfettoTrace, track: int, times_s: pd.Series, values: pd.Series) -> None:
-    """Add every finite value to a counter, at its time; NaN and infinite values are left out."""
+    """Add values to a counter track at the given times. NaN and infinite values are left out."""
     for at_s, value in zip(times_s.astype(float), pd.to_numeric(values, errors="coerce"), strict=True):
         if np.isfinite(value):
             trace.add_counter_value(track, _seconds_to_ns(at_s), float(value))
 
 
 def _seconds_to_ns(seconds: float) -> int:
-    """Convert seconds to nanoseconds; negative times become 0.
+    """Convert seconds since the begin of training to nanoseconds. Negative times become 0, because Perfetto has none.
 
-    Nodes' clocks may show a time some microseconds before training began. Perfetto has no negative times.
+    A time can be negative by some microseconds, because the clocks of nodes differ slightly.
     """
     return max(0, round(NS_PER_S * seconds))

@@ -1,4 +1,4 @@
-"""Reading of a run that may have damaged trials. A damaged trial is reported; all other trials are still read."""
+"""Reader of runs with damaged trials. An unreadable trial is reported, and all other trials are read."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ STEP_TIME_COLUMNS = ("start_s", "step_s")
 
 
 def read_readable_trials(run_folder: RunFolder) -> RunTable:
-    """Read all trials that are readable, each with a list of its damage. Steps without a time are dropped."""
+    """Read all readable trials of a run, each with a list of its damaged files. Steps without a time are dropped."""
     results = [
         read_or_report_damage(trial_folder, _read_trial_with_damage) for trial_folder in run_folder.trial_folders
     ]
@@ -40,9 +40,9 @@ def _read_trial_with_damage(trial_folder: TrialFolder) -> TrialTable:
 def _missing_records(
     trial: TrialTable, unreported_log_files: list[str], has_times: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the file and a description of everything that is missing in a trial.
+    """Yield file and description of each record that is missing in a trial.
 
-    `unreported_log_files` are missing logs that the damage of the trial does not name yet, as in a failed trial.
+    `unreported_log_files` are missing logs that are not yet in the trial's list of damage, as in a failed trial.
     """
     yield from ((file, "missing") for file in unreported_log_files)
     if not has_run_start:

@@ -1,7 +1,7 @@
-"""System description with the fields that MLCommons defines, from the records of a run.
+"""Description of the system that a run emulated, with the fields that MLCommons defines.
 
-Emulated hardware is called emulated, and fields that were not recorded say so. All values are strings, as MLCommons'
-checker requires.
+Emulated hardware is marked as emulated, and unrecorded fields as not recorded. All values are strings, because
+MLCommons' checker requires strings.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ NOT_RECORDED, NOT_APPLICABLE = "not recorded", "N/A"
 def describe_system(
     manifest: dict[str, Any], plan: PlanView, system_name: str, verdicts: Sequence[TrialVerdict] = ()
 ) -> dict[str, str]:
-    """Return all fields of a system description, in the checker's order.
+    """Return all fields of a system description, in the order of MLCommons' checker.
 
     Host fields describe the real host; accelerator and networking fields describe the emulated hardware. The hardware
-    notes list the results that are not valid, by their number: the index in `verdicts`.
+    notes list each result that is not valid, by its number: the index in `verdicts`.
 
-    No value except the status contains a comma: the checker writes the values to lines of CSV without quotes.
+    No value except the status contains a comma, because the checker writes the values as CSV without quotes.
     """
     host = _host_fields(manifest.get("host") or {})
     fields = {
@@ -40,7 +40,7 @@ def describe_system(
 
 
 def _identity_fields(plan: PlanView, system_name: str) -> dict[str, str]:
-    """Return the fields that identify the system: submitter, name and number of nodes."""
+    """Return the fields that identify a system: submitter, division, status, name and number of nodes."""
     return {
         "submitter": "ensayo",
         "division": "open",
@@ -51,7 +51,7 @@ def _identity_fields(plan: PlanView, system_name: str) -> dict[str, str]:
 
 
 def _emulation_fields(manifest: Mapping[str, Any], plan: PlanView) -> dict[str, str]:
-    """Return the fields of the emulated hardware: network, accelerators and notes."""
+    """Return the fields that describe the emulated hardware: network, accelerators and notes."""
     engine = f"{plan.engine or (manifest.get('engine') or {}).get('name') or NOT_RECORDED} engine"
     workers = [node for node in plan.nodes if node.role == "worker"]
     return {
@@ -65,7 +65,7 @@ def _emulation_fields(manifest: Mapping[str, Any], plan: PlanView) -> dict[str, 
 
 
 def _software_fields(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields of the software: Ensayo, libraries and operating system."""
+    """Return the fields that describe the software: Ensayo, libraries and operating system."""
     versions = manifest.get("versions") or {}
     return {
         "framework": f"Ensayo {versions.get('ensayo', NOT_RECORDED)}",
@@ -75,7 +75,7 @@ def _software_fields(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _host_fields(host: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields of the host, which all nodes share."""
+    """Return the fields that describe the host computer, which all emulated nodes share."""
     return {
         "host_processors_per_node": NOT_RECORDED,
         "host_processor_model_name": f"{host.get('processor') or NOT_RECORDED} (one host for all nodes)",
@@ -91,7 +91,7 @@ def _host_fields(host: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _accelerator_fields(plan: PlanView, workers: Iterable[PlannedNode]) -> dict[str, str]:
-    """Return the fields of the accelerators; every worker emulates one."""
+    """Return the fields that describe the accelerators. Every worker emulates one accelerator."""
     return {
         "accelerators_per_node": "1",
         "accelerator_model_name": f"emulated: {_describe_nodes(workers, _describe_speed)}",
@@ -106,7 +106,7 @@ def _accelerator_fields(plan: PlanView, workers: Iterable[PlannedNode]) -> dict[
 
 
 def _describe_nodes(nodes: Iterable[PlannedNode], describe_node: Any) -> str:
-    """Return the description that all nodes share, or else every distinct description with its number of nodes."""
+    """Join the descriptions of nodes: each distinct description once, with the number of nodes if there are several."""
     descriptions = [describe_node(node) for node in nodes]
     distinct = list(dict.fromkeys(descriptions))
     if len(distinct) <= 1:
@@ -127,7 +127,7 @@ def _describe_speed(node: PlannedNode) -> str:
 
 
 def _describe_topology(plan: PlanView) -> str:
-    """Return the topology: one link per node to a network switch, and the number of shared links if there are any."""
+    """Describe the network topology: one link per node to a network switch, and the number of shared links, if any."""
     shared_links = len(plan.network.shared_links)
     node_links = "one link per node to a network switch"
     return f"{node_links}; {shared_links} shared links" if shared_links else node_links

@@ -1,4 +1,4 @@
-"""Exporter of tidy CSV tables for pandas, R or a spreadsheet: one row per event, units in the column names."""
+"""Exporter of CSV tables for pandas, R or a spreadsheet: one row per event, with units in the column names."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ EVENT_TABLE_NAMES = ("steps", "evals", "updates")
 
 
 class CsvExporter(Exporter):
-    """Exporter of one CSV file per kind of event, over all trials, and of `trials.csv` with one row per trial."""
+    """Exporter of `trials.csv` with a row per trial, and of one CSV file per kind of event."""
 
     kind: Literal["csv"] = "csv"
     tool_name: ClassVar[str] = "any program that reads CSV"
@@ -37,7 +37,7 @@ class CsvExporter(Exporter):
 
 
 def _trial_row(trial: TrialTable) -> dict[str, object]:
-    """Return the row of a trial in `trials.csv`. Every swept key is a column."""
+    """Return the row of a trial in `trials.csv`, with one column per swept key."""
     plan, verdict = trial.plan, TrialVerdict.from_checks(trial)
     columns = {
         "trial": plan.trial, "strategy": plan.label, "workers": plan.workers, "servers": plan.servers,
@@ -54,7 +54,7 @@ def _event_row(trial: TrialTable, event: object) -> dict[str, object]:
 
 
 def _table_of_all_trials(run_table: RunTable, table_name: str) -> pd.DataFrame:
-    """Return the table `steps`, `evals` or `updates` of all trials, with the trial as first column."""
+    """Return the table `steps`, `evals` or `updates` with the rows of all trials. The first column names the trial."""
     table: pd.DataFrame = getattr(run_table, table_name)
     return table if table.empty else table[["trial", *(column for column in table.columns if column != "trial")]]
 

@@ -1,4 +1,4 @@
-"""Exporter of scalars for TensorBoard, by step and by virtual time. Every node of every trial is a TensorBoard run."""
+"""Exporter of scalars for TensorBoard, by step and by virtual time, with one TensorBoard run per node and trial."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +14,11 @@ EVENT_FILE_VERSION = "brain.Event:2"  # version that every event file begins wit
 
 
 class TensorBoardExporter(Exporter):
-    """Exporter of the losses and step phases of workers, evaluations, and the staleness on the first shard.
+    """Exporter of TensorBoard event files with losses, step phases, evaluations, and the staleness on the first shard.
 
-    Values of workers and evaluations are written by step, staleness by version of the shard. The wall time of an event
-    is the virtual seconds since training began: TensorBoard's relative time is right, its dates are in 1970. Values
-    have single precision, as TensorBoard stores scalars.
+    Losses, step phases and evaluations are written by step, staleness by version of the shard. The wall time of an
+    event is the number of virtual seconds since training began. TensorBoard's relative time is therefore correct, but
+    its dates are in 1970. Values have single precision, because TensorBoard stores scalars in single precision.
     """
 
     kind: Literal["tensorboard"] = "tensorboard"
@@ -36,7 +36,10 @@ class TensorBoardExporter(Exporter):
 
 
 def _scalars_by_node(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield name and scalars of every node that logged any: columns step, time_s, tag, value; sorted by time."""
+    """Yield the name of each node that logged scalars, and a table of its scalars sorted by time.
+
+    The four columns contain step (or version), virtual time in seconds, tag and value.
+    """
     for node, steps in sort_steps(trial.steps).groupby("node", sort=False):
         yield str(node), _worker_scalars(steps)
     if not trial.evals.empty:
@@ -48,7 +51,7 @@ def _scalars_by_node(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _worker_scalars(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the scalars of a worker's steps, each at the end of its step; unlogged quantities are left out."""
+    """Return the scalars of a worker, each with the time at which its step ended. Unlogged quantities are left out."""
     seconds = {f"seconds/{phase}": steps[f"{phase}_s"] for phase in STEP_PHASES}
     tags = {"loss": steps["loss"], "seconds/step": steps["step_s"], **seconds, "staleness": steps["staleness"]}
     ends_s = steps["start_s"] + steps["step_s"]
@@ -61,7 +64,7 @@ def _worker_scalars(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _save_event_file(scalars: pd.DataFrame, path: Path) -> None:
-    """Write scalars as an event file: events with length and checksum."""
+    """Write scalars to an event file: a sequence of events, each with length and checksum."""
     from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
     from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415 - an extra
 
@@ -73,7 +76,7 @@ def _save_event_file(scalars: pd.DataFrame, path: Path) -> None:
 
 
 def _scalar_event(event_class: Any, step: Any, time_s: float, tag: str, value: Any) -> Any:
-    """Return one scalar as an event; evaluations in logs of other programs may have no step and get step 0."""
+    """Return one scalar as an event. Scalars without a step, as in logs of other programs, get step 0."""
     event = event_class(wall_time=float(time_s), step=0 if pd.isna(step) else int(step))
     event.summary.value.add(tag=tag, simple_value=float(value))
     return event

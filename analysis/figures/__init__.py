@@ -1,6 +1,7 @@
-"""Figures of a report, one per file. Each figure is a function that takes a run and returns a drawing.
+"""Figures of a report, one per file. Each file has a function that takes an analysed run and returns a drawing.
 
-The function returns None where the run has nothing to show. `FIGURES` lists the functions in the order of the report.
+A figure function returns None if the run has no data for the figure. `FIGURES` lists the figure functions in the order
+of the report.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Input and result of a figure function."""
+"""Records that a figure function takes and returns: an analysed run and a drawing."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from analysis.results.summary import RunSummary
 
 @dataclass(frozen=True)
 class AnalysedRun:
-    """A run with the tables read from its logs and the summary computed from them."""
+    """Tables read from the logs of a run, and the summary computed from these tables."""
 
     table: RunTable
     summary: RunSummary
@@ -19,7 +19,7 @@ class AnalysedRun:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A finished figure with its title, caption and the data that it shows."""
+    """Finished figure with title, caption and a table of the data that the figure shows."""
 
     name: str  # file name without its ending
     title: str  # the finding, as one sentence

@@ -20,7 +20,10 @@ from analysis.results.swept_conditions import describe_condition_effects, groups
 
 
 def draw_time_by_condition(run: AnalysedRun) -> Drawing | None:
-    """Draw the time per 1,000 samples under every condition, one curve per strategy on its most workers."""
+    """Draw the virtual seconds per 1,000 samples under every condition.
+
+    Each strategy has one curve: its trials on its largest number of workers.
+    """
     groups_by_strategy = groups_across_conditions(run.summary)
     if not groups_by_strategy:
         return None

@@ -28,7 +28,7 @@ EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_ef
 
 
 def draw_efficiency(run: AnalysedRun) -> Drawing | None:
-    """Draw the efficiency E' of every strategy against workers, with its two factors as thin curves.
+    """Draw the efficiency E' of every strategy against the number of workers, and the two factors of E' as thin curves.
 
     E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
     """
@@ -62,7 +62,7 @@ def draw_efficiency(run: AnalysedRun) -> Drawing | None:
 
 
 def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
-    """Return the title: the highest and the lowest efficiency at the largest sizes, and the main loss of the latter."""
+    """Return the title: the highest and the lowest efficiency at the largest sizes, and the cause of the lowest."""
     best = max(curves, key=lambda curve: curve.points[-1].efficiency)
     worst = min(curves, key=lambda curve: curve.points[-1].efficiency)
     best_point, worst_point = best.points[-1], worst.points[-1]
@@ -70,7 +70,10 @@ def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
     if best == worst:
         return finding
     size = f" on {worst_point.workers}" if worst_point.workers != best_point.workers else ""
-    return f"{finding}; {worst.description} keeps {worst_point.efficiency:.0%}{size}, {describe_efficiency_loss(worst_point)}"
+    return (
+        f"{finding}; {worst.description} keeps {worst_point.efficiency:.0%}{size}, "
+        f"{describe_efficiency_loss(worst_point)}"
+    )
 
 
 def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:

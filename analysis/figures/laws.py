@@ -1,4 +1,4 @@
-"""Figure `laws`: scaling laws fitted to the speed of every strategy, with intervals and the range of measured sizes."""
+"""Figure `laws`: scaling laws fitted to the measured speedup of every strategy, with confidence intervals."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ MIN_FITTED_SIZES = 4  # one more than the three parameters of the USL, so that a
 MIN_DISTINCT_BATCHES = 3  # with fewer, a law of two parameters fits any data
 MAX_PANELS = 6  # the first curves are drawn; the caption names the others
 MAX_PANEL_COLUMNS = 2
-DRAWN_RANGE_FACTOR = 2.0  # laws are drawn up to so many times the largest measured size
+DRAWN_RANGE_FACTOR = 2.0  # largest drawn number of workers / largest measured number of workers
 NEGLIGIBLE_ERROR = 0.001  # smaller errors are not written with their value
 HEADROOM_FACTOR = 4.0  # upper limit of the y axis / largest speedup: room for the notes
 POINTS_PER_CURVE = 40  # places at which a law is evaluated
@@ -66,7 +66,7 @@ LEGEND_COLOURS = {"measured": FOREGROUND, "outside the calibrated domain": FAINT
 
 @dataclass(frozen=True)
 class FittedCurve:
-    """A speedup curve and the scaling laws fitted to its times for the same number of samples."""
+    """Speedup curve of a strategy, and the scaling laws fitted to the curve's times for the same number of samples."""
 
     curve: SpeedupCurve
     fits: Mapping[str, LawFit]  # by the names in SPEEDUP_LAWS
@@ -74,15 +74,15 @@ class FittedCurve:
 
     @cached_property
     def best_law_name(self) -> str:
-        """Name of the law with the smallest residual error."""
+        """Name of the fitted law with the smallest residual error on the curve."""
         return min(self.fits, key=lambda name: _residual_error(self.fits[name]))
 
 
 def draw_scaling_laws(run: AnalysedRun) -> Drawing | None:
     """Draw the measured speedup of every strategy and the scaling laws fitted to it.
 
-    Speedup is in samples per second. The range of sizes that no run has measured is grey. None where no strategy ran on
-    at least `MIN_SIZES` numbers of workers.
+    Speedup is in samples per second. Numbers of workers above the largest measured one are grey. None if no
+    strategy ran on at least `MIN_FITTED_SIZES` numbers of workers.
     """
     curves = [curve for curve in run.summary.curves if _can_be_fitted(curve)]
     fitted_curves = [_fit_curve(curve, run) for curve in curves[:MAX_PANELS]]
@@ -111,7 +111,8 @@ def _figure_caption(fitted_curves: Sequence[FittedCurve], omitted_curves: str) -
         "at the measured sizes; 95% intervals come from perturbed refits; error: typical residual. Band: 90% "
         f"prediction interval of {_describe_new_observation(fitted_curves)} by the law that fits best. Grey area: no "
         "size was measured there, and the band does not contain what the law leaves out. "
-        f"{AmdahlLaw.formula}; {GustafsonLaw.formula}; {UniversalScalabilityLaw.formula}. Efficiency = hardware x statistical, so the cost of "
+        f"{AmdahlLaw.formula}; {GustafsonLaw.formula}; {UniversalScalabilityLaw.formula}. "
+        "Efficiency = hardware x statistical, so the cost of "
         f"learning is fitted separately: samples to the target by {CriticalBatchLaw.formula} where batches differ. "
         f"Computing: {ComputeLaw.formula}. Exchange of a collective, with the time that workers wait for each other: "
         f"{ExchangeLaw.formula}, where m is the number of messages in its longest chain and w the time that its bytes "
@@ -121,9 +122,9 @@ def _figure_caption(fitted_curves: Sequence[FittedCurve], omitted_curves: str) -
 
 
 def _describe_new_observation(fitted_curves: Sequence[FittedCurve]) -> str:
-    """Return the text that says whether a prediction band is for a single run or for the mean of several runs.
+    """Return the observation that a prediction band covers, as text: a new run, or the mean of several new runs.
 
-    Laws are fitted to means over repeats, which vary less than single runs.
+    Where runs were repeated, laws are fitted to means over the repeats. Such means vary less than single runs.
     """
     has_repeats = any(point.runs > 1 for fitted_curve in fitted_curves for point in fitted_curve.curve.points)
     return "a new mean of as many repeats" if has_repeats else "a new run"
@@ -142,9 +143,10 @@ def _fit_curve(curve: SpeedupCurve, run: AnalysedRun) -> FittedCurve:
 
 
 def _fit_laws_of_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, LawFit]]:
-    """Yield the fitted laws of learning, computing and exchange, as far as the run has the data for them.
+    """Yield the fitted laws of three parts of training (learning, computing, exchange), as far as the run has the data.
 
-    Learning depends on the global batch, computing on a worker's share of it: both need batches that differ.
+    The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
+    trials must differ in this batch.
     """
     batch_of_trial = {trial.plan.trial: float(trial.plan.batch) for trial in run.table.trials}
     groups = [
@@ -168,9 +170,10 @@ def _fit_laws_of_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[
 
 
 def _exchange_series(groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
-    """Return the message counts, link times and exchange times to fit the exchange law to, one value per size.
+    """Return the message counts, link times and exchange times that the exchange law is fitted to.
 
-    Only groups that sum by a collective in every step, and that never switch, have such values.
+    Each array has one value per group of trials. Groups are left out if they do not use a collective in every step, or
+    if they switch strategies.
     """
     plans = {trial.plan.trial: trial.plan for trial in run.table.trials}
     rows = [
@@ -191,7 +194,7 @@ def _has_enough_distinct_values(batches: Floats) -> bool:
 
 
 def _residual_error(fit: LawFit) -> float:
-    """Return the root of the squared log residuals per degree of freedom; nearly a relative error."""
+    """Return the root mean square of a fit's log residuals per degree of freedom, nearly a relative error."""
     return float(np.sqrt((fit.log_residuals**2).sum() / max(fit.degrees_of_freedom, 1)))
 
 
@@ -201,7 +204,7 @@ def _format_residual_error(fit: LawFit) -> str:
 
 
 def _figure_title(fitted_curves: Sequence[FittedCurve]) -> str:
-    """Return the title: the law that best fits the curve farthest from ideal speedup, with its error and quantities."""
+    """Return the title: the law that best fits the least efficient curve, with the error and parameters of the law."""
     worst = min(fitted_curves, key=lambda each: each.curve.points[-1].rate_efficiency(each.curve.base))
     fit = worst.fits[worst.best_law_name]
     best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"
@@ -235,7 +238,7 @@ def _draw_panel(axes: Axes, fitted_curve: FittedCurve, colour: str, marker: str)
 
 
 def _panel_notes(fitted_curve: FittedCurve) -> str:
-    """Return one note per law with its reported quantities, one quantity per line."""
+    """Return the notes of a panel: for each fitted law the error and the reported quantities, one quantity per line."""
     notes = [
         f"{name}, error {_format_residual_error(fit)}: {_describe_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.fits.items()
@@ -248,7 +251,7 @@ def _panel_notes(fitted_curve: FittedCurve) -> str:
 
 
 def _describe_quantities(law_name: str, fit: LawFit, separator: str = ", ") -> str:
-    """Return the reported quantities of a fitted law with their 95% intervals, as text."""
+    """Return the quantities that the figure reports for a fitted law, with 95% intervals, as text."""
     return separator.join(
         f"{quantity} {_format_value_with_interval(*values)}"
         for quantity, values in _reported_quantities(law_name, fit).items()
@@ -256,7 +259,7 @@ def _describe_quantities(law_name: str, fit: LawFit, separator: str = ", ") -> s
 
 
 def _format_value_with_interval(low: float, value: float, high: float) -> str:
-    """Return a value with its 95% interval, or only the upper end where the data do not identify the value."""
+    """Format a value with its 95% interval, or only the upper end if the data do not identify the value."""
     return (
         f"at most {format_number(high)}"
         if high > UNIDENTIFIED_RATIO * low
@@ -265,7 +268,7 @@ def _format_value_with_interval(low: float, value: float, high: float) -> str:
 
 
 def _reported_quantities(law_name: str, fit: LawFit) -> dict[str, tuple[float, float, float]]:
-    """Return name -> (low end, value, high end) of the reported quantities of a law, with 95% intervals."""
+    """Return the quantities that the figure reports for a law: name -> (low, value, high) with a 95% interval."""
     return {
         quantity: _value_with_interval(compute(fit.parameters), compute(fit.parameter_draws))
         for quantity, compute in REPORTED_QUANTITIES[law_name].items()

@@ -1,4 +1,4 @@
-"""Figure `learning`: metric and loss of every strategy against time, samples, steps and bytes sent."""
+"""Figure `learning`: target metric and loss of every strategy against time, samples, steps and bytes sent."""
 
 from collections.abc import Collection
 from typing import Any
@@ -36,10 +36,10 @@ X_AXIS_LABELS = {"time_s": "virtual seconds", "samples": "samples", "steps": "st
 
 
 def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
-    """Draw the target metric and the loss against time, samples, steps and bytes, one panel each.
+    """Draw the target metric and the loss against time, samples, steps and bytes sent, one panel per pair.
 
     All panels show the same trials: the baseline and each strategy on its largest number of workers, one curve per
-    repeat. Where there are more strategies than colours, only strategies that reach the target first are coloured.
+    repeat. If there are more strategies than colours, only the strategies that reach the target first are coloured.
     """
     trials = _drawn_trials(run)
     curves = (
@@ -82,7 +82,7 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
 
 
 def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategies: Collection[str]) -> dict[str, str]:
-    """Return the legend: a colour per coloured strategy, with its number of workers, and grey for all others."""
+    """Return label -> colour of the legend: an entry per coloured strategy, and a grey one for all others."""
     pairs = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
     colours = {
         f"{strategy} on {workers}": strategy_colour(summary, strategy)
@@ -93,9 +93,9 @@ def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategi
 
 
 def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
-    """Return the strategies, with the baseline, that are drawn in a colour of their own.
+    """Return the names of the strategies, baseline included, that are drawn in a colour and not in grey.
 
-    Of strategies with the same colour, the first to reach the target has it.
+    If several strategies have the same colour, only the first of them to reach the target is coloured.
     """
     first_to_target = sorted(summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s))
     strategy_of_colour: dict[str, str] = {}
@@ -107,7 +107,10 @@ def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
 
 
 def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
-    """Return the finished trials of each strategy and condition on the most workers; of many repeats the first."""
+    """Return the trials to draw: the finished trials of each strategy and condition on the most workers.
+
+    If there are more than `MAX_CURVES_PER_PANEL` such trials, only the first repeats are returned.
+    """
     finished = [(t, r) for t, r in zip(run.table.trials, run.summary.trials, strict=True) if r.is_finished]
     most_workers: dict[tuple[str, str], int] = {}
     for _, result in finished:
@@ -119,7 +122,7 @@ def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
 
 
 def _describe_line_styles(run: AnalysedRun) -> str:
-    """Return the part of the caption that names the line style of each condition; empty for a single condition."""
+    """Return the part of the caption that names the line style of each condition; empty for one condition."""
     if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- a single condition needs no line style
         return ""
     style_names = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
@@ -131,7 +134,7 @@ def _describe_line_styles(run: AnalysedRun) -> str:
 
 
 def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
-    """Return the evaluations of a trial, with the steps done and the bytes that all nodes had sent by then."""
+    """Return the evaluations of a trial, each with the steps done and the bytes sent before the evaluation."""
     step_ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).to_numpy(dtype=float)
     order = np.argsort(step_ends_s, kind="stable")
     worker_bytes = np.concatenate([[0.0], np.cumsum(trial.steps["bytes_sent"].to_numpy(dtype=float)[order])])
@@ -152,7 +155,7 @@ def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
 def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:
     """Return the title: which strategy needs the fewest bytes and which the most samples to reach the target.
 
-    Where there is no target, or fewer than two strategies reach it: the range of the final values.
+    Without a target, or if fewer than two strategies reach the target, the title is the range of the final values.
     """
     metric_curves = curves[curves["metric"] == metric]
     on_target = metric_curves[[target is not None and target.is_reached_by(value) for value in metric_curves["value"]]]
@@ -168,7 +171,7 @@ def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | Non
 
 
 def _describe_target_misses(strategy_names: list[str]) -> str:
-    """Return which strategies miss the target: their names where they are few, else their number."""
+    """Return a clause on the strategies that miss the target: the names of a few strategies, or the number of many."""
     if len(strategy_names) > MAX_LISTED:
         return f"{len(strategy_names)} strategies miss it"
     verb = "misses" if len(strategy_names) == 1 else "miss"
@@ -180,7 +183,7 @@ def _describe_least_bytes(bytes_by_strategy: "pd.Series[float]") -> str:
 
 
 def _describe_sample_needs(samples_by_strategy: "pd.Series[float]") -> str:
-    """Return how many times the fewest samples to the target the strategy with the most samples needs."""
+    """Return a clause that compares the largest number of samples to the target with the smallest one."""
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():
         return "all need about the same number of samples"

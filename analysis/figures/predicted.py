@@ -1,4 +1,4 @@
-"""Figure `predicted`: measured step time of every strategy beside the closed form's prediction."""
+"""Figure `predicted`: measured step time of every strategy beside the step time predicted by the closed form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from analysis.report.wording import format_signed_share
 from analysis.results.result import TrialGroup, sort_by_step_time
 
 ROW_HEIGHT_IN = 0.27
-NEGLIGIBLE_REMAINDER = 0.001  # smaller remainders are not written with their value
+NEGLIGIBLE_REMAINDER = 0.001  # the title does not give the value of a smaller remainder
 
 
 @dataclass(frozen=True)
 class PredictionRow:
-    """Predicted and measured step time of one group, or of one training phase of a group that switches strategies."""
+    """Predicted and measured step time of a group of trials, or of one training phase of trials that switch."""
 
     group: TrialGroup
     name: str
@@ -35,14 +35,15 @@ class PredictionRow:
 
     @property
     def remainder(self) -> float:
-        """Relative difference between measurement and closed form: measured / predicted - 1."""
+        """Remainder: measured step time / step time predicted by the closed form - 1."""
         return self.measured_step_s / self.predicted_step_s - 1
 
 
 def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
     """Draw predicted and measured step time, one row per strategy and number of workers.
 
-    The prediction is an open circle, the measured median a filled one; the number beside them is the remainder.
+    An open circle is the predicted step time, a filled circle the measured median. The number beside the circles is the
+    remainder.
     """
     rows = [row for group in sort_by_step_time(run.summary.groups) for row in _prediction_rows(group)]
     if not rows:
@@ -66,7 +67,10 @@ def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
 
 
 def _prediction_rows(group: TrialGroup) -> list[PredictionRow]:
-    """Return one row of a group, or one per training phase where trials switched; none if nothing was predicted."""
+    """Return the rows of a group of trials: one row, or one per training phase if trials switched strategies.
+
+    The list is empty if the plan has no predicted step time.
+    """
     switches = [trial.switch for trial in group.trials if trial.switch and trial.switch.has_switched]
     if not switches:
         if not group.typical_step_s or not group.predicted_step_s:
@@ -82,7 +86,7 @@ def _prediction_rows(group: TrialGroup) -> list[PredictionRow]:
 
 
 def _figure_title(rows: Sequence[PredictionRow]) -> str:
-    """Return the title: the typical and the largest relative difference between measured and predicted step time."""
+    """Return the title: the median and the largest relative difference between measured and predicted step times."""
     worst = max(rows, key=lambda row: abs(row.remainder))
     if abs(worst.remainder) < NEGLIGIBLE_REMAINDER:
         return f"The closed form predicts every median step to within {NEGLIGIBLE_REMAINDER:.1%}"
@@ -110,7 +114,7 @@ def _draw_row(axes: Axes, y: int, row: PredictionRow, colour: str) -> None:
 
 
 def _figure_data(rows: Sequence[PredictionRow]) -> pd.DataFrame:
-    """Return the table of the figure. The column `phase` exists only where some trial switched strategies."""
+    """Return the data of the figure as a table. The column `phase` exists only if a trial switched strategies."""
     values = [
         (
             *(row.group.strategy, row.group.condition, row.group.workers),

@@ -1,4 +1,4 @@
-"""Figure `predicted_speedup`: measured speedup of every strategy beside the closed form's and published ones."""
+"""Figure `predicted_speedup`: measured speedup of every strategy beside predicted and published speedups."""
 
 from collections.abc import Sequence
 
@@ -32,8 +32,8 @@ PUBLISHED_MARKERS = {"measured": ("x", "published"), "predicted": ("+", "publish
 def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
     """Draw measured and predicted speedup against workers, one panel per strategy and condition, on log axes.
 
-    Speedup is in samples per second. The closed form's is open, the measured one filled, the ideal one dashed, and
-    those that others have published of the same strategy are grey.
+    Speedup is in samples per second. Measured speedups are filled marks, speedups predicted by the closed form are open
+    marks, the ideal speedup is dashed, and speedups published by others for the same strategy are grey.
     """
     curves = [curve for curve in run.summary.curves if curve.has_predictions]
     if not curves:
@@ -69,7 +69,7 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
 
 
 def _describe_sources(published: Sequence[PublishedCurve]) -> str:
-    """Return the part of the caption that explains the published speedups; empty where there are none."""
+    """Return the part of the caption that explains the published speedups; empty without published speedups."""
     sources = ", ".join(dict.fromkeys(each.source for each in published))
     return f" Grey: published by others; crosses measured, pluses by their own model ({sources})." if sources else ""
 

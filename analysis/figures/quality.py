@@ -18,7 +18,10 @@ LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures n
 
 
 def draw_final_quality(run: AnalysedRun) -> Drawing | None:
-    """Draw the metric of the last evaluation under every condition, one curve per strategy on its most workers."""
+    """Draw the metric of the last evaluation under every condition, one curve per strategy.
+
+    A curve shows the trials of a strategy on its largest number of workers.
+    """
     metric = _quality_metric(run)
     groups_by_strategy = [
         groups
@@ -49,7 +52,7 @@ def draw_final_quality(run: AnalysedRun) -> Drawing | None:
 
 
 def final_values(group: TrialGroup, metric: str) -> Floats:
-    """Return the metric of the last evaluation, one value per repeat that was evaluated."""
+    """Return the metric of the last evaluation of each repeat. Repeats without an evaluation are left out."""
     return np.array([trial.final[metric] for trial in group.trials if metric in trial.final])
 
 
@@ -58,18 +61,18 @@ def _mean_final_value(group: TrialGroup, metric: str) -> float:
 
 
 def _quality_metric(run: AnalysedRun) -> str:
-    """Return the first metric of the run that is not the loss; the loss where there is no other."""
+    """Return the first metric of the run that is not the loss, or the loss if the run has no other metric."""
     metrics = dict.fromkeys(name for trial in run.summary.trials for name in trial.final)
     return next((name for name in metrics if name != LOSS_METRIC), LOSS_METRIC)
 
 
 def _differs_between_conditions(groups: Sequence[TrialGroup], metric: str) -> bool:
-    """Return whether the mean final values, as written in the report, differ between conditions."""
+    """Return whether the mean final metric, rounded as in the report, differs between the conditions of a strategy."""
     return len({format_number(_mean_final_value(group, metric)) for group in groups}) > 1
 
 
 def _describe_extreme_conditions(groups: Sequence[TrialGroup], metric: str) -> str:
-    """Return the lowest and the highest mean final value of a strategy, each with its condition."""
+    """Return a clause with the lowest and the highest mean final metric of a strategy, each with its condition."""
     ranked = sorted(groups, key=lambda group: _mean_final_value(group, metric))
     low, high = (
         f"{format_number(_mean_final_value(group, metric))} with {group.condition}" for group in (ranked[0], ranked[-1])

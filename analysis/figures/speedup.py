@@ -63,9 +63,9 @@ def draw_speedup(run: AnalysedRun) -> Drawing | None:
 
 
 def describe_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
-    """Return the definition of speedup and the base of each curve with its absolute time, as text for a caption.
+    """Return a caption text: the definition of speedup, and the base of each curve with the absolute time of the base.
 
-    Absolute times follow Hoefler & Belli, SC 2015: a speedup alone does not show whether its base is slow.
+    Hoefler & Belli (SC 2015) ask for absolute times, because a speedup does not show whether the base is slow.
     """
     conditions_of_base: dict[tuple[str, float, TimeMetric], dict[str, None]] = {}
     for curve in curves:
@@ -86,13 +86,16 @@ def _summarise_bases(curves: Sequence[SpeedupCurve]) -> str:
     times_s = [curve.base.seconds for curve in curves]
     kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in curves}
     kind = " or ".join(sorted(kinds, reverse=True))
-    return f"for each curve {kind}, {format_number(min(times_s))} to {format_number(max(times_s))} s; all bases are in the data"
+    return (
+        f"for each curve {kind}, {format_number(min(times_s))} to {format_number(max(times_s))} s; "
+        "all bases are in the data"
+    )
 
 
 def _describe_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:
-    """Return a base of speedups as text: its size, its time, and its conditions if the figure has several bases.
+    """Return the base of a speedup as text: number of workers, time, and the given conditions.
 
-    Times of a single worker differ between conditions, so the conditions distinguish the bases.
+    `conditions` is empty if all curves have the same base.
     """
     kind = "time to target" if time_metric == "time_to_target" else "time for the common sample budget"
     suffix = f" with {conditions}" if conditions else ""
@@ -100,7 +103,7 @@ def _describe_base(base_description: str, seconds: float, time_metric: TimeMetri
 
 
 def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
-    """Return the title: the largest speedup, with its strategy, size and base."""
+    """Return the title: the largest speedup, with the strategy, the number of workers and the base of the speedup."""
     best_points = [_best_point(curve) for curve in curves]
     index = max(range(len(curves)), key=lambda place: best_points[place].speedup)
     best, point = curves[index], best_points[index]
@@ -116,9 +119,9 @@ def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
 
 
 def _best_point(curve: SpeedupCurve) -> SpeedupPoint:
-    """Return the point with the largest speedup among those with more workers than the base.
+    """Return the point of a curve with the largest speedup, among the points with more workers than the base.
 
-    At the base itself speedup is 1 by definition.
+    The base itself is no candidate: its speedup is 1 by definition.
     """
     return max(curve.points, key=lambda point: (point.workers > curve.base.workers, point.speedup))
 

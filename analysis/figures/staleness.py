@@ -1,6 +1,7 @@
-"""Figure `staleness`: staleness of the gradients that parameter servers apply.
+"""Figure `staleness`: histogram of the staleness of gradients applied by parameter servers.
 
-Staleness is the number of updates between a worker's pull of the parameters and its push of their gradient.
+Staleness of a gradient is the number of updates between the worker's pull of the parameters and its push of the
+gradient.
 """
 
 from collections.abc import Sequence
@@ -18,9 +19,9 @@ MAX_PANEL_COLUMNS = 4
 
 
 def draw_staleness(run: AnalysedRun) -> Drawing | None:
-    """Draw a histogram of gradient staleness per strategy and number of workers, with n - 1 marked.
+    """Draw a histogram of gradient staleness for each strategy and number of workers.
 
-    Groups without stale gradients are left out.
+    A vertical line marks n - 1 for n workers. Groups of trials without stale gradients are left out.
     """
     groups = [group for group in run.summary.groups if group.workers > 1 and any(_updates_by_staleness(group))]
     if not groups:
@@ -42,7 +43,7 @@ def draw_staleness(run: AnalysedRun) -> Drawing | None:
 
 
 def _updates_by_staleness(group: TrialGroup) -> dict[int, int]:
-    """Return staleness -> number of updates, over all repeats; a staleness that never occurred has no entry."""
+    """Return staleness -> number of updates over all repeats of a group, without entries for zero updates."""
     total: dict[int, int] = {}
     for trial in group.trials:
         for staleness, count in (trial.staleness or {"histogram": {}})["histogram"].items():

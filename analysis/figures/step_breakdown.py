@@ -1,4 +1,4 @@
-"""Figure `step_breakdown`: time of a training step by step phase, for every strategy."""
+"""Figure `step_breakdown`: duration of a training step, split by step phase, for every strategy."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ ROW_HEIGHT_IN = 0.29
 def draw_step_breakdown(run: AnalysedRun) -> Drawing | None:
     """Draw the mean time of each step phase as a stacked bar, one bar per strategy and number of workers.
 
-    A vertical mark shows where the step ends by the closed form.
+    A vertical mark shows the step time predicted by the closed form.
     """
     groups = sort_by_step_time([group for group in run.summary.groups if group.step_phase_s])
     if not groups:
@@ -64,7 +64,7 @@ def _exchange_share(group: TrialGroup) -> float:
 
 
 def _bar_end_ms(group: TrialGroup) -> float:
-    """Return where the bar of a group ends, or the mark of its predicted step if that is later, in milliseconds."""
+    """Return the right end of a group's bar or predicted mark, whichever is farther right, in milliseconds."""
     return 1000 * max(sum(group.step_phase_s.values()), group.predicted_mean_step_s or 0.0)
 
 

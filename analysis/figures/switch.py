@@ -1,4 +1,4 @@
-"""Figure `switch`: time per global batch that a switch between strategies saved, split by cause."""
+"""Figure `switch`: time per global batch that a trial saved by switching strategies, split by cause."""
 
 from collections.abc import Sequence
 
@@ -30,9 +30,9 @@ GAIN_PARTS = {  # part of a gain -> its label and colour
 
 
 def draw_switch_gain(run: AnalysedRun) -> Drawing | None:
-    """Draw, for every switching trial, the time per global batch that the switch saved, by cause.
+    """Draw the time per global batch that each trial saved by switching strategies, split by cause.
 
-    Bars to the left of zero are time that the switch cost.
+    Bars to the left of zero are times by which a global batch became longer.
     """
     switched_trials = [(trial, trial.switch) for trial in run.summary.trials if trial.switch and trial.is_finished]
     if not switched_trials:
@@ -61,7 +61,7 @@ def draw_switch_gain(run: AnalysedRun) -> Drawing | None:
 
 
 def _figure_title(switched_trials: Sequence[tuple[TrialResult, SwitchResult]]) -> str:
-    """Return the title: whether the switch of the first strategy and size saved time, and how its repeats differ."""
+    """Return the title: whether the strategy of the first trial saved time by switching, and how its repeats differ."""
     first, _ = switched_trials[0]
     repeats = [
         switch

@@ -1,4 +1,4 @@
-"""Figure `time_to_target`: virtual time until every strategy reaches the target."""
+"""Figure `time_to_target`: virtual time that every strategy needs to reach the target."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ ROW_HEIGHT_IN = 0.27
 def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     """Draw the time to the target, one bar per strategy and number of workers, and one dot per run.
 
-    Bars are olympic means; runs that missed the target are open circles at the time when they ended.
+    Bars are olympic means. A run that missed the target is an open circle at the end of the run.
     """
     target = run.summary.target
     groups = sorted(
@@ -55,7 +55,7 @@ def _figure_title(comparison: WinnerComparison | None, target: str) -> str:
 
 
 def _longest_trial_s(group: TrialGroup) -> float:
-    """Return the longest time to the target of a group; runs that missed the target count until their end."""
+    """Return the longest time to the target in a group; a trial that missed the target counts with its duration."""
     return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in group.trials)
 
 

@@ -1,4 +1,4 @@
-"""Figure `timeline`: step time against virtual time, with the events of the scenario's timeline."""
+"""Figure `timeline`: step time against virtual time, with the events that the scenario declares."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ from analysis.results.result import TIMES_SIGN, TrialResult
 PANEL_HEIGHT_IN = 1.75
 MAX_PANELS = 6
 EVENT_COLOUR, EVENT_ALPHA = "#e3a04f", 0.25
-MIN_SMOOTHED_STEPS = 200  # from so many steps on, a running median is drawn, which single slow steps do not hide
+MIN_SMOOTHED_STEPS = 200  # trials with fewer steps are drawn without a running median
 WINDOWS_PER_TRIAL = 100  # steps of a trial / steps in one window of the running median
 
 
 @dataclass(frozen=True)
 class TrialStepTimes:
-    """Step times of one trial, and the events that took place during it."""
+    """Step times of one trial, and the events that took place during the trial."""
 
     result: TrialResult
     steps: pd.DataFrame  # step, start_s, end_s, step_s: medians over the workers
 
     @property
     def display_name(self) -> str:
-        """Strategy and number of workers, as `ring x4`, with the condition where there is one."""
+        """Strategy, number of workers and condition of the trial, as `ring x4`."""
         result = self.result
         return f"{result.strategy} {TIMES_SIGN}{result.workers}" + (
             f" · {result.condition}" if result.condition else ""
@@ -43,13 +43,13 @@ class TrialStepTimes:
 
     @property
     def end_s(self) -> float:
-        """Virtual time at which the last step ended."""
+        """Virtual time at which the last step of the trial ended."""
         return float(self.steps["end_s"].max())
 
     def event_span_s(self, event: EventOutcome) -> tuple[float, float] | None:
-        """Return begin and end of an event in virtual seconds; None where the event was never applied.
+        """Return begin and end of an event in virtual seconds; None if the event was never applied.
 
-        An event that was not undone ends with the last step.
+        An event that was not undone ends with the last step of the trial.
         """
         if event.applied_s is None or event.applied_s > self.end_s:
             return None
@@ -57,7 +57,7 @@ class TrialStepTimes:
 
     @property
     def step_time_ratio(self) -> float:
-        """Median step time during events / median of all other steps; NaN where either is missing."""
+        """Median time of steps during events / median time of all other steps; NaN if there are no such steps."""
         spans_s = [span_s for event in self.result.events if (span_s := self.event_span_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)
@@ -68,7 +68,7 @@ class TrialStepTimes:
 
 
 def draw_timeline(run: AnalysedRun) -> Drawing | None:
-    """Draw step time against virtual time, one panel per strategy, with every event shaded from begin to end."""
+    """Draw step time against virtual time, one panel per trial. Events are shaded from begin to end."""
     trials = _trials_with_events(run)
     if not trials:
         return None
@@ -87,9 +87,9 @@ def draw_timeline(run: AnalysedRun) -> Drawing | None:
 
 
 def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
-    """Return the first repeat of every strategy and number of workers that had events.
+    """Return the step times of trials that had events: the first repeat of every strategy and number of workers.
 
-    Of more than `MAX_PANELS` trials, those with the most workers are returned.
+    If there are more than `MAX_PANELS` such trials, those with the most workers are returned.
     """
     pairs = zip(run.table.trials, run.summary.trials, strict=True)
     candidates = [
@@ -102,13 +102,13 @@ def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
 
 
 def _median_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return begin, end and duration of every step, each the median over the workers."""
+    """Return the median begin, end and duration of every step over the workers."""
     by_step = steps.assign(end_s=steps["start_s"] + steps["step_s"]).groupby("step")
     return by_step[["start_s", "end_s", "step_s"]].median().reset_index()
 
 
 def _figure_title(trials: Sequence[TrialStepTimes]) -> str:
-    """Return the title: how much longer steps take during events, in the most and the least affected trial."""
+    """Return the title: how much longer steps take during events, for the most and the least affected trial."""
     affected = [trial for trial in trials if isfinite(trial.step_time_ratio)]
     if not affected:
         return "No step took place during an event"
@@ -150,7 +150,7 @@ def _figure_data(trials: Sequence[TrialStepTimes]) -> pd.DataFrame:
 
 
 def _trial_rows(trial: TrialStepTimes) -> pd.DataFrame:
-    """Return the steps of one trial with its name and the events active during each step."""
+    """Return the steps of one trial, with columns for the trial's name and the events active during each step."""
     step_spans_s = zip(trial.steps["start_s"], trial.steps["end_s"], strict=True)
     events = [_active_event_numbers(trial, start_s, end_s) for start_s, end_s in step_spans_s]
     result = trial.result

@@ -1,4 +1,4 @@
-"""Study of MLPerf Training's public results, and rules by which MLCommons' compliance checker judges Ensayo's logs.
+"""Study of the public results of MLPerf Training, and rules for checking Ensayo's logs with MLCommons' checker.
 
 reading/       result tables, published result folders, scores, compliance, names of accelerators, samples of a run
 references     speedup and efficiency of each system against a reference system
@@ -9,9 +9,9 @@ rules/         rules for MLCommons' checker
 
 Ensayo's logs are MLPerf-style. Neither these logs nor numbers derived here are MLPerf results.
 
-The checker's own rule sets accept only MLPerf's benchmarks, so Ensayo ships a rule file of its own, with keys of the
-common rules of MLPerf Training 6.1.0. The package `mlperf-logging` runs that file and cannot replace it. The checker
-takes its absolute path:
+The rule sets of MLCommons' compliance checker accept only MLPerf's benchmarks. Ensayo therefore ships its own rule
+file, with keys of the common rules of MLPerf Training 6.1.0. The checker, which is part of the package
+`mlperf-logging`, needs the absolute path of the rule file:
 
     python -m mlperf_logging.compliance_checker --config <CHECKER_RULES_PATH> result.txt
 """

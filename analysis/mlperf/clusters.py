@@ -1,8 +1,8 @@
 """Clusters of similar systems: k-means on three standardised features, with silhouette and stability.
 
-K-means finds clusters in any data. So each number of clusters is tried and shown, and the one with the largest mean
-silhouette (P. Rousseeuw, 1987) is chosen. Fits with different seeds are compared by the adjusted Rand index (L. Hubert,
-P. Arabie, 1985): a low index means that the clusters depend on the seed.
+K-means finds clusters in any data. Several numbers of clusters are therefore tried and shown. The chosen number has the
+largest mean silhouette (P. Rousseeuw, 1987). Fits with different seeds are compared by the adjusted Rand index
+(L. Hubert, P. Arabie, 1985): a low index means that the clusters depend on the seed.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ MIN_STABLE_RAND_INDEX = 0.9  # mean over pairs of seeds; 1: equal clusters, 0: a
 
 @dataclass(frozen=True)
 class ClusterPartition:
-    """Assignment of the systems to k clusters."""
+    """Assignment of systems to k clusters, with the quality of the assignment."""
 
     k: int
     silhouette: float  # mean over systems, -1 to 1
@@ -38,7 +38,7 @@ class ClusterPartition:
 
     @property
     def is_stable(self) -> bool:
-        """Whether fits with other seeds find nearly the same clusters."""
+        """Whether k-means fits with other seeds find nearly the same clusters."""
         return self.stability >= MIN_STABLE_RAND_INDEX
 
 
@@ -50,14 +50,14 @@ class Clustering:
 
     @property
     def best_partition(self) -> ClusterPartition:
-        """Partition with the largest silhouette."""
+        """Partition with the largest mean silhouette."""
         return max(self.partitions, key=lambda each: each.silhouette)
 
 
 def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
-    """Return log2 N, log2 S and E' of each system, standardised to mean 0 and variance 1; a constant feature is 0.
+    """Return the features log2 N, log2 S and E' of each system, standardised to mean 0 and variance 1.
 
-    Counts are taken as logarithms: otherwise each very large system would be a cluster of its own.
+    A constant feature is 0. N and S are logarithmic, because otherwise each very large system would be its own cluster.
     """
     raw = np.array(
         [(np.log2(each.result.accelerator_count), np.log2(each.speedup), each.efficiency) for each in systems]
@@ -69,9 +69,9 @@ def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
 def cluster_systems(
     systems: Sequence[ComparedResult], cluster_counts: Sequence[int] = CLUSTER_COUNTS
 ) -> Clustering | None:
-    """Partition systems by k-means into each number of clusters; None for fewer than four different systems.
+    """Partition systems by k-means, once for each number of clusters; None for fewer than four different systems.
 
-    A number of clusters is left out where there are fewer than two different systems per cluster.
+    Numbers of clusters above half the number of different systems are left out.
     """
     points = make_feature_matrix(systems)
     different = len(np.unique(points, axis=0))
@@ -89,7 +89,7 @@ def _make_partition(points: FeatureMatrix, systems: Sequence[ComparedResult], k:
 
 
 def _order_labels(labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
-    """Number clusters by the mean log N of their systems, so that equal partitions have equal labels on every host."""
+    """Number clusters by the mean log N of their systems, so that a partition has the same labels on every host."""
     members: dict[int, list[int]] = {}
     for index, label in enumerate(labels):
         members.setdefault(label, []).append(index)
@@ -99,7 +99,7 @@ def _order_labels(labels: Sequence[int], systems: Sequence[ComparedResult]) -> C
 
 
 def mean_rand_index(labelings: Iterable[ClusterLabels]) -> float:
-    """Return the mean adjusted Rand index over all pairs of labelings; 1 for equal ones, which is most of them."""
+    """Return the mean adjusted Rand index over all pairs of labelings. The index of two equal labelings is 1."""
     count_of = Counter(labelings)
     pairs = sum(count_of.values()) * (sum(count_of.values()) - 1) / 2
     equal = sum(count * (count - 1) / 2 for count in count_of.values())  # the index of an equal pair is 1

@@ -1,4 +1,7 @@
-"""Scaling laws fitted to sizes up to 64 accelerators and judged at 512 and more, cached for all chapters."""
+"""Forecasts of scaling laws: fitted to sizes up to 64 accelerators and scored at 512 and more.
+
+Results are cached, because several chapters use them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -47,7 +50,7 @@ OWN_LAWS = (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH)
 
 @dataclass(frozen=True)
 class LawEvaluation:
-    """Fits, forecasts and backtests of several scaling laws on several series."""
+    """Fits, forecasts and backtests of scaling laws on all series that have enough sizes."""
 
     series: tuple[ScalingSeries, ...]  # those with at least MIN_FITTED_SIZES sizes to fit
     fits: Mapping[str, Mapping[str, LawFit]]  # by law and series
@@ -56,22 +59,22 @@ class LawEvaluation:
 
     @property
     def judged_forecasts(self) -> tuple[LawForecast, ...]:
-        """Forecasts of at least MIN_JUDGED_ACCELERATORS by laws fitted to at most MAX_FITTED_ACCELERATORS."""
+        """Forecasts for large systems (512 accelerators or more) by laws fitted to small systems (64 or fewer)."""
         return tuple(filter(is_judged, self.forecasts))
 
     @property
     def scores(self) -> tuple[ForecastScore, ...]:
-        """Score of each law over its judged forecasts; empty without judged forecasts."""
+        """Score of each law over its forecasts for large systems; empty without such forecasts."""
         return tuple(score_forecasts(law, self.judged_forecasts) for law in self.fits) if self.judged_forecasts else ()
 
     def forecasts_of(self, law_name: str, benchmark: str) -> tuple[LawForecast, ...]:
-        """Return the forecasts of one law for one series."""
+        """Return the forecasts of one law for the series of one benchmark."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
     def coverage_without_drift(self, law_name: str) -> float:
-        """Return the share of judged points inside the law's 90 % bands if its drift is taken as 0.
+        """Return the share of large systems inside a law's 90 % bands, computed without the drift of the law.
 
-        Drift is the error of a law beyond its data. Bands without drift follow the first version of the band rule.
+        Drift is the error of a law beyond the fitted sizes. Earlier versions of Ensayo computed bands without drift.
         """
         columns = {each.benchmark: each.law_columns for each in self.series}
         rigid = {
@@ -85,14 +88,17 @@ class LawEvaluation:
 
 
 def is_judged(law_forecast: LawForecast) -> bool:
-    """Return whether a forecast counts for the law's score: fitted to small sizes and made for a large one."""
+    """Return whether a forecast counts in the score of a law: the law is fitted to small sizes, the forecast is for a
+    large size.
+    """
     return law_forecast.fitted_to <= MAX_FITTED_ACCELERATORS and law_forecast.workers >= MIN_JUDGED_ACCELERATORS
 
 
 def has_enough_sizes(series: ScalingSeries) -> bool:
-    """Return whether a series has MIN_FITTED_SIZES sizes that laws can be fitted to.
+    """Return whether a series has at least MIN_FITTED_SIZES sizes that laws are fitted to.
 
-    These are the sizes up to MAX_FITTED_ACCELERATORS, or all but the largest of a series that starts above.
+    Laws are fitted to sizes up to MAX_FITTED_ACCELERATORS. If all sizes of a series are larger, laws are fitted to all
+    sizes except the largest.
     """
     fitted = [
         count for count in series.accelerator_counts if count <= MAX_FITTED_ACCELERATORS
@@ -102,7 +108,7 @@ def has_enough_sizes(series: ScalingSeries) -> bool:
 
 @cache
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
-    """Fit and judge laws on all series that have enough sizes."""
+    """Fit scaling laws to all series that have enough sizes, and compute forecasts and backtests."""
     fittable = tuple(filter(has_enough_sizes, series))
     contest = LawComparison(
         {law: LAWS[law] for law in law_names},
@@ -119,7 +125,7 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
 
 @cache
 def fit_all_sizes(series: tuple[ScalingSeries, ...], law: ScalingLaw) -> dict[str, LawFit]:
-    """Fit a law to every size of each series, to describe the data rather than to predict; noise is pooled."""
+    """Fit a law to all sizes of each series. The noise is estimated from the residuals of all series together."""
     first_noise = ResidualNoise(sd=0.1, degrees_of_freedom=1)
     first_fits = [law.fit(each.law_columns, first_noise) for each in series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)

@@ -1,4 +1,4 @@
-"""Reference system of a workload, and speedup and efficiency of other systems against it.
+"""Reference system of a workload, and speedup and efficiency of other systems relative to the reference.
 
 Speedup S and efficiency E' (`analysis.statistics.efficiency`), with times T to the target and N accelerators, as in
 D. Cortes, C. Juiz, B. Bermejo, "Estudio de la eficiencia en la escalabilidad de GPUs para el entrenamiento de
@@ -14,14 +14,14 @@ from analysis.statistics.efficiency import speedup, split_efficiency
 
 @dataclass(frozen=True)
 class ComparedResult:
-    """One result and the reference result that it is compared with."""
+    """Result of a system, and the reference result that the system is compared with."""
 
     result: MlperfResult
     reference: MlperfResult
 
     @property
     def relative_size(self) -> float:
-        """Number of accelerators divided by that of the reference."""
+        """Number of accelerators divided by the number of accelerators of the reference."""
         return self.result.accelerator_count / self.reference.accelerator_count
 
     @property
@@ -31,15 +31,15 @@ class ComparedResult:
 
     @property
     def efficiency(self) -> float:
-        """Efficiency E': speedup / relative size; above 1 where accelerators are faster than those of the reference."""
+        """Efficiency E': speedup / relative size. Above 1 if accelerators are faster than those of the reference."""
         return split_efficiency(self.relative_size, self.speedup, None).efficiency
 
 
 def choose_reference(results: Iterable[MlperfResult]) -> MlperfResult:
-    """Return the reference of a study: the slowest of the systems with the fewest accelerators."""
+    """Return the result that others are compared with: the slowest of the systems with the fewest accelerators."""
     return min(results, key=lambda result: (result.accelerator_count, -result.minutes))
 
 
 def compare_with_reference(results: Iterable[MlperfResult], reference: MlperfResult) -> tuple[ComparedResult, ...]:
-    """Pair every result with the reference. The reference itself is among the results and has S = E' = 1."""
+    """Pair every result with the reference result. The reference is one of the results; its S and E' are 1."""
     return tuple(ComparedResult(result, reference) for result in results)

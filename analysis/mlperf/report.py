@@ -1,4 +1,4 @@
-"""Output folder of the MLPerf study: report page, tables and figures.
+"""Writer of the MLPerf study's output folder: report page, tables and figures.
 
 report.html  results.csv  tables/*.csv  figures/*.{svg,png,csv,json}
 """
@@ -17,7 +17,7 @@ from analysis.report.report import load_template, write_panel
 
 
 def make_chapters(study: Study) -> Iterator[Chapter]:
-    """Yield each chapter that the results have data for, and before the last one a list of the unanswered questions."""
+    """Yield each chapter that the results have data for. The last but one lists the unanswered questions, if any."""
     need_by_title: dict[str, str] = {}
     for write_chapter in CHAPTERS:
         with figure_style():
@@ -32,9 +32,10 @@ def make_chapters(study: Study) -> Iterator[Chapter]:
 def write_study_report(
     study: Study, chapters: Iterable[Chapter], folder: Path, team: ProcessPool | None = None
 ) -> Path:
-    """Write the report folder of a study and return the path of its page. Equal studies give equal bytes.
+    """Write the report folder of a study and return the path of the report page.
 
-    `team`: processes that save the figures of each chapter while the next chapter is computed. None: this process.
+    Equal studies give identical bytes. If a pool of processes is given, it saves the figures of each chapter while the
+    next chapter is computed; otherwise the current process saves the figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
     collected: list[Chapter] = []
@@ -51,7 +52,7 @@ def write_study_report(
 
 
 def _collect_drawings(chapters: Iterable[Chapter], collected: list[Chapter]) -> Iterator[Drawing]:
-    """Yield the figures of all chapters, and append each chapter to `collected`."""
+    """Yield the figures of all chapters, and append each chapter to the given list when it is reached."""
     for chapter in chapters:
         collected.append(chapter)
         yield from chapter.figures

@@ -1,4 +1,4 @@
-"""Scaling series: time, samples to target and batch of one workload on increasing numbers of one kind of accelerator.
+"""Scaling series: times, samples to target and batches of a workload on increasing numbers of accelerators.
 
 Origin of the data: `data/series.md` for series of whole rounds, `data/h100_series_v4.1.md` for the appendix.
 """
@@ -29,7 +29,7 @@ SECONDS_PER_MINUTE = 60  # seconds
 
 
 class SeriesSize(FrozenRecord):
-    """One number of accelerators of a series; the fields are columns of the CSV."""
+    """Measurements of a series at one number of accelerators. The fields are columns of the CSV file."""
 
     benchmark: NonEmptyText
     accelerators: PositiveCount
@@ -42,7 +42,7 @@ class SeriesSize(FrozenRecord):
 
 
 class SeriesRow(SeriesSize):
-    """One row of a CSV of series."""
+    """Row of a CSV file of scaling series."""
 
     accelerator: NonEmptyText = DEFAULT_ACCELERATOR  # the appendix has no such column
 
@@ -71,9 +71,9 @@ class ScalingSeries:
 
     @property
     def law_columns(self) -> SeriesColumns:
-        """Columns of the series that scaling laws are fitted to, with local batch and step seconds added.
+        """Columns that scaling laws are fitted to: columns of the series, local batch and seconds of a step.
 
-        Where samples are counted in epochs, the step seconds are those of as many epochs as the batch has samples.
+        If samples are counted in epochs, the seconds of a step are those of as many epochs as the batch has samples.
         """
         field_by_column = {"workers": "accelerators", "seconds": "minutes", "samples": "samples", "batch": "batch"}
         columns = {
@@ -83,7 +83,7 @@ class ScalingSeries:
         return add_step_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
 
     def efficiency_factors(self) -> tuple[EfficiencyFactors, ...]:
-        """Return speedup, efficiency and its factors of each size against the smallest size."""
+        """Return speedup, efficiency and the factors of efficiency for each size, relative to the smallest size."""
         base = self.sizes[0]
         return tuple(
             split_efficiency(
@@ -93,10 +93,10 @@ class ScalingSeries:
         )
 
     def speedup_draws(self) -> Floats:
-        """Return speedups of simulated runs that have the run spread of each size, shape (DRAWS, sizes).
+        """Return speedups of simulated runs for intervals (a parametric bootstrap), shape (draws, sizes).
 
-        The series lacks the single runs, so this bootstrap is parametric: the times of each size, of the base too, are
-        olympic means of `runs` log-normal times.
+        A series does not contain the times of single runs. The simulated time of a size, base included, is the olympic
+        mean of `runs` log-normal times with the relative spread `run_spread`.
         """
         most = max(size.runs for size in self.sizes)
         noise = np.random.default_rng(0).standard_normal((BOOTSTRAP_DRAWS, len(self.sizes), most))
@@ -110,18 +110,18 @@ class ScalingSeries:
 
 
 def shipped_series_for(study: Study) -> tuple[ScalingSeries, ...]:
-    """Return the shipped series if the study is about the shipped results; otherwise none."""
+    """Return the shipped series if a study is about the shipped results; otherwise an empty tuple."""
     return read_shipped_series() if study.results.is_shipped else ()
 
 
 def read_shipped_series() -> tuple[ScalingSeries, ...]:
-    """Return the shipped series of round v4.1, whose results ship as well."""
+    """Return the scaling series of round v4.1 that ship with Ensayo."""
     return read_series_csv(SHIPPED_SERIES_PATH)
 
 
 @cache
 def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
-    """Read all series from a CSV."""
+    """Read all scaling series from a CSV file."""
     with csv_path.open(encoding="utf-8", newline="") as file:
         rows = [SeriesRow.model_validate(row) for row in csv.DictReader(file)]
     names = dict.fromkeys(row.benchmark for row in rows)

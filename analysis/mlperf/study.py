@@ -1,4 +1,4 @@
-"""Input of the study's chapters: results grouped by workload, each compared with the reference of its workload."""
+"""Input of the chapters: results grouped by workload and compared with the reference result of the workload."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ WORKLOAD_NAMES = {
 
 @dataclass(frozen=True)
 class StudyWorkload:
-    """All systems that trained one workload, compared with a reference system."""
+    """All systems with a result for one workload, compared with the reference system of the workload."""
 
     benchmark: str
     reference: MlperfResult
@@ -42,14 +42,14 @@ class StudyWorkload:
 
 @dataclass(frozen=True, eq=False)  # compared by identity: chapters cache derived values per study object
 class Study:
-    """Results of all workloads: the only input of a chapter."""
+    """Results of all workloads, from which every chapter is computed."""
 
     results: MlperfResults
     workloads: tuple[StudyWorkload, ...]
 
 
 def make_study(results: MlperfResults) -> Study:
-    """Compare every result with the reference of its workload: the slowest of the systems with fewest accelerators."""
+    """Return a study of results, in which every result is compared with the reference result of its workload."""
     return Study(results, tuple(_make_workload(results, benchmark) for benchmark in results.benchmarks))
 
 

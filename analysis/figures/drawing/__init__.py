@@ -1,1 +1,1 @@
-"""Parts that all figures share: style, labels, marks of balance points, and saving to files."""
+"""Functions that all figures use: style, labels, marks of balance points, and saving of drawings to files."""

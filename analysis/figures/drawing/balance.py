@@ -14,7 +14,7 @@ MARKER_NAMES = {"o": "circle", "s": "square", "D": "diamond"}
 
 
 def format_balance_rule(rule: str) -> str:
-    """Return the name of a balance rule with mathematical signs, for figures; in data files the name is ASCII."""
+    """Return the name of a balance rule for figures, with mathematical signs in place of ASCII, as "≥" for ">="."""
     return rule.replace(">=", "≥").replace("T^2 N", "T²·N")
 
 
@@ -28,7 +28,7 @@ def mark_balance_points(
 ) -> None:
     """Draw a hollow mark around each point of a curve that a balance rule chooses.
 
-    Marks of different rules differ in size, since two rules may choose the same point.
+    Each rule has a mark of another size, because two rules may choose the same point.
     """
     for point in curve.points:
         for rule in _rules_at_point(curve, point, balance_points):
@@ -40,7 +40,7 @@ def mark_balance_points(
 
 
 def format_rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]) -> str:
-    """Return the names of the balance rules that choose a point of a curve, joined by semicolons, for data tables."""
+    """Return the names of the balance rules that choose a point of a curve, joined by semicolons."""
     return "; ".join(_rules_at_point(curve, point, balance_points))
 
 

@@ -1,4 +1,4 @@
-"""Labels at the ends of curves, in place of a legend."""
+"""Text labels at the right ends of curves, used instead of a legend."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,10 +9,10 @@ from analysis.statistics.centre import Floats
 
 
 def spread_positions(positions: Sequence[float] | Floats, min_gap: float) -> list[float]:
-    """Return the positions, moved apart until neighbours are at least `min_gap` apart.
+    """Return label positions that are moved until neighbouring labels are at least `min_gap` apart.
 
-    The order is kept. Positions that are too close form a block centred on their mean, so that they move up and down
-    alike; blocks that touch are merged.
+    The order of the labels is kept. Labels that are too close form a block, which is centred on the mean of their
+    positions. Blocks that touch are merged.
     """
     order = np.argsort(positions, kind="stable")
     blocks: list[list[float]] = []
@@ -37,9 +37,9 @@ def _highest_position(block: list[float], min_gap: float) -> float:
 
 
 def label_right_edge(axes: Axes, labels: Mapping[str, tuple[float, str]], font_points: float = 8.5) -> None:
-    """Write labels beside the right edge of a panel, moved apart where they would overlap.
+    """Write labels beside the right edge of a panel. Labels that would overlap are moved apart.
 
-    Call this function last, because it reads the final limits of the axes.
+    Call this function after all drawing calls, because it reads the final limits of the axes.
 
     Args:
         axes: the panel.

@@ -1,4 +1,4 @@
-"""Saving of drawings: SVG and PNG to look at, CSV and JSON with the data to draw the figure again."""
+"""Saving of a drawing to files: the figure as SVG and PNG, the data of the figure as CSV and JSON."""
 
 import json
 from pathlib import Path
@@ -15,12 +15,12 @@ PNG_DPI = 144
 def save_drawing(drawing: Drawing, folder: Path) -> Path:
     """Write the SVG, PNG, CSV and JSON files of a drawing and return the path of the SVG.
 
-    The same numbers give the same bytes: ids in the SVG are fixed and files have no date.
+    Two drawings with equal numbers give identical bytes: ids in the SVG are fixed, and the files contain no date.
     """
     folder.mkdir(exist_ok=True)
     svg = folder / f"{drawing.name}.svg"
     with figure_style(), mpl.rc_context({"svg.hashsalt": drawing.name, "svg.fonttype": "path"}):
-        # The canvas attaches itself to the figure. Text is measured as in the SVG, which is what the page shows.
+        # The canvas attaches itself to the figure, so that text is measured as in the SVG, which the page shows.
         FigureCanvasSVG(drawing.figure)
         apply_layout(drawing.figure)
         # With a layout engine, `savefig` would draw the whole figure once more, only to lay it out again.
@@ -33,7 +33,7 @@ def save_drawing(drawing: Drawing, folder: Path) -> Path:
 
 
 def _drawing_as_json(drawing: Drawing) -> str:
-    """Return name, title, caption and data rows as JSON; NaN and infinity become null."""
+    """Return name, title, caption and data rows of a drawing as JSON text. NaN and infinity become null."""
     rows = json.loads(drawing.data.to_json(orient="records", double_precision=15))
     content = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption, "rows": rows}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

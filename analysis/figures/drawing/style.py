@@ -92,12 +92,12 @@ MATPLOTLIB_STYLE: dict[Any, Any] = {
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """Return a context manager; figures that are drawn or saved inside it have the common style."""
+    """Return a context manager that applies the common style to figures drawn or saved inside the context."""
     return mpl.rc_context(MATPLOTLIB_STYLE)
 
 
 def strategy_colour(summary: RunSummary, strategy: str) -> str:
-    """Return the colour of a strategy, which is the same in every figure of a run; the baseline is grey.
+    """Return the colour that a strategy has in every figure of a run. The baseline is grey.
 
     Colours are assigned in the order of the strategies in the scenario.
     """
@@ -107,12 +107,12 @@ def strategy_colour(summary: RunSummary, strategy: str) -> str:
 
 
 def strategy_marker(summary: RunSummary, strategy: str) -> str:
-    """Return the marker of a strategy, so that curves can be distinguished without colour."""
+    """Return the marker shape of a strategy's curve, which distinguishes curves without colour."""
     return MARKERS[_strategy_index(summary, strategy) % len(MARKERS)] if strategy in summary.strategies else "o"
 
 
 def condition_line_style(summary: RunSummary, condition: str) -> str:
-    """Return the line style of a condition, which is the same in every figure of a run."""
+    """Return the line style that a condition has in every figure of a run."""
     return LINE_STYLES[summary.conditions.index(condition) % len(LINE_STYLES)]
 
 
@@ -121,9 +121,9 @@ def _strategy_index(summary: RunSummary, strategy: str) -> int:
 
 
 def create_figure(rows: int, columns: int, height_in: float, **subplot_options: object) -> tuple[Figure, list[Axes]]:
-    """Return a figure as wide as the page, and its panels in reading order.
+    """Return an empty figure as wide as the page, and the panels of the figure in reading order.
 
-    `height_in` is in inches; `subplot_options` are passed to matplotlib's `Figure.subplots`.
+    `height_in` is the height of the figure in inches. `subplot_options` are passed to matplotlib's `Figure.subplots`.
     """
     figure = Figure(figsize=(FIGURE_WIDTH_IN, height_in), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, **subplot_options)  # type: ignore[call-overload]
@@ -131,9 +131,9 @@ def create_figure(rows: int, columns: int, height_in: float, **subplot_options: 
 
 
 def apply_layout(figure: Figure) -> None:
-    """Compute the places of the panels and the limits of their axes.
+    """Compute the positions of a figure's panels and the limits of the panels' axes.
 
-    Drawing a figure does the same. Labels at the ends of curves need the limits earlier.
+    Drawing a figure also computes the limits, but labels at the ends of curves need the limits before that.
     """
     if engine := figure.get_layout_engine():
         engine.execute(figure)
@@ -142,8 +142,8 @@ def apply_layout(figure: Figure) -> None:
 def start_axes_at_zero(panels: Iterable[Axes], *, x: bool = False, y: bool = False) -> None:
     """Set the lower limit of the x axes, the y axes or both to zero.
 
-    Call this function when everything is drawn: matplotlib stops adapting an axis, and all axes that share it, to the
-    data as soon as one of its limits is set.
+    Call this function after all drawing calls. As soon as one limit of an axis is set, matplotlib stops adapting that
+    axis to the data.
     """
     for axes in panels:
         if x:
@@ -160,9 +160,9 @@ def add_run_title_and_footer(
     legend_markers: Mapping[str, str] | None = None,
     legend_line_styles: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a title above a figure, and below it the verdict, engine and dilation of the run that it shows.
+    """Write a title above a figure of a run, and below the figure the run's verdict, engine and dilation.
 
-    Other arguments: as in `add_title_and_footer`.
+    The legend arguments are those of `add_title_and_footer`.
     """
     add_title_and_footer(figure, title, run_footer(summary), legend_colours, legend_markers, legend_line_styles)
 
@@ -175,15 +175,15 @@ def add_title_and_footer(
     legend_markers: Mapping[str, str] | None = None,
     legend_line_styles: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a title above and a footer below a figure, and a legend under the title where one is given.
+    """Write a title above a figure, a footer below the figure, and a legend under the title if colours are given.
 
     Args:
         figure: the figure.
         title: the finding, in one sentence; long titles are wrapped.
-        footer_text: what the reader must know to judge the figure, such as the verdict of its run.
-        legend_colours: name -> colour of each entry of the legend, for figures too crowded for labels at the curves.
-        legend_markers: name -> marker, for those entries that have one.
-        legend_line_styles: name -> line style, for those entries that have one.
+        footer_text: facts needed to judge the figure, such as the verdict of the run.
+        legend_colours: name -> colour of each legend entry. None: the figure has no legend.
+        legend_markers: name -> marker, for legend entries that have a marker.
+        legend_line_styles: name -> line style, for legend entries that have a line style.
     """
     wrapped_title = textwrap.fill(capitalise_first_letter(title), TITLE_LINE_CHARACTERS)
     # The layout reserves room for the title: empty lines at its end are the room for the legend.
@@ -196,7 +196,7 @@ def add_title_and_footer(
 
 
 def count_legend_rows(legend_colours: Mapping[str, str]) -> int:
-    """Return the number of lines of a legend whose columns are as wide as its longest name."""
+    """Return the number of lines of a legend. Each legend column is as wide as the longest name in the legend."""
     return -(-len(legend_colours) // _count_legend_columns(legend_colours))
 
 
@@ -205,14 +205,14 @@ def _count_legend_columns(legend_colours: Mapping[str, str]) -> int:
     return max(1, min(len(legend_colours), LEGEND_LINE_CHARACTERS // entry_characters))
 
 
-# Mechanisms that enforce links wherever possible. A footer does not mention them: they need no explanation.
+# Mechanisms that enforce the properties of links if the host has them. Footers mention only other mechanisms.
 PREFERRED_MECHANISMS = {"tc-htb", "netem", "fluid"}
 
 
 def run_footer(summary: RunSummary) -> str:
-    """Return the footer of a run's figures: verdict, engine, repeats, dilation and name of the run.
+    """Return the footer text of a run's figures: verdict, engine, runs per point, dilation and name of the run.
 
-    The footer also names the mechanisms that enforced link properties, where they are not the preferred ones.
+    The footer also names each mechanism that enforced a link property and is not in `PREFERRED_MECHANISMS`.
     """
     expected = PREFERRED_MECHANISMS if summary.engine == "docker" else PREFERRED_MECHANISMS | {"transport"}
     parts = (
@@ -232,7 +232,7 @@ def run_footer(summary: RunSummary) -> str:
 
 
 def _join_into_lines(parts: Iterable[str], separator: str, max_characters: int) -> str:
-    """Return the parts in lines of at most `max_characters`, broken between two parts."""
+    """Join the parts into lines of at most `max_characters`. Line breaks are placed only between two parts."""
     lines: list[str] = []
     for part in parts:
         extended_line = separator.join([*lines[-1:], part])
@@ -241,7 +241,7 @@ def _join_into_lines(parts: Iterable[str], separator: str, max_characters: int) 
 
 
 def format_runs_per_point(summary: RunSummary) -> str:
-    """Return how many runs each point of a figure stands for, as "5 runs each" or "1 to 5 runs each"."""
+    """Return the number of runs behind each point of a figure as text: "5 runs each" or "1 to 5 runs each"."""
     counts = sorted({len(group.trials) for group in summary.groups})
     if not counts:
         return "no finished run"
@@ -256,7 +256,7 @@ def _add_legend(
     line_styles: Mapping[str, str],
     title_lines: int,
 ) -> None:
-    """Place a legend below the title, in the room that empty lines at the end of the title reserve."""
+    """Place a legend below the title of a figure, where empty lines at the end of the title reserve room."""
     height_points = 72 * figure.get_figheight()
     legend = figure.legend(
         handles=[_legend_handle(colour, markers.get(name), line_styles.get(name)) for name, colour in colours.items()],
@@ -266,7 +266,7 @@ def _add_legend(
         ncols=_count_legend_columns(colours),
         fontsize=LEGEND_FONT_POINTS,
         handlelength=LINE_HANDLE_LENGTH if line_styles else 1,
-        labelspacing=0.25,  # a row of the legend is no higher than a line of the title, whose room it takes
+        labelspacing=0.25,  # a legend row must not be higher than a title line, because title lines reserve its room
         borderpad=0.2,
         columnspacing=1.5,
     )

@@ -1,4 +1,7 @@
-"""The chapters of the report on public results, one per file, each a function of a study. `CHAPTERS` is their order."""
+"""Chapters of the report on public results. Each file has a function that takes a study and returns a chapter.
+
+`CHAPTERS` lists these functions in the order of the report.
+"""
 
 from analysis.mlperf.chapters.absent import unanswered_chapter
 from analysis.mlperf.chapters.balance import balance_chapter
@@ -30,7 +33,7 @@ SAMPLES_NEED = (
 SHIPPED_SERIES_NEED = "series with enough sizes, for example the shipped ones, which are used without --data"
 CHAPTER_NEEDS: dict[
     ChapterWriter, tuple[str, str]
-] = {  # of chapters that may have nothing to say: title, and what it would take
+] = {  # chapter that may be absent -> its title and the data that it needs
     clusters_chapter: ("Clusters", "four different systems of one workload"),
     families_chapter: ("Families of accelerators", "two sizes of one kind of accelerator"),
     factors_chapter: ("Hardware and learning", SAMPLES_NEED),

@@ -6,7 +6,7 @@ from analysis.mlperf.chapters.base import Chapter
 
 
 def unanswered_chapter(need_by_title: Mapping[str, str]) -> Chapter | None:
-    """Return the chapter on unanswered questions (title -> needed data), so that the page shows what it leaves out."""
+    """Return the chapter that lists unanswered questions, with the data that each question needs."""
     if not need_by_title:
         return None
     finding = f"These results cannot answer: {', '.join(need_by_title)}."

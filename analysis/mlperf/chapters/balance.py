@@ -1,4 +1,4 @@
-"""Chapter on balance points: number of accelerators that is worth its cost, by three rules, with intervals."""
+"""Chapter on balance points. A balance point is the number of accelerators that a rule considers worth its cost."""
 
 import numpy as np
 import pandas as pd
@@ -24,9 +24,11 @@ COLUMNS = (
 RULE_TEXT = (
     f"A balance point depends on its rule, so three rules are shown: the largest N up to which E' stays at or above "
     f"{MIN_EFFICIENCY:g}; the knee, which is the point farthest above the line from the first to the last point on log "
-    f"axes; the smallest T^{TIME_EXPONENT} N, where doubling N must reduce the time below 1/sqrt(2) of it. Base: the smallest "
+    f"axes; the smallest T^{TIME_EXPONENT} N, where doubling N must reduce the time below 1/sqrt(2) of it. "
+    "Base: the smallest "
     "system of the series. Among systems that were built, intervals come from resampled runs; with few sizes they "
-    f"often contain a single one. Between them, N is computed from the law {BestBatchLaw.formula}, fitted to all sizes of "
+    f"often contain a single one. Between them, N is computed from the law {BestBatchLaw.formula}, "
+    "fitted to all sizes of "
     "the series; its intervals are those of the fit and include the differences between systems. The knee depends on "
     "the largest size of the series; the other two rules do not, as long as their points lie inside the series. ≥: the "
     "balance point may lie above the largest size; ≤: it may lie below the smallest size."
@@ -40,7 +42,7 @@ _, KNEE_RULE, COST_RULE = BALANCE_RULES
 
 
 def balance_chapter(study: Study) -> Chapter | None:
-    """Return the balance points of each series by three rules; None without series."""
+    """Return the chapter with the balance points of each series by three rules; None without series."""
     series = find_series(study)
     if not series:
         return None
@@ -58,7 +60,7 @@ def balance_chapter(study: Study) -> Chapter | None:
 
 
 def _format_rule_ratios(rows: pd.DataFrame, column: str) -> str:
-    """Format the ratio of the largest to the smallest balance point of a workload; for several workloads the range."""
+    """Format the ratio of the largest to the smallest balance point among the rules, as a range over the workloads."""
     balance_points = rows.dropna(subset=[column]).groupby("workload", sort=False)[column]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
     low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
@@ -70,7 +72,7 @@ def _format_ratio(value: float) -> str:
 
 
 def _grid_step(series: ScalingSeries) -> float:
-    """Return the relative distance between neighbouring sizes of the grid."""
+    """Return the relative distance between neighbouring sizes of the grid on which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
@@ -105,7 +107,10 @@ def _picks_from_law(series: ScalingSeries, fit: LawFit) -> tuple[RuleChoice, ...
 
 
 def _format_pick(pick: RuleChoice | None, series: ScalingSeries, sign_between_ends: str = "") -> str:
-    """Format a balance point: at an end of the series as a bound, except for the knee, which needs both neighbours."""
+    """Format a balance point, with a sign (≥ or ≤) if it is at an end of the series and may lie beyond this end.
+
+    The knee has no such sign, because a knee needs a neighbour on both sides.
+    """
     if pick is None:
         return NO_VALUE
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]

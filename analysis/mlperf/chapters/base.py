@@ -1,7 +1,8 @@
 """Parts of a chapter of the MLPerf study: finding, paragraphs, tables and figures, all computed from a study.
 
-A chapter is written by a function in a file of its own, `Study -> Chapter | None` (None: the results lack the data),
-which is listed in `CHAPTERS` (`__init__.py`). The page, the terminal output and the files are made from its chapter.
+Each chapter has a file with a function that takes a study and returns a chapter, or None if the results lack the data.
+`CHAPTERS` (`__init__.py`) lists these functions. The report page, the terminal output and the files show the returned
+chapters.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from analysis.report.wording import format_number
 
 
 def format_plain(value: Any) -> str:
-    """Format a table cell: whole numbers and words in full, other numbers with three digits, no value as a dash."""
+    """Format the value of a table cell: integers and words in full, other numbers with three digits, None as a dash."""
     if value is None or isinstance(value, float):
         return format_number(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -25,7 +26,7 @@ def format_plain(value: Any) -> str:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """Column of a chapter's table: name in the data, heading and cell format."""
+    """Column of a chapter's table: name in the data, heading, and function that formats a cell."""
 
     name: str  # column of the data
     heading: str
@@ -34,7 +35,7 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class ChapterTable:
-    """Table of a chapter: data with all digits, and the columns and formats shown to readers."""
+    """Table of a chapter: the data with all digits, and the columns that the page shows, with their formats."""
 
     name: str  # file name without suffix
     title: str
@@ -55,7 +56,7 @@ class ChapterTable:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Chapter of the study: the answer to one question about the results."""
+    """Chapter of the study, which answers one question about the results."""
 
     title: str  # topic of the question, two to five words
     finding: str  # answer in one sentence, shown at the top of the page and on the terminal

@@ -1,4 +1,4 @@
-"""Chapter on clusters of similar systems, and whether other seeds find the same clusters."""
+"""Chapter on clusters of similar systems, and on their stability: whether other seeds give the same clusters."""
 
 from collections.abc import Iterator
 
@@ -40,7 +40,7 @@ WorkloadClusterings = list[tuple[StudyWorkload, Clustering]]
 
 
 def clusters_chapter(study: Study) -> Chapter | None:
-    """Return the k-means clusters of each workload's systems; None where no workload has four different systems."""
+    """Return the chapter with k-means clusters of each workload's systems; None if there are too few systems."""
     clusterings = [
         (workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems)) is not None
     ]

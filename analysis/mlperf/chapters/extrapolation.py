@@ -92,7 +92,7 @@ MISSING_DATA_TEXT = (
 
 
 def extrapolation_chapter(study: Study) -> Chapter | None:
-    """Return the forecasts of every law above its fitted sizes; None where no series has a judged forecast."""
+    """Return the chapter with the forecasts of every law beyond the fitted sizes; None without scored forecasts."""
     evaluation = evaluate_laws(find_series(study))
     if not evaluation.judged_forecasts:
         return None
@@ -133,9 +133,10 @@ def _format_finding(score_by_law: dict[str, ForecastScore]) -> str:
     classic = min((score_by_law[law] for law in LAWS if law not in OWN_LAWS), key=lambda each: each.median)
     return (
         f"From {MAX_FITTED_ACCELERATORS} accelerators, {MIN_JUDGED_ACCELERATORS} and more are missed by "
-        f"{format_share(unknown.median)} (median) from times alone, by {format_share(known.median)} from parts with the batch known, "
-        f"by {format_share(classic.median)} with the best classic "
-        f"law ({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and {format_share(known.covered)} of the points."
+        f"{format_share(unknown.median)} (median) from times alone, by {format_share(known.median)} "
+        f"from parts with the batch known, by {format_share(classic.median)} with the best classic law "
+        f"({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and "
+        f"{format_share(known.covered)} of the points."
     )
 
 
@@ -156,7 +157,7 @@ def _format_method(evaluation: LawEvaluation) -> str:
 
 
 def _format_other_series() -> str:
-    """Summarise the scores on the two other sets of series: with fewer systems, and of a round not used before."""
+    """Return a paragraph on the scores of two other sets of series: v4.1 with fewer systems, and round v5.0."""
     scores_by_series = {
         name: {each.law: each for each in _evaluate_other_series(path).scores}
         for name, path in OTHER_SERIES_PATHS.items()
@@ -164,7 +165,8 @@ def _format_other_series() -> str:
     sentences = [
         f"On {name}: best batch {format_share(scores[BEST_BATCH].median)}, parts with the batch known "
         f"{format_share(scores[PARTS_KNOWN_BATCH].median)}, Amdahl {format_share(scores['Amdahl'].median)}, "
-        f"{scores[PARTS_KNOWN_BATCH].points} points, of which our bands hold {format_share(scores[BEST_BATCH].covered)} and "
+        f"{scores[PARTS_KNOWN_BATCH].points} points, of which our bands hold "
+        f"{format_share(scores[BEST_BATCH].covered)} and "
         f"{format_share(scores[PARTS_KNOWN_BATCH].covered)}."
         for name, scores in scores_by_series.items()
     ]
@@ -177,7 +179,7 @@ def _format_other_series() -> str:
 
 
 def _make_other_series_tables() -> tuple[ChapterTable, ...]:
-    """Return the tables of the laws on the other shipped series."""
+    """Return the tables with scores and forecasts of the laws on two other sets of shipped series."""
     evaluations = {name: _evaluate_other_series(path) for name, path in OTHER_SERIES_PATHS.items()}
     columns = (TableColumn("set", "series"), *SCORE_COLUMNS)
     scores = pd.concat([_make_score_table(each).assign(set=name) for name, each in evaluations.items()])

@@ -33,7 +33,7 @@ RULE_TEXT = (
 
 
 def factors_chapter(study: Study) -> Chapter | None:
-    """Return E' of each series as hardware x statistical; None where samples to target are unknown."""
+    """Return the chapter that splits efficiency E' into hardware x statistical; None without samples to target."""
     series = find_series(study)
     if not series:
         return None

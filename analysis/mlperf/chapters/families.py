@@ -1,6 +1,6 @@
-"""Chapter on efficiency within families of accelerators: larger systems against a smaller one of the same family.
+"""Chapter on efficiency within families of accelerators. The reference of each system is of the same family.
 
-E' against the reference of the whole workload shows differences between accelerators more than between sizes.
+E' relative to one reference per workload shows differences between accelerators more than differences between sizes.
 """
 
 import pandas as pd
@@ -30,7 +30,7 @@ RULE_TEXT = (
 
 
 def families_chapter(study: Study) -> Chapter | None:
-    """Return E' by family of accelerators; None where no family has two sizes."""
+    """Return the chapter on efficiency E' by family of accelerators; None if no family has two sizes."""
     comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
     if not comparisons:
         return None
@@ -54,7 +54,7 @@ def families_chapter(study: Study) -> Chapter | None:
 
 
 def compare_within_families(workload: StudyWorkload) -> list[tuple[ComparedResult, ...]]:
-    """Compare the systems of each family with the family's reference; families with a single size are left out."""
+    """Compare the systems of each accelerator family with the reference of the family, for families with several sizes."""
     rows = [each.result for each in workload.systems]
     kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)
     members = [[row for row in rows if accelerator_family(row.accelerator) == kind] for kind in kinds]

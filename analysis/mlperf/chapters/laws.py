@@ -1,4 +1,4 @@
-"""Chapter on scaling laws: parameters, information criteria and backtests of each law on the series."""
+"""Chapter on scaling laws: fitted parameters, information criteria and backtests of each law."""
 
 import math
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ PARTS_TEXT = (
 
 
 def laws_chapter(study: Study) -> Chapter | None:
-    """Return parameters, criteria and backtests of each law; None where no series has enough sizes."""
+    """Return the chapter with parameters, AICc and backtests of each law; None if no series has enough sizes."""
     evaluation = evaluate_laws(find_series(study))
     if not evaluation.series:
         return None
@@ -97,13 +97,13 @@ def _format_finding(backtest_table: pd.DataFrame) -> str:
         )
     best, worst = backtest_table.iloc[0], backtest_table.iloc[-1]
     return (
-        f"Up to {MAX_FITTED_ACCELERATORS} accelerators, laws miss the held-back sizes by {format_share(best['median'])} "
-        f"({best.law}) to {format_share(worst['median'])} ({worst.law}) at the median."
+        f"Up to {MAX_FITTED_ACCELERATORS} accelerators, laws miss the held-back sizes by "
+        f"{format_share(best['median'])} ({best.law}) to {format_share(worst['median'])} ({worst.law}) at the median."
     )
 
 
 def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
-    """Return the errors of each law on held-back sizes, by increasing median; only sizes that all laws predicted."""
+    """Return each law's errors on held-back sizes, sorted by median error. Only sizes that all laws predicted count."""
     misses = {law: _misses_by_size(evaluation, law) for law in evaluation.fits}
     common = set.intersection(*map(set, misses.values()))
     if not common:
@@ -115,7 +115,7 @@ def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
 
 
 def _misses_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
-    """Return one law's errors by series, size and distance from the largest fitted size, which identifies the cut."""
+    """Return the holdout errors of a law by series, held-back size and log distance from the largest fitted size."""
     records = evaluation.backtests[law_name].items()
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
@@ -150,7 +150,7 @@ def _fit_row(series: ScalingSeries, law_name: str, fit: LawFit) -> dict[str, obj
 
 
 def has_comparable_aicc(fit: LawFit) -> bool:
-    """Return whether the AICc of a fit is comparable with that of classic laws, which fit times without priors."""
+    """Return whether a fit's AICc is comparable with the AICc of classic laws, which are fitted to times without priors."""
     return fit.law.noise_terms == 1 and math.isfinite(fit.aicc)
 
 

@@ -1,4 +1,4 @@
-"""Chapter on speedup and efficiency of every system against the reference of its workload."""
+"""Chapter on the speedup and efficiency of every system relative to the reference system of the workload."""
 
 import pandas as pd
 
@@ -35,7 +35,7 @@ RULE_TEXT = (
 
 
 def scaling_chapter(study: Study) -> Chapter:
-    """Return speedup and E' of every system."""
+    """Return the chapter with speedup S and efficiency E' of every system."""
     fastest = pd.DataFrame([_fastest_row(workload) for workload in study.workloads])
     all_systems = pd.concat(
         [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]

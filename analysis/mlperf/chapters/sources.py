@@ -1,4 +1,4 @@
-"""Chapter on the sources: origin of the numbers, gaps in them, and their status as unofficial results."""
+"""Chapter on the sources: origin of the results, missing results, and a note that derived numbers are unofficial."""
 
 import pandas as pd
 
@@ -24,7 +24,7 @@ OMISSION_COLUMNS = (TableColumn("what", "left out"), TableColumn("why", "why"))
 
 
 def sources_chapter(study: Study) -> Chapter:
-    """Return origin, gaps and status of the results."""
+    """Return the chapter on origin, missing results and unofficial status."""
     notes = pd.DataFrame([_note_row(row) for row in study.results.rows if row.note])
     left_out = pd.DataFrame([_omission_row(each) for each in study.results.omissions])
     tables = (
@@ -32,7 +32,10 @@ def sources_chapter(study: Study) -> Chapter:
         ChapterTable("left-out", "Read but not scored", OMISSION_COLUMNS, left_out),
     )
     results = study.results
-    finding = f"Read from {results.source_name}: {format_count(len(results.rows), 'result')}, {len(results.omissions)} left out."
+    finding = (
+        f"Read from {results.source_name}: {format_count(len(results.rows), 'result')}, "
+        f"{len(results.omissions)} left out."
+    )
     origin = [SHIPPED_ORIGIN_TEXT] if results.is_shipped else []
     return Chapter(
         "Sources and limits",

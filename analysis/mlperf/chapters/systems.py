@@ -1,4 +1,4 @@
-"""Chapter on the systems that took part, and the reference system of each workload."""
+"""Chapter on the systems with results, and on the reference system of each workload."""
 
 import pandas as pd
 
@@ -22,7 +22,7 @@ RULE_TEXT = (
 
 
 def systems_chapter(study: Study) -> Chapter:
-    """Return the number of systems that trained each workload, and the reference of each workload."""
+    """Return the chapter with the number of systems and the reference system of each workload."""
     data = pd.DataFrame([_reference_row(workload) for workload in study.workloads])
     common_systems = systems_in_all_workloads(study)
     finding = f"{format_count(len(study.results.rows), 'result')} of {format_count(len(data), 'workload')}"
@@ -39,7 +39,7 @@ def systems_chapter(study: Study) -> Chapter:
 
 
 def systems_in_all_workloads(study: Study) -> list[tuple[str, str]]:
-    """Return submitter and system of each system that trained every workload."""
+    """Return (submitter, system) of each system that has a result for every workload."""
     systems_by_workload = [
         {(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads
     ]

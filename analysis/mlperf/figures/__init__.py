@@ -1,1 +1,1 @@
-"""Figures of public results: one file per kind, drawn once for each workload."""
+"""Figures of public results, one kind of figure per file."""

@@ -1,4 +1,4 @@
-"""Figure of the clusters of one workload's systems, with silhouette and stability by number of clusters."""
+"""Figure of clusters of systems for one workload, with silhouette and stability for each number of clusters."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class ClusterSpot:
-    """Mark of the figure: the systems of one kind and size in one cluster."""
+    """Mark in the figure, which stands for the systems of one accelerator family and size in one cluster."""
 
     benchmark: str
     family: str
@@ -43,7 +43,7 @@ class ClusterSpot:
 
 
 def draw_cluster_map(study: Study, workload: StudyWorkload, clustering: Clustering) -> Drawing:
-    """Draw kinds of accelerators by count, coloured by cluster, and silhouette and stability by number of clusters."""
+    """Draw a figure with two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
     present = {accelerator_family(each.result.accelerator) for each in workload.systems}
     kinds = [kind for kind in families_by_frequency(study) if kind in present][::-1]
     figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
@@ -93,7 +93,7 @@ def _format_cluster_label(workload: StudyWorkload, clustering: Clustering, label
 
 
 def format_span(low: str, high: str) -> str:
-    """Format a range, or a single value if both ends are equal."""
+    """Format a range as `low to high`, or as a single value if both ends are equal."""
     return low if low == high else f"{low} to {high}"
 
 
@@ -111,7 +111,7 @@ def _draw_map(axes: Axes, spots: Sequence[ClusterSpot], kinds: Sequence[str]) ->
 
 
 def _mark_offset_rows(spot: ClusterSpot, spots: Sequence[ClusterSpot]) -> float:
-    """Return the vertical shift, in rows, that separates marks of equal kind and size in different clusters."""
+    """Return the vertical shift, in rows, that separates overlapping marks of the same family and size."""
     kind_and_size = (spot.family, spot.accelerator_count)
     overlapping = [each for each in spots if (each.family, each.accelerator_count) == kind_and_size]
     return MARK_SHIFT_ROWS * (overlapping.index(spot) - (len(overlapping) - 1) / 2)

@@ -1,4 +1,4 @@
-"""Figure of speedup and efficiency of one workload's systems against their number of accelerators."""
+"""Figure of speedup and efficiency of all systems of a workload against the number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ def draw_comparison(study: Study, workload: StudyWorkload) -> Drawing:
 
 
 def make_comparison_table(workload: StudyWorkload) -> pd.DataFrame:
-    """Return all systems of a workload with relative size, speedup and efficiency."""
+    """Return a table of a workload's systems with relative size, speedup and efficiency."""
     return pd.DataFrame(
         {
             **{name: getattr(each.result, name) for name in ("benchmark", "submitter", "system", "accelerator")},
@@ -66,8 +66,8 @@ def _format_title(workload: StudyWorkload) -> str:
     others = [each for each in workload.systems if each.result != workload.reference]
     above = sum(each.efficiency > 1 for each in others)
     return (
-        f"{workload.name}: {top.result.accelerator_count:,} accelerators are {format_number(top.speedup)} times as fast as "
-        f"{top.reference.accelerator_count} (E' = {format_number(top.efficiency)}); "
+        f"{workload.name}: {top.result.accelerator_count:,} accelerators are {format_number(top.speedup)} times "
+        f"as fast as {top.reference.accelerator_count} (E' = {format_number(top.efficiency)}); "
         f"{above} of {len(others)} systems have E' above 1"
     )
 

@@ -33,7 +33,7 @@ CAPTION = (
 
 
 def draw_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
-    """Draw E' and its two factors by number of accelerators, one panel per series."""
+    """Draw efficiency E' and the factors of E' against the number of accelerators, one panel per series."""
     rows = -(-len(series) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
     add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)

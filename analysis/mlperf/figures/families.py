@@ -1,4 +1,4 @@
-"""Figure of efficiency E' by number of accelerators, each system against the reference of its own family."""
+"""Figure of efficiency E' within families of accelerators against the number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ FamilyComparisons = Sequence[tuple[StudyWorkload, tuple[ComparedResult, ...]]]
 
 
 def draw_families(study: Study, comparisons: FamilyComparisons, title: str) -> Drawing:
-    """Draw E' by number of accelerators, one panel per workload and one curve per family."""
+    """Draw efficiency E' against the number of accelerators, one panel per workload and one curve per family."""
     workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
     kinds = {accelerator_family(members[0].result.accelerator) for _, members in comparisons}
     key = {kind: tint for kind, tint in family_colours(study).items() if kind in kinds}

@@ -1,4 +1,4 @@
-"""Figure of extrapolations: laws fitted to small systems, their prediction bands, and the observed large systems."""
+"""Figure of extrapolations: forecasts by laws fitted to small systems, with bands, and the observed large systems."""
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ CAPTION = (
 
 
 def draw_fan(evaluation: LawEvaluation, title: str, source: str) -> Drawing:
-    """Draw forecasts and observations, one panel per workload; `source`: name of the file or folder of the series."""
+    """Draw forecasts of laws and observed times, one panel per workload. The footer names the source of the series."""
     rows = -(-len(evaluation.series) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, PANEL_COLUMNS, 1.2 + 2.5 * rows)
     add_title_and_footer(figure, title, f"from {source}  ·  {NOT_OFFICIAL_NOTICE}", LEGEND_COLOURS, LEGEND_MARKERS)

@@ -1,4 +1,4 @@
-"""Elements shared by figures of public results: title and footer, colour and marker of each kind of accelerator."""
+"""Elements of all figures of public results: title, footer, and colour and marker of each accelerator family."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,19 +27,22 @@ def add_frame(
     colour_by_name: Mapping[str, str],
     marker_by_name: Mapping[str, str],
 ) -> None:
-    """Add title and legend above a figure, and below it the reference, the source and a note on unofficial results."""
+    """Add a title and a legend above a figure, and a footer with reference, source and a note on unofficial numbers."""
     footer = f"{describe_reference(workload)}  ·  from {study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
     add_title_and_footer(figure, title, footer, colour_by_name, marker_by_name)
 
 
 def describe_reference(workload: StudyWorkload) -> str:
-    """Return a text that names the reference of a workload with its number of accelerators and time."""
+    """Describe the reference system of a workload as text: name, number of accelerators and time."""
     base = workload.reference
-    return f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {format_minutes(base.minutes)} min"
+    return (
+        f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, "
+        f"{format_minutes(base.minutes)} min"
+    )
 
 
 def families_by_frequency(study: Study) -> list[str]:
-    """Return all families of accelerators, the most frequent first, which get the clearest colours."""
+    """Return the names of all accelerator families, sorted from most to least frequent."""
     kinds = [accelerator_family(row.accelerator) for row in study.results.rows]
     return sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
 
@@ -52,7 +55,7 @@ def family_colours(study: Study) -> dict[str, str]:
 
 
 def family_markers(study: Study) -> dict[str, str]:
-    """Return the marker of each family, since colour alone is not enough; a repeated colour gets another marker."""
+    """Return the marker shape of each accelerator family. Families with the same colour have different markers."""
     return {
         kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)]
         for index, kind in enumerate(families_by_frequency(study))
@@ -60,7 +63,7 @@ def family_markers(study: Study) -> dict[str, str]:
 
 
 def set_up_count_axis(axes: Axes, accelerator_counts: Sequence[int]) -> None:
-    """Show numbers of accelerators on a logarithmic horizontal axis."""
+    """Set up the horizontal axis of a panel: numbers of accelerators on a logarithmic scale."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(min(accelerator_counts) / 1.6, max(accelerator_counts) * 1.6)
     axes.xaxis.set_major_formatter("{x:,.0f}")

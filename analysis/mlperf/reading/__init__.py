@@ -1,1 +1,1 @@
-"""Reading of public MLPerf results: tables, result folders, logs, compliance, scores."""
+"""Readers of public MLPerf results: CSV tables, result folders and logs, with compliance rules and scores."""

@@ -1,4 +1,4 @@
-"""Families of accelerators: one name for each model and form, since submitters spell the same model differently."""
+"""Families of accelerators. A family has one name for a model and form factor that submitters spell differently."""
 
 import re
 
@@ -14,7 +14,7 @@ FILLER_PATTERN = re.compile(
 
 
 def accelerator_family(accelerator_name: str) -> str:
-    """Return model and form of an accelerator, for example "H100 SXM", without maker, memory and clock.
+    """Return the family of an accelerator: model and form factor without maker, memory and clock, as "H100 SXM".
 
     An unknown model keeps the submitter's words. Systems of one family can be compared with each other: they have the
     same chip on the same kind of board.

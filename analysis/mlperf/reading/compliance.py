@@ -1,4 +1,4 @@
-"""Compliance rules of MLPerf Training's closed division, by workload: whether MLCommons' checker would accept a log.
+"""Compliance rules of MLPerf Training's closed division for logs of each workload, as in MLCommons' checker.
 
 Keys, allowed values and targets are those of mlcommons/logging (`mlperf_logging.compliance_checker`), rule set 4.1.0.
 3D U-Net, which 4.1 no longer has, follows 4.0.0. Workloads renamed for 5.0 (RetinaNet, R-GAT) follow 5.0.0. Lines are
@@ -16,13 +16,13 @@ INIT_LIMIT_MS = 30 * 60_000  # initialisation must take less time
 
 
 class ValueRule(NamedTuple):
-    """Rule for the value of a log line: a description for messages, and a predicate."""
+    """Rule for the value of a log line: a predicate, and a description of allowed values for messages."""
 
     description: str
     predicate: Callable[[Any], bool]
 
     def is_comparable(self, value: Any) -> bool:
-        """Return whether the predicate can be computed for a value, for example whether it is a number."""
+        """Return whether the predicate can be computed for a value: a numeric bound needs a number."""
         try:
             self.predicate(value)
         except (TypeError, KeyError):
@@ -30,7 +30,7 @@ class ValueRule(NamedTuple):
         return True
 
     def accepts(self, value: Any) -> bool:
-        """Return whether a value satisfies the rule; False for a value that is not comparable."""
+        """Return whether a value satisfies the rule. False if the predicate cannot be computed for the value."""
         try:
             return bool(self.predicate(value))
         except (TypeError, KeyError):
@@ -42,27 +42,27 @@ NOT_EMPTY = ValueRule("not empty", lambda value: value != "")
 
 
 def one_of(*values: float | str) -> ValueRule:
-    """Return the rule that a value is one of `values`."""
+    """Return the rule that a value must be one of `values`."""
     return ValueRule(" or ".join(str(value) for value in values), lambda value: value in values)
 
 
 def at_least(bound: float) -> ValueRule:
-    """Return the rule that a value is the bound or more."""
+    """Return the rule that a value must be at least `bound`."""
     return ValueRule(f"at least {bound:g}", lambda value: value >= bound)
 
 
 def greater_than(bound: float) -> ValueRule:
-    """Return the rule that a value is more than the bound."""
+    """Return the rule that a value must be greater than `bound`."""
     return ValueRule(f"above {bound:g}", lambda value: value > bound)
 
 
 @dataclass(frozen=True)
 class KeyRule:
-    """Rule for the log lines with one key: value, number of lines and metadata."""
+    """Rule for all log lines with the same key: allowed values, number of lines and required metadata."""
 
     value_rule: ValueRule = ANY_VALUE
     occurrence: Literal["once", "at least once", "any"] = "once"
-    metadata_names: tuple[str, ...] = ()  # the metadata must have at least one of them
+    metadata_names: tuple[str, ...] = ()  # the metadata of a line must have at least one of these names
 
 
 KeyRules: TypeAlias = Mapping[str, KeyRule]
@@ -108,7 +108,7 @@ FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop":
 
 
 def _required_once(key_names: str, **value_rules: ValueRule) -> dict[str, KeyRule]:
-    """Return rules for keys that must appear once: with any value (`key_names`), or with a rule for the value."""
+    """Return rules for keys that must appear once. Keys in `key_names` may have any value, others have a value rule."""
     any_value = {key: KeyRule() for key in key_names.split()}
     return any_value | {key: KeyRule(rule) for key, rule in value_rules.items()}
 
@@ -122,7 +122,7 @@ def _accuracy_values(log: NodeLog) -> list[Any]:
 
 
 def _image_scores(log: NodeLog) -> list[Any]:
-    """Group FID and CLIP, which are logged separately, into one evaluation per samples_count."""
+    """Return the evaluations of an image model. Lines with FID and with CLIP at one samples_count form an evaluation."""
     scores_by_position: dict[float | str, dict[str, Any]] = {}
     for event in log.events_with_key("eval_accuracy"):
         if "metric" in event.metadata:
@@ -134,7 +134,7 @@ def _image_scores(log: NodeLog) -> list[Any]:
 
 @dataclass(frozen=True)
 class WorkloadRules:
-    """Compliance rules for the log of a run of one workload."""
+    """Compliance rules for the log of one run of a workload."""
 
     own_rules: KeyRules  # in addition to the common rules; equal keys replace them
     target: ValueRule  # at least one evaluation must satisfy it
@@ -145,15 +145,15 @@ class WorkloadRules:
 
     @property
     def key_rules(self) -> KeyRules:
-        """Rules for all keys: the common ones and those of the workload."""
+        """Rules for all keys of the log: the common rules and the rules of the workload."""
         return {**self.common_rules, **self.own_rules}
 
     def has_reached_target(self, log: NodeLog) -> bool:
-        """Return whether at least one evaluation in the log satisfies the target."""
+        """Return whether at least one evaluation in a log reaches the target of the workload."""
         return any(self.target.accepts(value) for value in self.read_evaluations(log))
 
     def find_violations(self, log: NodeLog) -> Iterator[str]:
-        """Yield each violation of the rules in the log as the end of a sentence, for example "has no run_stop"."""
+        """Yield a clause for each violation of the rules in a log, for example "has no run_stop"."""
         by_key: dict[str, list[LogEvent]] = {}
         for event in log.events:
             by_key.setdefault(event.key, []).append(event)
@@ -204,7 +204,7 @@ def _find_block_violations(block_starts: Sequence[LogEvent]) -> Iterator[str]:
 
 
 def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
-    """Yield lines that come before a required line or after a forbidden one, and an initialisation that is too long."""
+    """Yield a clause for each log line in a wrong order, and for an initialisation that takes too long."""
     first_time_ms: dict[str, float] = {}  # key -> earliest time in the lines read so far
     for event in events:
         required = REQUIRED_PREDECESSOR.get(event.key)
@@ -219,7 +219,7 @@ def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
 
 
 def _init_limit_ms(first_time_ms: Mapping[str, float]) -> float:
-    """Return the time limit of the initialisation; 0 until the log has named the division, which decides the limit."""
+    """Return the time limit of the initialisation in milliseconds; 0 before the log line that names the division."""
     return INIT_LIMIT_MS if "submission_division" in first_time_ms else 0
 
 
@@ -349,6 +349,6 @@ WORKLOAD_RULES = {  # by submission_benchmark
 
 
 def find_workload_rules(log: NodeLog) -> WorkloadRules | None:
-    """Return the rules of the workload in the log's first submission_benchmark; None if it is missing or unknown."""
+    """Return the rules of the workload that a log names in submission_benchmark; None if no such rules exist."""
     benchmarks = log.events_with_key("submission_benchmark")
     return WORKLOAD_RULES.get(str(benchmarks[0].value)) if benchmarks else None

@@ -3,8 +3,8 @@
     <submitter>/systems/<system>.json
     <submitter>/results/<system>/<benchmark>/result_*.txt  scaling.json
 
-A result that cannot be scored is left out with the reason, and all others are read: a round of a thousand logs always
-has some defective ones.
+A result that cannot be scored is left out and listed with the reason. All other results are read, because a round with
+a thousand logs always has some defective logs.
 """
 
 import json
@@ -26,7 +26,7 @@ RunTimes: TypeAlias = frozenset[tuple[float | None, float | None]]  # start and 
 
 @dataclass(frozen=True)
 class LogFolder:
-    """Folder with the logs of one system and workload."""
+    """Folder with the published logs of one system and one workload."""
 
     path: Path
     round_root: Path  # folder of the round, or of one submitter
@@ -38,30 +38,30 @@ class LogFolder:
 
     @property
     def system(self) -> str:
-        """Name of the system's folder; logs often have another name, or none."""
+        """Name of the system, taken from its folder, because the names in logs often differ."""
         return self.path.parent.name
 
     @property
     def description_path(self) -> Path:
-        """Path of the submitter's description of the system."""
+        """Path of the JSON file in which the submitter describes the system."""
         return self.path.parents[2] / "systems" / f"{self.system}.json"
 
     @property
     def log_paths(self) -> list[Path]:
-        """Paths of the logs, sorted by name: by number, or by time and number."""
+        """Paths of the log files in the folder, sorted by name."""
         return sorted(self.path.glob("result_*.txt"))
 
     @property
     def relative_path(self) -> str:
-        """Path of the folder below the round's root, for messages."""
+        """Path of the folder relative to the root of the round, for messages."""
         return str(self.path.relative_to(self.round_root))
 
 
 def read_results(source: Path) -> MlperfResults:
-    """Read results from a CSV, or from a folder of published logs (of a round or of one submitter).
+    """Read results from a CSV file, or from the folder of a round or of one submitter with published logs.
 
     Raises:
-        UserError: the CSV has mistakes, or the folder has no result with a score.
+        UserError: the CSV file has mistakes, or the folder has no result with a score.
     """
     return read_round_folder(source) if source.is_dir() else read_results_csv(source)
 
@@ -89,19 +89,19 @@ def read_round_folder(round_root: Path) -> MlperfResults:
             omissions.append(f"{log_folder.relative_path}: {error}")
     if not rows:
         raise UserError(
-            "\n".join([f"{round_root}: none of {len(log_folders)} folders of logs has a score", *omissions])
+            "\n".join([f"{round_root}: none of {len(log_folders)} log folders has runs that can be scored", *omissions])
         )
     return MlperfResults(tuple(rows), str(round_root), tuple(omissions))
 
 
 def _check_runs_are_new(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
-    """Raise NoScoreError for runs that another folder has too: some systems are listed twice, once with power."""
+    """Raise NoScoreError if another folder has the same runs. Some systems are listed twice: without and with power."""
     if run_times in folder_by_run_times:
         raise NoScoreError(f"the same runs as {folder_by_run_times[run_times]}")
 
 
 def _find_log_folders(round_root: Path) -> Iterator[LogFolder]:
-    """Return all folders with logs, sorted by path, below a round's or a submitter's folder."""
+    """Yield all folders with logs below the folder of a round or of a submitter, sorted by path."""
     folders = {log.parent for depth in ("", "*/") for log in round_root.glob(f"{depth}results/*/*/result_*.txt")}
     return (LogFolder(folder, round_root) for folder in sorted(folders))
 
@@ -130,7 +130,7 @@ def _make_result(log_folder: LogFolder, runs: list[MlperfRun]) -> MlperfResult:
 
 
 def _score_log_folder(log_folder: LogFolder, runs: list[MlperfRun], scaling_factor: float) -> MlperfScore:
-    """Score the runs of a folder, or raise NoScoreError with the name of each rejected log and the reason."""
+    """Return the score of a folder's runs. A NoScoreError lists each rejected log with the reason."""
     try:
         return score_runs(runs, scaling_factor, log_folder.benchmark)
     except NoScoreError as error:
@@ -157,7 +157,7 @@ def _format_note(log_folder: LogFolder, runs: list[MlperfRun]) -> str:
 
 
 def _list_rejected_logs(log_folder: LogFolder, runs: list[MlperfRun]) -> list[str]:
-    """Return name and reason of each log whose run does not count."""
+    """Return a text for each log whose run does not count: name of the log and reason."""
     return [
         f"{log.name} {run.rejection_reason}"
         for log, run in zip(log_folder.log_paths, runs, strict=True)
@@ -166,18 +166,21 @@ def _list_rejected_logs(log_folder: LogFolder, runs: list[MlperfRun]) -> list[st
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
-    """Read a JSON object, or raise NoScoreError if the file is missing or has no JSON object."""
+    """Read a JSON object from a file. Raise NoScoreError if the file is missing or contains no JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
     except (OSError, ValueError) as error:
         raise NoScoreError(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise NoScoreError(f"{path.parent.name}/{path.name} holds no JSON object")
+        raise NoScoreError(f"{path.parent.name}/{path.name} contains no JSON object")
     return content
 
 
 def _read_scaling_factor(scaling_path: Path) -> float:
-    """Read the scaling factor; 1 without a file, since convergence was then not faster than the reference allows."""
+    """Read the scaling factor of a result from `scaling.json`; 1 if the file does not exist.
+
+    A result without the file did not converge faster than the reference allows.
+    """
     if not scaling_path.exists():
         return 1.0
     factor = _read_json(scaling_path).get("scaling_factor")
@@ -187,7 +190,7 @@ def _read_scaling_factor(scaling_path: Path) -> float:
 
 
 def _parse_count(description: Mapping[str, Any], key: str, log_folder: LogFolder) -> int:
-    """Return a whole number from a system's description, where it may be a number or a string."""
+    """Return a count from the description of a system, where the value may be a number or a string."""
     text = str(description.get(key, "")).strip()
     if not text.isdecimal() or int(text) < 1:
         raise NoScoreError(

@@ -1,4 +1,4 @@
-"""Samples and batch size of published runs, read from their logs, and scaling series made of them."""
+"""Reader of samples to target and batch sizes from published logs, and scaling series computed from these numbers."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ MIN_RUN_SPREAD = 1e-6  # relative spread of runs that do not differ
 
 @dataclass(frozen=True)
 class RunSamples:
-    """Samples, batch and time of one run up to its last evaluation."""
+    """Batch, duration, and number of samples before the last evaluation of one run."""
 
     position: float  # in `unit`
     unit: str  # samples or epochs
@@ -33,7 +33,7 @@ class RunSamples:
 
 
 def read_run_samples(log: NodeLog) -> RunSamples | None:
-    """Read the position at the latest evaluation, and the batch; None if the log has no position or no batch."""
+    """Read the position (samples or epochs) of the last evaluation and the batch from a log; None without either."""
     timed_positions = [
         (event.time_ms, position)
         for event in log.events_with_key("eval_accuracy")
@@ -51,7 +51,7 @@ def read_run_samples(log: NodeLog) -> RunSamples | None:
 
 
 def _parse_positive(value: Any) -> float | None:
-    """Return a number above 0, which may be written as a string; None for other values."""
+    """Parse a number above 0, which may be a string. Return None for all other values."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -61,14 +61,15 @@ def _parse_positive(value: Any) -> float | None:
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
 def find_series(study: Study) -> tuple[ScalingSeries, ...]:
-    """Return the shipped series, or those read from the logs of a result folder; none for a table of a user."""
+    """Return the series of a study: read from the logs of a result folder, or shipped; none for a user's table."""
     return read_folder_series(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
 
 
 def read_folder_series(results: MlperfResults) -> tuple[ScalingSeries, ...]:
-    """Read one series per workload from the logs of a result folder: of the accelerator family with most sizes.
+    """Read one series per workload from the logs of a result folder.
 
-    A series has at least two sizes. Sizes are left out whose logs have no samples, or another unit than the smallest.
+    A series has the results of the accelerator family with most sizes, and at least two sizes. A size is left out if
+    its logs have no samples, or count samples in another unit than the smallest size.
     """
     candidates = (_read_workload_series(results, benchmark) for benchmark in results.benchmarks)
     return tuple(series for series in candidates if len(series.sizes) > 1)
@@ -89,10 +90,10 @@ def _read_workload_series(results: MlperfResults, benchmark: str) -> ScalingSeri
 
 
 def _read_size(root: Path, same_size_results: Sequence[MlperfResult]) -> SeriesSize | None:
-    """Read one size of a series: minutes of the fastest system, samples and batch of all systems of the size.
+    """Read one size of a series: minutes of the fastest system, mean samples and median batch of all systems.
 
-    Only counted runs are used: an aborted run does not show how many samples the target takes. None if the runs have
-    no samples or different units.
+    Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
+    have no samples or different units.
     """
     by_system = [
         [run for run in _read_counted_runs(root, row) if math.isfinite(run.minutes)] for row in same_size_results
@@ -121,6 +122,6 @@ def _read_counted_runs(root: Path, result: MlperfResult) -> list[RunSamples]:
 
 
 def _relative_spread(runs: Sequence[RunSamples]) -> float:
-    """Return standard deviation / olympic mean of the run times; 0 for a single run."""
+    """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

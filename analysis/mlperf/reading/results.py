@@ -1,7 +1,8 @@
-"""Table of training results, one row per system and workload, and its CSV reader, which reports all mistakes at once.
+"""Table of MLPerf results with one row per system and workload, and functions that read and write it as CSV.
 
 The shipped CSV has the four workloads of MLPerf Training v4.1 that the study covers. `data/README.md` describes its
-origin, checks and gaps. Averages, speedups and efficiencies derived from these rows are not MLPerf metrics.
+origin, checks and gaps. Averages, speedups and efficiencies derived from these rows are not MLPerf metrics. The
+reader reports all mistakes of a CSV file at once.
 """
 
 import csv
@@ -25,7 +26,7 @@ PositiveNumber: TypeAlias = Annotated[float, Field(gt=0, description="a finite n
 
 
 class MlperfResult(FrozenRecord):
-    """Time that one system took to train one workload to its target; the fields are the columns of the CSV."""
+    """Time in which a system trained a workload to its target. The fields are the columns of the CSV file."""
 
     benchmark: NonEmptyText  # name of the workload's folder in a round
     submitter: NonEmptyText
@@ -45,7 +46,7 @@ class MlperfResult(FrozenRecord):
 
     @property
     def row_key(self) -> tuple[str, str, str]:
-        """Benchmark, submitter and system; no two rows may have the same."""
+        """Key of the row: benchmark, submitter and system. Each row of a table has another key."""
         return self.benchmark, self.submitter, self.system
 
 
@@ -55,7 +56,7 @@ REQUIRED_COLUMNS = tuple(name for name, field in MlperfResult.model_fields.items
 
 @dataclass(frozen=True)
 class MlperfResults:
-    """All results read from one CSV file or result folder."""
+    """All results that were read from one CSV file or result folder."""
 
     rows: tuple[MlperfResult, ...]
     source: str  # path of the file or folder
@@ -68,25 +69,25 @@ class MlperfResults:
 
     @property
     def is_shipped(self) -> bool:
-        """Whether the results are the shipped ones, however their path is written."""
+        """Whether the results were read from the CSV file that ships with Ensayo."""
         return Path(self.source).resolve() == SHIPPED_RESULTS_PATH
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
-        """Workloads in the order of their first rows."""
+        """Names of the workloads, in the order of their first rows."""
         return tuple(dict.fromkeys(row.benchmark for row in self.rows))
 
     def rows_of(self, benchmark: str) -> tuple[MlperfResult, ...]:
-        """Return the results of one workload by increasing number of accelerators, then time."""
+        """Return the results of one workload, sorted by number of accelerators, then by time."""
         rows = (row for row in self.rows if row.benchmark == benchmark)
         return tuple(sorted(rows, key=lambda row: (row.accelerator_count, row.minutes, row.submitter, row.system)))
 
 
 def read_results_csv(csv_path: Path = SHIPPED_RESULTS_PATH) -> MlperfResults:
-    """Read results from a CSV with a header.
+    """Read results from a CSV file with a header line.
 
     Raises:
-        UserError: the file has mistakes; the message lists each with file, line, column and allowed values.
+        UserError: the file has mistakes. The message lists each mistake with file, line, column and allowed values.
     """
     lines = _read_csv_lines(csv_path)
     header = _read_header(csv_path, lines)
@@ -113,7 +114,7 @@ def read_results_csv(csv_path: Path = SHIPPED_RESULTS_PATH) -> MlperfResults:
 
 
 def write_results_csv(results: Iterable[MlperfResult], csv_path: Path) -> None:
-    """Write results as a CSV that `read_results_csv` can read."""
+    """Write results to a CSV file that `read_results_csv` can read."""
     with csv_path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(CSV_COLUMNS)
@@ -121,7 +122,7 @@ def write_results_csv(results: Iterable[MlperfResult], csv_path: Path) -> None:
 
 
 def _read_csv_lines(csv_path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row that is not empty; the line is the last one of the row."""
+    """Yield line number and cells of each row that is not empty. For a row of several lines, the number of the last."""
     try:
         text = csv_path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark before the header
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Score of a system's runs by MLCommons' rule, in minutes, computed from log events without reading files.
+"""Score of a system in minutes, computed from the logs of its runs by MLCommons' scoring rule.
 
 Rule (mlcommons/training_policies, `training_rules.adoc`, "Benchmark Results"): a run lasts from its `run_start` to its
 `run_stop`. The fastest and the slowest run are dropped, and the score is the mean of the rest. A run that did not
@@ -26,12 +26,12 @@ RUNS_DROPPED_BY_BENCHMARK = {"unet3d": 4}  # its 40 runs vary more
 
 
 class NoScoreError(Exception):
-    """Error of runs that cannot be scored; the message gives the reason."""
+    """Error: a result cannot be scored. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class MlperfRun:
-    """Start and stop of the run in one log, and the reason if the run does not count."""
+    """Start and stop time of the run in one log, and the reason if the run does not count in the score."""
 
     start_ms: float | None = None
     stop_ms: float | None = None
@@ -39,7 +39,7 @@ class MlperfRun:
 
     @property
     def minutes(self) -> float:
-        """Minutes from start to stop; infinite for a run that does not count, so that it is the slowest."""
+        """Duration of the run in minutes. Infinite for a run that does not count, which is scored as the slowest run."""
         if self.rejection_reason or self.start_ms is None or self.stop_ms is None:
             return math.inf
         return (self.stop_ms - self.start_ms) / MS_PER_MINUTE
@@ -47,7 +47,7 @@ class MlperfRun:
 
 @dataclass(frozen=True)
 class MlperfScore:
-    """Score of a system, in minutes, and the number of its runs."""
+    """Score of a system in minutes, and the number of its runs."""
 
     minutes: float
     runs: int
@@ -55,7 +55,10 @@ class MlperfScore:
 
 
 def judge_run(log: NodeLog) -> MlperfRun:
-    """Read the run in a log, from the last start before the first stop to that stop, and decide whether it counts."""
+    """Return the run in a log: its start, its stop, and the reason if the run does not count in the score.
+
+    The stop is the first `run_stop`; the start is the last `run_start` before the stop.
+    """
     starts, stops = log.events_with_key("run_start"), log.events_with_key("run_stop")
     if not starts or not stops:
         return MlperfRun(
@@ -71,7 +74,7 @@ def _first_time_ms(events: Sequence[LogEvent]) -> float | None:
 
 
 def _find_rejection_reasons(log: NodeLog, start: LogEvent, stop: LogEvent) -> Iterator[str]:
-    """Yield the reasons not to count a run, the most informative first."""
+    """Yield the reasons why a run does not count in the score, the most informative reason first."""
     workload_rules = find_workload_rules(log)
     status = stop.metadata.get("status")
     if status != "success" and not (workload_rules and workload_rules.has_reached_target(log)):
@@ -84,7 +87,7 @@ def _find_rejection_reasons(log: NodeLog, start: LogEvent, stop: LogEvent) -> It
 
 
 def _find_general_violations(log: NodeLog) -> Iterator[str]:
-    """Yield missing and contradictory keys in the log of a workload whose rules are unknown."""
+    """Yield a clause for each missing or contradictory key in the log of a workload without compliance rules."""
     for key in ("run_start", "run_stop", "submission_benchmark"):
         values = [event.value for event in log.events_with_key(key)]
         if not values:
@@ -94,10 +97,10 @@ def _find_general_violations(log: NodeLog) -> Iterator[str]:
 
 
 def score_runs(runs: Sequence[MlperfRun], scaling_factor: float = 1.0, benchmark: str = "") -> MlperfScore:
-    """Return the score of a system: the olympic mean of its run times, times the scaling factor.
+    """Return the score of a system: olympic mean of the run times, multiplied by the scaling factor.
 
     Raises:
-        NoScoreError: more runs do not count than may be dropped, or no run is left after dropping.
+        NoScoreError: too many runs do not count, or no run is left after the fastest and slowest are dropped.
     """
     dropped = RUNS_DROPPED_BY_BENCHMARK.get(benchmark, RUNS_DROPPED_PER_END)
     minutes = np.array([run.minutes for run in runs])
@@ -105,5 +108,7 @@ def score_runs(runs: Sequence[MlperfRun], scaling_factor: float = 1.0, benchmark
     if not_counted > dropped:
         raise NoScoreError(f"{not_counted} of {len(runs)} runs do not count, at most {dropped} may fail")
     if len(runs) <= 2 * dropped:
-        raise NoScoreError(f"{len(runs)} runs are too few: {dropped} at either end are dropped")
+        raise NoScoreError(
+            f"{len(runs)} runs are too few: the score drops the {dropped} fastest and the {dropped} slowest"
+        )
     return MlperfScore(float(olympic_mean(minutes, dropped)) * scaling_factor, len(runs), not_counted)
