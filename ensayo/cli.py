@@ -170,7 +170,7 @@ def report_run(run_folder: RunFolderArgument) -> None:
     from analysis.reading.run_folder import RunFolder
 
     with create_process_pool(RunFolder(run_folder).log_bytes) as team:
-        team.preload("analysis.results.trial")  # started before the import below, because both take seconds
+        team.preload_module("analysis.results.trial")  # started before the import below, because both take seconds
         from analysis.report.report import write_report
 
         page = write_report(run_folder, team)
@@ -194,9 +194,9 @@ def compare_runs(
     ] = None,
 ) -> None:
     """Compare runs with each other and with published results, as a table and as a page."""
-    from analysis.comparison.changes import format_changes
+    from analysis.comparison.changes import format_run_changes
     from analysis.comparison.lines import find_published_series, read_runs
-    from analysis.comparison.page import write_comparison
+    from analysis.comparison.page import write_comparison_page
 
     series = find_published_series(benchmark_names or ())
     if len(run_folders) + len(series) == 1:
@@ -205,11 +205,11 @@ def compare_runs(
         )
     compared_runs = read_runs(run_folders)
     for later_run in compared_runs[1:]:
-        typer.echo(f"{format_changes(compared_runs[0].summary, later_run.summary)}\n")
+        typer.echo(f"{format_run_changes(compared_runs[0].summary, later_run.summary)}\n")
     for run in compared_runs:
         for damage in run.summary.damage:
             typer.echo(f"{run.letter} {damage}", err=True)
-    typer.echo(write_comparison(compared_runs, series, output_folder or run_folders[-1] / "compare"))
+    typer.echo(write_comparison_page(compared_runs, series, output_folder or run_folders[-1] / "compare"))
 
 
 @app.command("export")
@@ -245,7 +245,7 @@ def study_mlperf_results(
     from analysis.reading.parallel import ProcessPool
 
     with ProcessPool() as team:
-        team.preload("analysis.report.report")  # started before the import below, because both take seconds
+        team.preload_module("analysis.report.report")  # started before the import below, because both take seconds
         from ensayo.study_tables import write_and_print_study
 
         typer.echo(write_and_print_study(data_path, output_folder, team))

@@ -12,7 +12,7 @@ from ensayo.rehearsal import rehearse
 from ensayo.switch_search import FractionResult
 from services.scenario.scenario import Scenario
 from services.scenario.target import METRIC_PROPERTIES, MetricName
-from services.scenario.workload import task_of
+from services.scenario.workload import learning_task_of
 from services.schema.errors import UserError
 
 DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy", "mse": "r2"}
@@ -56,7 +56,11 @@ class FractionSearch:
     def compared_metric(self) -> MetricName:
         """Metric that is compared: that of the scenario's target, else the default metric of its task."""
         target = self.scenario.workload.target
-        return target.metric if target else DEFAULT_METRIC_OF_LOSS[task_of(self.scenario.workload.dataset).task.loss]
+        return (
+            target.metric
+            if target
+            else DEFAULT_METRIC_OF_LOSS[learning_task_of(self.scenario.workload.dataset).task.loss]
+        )
 
     def _mean_quality_and_seconds(self, summary: Mapping[str, Any]) -> tuple[float, float]:
         trials = [trial for trial in summary["trials"] if trial["strategy"] == self.strategy_label]

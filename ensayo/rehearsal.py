@@ -9,7 +9,7 @@ from rich.console import Console
 
 from compose.engines import choose_engine
 from compose.runs.run import RunObserver, ScenarioRun, ScenarioSource, run_scenario
-from compose.scenario_files.load import load_scenario, read_question
+from compose.scenario_files.load import load_scenario, read_scenario_question
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
 
@@ -48,7 +48,9 @@ def rehearse(
     """
     scenario = load_scenario(scenario_path, settings, engine)
     choice = choose_engine(engine or scenario.engine)
-    source = ScenarioSource(scenario, scenario_path.read_text(encoding="utf-8"), read_question(scenario_path), command)
+    source = ScenarioSource(
+        scenario, scenario_path.read_text(encoding="utf-8"), read_scenario_question(scenario_path), command
+    )
     return judge_run(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
 
 

@@ -57,7 +57,7 @@ def find_switch_fraction(scenario: Scenario) -> tuple[str, str]:
     Raises:
         UserError: no or several strategies switch, the switch has no fraction, or the scenario sweeps another key.
     """
-    switches = {label: strategy.phases().switch for label, strategy in scenario.strategies.items()}
+    switches = {label: strategy.training_phases().switch for label, strategy in scenario.strategies.items()}
     switching = {label: switch for label, switch in switches.items() if switch}
     if len(switching) != 1:
         raise UserError(

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from compose.scenario_files.load import load_scenario, read_question
+from compose.scenario_files.load import load_scenario, read_scenario_question
 from ensayo.terminal_text import format_bytes, format_duration, trial_title
-from services.plan import Plan, SecondPhase
+from services.plan import Plan, SecondPhasePlan
 
 PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider than any row, so that none is wrapped
 
@@ -45,7 +45,7 @@ def _plan_row(plan: Plan) -> Iterable[str]:
     yield from (sent, str(plan.steps), _format_wall_time(plan.estimated_wall_s))
 
 
-def _after_switch_row(second_phase: SecondPhase) -> Iterable[str]:
+def _after_switch_row(second_phase: SecondPhasePlan) -> Iterable[str]:
     """Yield the cells of a trial's second training phase: predicted step time, and its first step where known."""
     predicted = second_phase.predicted
     yield from ("", "after the switch")
@@ -65,5 +65,5 @@ def scenario_table(scenario_paths: Iterable[Path]) -> Table:
     for path in scenario_paths:
         scenario = load_scenario(path)
         trials = str(sum(1 for _ in scenario.trial_choices()))
-        table.add_row(path.stem, read_question(path), trials, ", ".join(scenario.strategies))
+        table.add_row(path.stem, read_scenario_question(path), trials, ", ".join(scenario.strategies))
     return table

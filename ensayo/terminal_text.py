@@ -45,12 +45,12 @@ def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
 
 def admission_lines(host_admission: Admission, plans: Sequence[Plan]) -> Iterator[str]:
     """Yield the dilation of the plans and the trial that needs the largest dilation; nothing in virtual time."""
-    if host_admission.capacity is None or host_admission.bottleneck is None:
+    if host_admission.capacity is None or host_admission.most_demanding_trial is None:
         return
-    demand = host_admission.bottleneck
+    demand = host_admission.most_demanding_trial
     dilations = ", ".join(f"{dilation:g}" for dilation in sorted({plan.dilation for plan in plans}))
     yield f"dilation {dilations}; this host ({host_admission.capacity.provenance}) needs {demand.required_dilation:g}"
-    yield f"highest demand: {demand.trial}: {demand.bottleneck}"
+    yield f"highest demand: {demand.trial}: {demand.bottleneck_need}"
 
 
 def choice_lines(plans: Sequence[Plan]) -> Iterator[str]:

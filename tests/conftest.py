@@ -160,7 +160,7 @@ def run_trial(tmp_path: Path) -> RunTrial:
         trials = load_scenario(scenario, {key.replace("__", "."): value for key, value in settings.items()}).trials()
         trial = next(trial for trial in trials if f"-{strategy}-" in trial.id)
         chosen, name = create_engine(engine), f"test-{time.time_ns():x}"
-        nodes = 1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers
+        nodes = 1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers
         plan = make_plan(trial, name, chosen.name, chosen.choose_addresses(name, nodes))
         plan = plan.model_copy(update={"hash_every_step": hash_every_step})
         folder = tmp_path / name

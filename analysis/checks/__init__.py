@@ -8,7 +8,7 @@ from analysis.checks.host.host_cpu import check_host_cpu
 from analysis.checks.host.host_pressure import check_host_pressure
 from analysis.checks.host.host_share import check_host_overhead
 from analysis.checks.host.missed_deadlines import check_missed_deadlines
-from analysis.checks.host.speed_ratio import check_speed_ratio
+from analysis.checks.host.speed_ratio import check_cpu_quota_speed
 from analysis.checks.host.throttled import check_throttling
 from analysis.checks.network.achieved_rates import check_achieved_rates
 from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
@@ -36,7 +36,7 @@ CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not
     "admission": check_admitted_dilation,
     # devices
     "missed_deadlines": check_missed_deadlines,
-    "speed_ratio": check_speed_ratio,
+    "speed_ratio": check_cpu_quota_speed,
     "throttled": check_throttling,
     # links
     "rungs": check_link_mechanisms,

@@ -12,7 +12,7 @@ from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write
 from analysis.reading.run_table import TrialTable
 
 
-def judge_trial(trial: TrialTable) -> dict[str, CheckVerdict]:
+def run_trial_checks(trial: TrialTable) -> dict[str, CheckVerdict]:
     """Run the checks of a trial and return their verdicts by the name of the check.
 
     Only `record` runs for a trial whose record is damaged, and only `exit_codes` for a trial without success.

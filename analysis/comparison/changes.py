@@ -28,7 +28,7 @@ NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condi
 
 def compare_runs(before_folder: Path, after_folder: Path) -> str:
     """Return a text table that compares two runs. A ratio is after / before: below 1, the later run is faster."""
-    return format_changes(read_summary(before_folder), read_summary(after_folder))
+    return format_run_changes(read_summary(before_folder), read_summary(after_folder))
 
 
 def read_summary(run_folder: Path) -> RunSummary:
@@ -40,7 +40,7 @@ def read_summary(run_folder: Path) -> RunSummary:
     return analyse_run(RunFolder(run_folder))[1]
 
 
-def format_changes(before: RunSummary, after: RunSummary) -> str:
+def format_run_changes(before: RunSummary, after: RunSummary) -> str:
     """Return a text table that compares two runs, followed by the strategies and sizes that only one run has."""
     heading = "".join(
         f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
@@ -49,7 +49,7 @@ def format_changes(before: RunSummary, after: RunSummary) -> str:
     footer = "".join(
         [_describe_unshared_groups("before", before, after), _describe_unshared_groups("after", after, before)]
     )
-    shared_rows = change_rows(before, after)
+    shared_rows = run_change_rows(before, after)
     table = format_text_table([TABLE_HEADER, *shared_rows]) if shared_rows else NO_SHARED_GROUPS_TEXT
     return f"{heading}\n{table}{footer}"
 
@@ -74,14 +74,16 @@ def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary:
     return f'\nonly in "{run_name}": {groups}{unreadable_note}'
 
 
-def change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
+def run_change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
     """Return one table row per strategy, condition and size that both runs have, in the order of the later run.
 
     If both runs have repeats with the same seeds, only these repeats are compared.
     """
     groups_before = {_group_key(group): group for group in before.groups}
     return [
-        _change_row(groups_before[key], group) for group in after.groups if (key := _group_key(group)) in groups_before
+        _group_change_row(groups_before[key], group)
+        for group in after.groups
+        if (key := _group_key(group)) in groups_before
     ]
 
 
@@ -98,7 +100,7 @@ def _group_key(group: TrialGroup) -> tuple[str, str, int]:
     return group.strategy, group.condition, group.workers
 
 
-def _change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
+def _group_change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
     before, after, repeats = _select_compared_repeats(before, after)
     name = f"{after.strategy} {after.condition}".strip()
     step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (before, after)]

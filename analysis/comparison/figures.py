@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from analysis.comparison.alike import differing_settings
-from analysis.comparison.lines import ComparedCurve, ComparedPoint, ComparedRun
+from analysis.comparison.lines import ComparedCurve, ComparedCurvePoint, ComparedRun
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import (
     BASELINE_GREY,
@@ -30,7 +30,7 @@ from analysis.reading.run_table import TrialTable
 from analysis.report.wording import (
     capitalise_first_letter,
     format_number,
-    format_share,
+    format_percentage,
     format_worker_count,
     join_names,
 )
@@ -52,7 +52,7 @@ class ComparisonOverlay:
     @property
     def run_curves(self) -> list[ComparedCurve]:
         """Curves of the compared runs; curves of published series are left out."""
-        return [curve for curve in self.curves if not curve.is_public]
+        return [curve for curve in self.curves if not curve.is_published_series]
 
     def strategy_colour(self, strategy: str) -> str:
         """Return the colour that a strategy has in all runs and figures; grey for baselines and published series."""
@@ -61,7 +61,7 @@ class ComparisonOverlay:
 
     def curve_colour(self, curve: ComparedCurve) -> str:
         """Return the colour of a curve: the colour of the strategy, or grey for a published series."""
-        return BASELINE_GREY if curve.is_public else self.strategy_colour(curve.strategy)
+        return BASELINE_GREY if curve.is_published_series else self.strategy_colour(curve.strategy)
 
     def curve_marker(self, curve: ComparedCurve) -> str:
         """Return the marker shape of a curve, which distinguishes curves without colour."""
@@ -136,7 +136,7 @@ def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_ylabel("speedup")
-    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_bases(overlay)}"
+    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_curve_bases(overlay)}"
     return Drawing("speedup", title, caption, curve_table(overlay.curves), figure)
 
 
@@ -152,7 +152,9 @@ def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_ylabel("efficiency E'")
     start_axes_at_zero([axes], y=True)
     definition = "E' = S / (N / N of the base) = hardware x statistical; both factors are in the data."
-    return Drawing("efficiency", title, f"{definition} {_describe_bases(overlay)}", curve_table(overlay.curves), figure)
+    return Drawing(
+        "efficiency", title, f"{definition} {_describe_curve_bases(overlay)}", curve_table(overlay.curves), figure
+    )
 
 
 def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
@@ -175,7 +177,9 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
                 axes.vlines(point.workers, *point.seconds_ci, color=colour, linewidth=4, alpha=0.3)
     _set_logarithmic_y_axis(axes)
     axes.set_ylabel("virtual seconds to the target")
-    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_bases(overlay)}"
+    caption = (
+        f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_curve_bases(overlay)}"
+    )
     return Drawing("time_to_target", title, caption, curve_table(curves), figure)
 
 
@@ -208,10 +212,10 @@ def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
 def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
     """Return the data of the figures as a table: one row per curve and number of workers."""
-    return pd.DataFrame([dict(_table_row(curve, point)) for curve in curves for point in curve.points])
+    return pd.DataFrame([dict(_curve_table_row(curve, point)) for curve in curves for point in curve.points])
 
 
-def _table_row(curve: ComparedCurve, point: ComparedPoint) -> Iterator[tuple[str, object]]:
+def _curve_table_row(curve: ComparedCurve, point: ComparedCurvePoint) -> Iterator[tuple[str, object]]:
     yield from (
         ("line", curve.name),
         ("base", curve.base_description),
@@ -243,8 +247,8 @@ def _draw_curve(
     axes: Axes,
     overlay: ComparisonOverlay,
     curve: ComparedCurve,
-    y_value: Callable[[ComparedPoint], float],
-    x_value: Callable[[ComparedPoint], float] | None = None,
+    y_value: Callable[[ComparedCurvePoint], float],
+    x_value: Callable[[ComparedCurvePoint], float] | None = None,
 ) -> None:
     axes.plot(
         [(x_value or _relative_workers)(point) for point in curve.points],
@@ -263,7 +267,7 @@ def _set_logarithmic_y_axis(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _relative_workers(point: ComparedPoint) -> float:
+def _relative_workers(point: ComparedCurvePoint) -> float:
     return point.relative_workers
 
 
@@ -272,7 +276,7 @@ def _speedup_title(overlay: ComparisonOverlay) -> str:
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
-    run_curves, published_curves = overlay.run_curves, [curve for curve in overlay.curves if curve.is_public]
+    run_curves, published_curves = overlay.run_curves, [curve for curve in overlay.curves if curve.is_published_series]
     if not run_curves:
         return _describe_largest_speedup(published_curves)
     relative_size, points = _largest_shared_size(run_curves)
@@ -296,7 +300,7 @@ def _speedup_title(overlay: ComparisonOverlay) -> str:
 def _describe_largest_speedup(curves: Sequence[ComparedCurve]) -> str:
     best = max(curves, key=lambda curve: curve.points[-1].factors.speedup)
     last = best.points[-1]
-    name = best.strategy if best.is_public else best.name
+    name = best.strategy if best.is_published_series else best.name
     return f"{name} reaches a speedup of {format_number(last.factors.speedup)} on {last.workers:,}"
 
 
@@ -311,18 +315,18 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
     if relative_size:
         efficiencies = {name: point.factors.efficiency for name, point in points.items()}
         best, best_keep = _names_with_verb(efficiencies, max(efficiencies.values()), "keep")
-        efficiency = f"{format_share(efficiencies[best])} on {points[best].workers}"
+        efficiency = f"{format_percentage(efficiencies[best])} on {points[best].workers}"
         if len(curves) == 1:
             return f"{best_keep} an efficiency of {efficiency}"
         return f"At {relative_size:g} times the workers of the base, {best_keep} the highest efficiency: {efficiency}"
     last_points = [(curve.name, curve.points[-1]) for curve in curves]
     efficiencies_at_largest = [
-        f"{name} {format_share(point.factors.efficiency)} on {point.workers}" for name, point in last_points
+        f"{name} {format_percentage(point.factors.efficiency)} on {point.workers}" for name, point in last_points
     ]
     return f"No size is shared; efficiency at the largest: {', '.join(efficiencies_at_largest)}"
 
 
-def _largest_shared_size(curves: Sequence[ComparedCurve]) -> tuple[float | None, dict[str, ComparedPoint]]:
+def _largest_shared_size(curves: Sequence[ComparedCurve]) -> tuple[float | None, dict[str, ComparedCurvePoint]]:
     """Return the largest ratio of workers to base workers that all curves have, and each curve's point at this ratio.
 
     If the curves share no ratio, return None and the last point of each curve.
@@ -401,11 +405,11 @@ def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[
     ]
 
 
-def _describe_bases(overlay: ComparisonOverlay) -> str:
+def _describe_curve_bases(overlay: ComparisonOverlay) -> str:
     """Return a caption text: the base of every curve, with its absolute time and the number of runs per size."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:
-        base = f"{curve.base_description} ({curve.time_description}; {_describe_repeats(curve)})"
+        base = f"{curve.base_description} ({curve.time_description}; {_describe_runs_per_size(curve)})"
         curves_of_base.setdefault(base, []).append(curve.name)
     bases = "; ".join(f"{', '.join(curve_names)}: {base}" for base, curve_names in curves_of_base.items())
     if not overlay.single_size_curves:
@@ -413,7 +417,7 @@ def _describe_bases(overlay: ComparisonOverlay) -> str:
     return f"Bases: {bases}. Not drawn, because they have a single size: {', '.join(overlay.single_size_curves)}."
 
 
-def _describe_repeats(curve: ComparedCurve) -> str:
+def _describe_runs_per_size(curve: ComparedCurve) -> str:
     counts = sorted({point.runs for point in curve.points if point.runs})
     if not counts:
         return "number of runs not recorded"

@@ -29,7 +29,7 @@ class ComparedRun:
 
 
 @dataclass(frozen=True)
-class ComparedPoint:
+class ComparedCurvePoint:
     """Point of a compared curve: a number of workers or accelerators, with the time and speedup at this number."""
 
     workers: int
@@ -50,10 +50,10 @@ class ComparedCurve:
     run_letter: str  # empty for a published series
     base_description: str  # base size with its absolute time
     time_description: str  # "time to target" or "time for the same samples"
-    points: tuple[ComparedPoint, ...]
+    points: tuple[ComparedCurvePoint, ...]
 
     @property
-    def is_public(self) -> bool:
+    def is_published_series(self) -> bool:
         """Whether the curve is a published series. Times of published series are not comparable with times of runs."""
         return not self.run_letter
 
@@ -76,7 +76,7 @@ def run_letter_of_index(run_index: int) -> str:
     return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 
 
-def build_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingSeries] = ()) -> list[ComparedCurve]:
+def build_compared_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingSeries] = ()) -> list[ComparedCurve]:
     """Return the speedup curves of all runs, followed by the curves of the published series.
 
     Curves of runs with a single number of workers are left out.
@@ -101,16 +101,16 @@ def find_published_series(benchmarks: Iterable[str]) -> list[ScalingSeries]:
 def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedCurve:
     base = f"{speedup_curve.base.strategy} on {speedup_curve.base.workers}, {speedup_curve.base.seconds:.3g} s"
     time_description = "time to target" if speedup_curve.of == "time_to_target" else "time for the same samples"
-    points = tuple(_compared_point(point, speedup_curve.base.workers) for point in speedup_curve.points)
+    points = tuple(_make_compared_curve_point(point, speedup_curve.base.workers) for point in speedup_curve.points)
     name = f"{run.letter} {speedup_curve.description}"
     return ComparedCurve(name, speedup_curve.description, run.letter, base, time_description, points)
 
 
-def _compared_point(point: SpeedupPoint, base_workers: int) -> ComparedPoint:
+def _make_compared_curve_point(point: SpeedupPoint, base_workers: int) -> ComparedCurvePoint:
     factors = EfficiencyFactors(
         point.speedup, point.efficiency, point.hardware_efficiency, point.statistical_efficiency
     )
-    return ComparedPoint(
+    return ComparedCurvePoint(
         point.workers,
         point.workers / base_workers,
         factors,
@@ -122,9 +122,9 @@ def _compared_point(point: SpeedupPoint, base_workers: int) -> ComparedPoint:
 
 
 def _curve_of_series(series: ScalingSeries) -> ComparedCurve:
-    first, draws = series.sizes[0], series.speedup_draws()
+    first, draws = series.sizes[0], series.simulated_speedups()
     points = tuple(
-        ComparedPoint(
+        ComparedCurvePoint(
             workers=size.accelerators,
             relative_workers=size.accelerators / first.accelerators,
             factors=factors,

@@ -18,14 +18,14 @@ TimestampsNs: TypeAlias = npt.NDArray[np.int64]  # nanoseconds since training be
 MAX_ROUNDING_NS = 5_000  # logs round six times per step to microseconds: steps may overlap by this much
 
 
-def split_into_activities(steps: pd.DataFrame) -> pd.DataFrame:
+def split_steps_into_activities(steps: pd.DataFrame) -> pd.DataFrame:
     """Return a table of activities with the columns `ACTIVITY_COLUMNS`. Activities without duration are left out.
 
     Rows are sorted by rank and begin. Times are nanoseconds (int64) since training began. Activities of one node never
     overlap: an activity that reaches into the next step because of rounding is cut at the begin of the next step.
     """
     ordered = sort_steps(steps)
-    edges = np.minimum(_activity_edges_ns(ordered), _next_step_begins_ns(ordered)[:, None])
+    edges = np.minimum(_activity_boundaries_ns(ordered), _next_step_begins_ns(ordered)[:, None])
     begin, end = edges[:, :-1].ravel(), edges[:, 1:].ravel()
     rows = ordered.loc[
         ordered.index.repeat(len(ACTIVITY_ORDER)), ["node", "rank", "step", "epoch", "samples", "bytes_sent"]
@@ -37,7 +37,7 @@ def split_into_activities(steps: pd.DataFrame) -> pd.DataFrame:
 def count_overlong_steps(steps: pd.DataFrame) -> int:
     """Return the number of steps whose phases reach into the next step by more than `MAX_ROUNDING_NS`."""
     ordered = sort_steps(steps)
-    return int((_activity_edges_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
+    return int((_activity_boundaries_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
 
 
 def sort_steps(steps: pd.DataFrame) -> pd.DataFrame:
@@ -46,7 +46,7 @@ def sort_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return sorted_steps.reset_index(drop=True)
 
 
-def _activity_edges_ns(steps: pd.DataFrame) -> TimestampsNs:
+def _activity_boundaries_ns(steps: pd.DataFrame) -> TimestampsNs:
     """Return the boundaries of the phases of each step, shape (steps, phases + 1). Unlogged phases take no time."""
     seconds = steps[[f"{phase}_s" for phase in ACTIVITY_ORDER]].astype(float).fillna(0.0).to_numpy()
     starts = steps["start_s"].astype(float).to_numpy()[:, None]

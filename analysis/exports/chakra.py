@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import pandas as pd
 
-from analysis.exports.activities import sort_steps, split_into_activities
+from analysis.exports.activities import sort_steps, split_steps_into_activities
 from analysis.exports.base import Exporter
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_table import RunTable, TrialTable
@@ -40,13 +40,16 @@ class ChakraExporter(Exporter):
 
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
         for trial in run_table.trials:
-            reason = "no steps were logged" if trial.steps.empty else unsupported_reason(trial.plan)
+            reason = "no steps were logged" if trial.steps.empty else reason_not_exportable(trial.plan)
             if reason:
                 yield f"{trial.plan.trial}: {reason}; the trial is left out"
                 continue
-            if trial.plan.strategy["kind"] in SERVER_STRATEGIES and trial.plan.synchrony_kind not in ("bsp", "asp"):
+            if trial.plan.strategy["kind"] in SERVER_STRATEGIES and trial.plan.synchronisation_policy_kind not in (
+                "bsp",
+                "asp",
+            ):
                 yield (
-                    f"{trial.plan.trial}: the waiting rule of {trial.plan.synchrony_kind} is left out; "
+                    f"{trial.plan.trial}: the waiting rule of {trial.plan.synchronisation_policy_kind} is left out; "
                     "in the trace, the replies of servers wait for no other worker"
                 )
             folder = out_folder / trial.plan.trial
@@ -56,7 +59,7 @@ class ChakraExporter(Exporter):
                     trace.save(file)
 
 
-def unsupported_reason(plan: PlanView) -> str | None:
+def reason_not_exportable(plan: PlanView) -> str | None:
     """Return the reason why a trial's messages cannot be exported; None if the messages can be exported."""
     if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
         return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
@@ -132,7 +135,7 @@ def build_traces(trial: TrialTable) -> list[ChakraTrace]:
     plan, pattern = trial.plan, _exchange_pattern_of_plan(trial.plan)
     npu_count = 1 + max([plan.workers - 1, *(owner for owner, _ in pattern.shard_owners_and_bytes)])
     traces = [ChakraTrace(npu) for npu in range(npu_count)]
-    spans = _activity_spans(trial.steps)
+    spans = _activity_spans_us(trial.steps)
     ranks_by_step: dict[int, list[int]] = {}
     for trace in traces[: plan.workers]:
         steps = sort_steps(trial.steps[trial.steps["rank"] == trace.npu])
@@ -152,15 +155,15 @@ def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
     return ChakraExchangePattern(
         plan.workers,
         is_collective=kind in COLLECTIVE_STRATEGIES,
-        is_synchronous=plan.synchrony_kind == "bsp" and kind != "easgd",
+        is_synchronous=plan.synchronisation_policy_kind == "bsp" and kind != "easgd",
         vector_bytes=parameter_bytes * plan.parameters,
         shard_owners_and_bytes=shards,
     )
 
 
-def _activity_spans(steps: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs]:
+def _activity_spans_us(steps: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs]:
     """Return begin and duration of each activity in whole microseconds, by (rank, step, activity)."""
-    rows = split_into_activities(steps)
+    rows = split_steps_into_activities(steps)
     keys = zip(rows["rank"].astype(int), rows["step"].astype(int), rows["activity"], strict=True)
     begins, ends = rows["begin_ns"] // NS_PER_US, rows["end_ns"] // NS_PER_US
     return {key: (begin, end - begin) for key, begin, end in zip(keys, begins, ends, strict=True)}

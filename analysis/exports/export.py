@@ -22,7 +22,7 @@ class ExportResult:
     doubtful_trials: tuple[str, ...] = ()  # exported trials that are not valid, with the reasons
 
 
-def export_run(run_path: Path, kind: str, out_path: Path | None = None) -> ExportResult:
+def export_run(run_path: Path, format_name: str, out_path: Path | None = None) -> ExportResult:
     """Export a run into the folder `out_path`, by default `exports/<format>` in the folder of the run.
 
     Files are written to a temporary folder, which is renamed at the end. An interrupted export leaves no folder.
@@ -32,14 +32,14 @@ def export_run(run_path: Path, kind: str, out_path: Path | None = None) -> Expor
             exists.
         HostError: the library that writes the format is not installed.
     """
-    exporter, folder = exporter_for(kind), RunFolder(run_path)
+    exporter, folder = make_exporter(format_name), RunFolder(run_path)
     folder.check_is_run_folder()
-    target = out_path or folder.exports_path / kind
+    target = out_path or folder.exports_path / format_name
     if target.exists():
         raise UserError(f"{target}: exists already; remove the folder, or name another one with --out")
     table = read_readable_trials(folder)
     if not table.trials:
-        raise UserError("\n".join([f"{run_path}: no trial can be read", *map(str, table.damage)]))
+        raise UserError("\n".join([f"{run_path}: no trial can be read", *map(str, table.file_damage)]))
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -53,18 +53,18 @@ def export_run(run_path: Path, kind: str, out_path: Path | None = None) -> Expor
     # Unreadable trials have no verdict here, because `damage` already lists them.
     verdicts = [TrialVerdict.from_checks(trial) for trial in table.trials if not trial.is_unreadable]
     doubtful_trials = tuple(f"{verdict.trial_name}: {verdict}" for verdict in verdicts if not verdict.is_valid)
-    return ExportResult(target, table.damage, omissions, doubtful_trials)
+    return ExportResult(target, table.file_damage, omissions, doubtful_trials)
 
 
-def exporter_for(kind: str) -> Exporter:
+def make_exporter(format_name: str) -> Exporter:
     """Return the exporter for a format name, such as `csv`.
 
     Raises:
         UserError: the format is unknown.
     """
-    if kind not in EXPORTERS:
-        raise UserError(f"--to {kind}: no such format; allowed are {', '.join(EXPORTERS)}")
-    return EXPORTERS[kind]()  # type: ignore[call-arg] # every exporter has a default for `kind`
+    if format_name not in EXPORTERS:
+        raise UserError(f"--to {format_name}: no such format; allowed are {', '.join(EXPORTERS)}")
+    return EXPORTERS[format_name]()  # type: ignore[call-arg] # every exporter has a default for `kind`
 
 
 def _missing_package_message(exporter: Exporter, error: ModuleNotFoundError) -> str:

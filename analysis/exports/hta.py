@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.exports.activities import sort_steps, split_into_activities
+from analysis.exports.activities import sort_steps, split_steps_into_activities
 from analysis.exports.base import Exporter
 from analysis.reading.run_table import RunTable, TrialTable
 
@@ -62,7 +62,7 @@ class HtaExporter(Exporter):
             )
 
     def _write_trial(self, trial: TrialTable, folder: Path) -> Iterator[str]:
-        activities = split_into_activities(trial.steps)
+        activities = split_steps_into_activities(trial.steps)
         for rank in range(trial.plan.workers):
             steps = sort_steps(trial.steps[trial.steps["rank"] == rank])
             rank_activities = activities[activities["rank"] == rank]
@@ -83,7 +83,7 @@ def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd
 
     Times are whole microseconds since training began, because HTA rounds fractions of begin and end differently.
     """
-    kernels = _merge_into_kernels(activities)
+    kernels = _merge_activities_into_kernels(activities)
     begins, ends = _round_to_us(kernels["begin_ns"]), _round_to_us(kernels["end_ns"])
     events = [_step_event(step, begin_s, step_s) for step, begin_s, step_s in _step_times(steps)]
     kernel_times = zip(kernels["kernel"], begins, ends, strict=True)
@@ -97,7 +97,7 @@ def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd
     }
 
 
-def _merge_into_kernels(activities: pd.DataFrame) -> pd.DataFrame:
+def _merge_activities_into_kernels(activities: pd.DataFrame) -> pd.DataFrame:
     """Return a table with one row per kernel. A wait and the following exchange form one kernel."""
     kernels = activities[activities["activity"].isin(KERNEL_OF_ACTIVITY)]
     kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))

@@ -40,28 +40,30 @@ class MlperfExporter(Exporter):
                 out_folder / ORGANISATION / "systems" / f"{name}.json", f"{json.dumps(description, indent=2)}\n"
             )
             for result_number, trial in enumerate(repeats):
-                yield from _write_result(run_table, trial, out_folder / ORGANISATION / "results" / name, result_number)
+                yield from _write_result_file(
+                    run_table, trial, out_folder / ORGANISATION / "results" / name, result_number
+                )
 
 
 def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
     """Return system name -> trials of the system, sorted by repeat."""
     trials_by_system: dict[str, list[TrialTable]] = {}
     for trial in sorted(run_table.trials, key=lambda trial: trial.plan.repeat):
-        trials_by_system.setdefault(system_name(trial), []).append(trial)
+        trials_by_system.setdefault(system_name_of_trial(trial), []).append(trial)
     return trials_by_system
 
 
-def system_name(trial: TrialTable) -> str:
+def system_name_of_trial(trial: TrialTable) -> str:
     """Return the name of a trial's system, for example `ring-w4` or `ring-w4-uplink=100mbit`.
 
     The name contains the strategy, the number of workers and the values of all other swept keys.
     """
     plan = trial.plan
-    condition = [f"{key}={value}" for key, value in plan.condition]
+    condition = [f"{key}={value}" for key, value in plan.swept_condition]
     return UNSAFE_CHARACTERS.sub("_", "-".join([plan.label, f"w{plan.workers}", *condition]))
 
 
-def _write_result(run_table: RunTable, trial: TrialTable, folder: Path, result_number: int) -> Iterator[str]:
+def _write_result_file(run_table: RunTable, trial: TrialTable, folder: Path, result_number: int) -> Iterator[str]:
     """Write the result file of a trial. Yield a sentence if the compliance checker will not accept the file."""
     name = trial.plan.trial
     logs = read_logs(run_table.folder.trial_folder(name))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from analysis.exports.activities import ACTIVITY_ORDER, NS_PER_S, count_overlong_steps, split_into_activities
+from analysis.exports.activities import ACTIVITY_ORDER, NS_PER_S, count_overlong_steps, split_steps_into_activities
 from analysis.exports.base import Exporter
 from analysis.metrics.happened import event_outcomes
 from analysis.reading.run_table import RunTable, TrialTable
@@ -52,7 +52,7 @@ class PerfettoTrace:
 
         return bytes(Message(packet=self.packets).SerializeToString(deterministic=True))
 
-    def add_process(self, name: str) -> int:
+    def add_process_track(self, name: str) -> int:
         """Add a track for a process, which is a group of tracks, and return the number of the track."""
         number = self._add_track_descriptor(name, None)
         descriptor = self.packets[-1].track_descriptor
@@ -65,7 +65,7 @@ class PerfettoTrace:
         """Add a track for slices and instants, and return the number of the track."""
         return self._add_track_descriptor(name, parent_track)
 
-    def add_counter(self, name: str, parent_track: int, unit: str = "") -> int:
+    def add_counter_track(self, name: str, parent_track: int, unit: str = "") -> int:
         """Add a track for values over time (a counter), and return the number of the track."""
         number = self._add_track_descriptor(name, parent_track)
         self.packets[-1].track_descriptor.counter.unit_name = unit
@@ -122,9 +122,9 @@ class PerfettoTrace:
 def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
     """Add all data of a trial to a trace, and yield a sentence for each part that the trace cannot represent."""
     _add_trial_tracks(trial, trace)
-    activities = split_into_activities(trial.steps)
+    activities = split_steps_into_activities(trial.steps)
     for node_name, node_activities in activities.groupby("node", sort=False):
-        process_track = trace.add_process(str(node_name))
+        process_track = trace.add_process_track(str(node_name))
         _add_activities(node_activities, process_track, trace)
         _add_losses(trial.steps[trial.steps["node"] == node_name], process_track, trace)
     _add_updates(trial, trace)
@@ -136,10 +136,10 @@ def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
 
 def _add_trial_tracks(trial: TrialTable, trace: PerfettoTrace) -> None:
     """Add the tracks that belong to no single node: evaluations, timeline events and the switch of strategies."""
-    process_track = trace.add_process(f"trial {trial.plan.trial}")
+    process_track = trace.add_process_track(f"trial {trial.plan.trial}")
     for metric, evaluations in trial.evals.groupby("metric", sort=False):
-        counter_track = trace.add_counter(f"eval {metric}", process_track)
-        _add_counter_values(trace, counter_track, evaluations["time_s"], evaluations["value"])
+        counter_track = trace.add_counter_track(f"eval {metric}", process_track)
+        _add_finite_counter_values(trace, counter_track, evaluations["time_s"], evaluations["value"])
     for event in event_outcomes(trial):
         if event.applied_s is not None:
             track = trace.add_track(f"event {event.number}: {event.kind} {' '.join(event.nodes)}", process_track)
@@ -167,23 +167,23 @@ def _add_losses(steps: pd.DataFrame, process_track: int, trace: PerfettoTrace) -
     """Add a counter track with the loss of every step of a node, at the end of the step."""
     sorted_steps = steps.sort_values("start_s", kind="stable")
     ends_s = sorted_steps["start_s"] + sorted_steps["step_s"]
-    _add_counter_values(trace, trace.add_counter("loss", process_track), ends_s, sorted_steps["loss"])
+    _add_finite_counter_values(trace, trace.add_counter_track("loss", process_track), ends_s, sorted_steps["loss"])
 
 
 def _add_updates(trial: TrialTable, trace: PerfettoTrace) -> None:
     """Add the updates of the first shard as instants, and the staleness of the applied gradients as a counter."""
     if trial.updates.empty:
         return
-    process_track = trace.add_process(f"{trial.plan.shard_owners[0]} (shard 0)")
+    process_track = trace.add_process_track(f"{trial.plan.shard_owners[0]} (shard 0)")
     track = trace.add_track("update", process_track)
     updates = trial.updates.sort_values("time_s", kind="stable")
     for at_s, version, worker in zip(updates["time_s"], updates["version"], updates["worker"], strict=True):
         trace.add_instant(track, f"worker-{worker}", _seconds_to_ns(at_s), version=version)
-    staleness_track = trace.add_counter("staleness", process_track, "updates")
-    _add_counter_values(trace, staleness_track, updates["time_s"], updates["staleness"])
+    staleness_track = trace.add_counter_track("staleness", process_track, "updates")
+    _add_finite_counter_values(trace, staleness_track, updates["time_s"], updates["staleness"])
 
 
-def _add_counter_values(trace: PerfettoTrace, track: int, times_s: pd.Series, values: pd.Series) -> None:
+def _add_finite_counter_values(trace: PerfettoTrace, track: int, times_s: pd.Series, values: pd.Series) -> None:
     """Add values to a counter track at the given times. NaN and infinite values are left out."""
     for at_s, value in zip(times_s.astype(float), pd.to_numeric(values, errors="coerce"), strict=True):
         if np.isfinite(value):

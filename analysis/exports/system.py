@@ -94,7 +94,7 @@ def _accelerator_fields(plan: PlanView, workers: Iterable[PlannedNode]) -> dict[
     """Return the fields that describe the accelerators. Every worker emulates one accelerator."""
     return {
         "accelerators_per_node": "1",
-        "accelerator_model_name": f"emulated: {_describe_nodes(workers, _describe_speed)}",
+        "accelerator_model_name": f"emulated: {_describe_nodes(workers, _describe_compute_speed)}",
         "accelerator_host_interconnect": NOT_APPLICABLE,
         "accelerator_frequency": NOT_APPLICABLE,
         "accelerator_on-chip_memories": NOT_APPLICABLE,
@@ -122,7 +122,7 @@ def _format_rate(rate_bps: float | None) -> str:
     return "unshaped" if rate_bps is None else format_quantity(rate_bps, "bit/s")
 
 
-def _describe_speed(node: PlannedNode) -> str:
+def _describe_compute_speed(node: PlannedNode) -> str:
     return f"{node.throughput:g} samples/s" if node.throughput else f"{node.cpus:g} cores of the host"
 
 

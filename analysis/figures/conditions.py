@@ -19,7 +19,7 @@ from analysis.results.result import TrialGroup
 from analysis.results.swept_conditions import describe_condition_effects, groups_across_conditions, seconds_per_sample
 
 
-def draw_time_by_condition(run: AnalysedRun) -> Drawing | None:
+def draw_sample_time_by_condition(run: AnalysedRun) -> Drawing | None:
     """Draw the virtual seconds per 1,000 samples under every condition.
 
     Each strategy has one curve: its trials on its largest number of workers.

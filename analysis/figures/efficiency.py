@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_at_point, mark_balance_points
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_balance_rules_at_point, mark_balance_points
 from analysis.figures.drawing.labels import label_right_edge
 from analysis.figures.drawing.style import (
     BASELINE_GREY,
@@ -109,7 +109,7 @@ def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[Balanc
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
-            *(point.rate_efficiency(curve.base), format_rules_at_point(curve, point, balance_points)),
+            *(point.rate_efficiency(curve.base), format_balance_rules_at_point(curve, point, balance_points)),
         )
         for curve in curves
         for point in curve.points

@@ -21,17 +21,17 @@ from analysis.figures.drawing.style import (
 )
 from analysis.laws import (
     AmdahlLaw,
-    ComputeLaw,
     CriticalBatchLaw,
-    ExchangeLaw,
+    ExchangeTimeLaw,
     GustafsonLaw,
     LawFit,
     ScalingLaw,
+    StepTimeLaw,
     UniversalScalabilityLaw,
 )
 from analysis.laws.base import UNIDENTIFIED_RATIO
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.report.wording import capitalise_first_letter, format_number, format_share, join_names
+from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, join_names
 from analysis.results.result import TIMES_SIGN, TrialGroup
 from analysis.statistics.centre import Floats
 
@@ -70,7 +70,9 @@ class FittedCurve:
 
     curve: SpeedupCurve
     fits: Mapping[str, LawFit]  # by the names in SPEEDUP_LAWS
-    fits_of_parts: Mapping[str, LawFit]  # laws of single parts of training: "learning", "computing", "exchange"
+    fits_of_training_parts: Mapping[
+        str, LawFit
+    ]  # laws of single parts of training: "learning", "computing", "exchange"
 
     @cached_property
     def best_law_name(self) -> str:
@@ -109,19 +111,19 @@ def _figure_caption(fitted_curves: Sequence[FittedCurve], omitted_curves: str) -
     return (
         "Speedup in samples per second over the base of the curve. Laws are fitted to the logarithms of the mean times "
         "at the measured sizes; 95% intervals come from perturbed refits; error: typical residual. Band: 90% "
-        f"prediction interval of {_describe_new_observation(fitted_curves)} by the law that fits best. Grey area: no "
+        f"prediction interval of {_describe_band_coverage(fitted_curves)} by the law that fits best. Grey area: no "
         "size was measured there, and the band does not contain what the law leaves out. "
         f"{AmdahlLaw.formula}; {GustafsonLaw.formula}; {UniversalScalabilityLaw.formula}. "
         "Efficiency = hardware x statistical, so the cost of "
         f"learning is fitted separately: samples to the target by {CriticalBatchLaw.formula} where batches differ. "
-        f"Computing: {ComputeLaw.formula}. Exchange of a collective, with the time that workers wait for each other: "
-        f"{ExchangeLaw.formula}, where m is the number of messages in its longest chain and w the time that its bytes "
-        "take on the declared links."
+        f"Computing: {StepTimeLaw.formula}. Exchange of a collective, with the time that workers wait for each other: "
+        f"{ExchangeTimeLaw.formula}, where m is the number of messages in its longest chain and w the time that its "
+        "bytes take on the declared links."
         f"{f' Neither drawn nor fitted: {omitted_curves}.' if omitted_curves else ''}"
     )
 
 
-def _describe_new_observation(fitted_curves: Sequence[FittedCurve]) -> str:
+def _describe_band_coverage(fitted_curves: Sequence[FittedCurve]) -> str:
     """Return the observation that a prediction band covers, as text: a new run, or the mean of several new runs.
 
     Where runs were repeated, laws are fitted to means over the repeats. Such means vary less than single runs.
@@ -139,10 +141,10 @@ def _fit_curve(curve: SpeedupCurve, run: AnalysedRun) -> FittedCurve:
     seconds = np.array([curve.base.seconds / point.rate_speedup for point in curve.points])
     series = {"workers": sizes, "seconds": seconds}
     fits = {name: law.fit(series) for name, (law, _) in SPEEDUP_LAWS.items()}
-    return FittedCurve(curve, fits, dict(_fit_laws_of_parts(curve, run)))
+    return FittedCurve(curve, fits, dict(_fit_laws_of_training_parts(curve, run)))
 
 
-def _fit_laws_of_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, LawFit]]:
+def _fit_laws_of_training_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, LawFit]]:
     """Yield the fitted laws of three parts of training (learning, computing, exchange), as far as the run has the data.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
@@ -154,22 +156,22 @@ def _fit_laws_of_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[
     ]
     global_batches = np.array([batch_of_trial[group.trials[0].id] for group in groups])
     local_batches = global_batches / np.array([group.workers for group in groups])
-    if curve.of == "time_to_target" and _has_enough_distinct_values(global_batches):
+    if curve.of == "time_to_target" and _has_enough_distinct_batches(global_batches):
         samples = np.array([group.samples_to_target for group in groups])
         yield "learning", CriticalBatchLaw().fit({"batch": global_batches, "samples": samples})
     compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
-    if _has_enough_distinct_values(local_batches) and compute_s.all():
-        yield "computing", ComputeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
+    if _has_enough_distinct_batches(local_batches) and compute_s.all():
+        yield "computing", StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
     exchange_series = {
         column: values
-        for column, values in _exchange_series(groups, run).items()
+        for column, values in _exchange_measurements(groups, run).items()
         if len(values) >= MIN_DISTINCT_BATCHES
     }
     if exchange_series and all((values > 0).all() for values in exchange_series.values()):
-        yield "exchange", ExchangeLaw().fit(exchange_series)
+        yield "exchange", ExchangeTimeLaw().fit(exchange_series)
 
 
-def _exchange_series(groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
+def _exchange_measurements(groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
     """Return the message counts, link times and exchange times that the exchange law is fitted to.
 
     Each array has one value per group of trials. Groups are left out if they do not use a collective in every step, or
@@ -178,8 +180,8 @@ def _exchange_series(groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str
     plans = {trial.plan.trial: trial.plan for trial in run.table.trials}
     rows = [
         (
-            plan.longest_chain_messages,
-            plan.exchange_link_s,
+            plan.longest_chain_message_count,
+            plan.exchange_without_latency_s,
             sum(group.step_phase_s.get(phase, 0.0) for phase in ("exchange", "wait")),
         )
         for group in groups
@@ -189,7 +191,7 @@ def _exchange_series(groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))
 
 
-def _has_enough_distinct_values(batches: Floats) -> bool:
+def _has_enough_distinct_batches(batches: Floats) -> bool:
     return len(set(batches.tolist())) >= MIN_DISTINCT_BATCHES
 
 
@@ -200,7 +202,11 @@ def _residual_error(fit: LawFit) -> float:
 
 def _format_residual_error(fit: LawFit) -> str:
     error = _residual_error(fit)
-    return format_share(error, 1) if error >= NEGLIGIBLE_ERROR else f"less than {format_share(NEGLIGIBLE_ERROR, 1)}"
+    return (
+        format_percentage(error, 1)
+        if error >= NEGLIGIBLE_ERROR
+        else f"less than {format_percentage(NEGLIGIBLE_ERROR, 1)}"
+    )
 
 
 def _figure_title(fitted_curves: Sequence[FittedCurve]) -> str:
@@ -208,7 +214,7 @@ def _figure_title(fitted_curves: Sequence[FittedCurve]) -> str:
     worst = min(fitted_curves, key=lambda each: each.curve.points[-1].rate_efficiency(each.curve.base))
     fit = worst.fits[worst.best_law_name]
     best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"
-    quantities = _describe_quantities(worst.best_law_name, fit)
+    quantities = _describe_law_quantities(worst.best_law_name, fit)
     return capitalise_first_letter(f"{best_fit}, with an error of {_format_residual_error(fit)}: {quantities}")
 
 
@@ -222,7 +228,7 @@ def _draw_panel(axes: Axes, fitted_curve: FittedCurve, colour: str, marker: str)
     band = fitted_curve.fits[fitted_curve.best_law_name].prediction_band({"workers": sizes})
     axes.fill_between(sizes, curve.base.seconds / band.high, curve.base.seconds / band.low, color=colour, alpha=0.2)
     for name, (law, line_style) in SPEEDUP_LAWS.items():
-        predicted_s = law.predict(fitted_curve.fits[name].parameters, {"workers": sizes})
+        predicted_s = law.predict_output(fitted_curve.fits[name].parameters, {"workers": sizes})
         axes.plot(sizes, curve.base.seconds / predicted_s, color=FOREGROUND, linestyle=line_style, linewidth=1.1)
     axes.plot(counts, [point.rate_speedup for point in curve.points], marker, color=colour, markersize=6)
     axes.set_xscale("log", base=2)
@@ -240,21 +246,21 @@ def _draw_panel(axes: Axes, fitted_curve: FittedCurve, colour: str, marker: str)
 def _panel_notes(fitted_curve: FittedCurve) -> str:
     """Return the notes of a panel: for each fitted law the error and the reported quantities, one quantity per line."""
     notes = [
-        f"{name}, error {_format_residual_error(fit)}: {_describe_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
+        f"{name}, error {_format_residual_error(fit)}: {_describe_law_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.fits.items()
     ]
     notes += [
-        f"{name}: {_describe_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
-        for name, fit in fitted_curve.fits_of_parts.items()
+        f"{name}: {_describe_law_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
+        for name, fit in fitted_curve.fits_of_training_parts.items()
     ]
     return "\n".join(notes)
 
 
-def _describe_quantities(law_name: str, fit: LawFit, separator: str = ", ") -> str:
+def _describe_law_quantities(law_name: str, fit: LawFit, separator: str = ", ") -> str:
     """Return the quantities that the figure reports for a fitted law, with 95% intervals, as text."""
     return separator.join(
         f"{quantity} {_format_value_with_interval(*values)}"
-        for quantity, values in _reported_quantities(law_name, fit).items()
+        for quantity, values in _law_quantities_with_intervals(law_name, fit).items()
     )
 
 
@@ -267,15 +273,15 @@ def _format_value_with_interval(low: float, value: float, high: float) -> str:
     )
 
 
-def _reported_quantities(law_name: str, fit: LawFit) -> dict[str, tuple[float, float, float]]:
+def _law_quantities_with_intervals(law_name: str, fit: LawFit) -> dict[str, tuple[float, float, float]]:
     """Return the quantities that the figure reports for a law: name -> (low, value, high) with a 95% interval."""
     return {
-        quantity: _value_with_interval(compute(fit.parameters), compute(fit.parameter_draws))
+        quantity: _value_with_95_percent_interval(compute(fit.parameters), compute(fit.parameter_draws))
         for quantity, compute in REPORTED_QUANTITIES[law_name].items()
     }
 
 
-def _value_with_interval(value: Floats, draws: Floats) -> tuple[float, float, float]:
+def _value_with_95_percent_interval(value: Floats, draws: Floats) -> tuple[float, float, float]:
     low, high = np.percentile(draws, [2.5, 97.5])
     return float(low), float(value), float(high)
 
@@ -287,8 +293,8 @@ def _figure_data(fitted_curves: Sequence[FittedCurve]) -> pd.DataFrame:
             *(_residual_error(fit), *fit.size_range),
         )
         for fitted_curve in fitted_curves
-        for name, fit in {**fitted_curve.fits, **fitted_curve.fits_of_parts}.items()
-        for quantity, values in _reported_quantities(name, fit).items()
+        for name, fit in {**fitted_curve.fits, **fitted_curve.fits_of_training_parts}.items()
+        for quantity, values in _law_quantities_with_intervals(name, fit).items()
     ]
     columns = ["strategy", "condition", "law", "formula", "quantity", "ci_low", "value", "ci_high", "residual"]
     return pd.DataFrame(rows, columns=[*columns, "smallest_seen", "largest_seen"])

@@ -164,13 +164,17 @@ def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | Non
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
         missing = [name for name in metric_curves["strategy"].unique() if name not in first_on_target.groups]
-        second = _describe_target_misses(missing) if missing else _describe_sample_needs(costs["samples"])
-        return f"To reach {target}, {_describe_least_bytes(costs['bytes'])}; {second}"
+        second = (
+            _describe_strategies_missing_target(missing)
+            if missing
+            else _describe_largest_sample_ratio(costs["samples"])
+        )
+        return f"To reach {target}, {_describe_strategy_with_least_bytes(costs['bytes'])}; {second}"
     final_values = metric_curves.groupby("trial", sort=False)["value"].last()
     return f"The final {metric} is between {format_number(final_values.min())} and {format_number(final_values.max())}"
 
 
-def _describe_target_misses(strategy_names: list[str]) -> str:
+def _describe_strategies_missing_target(strategy_names: list[str]) -> str:
     """Return a clause on the strategies that miss the target: the names of a few strategies, or the number of many."""
     if len(strategy_names) > MAX_LISTED:
         return f"{len(strategy_names)} strategies miss it"
@@ -178,11 +182,11 @@ def _describe_target_misses(strategy_names: list[str]) -> str:
     return f"{', '.join(strategy_names)} {verb} it"
 
 
-def _describe_least_bytes(bytes_by_strategy: "pd.Series[float]") -> str:
+def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -> str:
     return f"{bytes_by_strategy.idxmin()} sends least ({format_total_bytes({'all': int(bytes_by_strategy.min())})})"
 
 
-def _describe_sample_needs(samples_by_strategy: "pd.Series[float]") -> str:
+def _describe_largest_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
     """Return a clause that compares the largest number of samples to the target with the smallest one."""
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():

@@ -17,7 +17,7 @@ from analysis.figures.drawing.style import (
     create_figure,
     strategy_colour,
 )
-from analysis.report.wording import format_signed_share
+from analysis.report.wording import format_signed_percentage
 from analysis.results.result import TrialGroup, sort_by_step_time
 
 ROW_HEIGHT_IN = 0.27
@@ -25,7 +25,7 @@ NEGLIGIBLE_REMAINDER = 0.001  # the title does not give the value of a smaller r
 
 
 @dataclass(frozen=True)
-class PredictionRow:
+class PredictedStepRow:
     """Predicted and measured step time of a group of trials, or of one training phase of trials that switch."""
 
     group: TrialGroup
@@ -34,7 +34,7 @@ class PredictionRow:
     predicted_step_s: float
 
     @property
-    def remainder(self) -> float:
+    def relative_difference(self) -> float:
         """Remainder: measured step time / step time predicted by the closed form - 1."""
         return self.measured_step_s / self.predicted_step_s - 1
 
@@ -45,14 +45,14 @@ def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
     An open circle is the predicted step time, a filled circle the measured median. The number beside the circles is the
     remainder.
     """
-    rows = [row for group in sort_by_step_time(run.summary.groups) for row in _prediction_rows(group)]
+    rows = [row for group in sort_by_step_time(run.summary.groups) for row in _predicted_step_rows(group)]
     if not rows:
         return None
     figure, (axes,) = create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(rows))
     title = _figure_title(rows)
     add_run_title_and_footer(figure, run.summary, title)
     for y, row in enumerate(rows):
-        _draw_row(axes, y, row, strategy_colour(run.summary, row.group.strategy))
+        _draw_predicted_step_row(axes, y, row, strategy_colour(run.summary, row.group.strategy))
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0, 1.12 * max(1000 * max(row.measured_step_s, row.predicted_step_s) for row in rows))
@@ -66,7 +66,7 @@ def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
     return Drawing("predicted", title, caption, _figure_data(rows), figure)
 
 
-def _prediction_rows(group: TrialGroup) -> list[PredictionRow]:
+def _predicted_step_rows(group: TrialGroup) -> list[PredictedStepRow]:
     """Return the rows of a group of trials: one row, or one per training phase if trials switched strategies.
 
     The list is empty if the plan has no predicted step time.
@@ -75,36 +75,38 @@ def _prediction_rows(group: TrialGroup) -> list[PredictionRow]:
     if not switches:
         if not group.typical_step_s or not group.predicted_step_s:
             return []
-        return [PredictionRow(group, group.name, group.typical_step_s, group.predicted_step_s)]
+        return [PredictedStepRow(group, group.name, group.typical_step_s, group.predicted_step_s)]
     rows = []
     for phase_name in ("before", "after"):
         phases = [phase for switch in switches if (phase := getattr(switch, phase_name)) and phase.predicted_step_s]
         if phases:
             measured_step_s = float(np.mean([phase.step_s for phase in phases]))
-            rows.append(PredictionRow(group, f"{group.name} {phase_name}", measured_step_s, phases[0].predicted_step_s))
+            rows.append(
+                PredictedStepRow(group, f"{group.name} {phase_name}", measured_step_s, phases[0].predicted_step_s)
+            )
     return rows
 
 
-def _figure_title(rows: Sequence[PredictionRow]) -> str:
+def _figure_title(rows: Sequence[PredictedStepRow]) -> str:
     """Return the title: the median and the largest relative difference between measured and predicted step times."""
-    worst = max(rows, key=lambda row: abs(row.remainder))
-    if abs(worst.remainder) < NEGLIGIBLE_REMAINDER:
+    worst = max(rows, key=lambda row: abs(row.relative_difference))
+    if abs(worst.relative_difference) < NEGLIGIBLE_REMAINDER:
         return f"The closed form predicts every median step to within {NEGLIGIBLE_REMAINDER:.1%}"
-    direction = "longer" if worst.remainder > 0 else "shorter"
-    typical = median(abs(row.remainder) for row in rows)
+    direction = "longer" if worst.relative_difference > 0 else "shorter"
+    typical = median(abs(row.relative_difference) for row in rows)
     return (
         f"The closed form typically differs from the median step by {typical:.1%}; "
-        f"at worst, a step of {worst.name} is {abs(worst.remainder):.1%} {direction} than predicted"
+        f"at worst, a step of {worst.name} is {abs(worst.relative_difference):.1%} {direction} than predicted"
     )
 
 
-def _draw_row(axes: Axes, y: int, row: PredictionRow, colour: str) -> None:
+def _draw_predicted_step_row(axes: Axes, y: int, row: PredictedStepRow, colour: str) -> None:
     measured_ms, predicted_ms = 1000 * row.measured_step_s, 1000 * row.predicted_step_s
     axes.hlines(y, min(measured_ms, predicted_ms), max(measured_ms, predicted_ms), color=FAINT_GREY, linewidth=3)
     axes.plot(predicted_ms, y, "o", color=FOREGROUND, markerfacecolor=BACKGROUND, markersize=8, markeredgewidth=1.2)
     axes.plot(measured_ms, y, "o", color=colour, markersize=5)
     axes.annotate(
-        format_signed_share(row.remainder),
+        format_signed_percentage(row.relative_difference),
         (max(measured_ms, predicted_ms), y),
         (9, 0),
         textcoords="offset points",
@@ -113,12 +115,12 @@ def _draw_row(axes: Axes, y: int, row: PredictionRow, colour: str) -> None:
     )
 
 
-def _figure_data(rows: Sequence[PredictionRow]) -> pd.DataFrame:
+def _figure_data(rows: Sequence[PredictedStepRow]) -> pd.DataFrame:
     """Return the data of the figure as a table. The column `phase` exists only if a trial switched strategies."""
     values = [
         (
             *(row.group.strategy, row.group.condition, row.group.workers),
-            *(row.measured_step_s, row.predicted_step_s, row.remainder),
+            *(row.measured_step_s, row.predicted_step_s, row.relative_difference),
         )
         for row in rows
     ]

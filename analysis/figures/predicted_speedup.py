@@ -46,7 +46,7 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
     for index, (axes, curve) in enumerate(zip(panels, curves, strict=False)):
         colour = strategy_colour(run.summary, curve.strategy)
         _draw_panel(axes, curve, colour, strategy_marker(run.summary, curve.strategy))
-        _draw_published_speedups(axes, run.summary.published_for(curve.strategy))
+        _draw_published_speedups(axes, run.summary.published_results_for(curve.strategy))
         axes.set_xlabel("workers" if index + columns >= len(curves) else "")
         axes.xaxis.set_tick_params(labelbottom=True)
     for axes in panels[len(curves) :]:
@@ -59,7 +59,7 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
     apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, curve in zip(panels, curves, strict=False):
         colour = strategy_colour(run.summary, curve.strategy)
-        _label_curve_ends(axes, curve, colour, run.summary.published_for(curve.strategy))
+        _label_curve_ends(axes, curve, colour, run.summary.published_results_for(curve.strategy))
     caption = (
         "Speedup in samples per second over the same base. Filled: measured. Open: predicted by the closed forms "
         "(predicted step x steps of the whole budget). Dashed: ideal. Neither includes the cost of learning."

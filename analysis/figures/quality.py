@@ -22,13 +22,13 @@ def draw_final_quality(run: AnalysedRun) -> Drawing | None:
 
     A curve shows the trials of a strategy on its largest number of workers.
     """
-    metric = _quality_metric(run)
+    metric = _choose_quality_metric(run)
     groups_by_strategy = [
         groups
         for groups in groups_across_conditions(run.summary)
-        if all(final_values(group, metric).size for group in groups)
+        if all(final_metric_values(group, metric).size for group in groups)
     ]
-    if not any(_differs_between_conditions(groups, metric) for groups in groups_by_strategy):
+    if not any(_metric_differs_by_condition(groups, metric) for groups in groups_by_strategy):
         return None
     figure, (axes,) = create_figure(1, 1, 3.6)
     present = {group.condition for groups in groups_by_strategy for group in groups}
@@ -38,44 +38,45 @@ def draw_final_quality(run: AnalysedRun) -> Drawing | None:
         strategy = groups[0].strategy
         colour, marker = strategy_colour(run.summary, strategy), strategy_marker(run.summary, strategy)
         _draw_strategy_curve(axes, condition_names, groups, metric, colour, marker)
-        curve_ends[strategy] = (_mean_final_value(groups[-1], metric), colour)
+        curve_ends[strategy] = (_mean_final_metric(groups[-1], metric), colour)
     axes.set_xticks(range(len(condition_names)), condition_names)
     axes.set_xlim(-0.2, len(condition_names) - 0.8)
     axes.set_ylabel(f"{metric} at the end")
     label_right_edge(axes, curve_ends)
     title = capitalise_first_letter(
-        "; ".join(_describe_extreme_conditions(groups, metric) for groups in groups_by_strategy[:3])
+        "; ".join(_describe_lowest_and_highest_metric(groups, metric) for groups in groups_by_strategy[:3])
     )
     add_run_title_and_footer(figure, run.summary, title)
     caption = f"The {metric} of the last evaluation. Curves: means over the repeats. Dots: single runs."
     return Drawing("quality", title, caption, _figure_data(groups_by_strategy, metric), figure)
 
 
-def final_values(group: TrialGroup, metric: str) -> Floats:
+def final_metric_values(trial_group: TrialGroup, metric: str) -> Floats:
     """Return the metric of the last evaluation of each repeat. Repeats without an evaluation are left out."""
-    return np.array([trial.final[metric] for trial in group.trials if metric in trial.final])
+    return np.array([trial.final[metric] for trial in trial_group.trials if metric in trial.final])
 
 
-def _mean_final_value(group: TrialGroup, metric: str) -> float:
-    return float(final_values(group, metric).mean())
+def _mean_final_metric(trial_group: TrialGroup, metric: str) -> float:
+    return float(final_metric_values(trial_group, metric).mean())
 
 
-def _quality_metric(run: AnalysedRun) -> str:
+def _choose_quality_metric(run: AnalysedRun) -> str:
     """Return the first metric of the run that is not the loss, or the loss if the run has no other metric."""
     metrics = dict.fromkeys(name for trial in run.summary.trials for name in trial.final)
     return next((name for name in metrics if name != LOSS_METRIC), LOSS_METRIC)
 
 
-def _differs_between_conditions(groups: Sequence[TrialGroup], metric: str) -> bool:
+def _metric_differs_by_condition(groups: Sequence[TrialGroup], metric: str) -> bool:
     """Return whether the mean final metric, rounded as in the report, differs between the conditions of a strategy."""
-    return len({format_number(_mean_final_value(group, metric)) for group in groups}) > 1
+    return len({format_number(_mean_final_metric(group, metric)) for group in groups}) > 1
 
 
-def _describe_extreme_conditions(groups: Sequence[TrialGroup], metric: str) -> str:
+def _describe_lowest_and_highest_metric(groups: Sequence[TrialGroup], metric: str) -> str:
     """Return a clause with the lowest and the highest mean final metric of a strategy, each with its condition."""
-    ranked = sorted(groups, key=lambda group: _mean_final_value(group, metric))
+    ranked = sorted(groups, key=lambda group: _mean_final_metric(group, metric))
     low, high = (
-        f"{format_number(_mean_final_value(group, metric))} with {group.condition}" for group in (ranked[0], ranked[-1])
+        f"{format_number(_mean_final_metric(group, metric))} with {group.condition}"
+        for group in (ranked[0], ranked[-1])
     )
     return f"{groups[0].strategy} ends at {metric} {low}, {high}"
 
@@ -84,9 +85,9 @@ def _draw_strategy_curve(
     axes: Axes, condition_names: Sequence[str], groups: Sequence[TrialGroup], metric: str, colour: str, marker: str
 ) -> None:
     places = [condition_names.index(group.condition) for group in groups]
-    axes.plot(places, [_mean_final_value(group, metric) for group in groups], color=colour, marker=marker)
+    axes.plot(places, [_mean_final_metric(group, metric) for group in groups], color=colour, marker=marker)
     for place, group in zip(places, groups, strict=True):
-        values = final_values(group, metric)
+        values = final_metric_values(group, metric)
         axes.plot([place] * values.size, values, "o", color=colour, markersize=2.5)
 
 

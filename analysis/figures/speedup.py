@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_at_point, mark_balance_points
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_balance_rules_at_point, mark_balance_points
 from analysis.figures.drawing.labels import label_right_edge
 from analysis.figures.drawing.style import (
     BASELINE_GREY,
@@ -72,17 +72,17 @@ def describe_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
         base = (curve.base_description, curve.base.seconds, curve.of)
         conditions_of_base.setdefault(base, {})[curve.condition] = None
     if len(conditions_of_base) > MAX_LISTED_BASES:
-        bases = _summarise_bases(curves)
+        bases = _summarise_speedup_bases(curves)
     else:
         is_single = len(conditions_of_base) == 1
         bases = "; ".join(
-            _describe_base(*base, "" if is_single else " or ".join(conditions_of_base[base]))
+            _describe_speedup_base(*base, "" if is_single else " or ".join(conditions_of_base[base]))
             for base in sorted(conditions_of_base)
         )
     return f"S = T(base) / T(N). Base: {bases}. Workers are counted, servers are not."
 
 
-def _summarise_bases(curves: Sequence[SpeedupCurve]) -> str:
+def _summarise_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
     times_s = [curve.base.seconds for curve in curves]
     kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in curves}
     kind = " or ".join(sorted(kinds, reverse=True))
@@ -92,7 +92,7 @@ def _summarise_bases(curves: Sequence[SpeedupCurve]) -> str:
     )
 
 
-def _describe_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:
+def _describe_speedup_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:
     """Return the base of a speedup as text: number of workers, time, and the given conditions.
 
     `conditions` is empty if all curves have the same base.
@@ -159,7 +159,7 @@ def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[Balanc
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),
             *(point.workers, point.seconds, point.speedup, *(point.speedup_ci or (None, None)), point.runs),
-            format_rules_at_point(curve, point, balance_points),
+            format_balance_rules_at_point(curve, point, balance_points),
         )
         for curve in curves
         for point in curve.points

@@ -42,17 +42,17 @@ def draw_staleness(run: AnalysedRun) -> Drawing | None:
     return Drawing("staleness", title, caption, _figure_data(groups), figure)
 
 
-def _updates_by_staleness(group: TrialGroup) -> dict[int, int]:
+def _updates_by_staleness(trial_group: TrialGroup) -> dict[int, int]:
     """Return staleness -> number of updates over all repeats of a group, without entries for zero updates."""
     total: dict[int, int] = {}
-    for trial in group.trials:
+    for trial in trial_group.trials:
         for staleness, count in (trial.staleness or {"histogram": {}})["histogram"].items():
             total[int(staleness)] = total.get(int(staleness), 0) + count
     return total
 
 
-def _mean_staleness(group: TrialGroup) -> float:
-    counts = _updates_by_staleness(group)
+def _mean_staleness(trial_group: TrialGroup) -> float:
+    counts = _updates_by_staleness(trial_group)
     return float(np.average(list(counts), weights=list(counts.values())))
 
 

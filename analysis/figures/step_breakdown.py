@@ -55,17 +55,17 @@ def _figure_title(groups: Sequence[TrialGroup]) -> str:
     )
 
 
-def _exchange_ms(group: TrialGroup) -> float:
-    return 1000 * group.step_phase_s["exchange"]
+def _exchange_ms(trial_group: TrialGroup) -> float:
+    return 1000 * trial_group.step_phase_s["exchange"]
 
 
-def _exchange_share(group: TrialGroup) -> float:
-    return group.step_phase_s["exchange"] / max(sum(group.step_phase_s.values()), 1e-12)
+def _exchange_share(trial_group: TrialGroup) -> float:
+    return trial_group.step_phase_s["exchange"] / max(sum(trial_group.step_phase_s.values()), 1e-12)
 
 
-def _bar_end_ms(group: TrialGroup) -> float:
+def _bar_end_ms(trial_group: TrialGroup) -> float:
     """Return the right end of a group's bar or predicted mark, whichever is farther right, in milliseconds."""
-    return 1000 * max(sum(group.step_phase_s.values()), group.predicted_mean_step_s or 0.0)
+    return 1000 * max(sum(trial_group.step_phase_s.values()), trial_group.predicted_mean_step_s or 0.0)
 
 
 def _draw_stacked_bar(axes: Axes, y: int, group: TrialGroup) -> None:

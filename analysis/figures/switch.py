@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing.style import FOREGROUND, add_run_title_and_footer, create_figure
 from analysis.metrics.switch import (
-    SwitchResult,
-    describe_repeat_outcomes,
-    describe_switch,
-    median_switch,
+    StrategySwitchResult,
+    describe_strategy_switch,
+    describe_switch_outcomes,
+    median_switch_result,
     switch_table_row,
 )
 from analysis.results.result import TrialResult
@@ -29,7 +29,7 @@ GAIN_PARTS = {  # part of a gain -> its label and colour
 }
 
 
-def draw_switch_gain(run: AnalysedRun) -> Drawing | None:
+def draw_time_saved_by_switch(run: AnalysedRun) -> Drawing | None:
     """Draw the time per global batch that each trial saved by switching strategies, split by cause.
 
     Bars to the left of zero are times by which a global batch became longer.
@@ -43,7 +43,7 @@ def draw_switch_gain(run: AnalysedRun) -> Drawing | None:
     legend_colours = dict(part for name, part in GAIN_PARTS.items() if has_promoted_workers or name != "shares_s")
     add_run_title_and_footer(figure, run.summary, title, legend_colours)
     for y, (_, switch) in enumerate(switched_trials):
-        _draw_gain_bars(axes, y, switch)
+        _draw_saved_time_bars(axes, y, switch)
     axes.axvline(0, color=FOREGROUND, linewidth=1)
     axes.set_yticks(range(len(switched_trials)), [trial.id for trial, _ in switched_trials])
     axes.set_ylim(len(switched_trials) - 0.5, -0.5)
@@ -60,7 +60,7 @@ def draw_switch_gain(run: AnalysedRun) -> Drawing | None:
     return Drawing("switch", title, caption, _figure_data(switched_trials), figure)
 
 
-def _figure_title(switched_trials: Sequence[tuple[TrialResult, SwitchResult]]) -> str:
+def _figure_title(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
     """Return the title: whether the strategy of the first trial saved time by switching, and how its repeats differ."""
     first, _ = switched_trials[0]
     repeats = [
@@ -68,13 +68,13 @@ def _figure_title(switched_trials: Sequence[tuple[TrialResult, SwitchResult]]) -
         for trial, switch in switched_trials
         if (trial.strategy, trial.workers) == (first.strategy, first.workers)
     ]
-    differences = describe_repeat_outcomes(repeats)
-    return f"{first.strategy}: {describe_switch(median_switch(repeats), first.workers)}" + (
+    differences = describe_switch_outcomes(repeats)
+    return f"{first.strategy}: {describe_strategy_switch(median_switch_result(repeats), first.workers)}" + (
         f"; {differences}" if differences else ""
     )
 
 
-def _draw_gain_bars(axes: Axes, y: int, switch: SwitchResult) -> None:
+def _draw_saved_time_bars(axes: Axes, y: int, switch: StrategySwitchResult) -> None:
     limit = "" if switch.break_even_workers is None else f"  n* = {switch.break_even_workers:,.1f}"
     if switch.gain is None:
         axes.annotate(f"{switch.outcome}{limit}", (0, y), (6, 0), textcoords="offset points", va="center", fontsize=8)
@@ -99,7 +99,7 @@ def _draw_gain_bars(axes: Axes, y: int, switch: SwitchResult) -> None:
     axes.annotate(note, (ends_ms[1], y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _figure_data(switched_trials: Sequence[tuple[TrialResult, SwitchResult]]) -> pd.DataFrame:
+def _figure_data(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> pd.DataFrame:
     rows = [
         {
             "trial": trial.id,

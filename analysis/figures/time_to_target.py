@@ -12,7 +12,7 @@ from analysis.figures.drawing.style import (
     create_figure,
     strategy_colour,
 )
-from analysis.report.headline import WinnerComparison, compare_winner
+from analysis.report.headline import WinnerComparison, compare_winner_with_rival
 from analysis.report.wording import format_number
 from analysis.results.result import TrialGroup
 
@@ -39,7 +39,7 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.12 * max(_longest_trial_s(group) for group in groups) or 1)
     axes.set_xlabel(f"virtual seconds to {target}")
-    title = _figure_title(compare_winner(run.summary), target)
+    title = _figure_title(compare_winner_with_rival(run.summary), target)
     add_run_title_and_footer(figure, run.summary, title)
     caption = (
         "Bars: olympic mean over the repeats (of three or more, the fastest and the slowest are dropped). Dots: single "
@@ -54,9 +54,9 @@ def _figure_title(comparison: WinnerComparison | None, target: str) -> str:
     return comparison.description
 
 
-def _longest_trial_s(group: TrialGroup) -> float:
+def _longest_trial_s(trial_group: TrialGroup) -> float:
     """Return the longest time to the target in a group; a trial that missed the target counts with its duration."""
-    return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in group.trials)
+    return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in trial_group.trials)
 
 
 def _draw_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:

@@ -42,7 +42,7 @@ class TrialStepTimes:
         )
 
     @property
-    def end_s(self) -> float:
+    def last_step_end_s(self) -> float:
         """Virtual time at which the last step of the trial ended."""
         return float(self.steps["end_s"].max())
 
@@ -51,12 +51,12 @@ class TrialStepTimes:
 
         An event that was not undone ends with the last step of the trial.
         """
-        if event.applied_s is None or event.applied_s > self.end_s:
+        if event.applied_s is None or event.applied_s > self.last_step_end_s:
             return None
-        return event.applied_s, self.end_s if event.ended_s is None else event.ended_s
+        return event.applied_s, self.last_step_end_s if event.ended_s is None else event.ended_s
 
     @property
-    def step_time_ratio(self) -> float:
+    def step_time_ratio_during_events(self) -> float:
         """Median time of steps during events / median time of all other steps; NaN if there are no such steps."""
         spans_s = [span_s for event in self.result.events if (span_s := self.event_span_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
@@ -67,7 +67,7 @@ class TrialStepTimes:
         return float(step_s[is_during_event].median() / step_s[~is_during_event].median())
 
 
-def draw_timeline(run: AnalysedRun) -> Drawing | None:
+def draw_step_times_with_events(run: AnalysedRun) -> Drawing | None:
     """Draw step time against virtual time, one panel per trial. Events are shaded from begin to end."""
     trials = _trials_with_events(run)
     if not trials:
@@ -93,7 +93,7 @@ def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
     """
     pairs = zip(run.table.trials, run.summary.trials, strict=True)
     candidates = [
-        TrialStepTimes(result, _median_steps(table.steps))
+        TrialStepTimes(result, _median_step_times_over_workers(table.steps))
         for table, result in pairs
         if result.events and result.repeat == 0 and not table.steps.empty
     ]
@@ -101,7 +101,7 @@ def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
     return [trial for trial in candidates if any(trial is kept for kept in largest)]
 
 
-def _median_steps(steps: pd.DataFrame) -> pd.DataFrame:
+def _median_step_times_over_workers(steps: pd.DataFrame) -> pd.DataFrame:
     """Return the median begin, end and duration of every step over the workers."""
     by_step = steps.assign(end_s=steps["start_s"] + steps["step_s"]).groupby("step")
     return by_step[["start_s", "end_s", "step_s"]].median().reset_index()
@@ -109,17 +109,16 @@ def _median_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
 def _figure_title(trials: Sequence[TrialStepTimes]) -> str:
     """Return the title: how much longer steps take during events, for the most and the least affected trial."""
-    affected = [trial for trial in trials if isfinite(trial.step_time_ratio)]
+    affected = [trial for trial in trials if isfinite(trial.step_time_ratio_during_events)]
     if not affected:
         return "No step took place during an event"
-    most = max(affected, key=lambda trial: trial.step_time_ratio)
-    least = min(affected, key=lambda trial: trial.step_time_ratio)
-    finding = (
-        f"While events last, a step of {most.display_name} takes {format_number(most.step_time_ratio)} times as long"
-    )
+    most = max(affected, key=lambda trial: trial.step_time_ratio_during_events)
+    least = min(affected, key=lambda trial: trial.step_time_ratio_during_events)
+    ratio = format_number(most.step_time_ratio_during_events)
+    finding = f"While events last, a step of {most.display_name} takes {ratio} times as long"
     if most is least:
         return finding
-    return f"{finding}, a step of {least.display_name} {format_number(least.step_time_ratio)} times"
+    return f"{finding}, a step of {least.display_name} {format_number(least.step_time_ratio_during_events)} times"
 
 
 def _draw_panel(axes: Axes, trial: TrialStepTimes, colour: str) -> None:
@@ -146,10 +145,10 @@ def _shade_event(axes: Axes, event: EventOutcome, span_s: tuple[float, float]) -
 
 
 def _figure_data(trials: Sequence[TrialStepTimes]) -> pd.DataFrame:
-    return pd.concat([_trial_rows(trial) for trial in trials], ignore_index=True)
+    return pd.concat([_step_rows_with_events(trial) for trial in trials], ignore_index=True)
 
 
-def _trial_rows(trial: TrialStepTimes) -> pd.DataFrame:
+def _step_rows_with_events(trial: TrialStepTimes) -> pd.DataFrame:
     """Return the steps of one trial, with columns for the trial's name and the events active during each step."""
     step_spans_s = zip(trial.steps["start_s"], trial.steps["end_s"], strict=True)
     events = [_active_event_numbers(trial, start_s, end_s) for start_s, end_s in step_spans_s]

@@ -15,9 +15,9 @@ from pydantic import Field
 from analysis.laws.amdahl import AmdahlLaw
 from analysis.laws.base import LawFit, PredictionBand, ResidualNoise, ScalingLaw, SeriesColumns
 from analysis.laws.best_batch import BestBatchLaw
-from analysis.laws.compute import ComputeLaw
+from analysis.laws.compute import StepTimeLaw
 from analysis.laws.critical_batch import CriticalBatchLaw
-from analysis.laws.exchange import ExchangeLaw
+from analysis.laws.exchange import ExchangeTimeLaw
 from analysis.laws.gustafson import GustafsonLaw
 from analysis.laws.log_n import LogarithmicLaw
 from analysis.laws.parts import CompositeLaw
@@ -30,8 +30,8 @@ AnyScalingLaw: TypeAlias = Annotated[
     | LogarithmicLaw
     | BestBatchLaw
     | CriticalBatchLaw
-    | ComputeLaw
-    | ExchangeLaw
+    | StepTimeLaw
+    | ExchangeTimeLaw
     | CompositeLaw,
     Field(discriminator="kind"),
 ]
@@ -41,9 +41,8 @@ __all__ = [
     "AnyScalingLaw",
     "BestBatchLaw",
     "CompositeLaw",
-    "ComputeLaw",
     "CriticalBatchLaw",
-    "ExchangeLaw",
+    "ExchangeTimeLaw",
     "GustafsonLaw",
     "LawFit",
     "LogarithmicLaw",
@@ -51,5 +50,6 @@ __all__ = [
     "ResidualNoise",
     "ScalingLaw",
     "SeriesColumns",
+    "StepTimeLaw",
     "UniversalScalabilityLaw",
 ]

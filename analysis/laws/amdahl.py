@@ -20,9 +20,9 @@ class AmdahlLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
     output: ClassVar[str] = "seconds"
 
-    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
         a, b = (parameters[..., index, None] for index in range(2))
-        return a / columns["workers"] + b
+        return a / input_columns["workers"] + b
 
     def initial_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([(series["workers"] * series["seconds"]).min(), 0.1 * series["seconds"].min()])

@@ -69,19 +69,19 @@ def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
 
 def _has_enough_observations(law: ScalingLaw, series: SeriesColumns) -> bool:
     """Return whether there are as many observations as parameters without a prior."""
-    return bool(law.log_observations(series).size >= np.isinf(law.log_parameter_prior(series)[1]).sum())
+    return bool(law.observation_logarithms(series).size >= np.isinf(law.log_parameter_prior(series)[1]).sum())
 
 
 def _holdout_errors(fit: LawFit, held_out: SeriesColumns) -> list[HoldoutError]:
     """Return the error of a fit at each size of a held-out series."""
     sizes, observed = held_out[fit.law.inputs[0]], held_out[fit.law.output]
-    log_errors = np.log(fit.law.predict(fit.parameters, held_out) / observed)
+    log_errors = np.log(fit.law.predict_output(fit.parameters, held_out) / observed)
     variances = np.log(fit.draw_observations(held_out)).var(axis=0)
-    rows = zip(sizes, log_errors, variances, fit.log_distance(held_out), strict=True)
+    rows = zip(sizes, log_errors, variances, fit.log_distance_beyond_data(held_out), strict=True)
     return [HoldoutError(*map(float, row)) for row in rows]
 
 
-def pool_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
+def estimate_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
     """Return the noise and the drift estimated from the backtests of several series.
 
     The drift is a posterior distribution, since few series cannot show that it is zero. Errors are normal with variance
@@ -200,7 +200,7 @@ class LawComparison:
         law, records, series = self._laws[law_name], self.backtest_records(law_name), self._series[series_name]
         size_column = law.inputs[0]
         largest_size = self._largest_size if series_name in records else float(np.sort(series[size_column])[-2])
-        noise = pool_noise([record for name, record in records.items() if name != series_name])
+        noise = estimate_noise([record for name, record in records.items() if name != series_name])
         return law.fit(split_series(series, size_column, largest_size)[0], noise)
 
     def forecasts(self, law_name: str) -> list[LawForecast]:
@@ -208,11 +208,11 @@ class LawComparison:
         return [
             forecast
             for name, fit in self.fits_by_series(law_name).items()
-            for forecast in forecast_held_out(law_name, name, fit, self._series[name])
+            for forecast in forecast_held_out_sizes(law_name, name, fit, self._series[name])
         ]
 
 
-def forecast_held_out(law_name: str, series_name: str, fit: LawFit, series: SeriesColumns) -> list[LawForecast]:
+def forecast_held_out_sizes(law_name: str, series_name: str, fit: LawFit, series: SeriesColumns) -> list[LawForecast]:
     """Return the forecasts of a fitted law for all sizes of a series above the sizes of the fit."""
     largest_size = fit.size_range[1]
     _, held_out = split_series(series, fit.law.inputs[0], largest_size)

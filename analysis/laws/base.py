@@ -58,20 +58,20 @@ class ScalingLaw(Component, ABC):
     noise_terms: ClassVar[int] = 1  # number of observed quantities with noise of their own whose product is the output
 
     @abstractmethod
-    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
         """Return the predicted output, shape (..., n), for positive parameters of shape (..., parameters)."""
 
     @abstractmethod
     def initial_parameters(self, series: SeriesColumns) -> Floats:
         """Return positive parameters to start the fit from, estimated from the series."""
 
-    def log_observations(self, series: SeriesColumns) -> Floats:
+    def observation_logarithms(self, series: SeriesColumns) -> Floats:
         """Return the logarithms of the observations that the law is fit to, shape (observations,)."""
         return np.log(series[self.output])
 
-    def log_predictions(self, parameters: Floats, series: SeriesColumns) -> Floats:
-        """Return the logarithms that the law predicts for `log_observations`, shape (..., observations)."""
-        return np.log(self.predict(parameters, series))
+    def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
+        """Return the logarithms that the law predicts for `observation_logarithms`, shape (..., observations)."""
+        return np.log(self.predict_output(parameters, series))
 
     def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data
         """Return mean and sd of the prior of each parameter's logarithm; an infinite sd means no prior."""
@@ -123,20 +123,20 @@ class LawFit:
         Draws vary by the parameters, the noise of an observation, and the drift of the law beyond the sizes of the fit.
         """
         generator = np.random.default_rng(seed)
-        log_predictions = np.log(self.law.predict(self.parameter_draws, columns))
+        log_predictions = np.log(self.law.predict_output(self.parameter_draws, columns))
         # One normal number per draw, the same at all sizes, so that bands are smooth.
         noise_factors, drift_factors = generator.standard_normal((2, len(log_predictions), 1))
         noise = np.sqrt(self.law.noise_terms) * self.noise_sd_draws[:, None] * noise_factors
-        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance(columns)) * drift_factors
+        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_beyond_data(columns)) * drift_factors
         return np.asarray(np.exp(log_predictions + noise + drift))
 
     def prediction_band(self, columns: SeriesColumns, level_percent: float = 90) -> PredictionBand:
         """Return the central `level_percent` of `draw_observations`, for one new observation at each size."""
         tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
         low, high = np.percentile(self.draw_observations(columns), tails, axis=0)
-        return PredictionBand(self.law.predict(self.parameters, columns), low, high)
+        return PredictionBand(self.law.predict_output(self.parameters, columns), low, high)
 
-    def log_distance(self, columns: SeriesColumns) -> Floats:
+    def log_distance_beyond_data(self, columns: SeriesColumns) -> Floats:
         """Return how far each size lies outside of the calibrated domain: ln(size / nearest end), 0 inside."""
         size = columns[self.law.inputs[0]]
         return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))
@@ -171,14 +171,14 @@ def _fit_law(
     law: ScalingLaw, series: SeriesColumns, noise: ResidualNoise, draw_count: int, generator: np.random.Generator
 ) -> LawFit:
     """Fit a law to a series, then fit it to `draw_count` perturbed copies of the series."""
-    observations, (prior_means, prior_sds) = law.log_observations(series), law.log_parameter_prior(series)
+    observations, (prior_means, prior_sds) = law.observation_logarithms(series), law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
     initial = np.log(law.initial_parameters(series))[None]
     noise_sd = np.array([noise.sd or 0.1])  # weighs points against priors while the noise of the series is unknown
     fitted = _fit_log_parameters(
         law, series, observations[None], prior_means[None], noise_sd, initial, high_precision=True
     )[0]
-    residuals = observations - law.log_predictions(np.exp(fitted), series)
+    residuals = observations - law.prediction_logarithms(np.exp(fitted), series)
     degrees_of_freedom = int(residuals.size - (~has_prior).sum())
     noise_scale = _residual_norm(law, residuals, degrees_of_freedom, noise)
     noise_sds = noise_scale / np.sqrt(generator.chisquare(degrees_of_freedom + noise.degrees_of_freedom, draw_count))
@@ -220,7 +220,7 @@ def _fit_log_parameters(
     has_prior = np.isfinite(prior_sds)
 
     def weighted_residuals(log_parameters: Floats) -> Floats:
-        misfits = (law.log_predictions(np.exp(log_parameters), series) - observation_copies) / noise_sds[:, None]
+        misfits = (law.prediction_logarithms(np.exp(log_parameters), series) - observation_copies) / noise_sds[:, None]
         prior_misfits = (log_parameters[..., has_prior] - prior_mean_copies[:, has_prior]) / prior_sds[has_prior]
         return np.concatenate([misfits, prior_misfits], axis=-1)
 

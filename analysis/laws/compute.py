@@ -8,7 +8,7 @@ from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class ComputeLaw(ScalingLaw):
+class StepTimeLaw(ScalingLaw):
     """Law of the step time: a fixed part t0 (kernel launches, exchange, update) and c seconds for each of b samples."""
 
     kind: Literal["compute"] = "compute"
@@ -17,9 +17,9 @@ class ComputeLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("local_batch",)
     output: ClassVar[str] = "step_seconds"
 
-    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
         fixed_s, sample_s = (parameters[..., index, None] for index in range(2))
-        return fixed_s + sample_s * columns["local_batch"]
+        return fixed_s + sample_s * input_columns["local_batch"]
 
     def initial_parameters(self, series: SeriesColumns) -> Floats:
         return np.array(

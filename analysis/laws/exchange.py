@@ -11,7 +11,7 @@ from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class ExchangeLaw(ScalingLaw):
+class ExchangeTimeLaw(ScalingLaw):
     """Law of the exchange time: alpha seconds for each of m messages in a row, and `stretch` times link seconds w."""
 
     kind: Literal["exchange"] = "exchange"
@@ -20,9 +20,9 @@ class ExchangeLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("link_seconds", "messages")
     output: ClassVar[str] = "exchange_seconds"
 
-    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
         alpha, stretch = (parameters[..., index, None] for index in range(2))
-        return alpha * columns["messages"] + stretch * columns["link_seconds"]
+        return alpha * input_columns["messages"] + stretch * input_columns["link_seconds"]
 
     def initial_parameters(self, series: SeriesColumns) -> Floats:
         stretch = (series["exchange_seconds"] / series["link_seconds"]).min()

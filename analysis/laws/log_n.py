@@ -17,9 +17,9 @@ class LogarithmicLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
     output: ClassVar[str] = "seconds"
 
-    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
+    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
         a, b, c = (parameters[..., index, None] for index in range(3))
-        return a / columns["workers"] + b + c * np.log(columns["workers"])
+        return a / input_columns["workers"] + b + c * np.log(input_columns["workers"])
 
     def initial_parameters(self, series: SeriesColumns) -> Floats:
         min_seconds = series["seconds"].min()

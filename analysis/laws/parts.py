@@ -10,11 +10,11 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from analysis.laws.base import ScalingLaw, SeriesColumns
-from analysis.laws.compute import ComputeLaw
+from analysis.laws.compute import StepTimeLaw
 from analysis.laws.critical_batch import CriticalBatchLaw
 from analysis.statistics.centre import Floats
 
-SAMPLES_LAW, STEP_LAW = CriticalBatchLaw(), ComputeLaw()
+SAMPLES_LAW, STEP_LAW = CriticalBatchLaw(), StepTimeLaw()
 
 
 class LogNormalPrior(NamedTuple):
@@ -46,20 +46,22 @@ class CompositeLaw(ScalingLaw):
     noise_ratio: LogNormalPrior = LogNormalPrior(10, 1.15)  # B_noise / batch of the smallest system; 95 %: factor 10
     fixed_ratio: LogNormalPrior = LogNormalPrior(0.05, 1.15)  # t0 / (c x local batch of the smallest system)
 
-    def predict(self, parameters: Floats, columns: SeriesColumns) -> Floats:
-        batch = columns["batch"] if self.batch == "given" else best_global_batch(parameters, columns["workers"])
-        batch_columns = {"batch": batch, "local_batch": batch / columns["workers"]}
-        samples = SAMPLES_LAW.predict(parameters[..., :2], batch_columns)
-        return samples / batch * STEP_LAW.predict(parameters[..., 2:], batch_columns)
+    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
+        batch = (
+            input_columns["batch"] if self.batch == "given" else best_global_batch(parameters, input_columns["workers"])
+        )
+        batch_columns = {"batch": batch, "local_batch": batch / input_columns["workers"]}
+        samples = SAMPLES_LAW.predict_output(parameters[..., :2], batch_columns)
+        return samples / batch * STEP_LAW.predict_output(parameters[..., 2:], batch_columns)
 
-    def log_observations(self, series: SeriesColumns) -> Floats:
+    def observation_logarithms(self, series: SeriesColumns) -> Floats:
         return np.concatenate(
-            [SAMPLES_LAW.log_observations(series), STEP_LAW.log_observations(add_step_columns(series))]
+            [SAMPLES_LAW.observation_logarithms(series), STEP_LAW.observation_logarithms(add_step_columns(series))]
         )
 
-    def log_predictions(self, parameters: Floats, series: SeriesColumns) -> Floats:
-        log_samples = SAMPLES_LAW.log_predictions(parameters[..., :2], series)
-        log_step_s = STEP_LAW.log_predictions(parameters[..., 2:], add_step_columns(series))
+    def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
+        log_samples = SAMPLES_LAW.prediction_logarithms(parameters[..., :2], series)
+        log_step_s = STEP_LAW.prediction_logarithms(parameters[..., 2:], add_step_columns(series))
         return np.concatenate([log_samples, log_step_s], axis=-1)
 
     def initial_parameters(self, series: SeriesColumns) -> Floats:

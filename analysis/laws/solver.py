@@ -18,22 +18,24 @@ FINE_MAX_ITERATIONS = 1000  # at high precision
 CONVERGED_SHARE = 0.97  # share of converged problems at which to stop: in the others a parameter falls towards zero
 
 
-def solve_least_squares(residual_function: ResidualFunction, start: Floats, *, high_precision: bool = False) -> Floats:
+def solve_least_squares(
+    residual_function: ResidualFunction, initial_parameters: Floats, *, high_precision: bool = False
+) -> Floats:
     """Return the parameters with the least squared residuals for each problem, shape (problems, parameters).
 
-    Parameters are logarithms here, and stay within MAX_LOG_DISTANCE of `start`.
+    Parameters are logarithms here, and stay within MAX_LOG_DISTANCE of `initial_parameters`.
 
     Args:
         residual_function: residuals of all problems for given parameters.
-        start: initial parameters, shape (problems, parameters).
+        initial_parameters: parameters to start from, shape (problems, parameters).
         high_precision: whether to iterate until the cost hardly changes any more; for few problems.
     """
-    parameters, damping = start.copy(), np.full(len(start), 1e-2)
+    parameters, damping = initial_parameters.copy(), np.full(len(initial_parameters), 1e-2)
     residuals = residual_function(parameters)
     cost = (residuals**2).sum(axis=1)
     max_iterations = FINE_MAX_ITERATIONS if high_precision else MAX_ITERATIONS
     tolerance = FINE_RELATIVE_TOLERANCE if high_precision else RELATIVE_TOLERANCE
-    lower, upper = start - MAX_LOG_DISTANCE, start + MAX_LOG_DISTANCE
+    lower, upper = initial_parameters - MAX_LOG_DISTANCE, initial_parameters + MAX_LOG_DISTANCE
     for _ in range(max_iterations):
         moved = np.clip(parameters + _marquardt_step(residual_function, parameters, residuals, damping), lower, upper)
         moved_residuals = residual_function(moved)

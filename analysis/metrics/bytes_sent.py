@@ -51,13 +51,13 @@ def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[st
     return {node: min(max(0, partial_bytes.get(node, 0)), planned) for node, planned in after.hand_over_bytes.items()}
 
 
-def _step_counts_in_whole_rounds(phase: TrainingPhase, exchanges_every: int) -> dict[str, int]:
-    """Return the steps of each worker, rounded up to whole rounds of `exchanges_every` steps.
+def _step_counts_in_whole_rounds(phase: TrainingPhase, steps_per_round: int) -> dict[str, int]:
+    """Return the steps of each worker, rounded up to whole rounds of `steps_per_round` steps.
 
     A worker that stops within a round exchanges once more, and sends as many bytes as at the end of a round.
     """
     counts = phase.steps.groupby("node").size().items()
-    return {str(node): ceil(count / exchanges_every) * exchanges_every for node, count in counts}
+    return {str(node): ceil(count / steps_per_round) * steps_per_round for node, count in counts}
 
 
 def _node_step_bytes(

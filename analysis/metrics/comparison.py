@@ -14,7 +14,7 @@ from analysis.results.result import (
     have_same_seeds,
     restrict_to_shared_seeds,
 )
-from analysis.statistics.guard import ConvergenceCheck, compare_with_reference
+from analysis.statistics.guard import ConvergenceCheck, compare_samples_with_reference
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired import PairedComparison, compare_paired_times
 
@@ -42,21 +42,21 @@ def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference
     took no time are left out.
     """
     members = [group for group in groups if not group.is_baseline]
-    pairs = [pair for pair in combinations(members, 2) if _are_comparable(*pair)]
-    compared = [_compare_pair(*pair) for pair in pairs]
+    pairs = [pair for pair in combinations(members, 2) if _are_comparable_groups(*pair)]
+    compared = [_compare_group_pair(*pair) for pair in pairs]
     adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
     return tuple(StrategyDifference(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
 
 
-def find_difference(
-    first: TrialGroup, second: TrialGroup, differences: Iterable[StrategyDifference]
+def find_strategy_difference(
+    first_group: TrialGroup, second_group: TrialGroup, differences: Iterable[StrategyDifference]
 ) -> StrategyDifference | None:
     """Return the difference between two groups, given in either order; None if they share fewer than two seeds."""
-    names = {first.name, second.name}
+    names = {first_group.name, second_group.name}
     return next((each for each in differences if {each.faster.name, each.slower.name} == names), None)
 
 
-def check_convergence(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
+def check_samples_to_target(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
     """Compare the samples to target of every repeated group with those of its baseline, by `TrialGroup.name`.
 
     p-values are adjusted for all groups (Holm). A group that needs significantly fewer samples is suspicious: with
@@ -73,7 +73,7 @@ def check_convergence(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceChec
 
 
 def explain_unchecked_groups(groups: Sequence[TrialGroup]) -> str:
-    """Return why `check_convergence` left out repeated groups that reached the target; else an empty text."""
+    """Return why `check_samples_to_target` left out repeated groups that reached the target; else an empty text."""
     reasons = dict.fromkeys(
         _missing_baseline_reason(group, groups) for group in _repeated_groups(groups) if group.has_reached_target
     )
@@ -98,10 +98,10 @@ def _check_group_convergence(group: TrialGroup, groups: Sequence[TrialGroup]) ->
     pair = (group, *filter(None, [find_baseline(group, groups)]))
     samples, baseline_samples = (each.samples_to_target_by_seed for each in pair)
     rounding_step, baseline_rounding_step = (each.evaluation_interval_samples for each in pair)
-    return compare_with_reference(samples, baseline_samples, (rounding_step, baseline_rounding_step))
+    return compare_samples_with_reference(samples, baseline_samples, (rounding_step, baseline_rounding_step))
 
 
-def _are_comparable(first: TrialGroup, second: TrialGroup) -> bool:
+def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
     """Return whether two groups have the same condition, workers and seeds, and all their trials took time."""
     if (first.condition, first.workers) != (second.condition, second.workers):
         return False
@@ -109,7 +109,9 @@ def _are_comparable(first: TrialGroup, second: TrialGroup) -> bool:
     return have_same_seeds(pair) and all(group.times_s(time_metric).all() for group in pair)
 
 
-def _compare_pair(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
+def _compare_group_pair(
+    first: TrialGroup, second: TrialGroup
+) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
     """Return the faster and the slower of two groups, the time metric, and their paired comparison."""
     time_metric = choose_time_metric((first, second))
     faster, slower = first, second

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.checks.network.achieved_rates import LINK_DIRECTIONS, can_be_filled
+from analysis.checks.network.achieved_rates import LINK_DIRECTIONS, can_peers_fill_link
 from analysis.checks.network.achieved_rates import flow_rate_error as flow_error
-from analysis.checks.network.mechanisms import mechanism_of
+from analysis.checks.network.mechanisms import mechanism_of_link_property
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.checks.network.round_trips import measured_round_trips
 from analysis.checks.network.shared_links import shared_link_rates
@@ -44,7 +44,7 @@ def achieved_properties(trial: TrialTable) -> tuple[AchievedProperty, ...]:
         *_path_properties(trial),
         *_round_trip_properties(trial),
         *_compute_phase_properties(trial),
-        *_event_properties(trial),
+        *_event_lateness_properties(trial),
     )
 
 
@@ -71,7 +71,10 @@ def _link_rate_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
             if declared:
                 link_shaping = shaping.get(node.name) or {}
                 achieved, error, how = _measure_link_rate(trial, node, direction, link_shaping)
-                of, by = ROLE_NAMES.get(node.role, node.role), mechanism_of(link_shaping, "rate") or "unknown"
+                of, by = (
+                    ROLE_NAMES.get(node.role, node.role),
+                    mechanism_of_link_property(link_shaping, "rate") or "unknown",
+                )
                 yield AchievedProperty(direction, of, declared, achieved, error, "bit/s", by, how)
 
 
@@ -85,7 +88,9 @@ def _measure_link_rate(
     """
     if (error := flow_error(trial, node, direction)) is not None:
         how = (
-            "probed with a flow" if can_be_filled(trial, node, direction) else "probed by all peers, who can't fill it"
+            "probed with a flow"
+            if can_peers_fill_link(trial, node, direction)
+            else "probed by all peers, who can't fill it"
         )
         return float(link_shaping[f"achieved_{direction}_bps"]), error, how
     declared = float(getattr(node, f"{direction}_bps"))
@@ -98,7 +103,7 @@ def _measure_link_rate(
 def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     """Yield the declared and achieved rate of each shared link, and the mechanism that enforced it."""
     shaping = (trial.status.get("shaping") or {}).values()
-    mechanisms = (mechanism_of(link_shaping, "pipes") for link_shaping in shaping)
+    mechanisms = (mechanism_of_link_property(link_shaping, "pipes") for link_shaping in shaping)
     by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None)
     for link in shared_link_rates(trial):
         achieved, error, how = link.achieved_bps, link.relative_error, link.measured_how
@@ -120,10 +125,10 @@ def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
         properties = (
             ("delay", path.delay_s, "s", "delay"),
             ("jitter", jitter_s, "s", "delay"),
-            ("loss", path.loss_share, "%", "loss"),
+            ("loss", path.mean_loss_share, "%", "loss"),
         )
         for what, declared, unit, enforced_property in properties:
-            by = mechanism_of(shaping.get(path.target) or {}, enforced_property)
+            by = mechanism_of_link_property(shaping.get(path.target) or {}, enforced_property)
             if declared and by in IN_CODE_MECHANISMS:
                 yield AchievedProperty(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
 
@@ -131,7 +136,7 @@ def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
 def _round_trip_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     shaping = trial.status.get("shaping") or {}
     for trip in measured_round_trips(trial):
-        mechanism = mechanism_of(shaping.get(trip.source) or {}, "delay") or "unknown"
+        mechanism = mechanism_of_link_property(shaping.get(trip.source) or {}, "delay") or "unknown"
         error = trip.error_s / trip.declared_s if trip.declared_s else None
         by = mechanism if trip.declared_s else "nothing"
         yield AchievedProperty("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
@@ -160,7 +165,7 @@ def _mean_without_nan(values: Floats) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
-def _event_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _event_lateness_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     node_names = {node.name for node in trial.plan.nodes}
     for _, row in trial.events.dropna(subset=["lateness_s"]).iterrows():
         late_s, by = abs(float(row["lateness_s"])), "the nodes" if str(row["by"]) in node_names else str(row["by"])

@@ -173,8 +173,9 @@ def _speedup_point(
         statistical_efficiency=factors.statistical,
         seconds=seconds,
         runs=len(group.trials),
-        efficiency_with_servers=factors.speedup / ((group.workers + group.servers) / (base.workers + base.servers)),
-        efficiency_by_speed=_efficiency_by_speed(group, base, factors.speedup),
+        efficiency_with_servers=factors.speedup
+        / ((group.workers + group.server_count) / (base.workers + base.server_count)),
+        efficiency_by_speed=_efficiency_by_declared_speed(group, base, factors.speedup),
         rate_speedup=speedup(base.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
         predicted_speedup=_predicted_speedup(group, base),
         seconds_ci=centre_interval(times),
@@ -188,7 +189,7 @@ def _predicted_speedup(group: TrialGroup, base: TrialGroup) -> float | None:
     return base_seconds / seconds if seconds and base_seconds else None
 
 
-def _efficiency_by_speed(group: TrialGroup, base: TrialGroup, speedup: float) -> float | None:
+def _efficiency_by_declared_speed(group: TrialGroup, base: TrialGroup, speedup: float) -> float | None:
     """Return the speedup divided by the ratio of declared speeds; None where a speed is not declared."""
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (group, base))
     return speedup * base_speed / speed if speed and base_speed else None

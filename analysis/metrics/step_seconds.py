@@ -10,7 +10,7 @@ from analysis.reading.run_table import STEP_PHASES, TrialTable
 StepStatistic = Literal["median", "median round", "mean"]
 
 
-def step_seconds(trial: TrialTable) -> dict[str, float] | None:
+def step_time_statistics(trial: TrialTable) -> dict[str, float] | None:
     """Return mean, median and 95th percentile of the step time over all workers and steps (linear interpolation)."""
     seconds = trial.steps["step_s"].astype(float)
     if seconds.empty:
@@ -51,16 +51,16 @@ def mean_or_median_step_s(steps: pd.DataFrame, plan: PlanView) -> float:
     return float(seconds[_have_whole_batches(steps)].mean() if plan.has_varying_speeds else seconds.median())
 
 
-def steps_in_whole_rounds(steps: pd.DataFrame, exchanges_every: int) -> pd.DataFrame:
-    """Return the steps that closed forms describe: rounds of `exchanges_every` steps, each on a whole batch.
+def steps_in_whole_rounds(steps: pd.DataFrame, steps_per_round: int) -> pd.DataFrame:
+    """Return the steps that closed forms describe: rounds of `steps_per_round` steps, each on a whole batch.
 
     An epoch's last batch is often smaller. Empty where no round is whole, as when workers exchange once per epoch.
     """
     on_whole_batch = _have_whole_batches(steps)
-    if exchanges_every == 1 or steps.empty:
+    if steps_per_round == 1 or steps.empty:
         return steps[on_whole_batch]
-    rounds = [steps["node"], steps["step"] // exchanges_every]
-    return steps[on_whole_batch.groupby(rounds, observed=True).transform("sum") == exchanges_every]
+    rounds = [steps["node"], steps["step"] // steps_per_round]
+    return steps[on_whole_batch.groupby(rounds, observed=True).transform("sum") == steps_per_round]
 
 
 def step_phase_seconds(trial: TrialTable) -> dict[str, float] | None:

@@ -33,7 +33,7 @@ class TrainingPhaseTimes:
 
 
 @dataclass(frozen=True)
-class SwitchGain:
+class StrategySwitchGain:
     """Seconds per global batch that a switch saved, by cause; negative values are seconds that it cost.
 
     `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured and add up to `batch_s`. `latency_s` and
@@ -53,7 +53,7 @@ class SwitchGain:
 
 
 @dataclass(frozen=True)
-class SwitchResult:
+class StrategySwitchResult:
     """Result of a planned switch, with the times before and after it."""
 
     outcome: str  # "switched", "never switched" or "aborted: " and the reason
@@ -65,7 +65,7 @@ class SwitchResult:
     hand_over_s: float | None = None
     before: TrainingPhaseTimes | None = None
     after: TrainingPhaseTimes | None = None
-    gain: SwitchGain | None = None
+    gain: StrategySwitchGain | None = None
     break_even_workers: float | None = None  # number that saturates the servers' links, by the closed form
     saved_s: float | None = None  # compared with no switch, less the hand-over
     stale_s: float | None = None  # per batch after the switch: cost of the samples that no switch would have saved
@@ -88,14 +88,14 @@ class SwitchResult:
         return self.outcome == "switched"
 
 
-def measure_switch(trial: TrialTable) -> SwitchResult | None:
+def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
     """Return the result of the switch of a trial; None where no switch was planned."""
     plan, record = trial.plan, trial.switch_record
     if plan.second_phase is None or record is None:
         return None
     valued = [point for point in record.rule_points if point.get("value") is not None]
     deciding = next((point for point in record.rule_points if point["fires"]), valued[-1] if valued else {})
-    uncommitted = SwitchResult(
+    uncommitted = StrategySwitchResult(
         record.outcome, deciding.get("value"), deciding.get("threshold"), len(record.rule_points)
     )
     if not record.committed:
@@ -105,7 +105,7 @@ def measure_switch(trial: TrialTable) -> SwitchResult | None:
     gain = _switch_gain(before, after, plan) if before and after else None
     hand_over_s = float(record.committed["seconds"])
     samples = sum(phase_times.samples for phase_times in times.values())
-    return SwitchResult(
+    return StrategySwitchResult(
         outcome=uncommitted.outcome,
         value=uncommitted.value,
         threshold=uncommitted.threshold,
@@ -121,7 +121,9 @@ def measure_switch(trial: TrialTable) -> SwitchResult | None:
     )
 
 
-def staleness_cost_s(switch: SwitchResult, samples_needed: int, samples_needed_before: int) -> float | None:
+def staleness_cost_s(
+    switch: StrategySwitchResult, samples_needed: int, samples_needed_without_switch: int
+) -> float | None:
     """Return the seconds per global batch after a switch for samples that training without the switch does not need.
 
     This is the cost of learning from stale gradients. It is negative where the trial that switched needs fewer samples,
@@ -130,11 +132,15 @@ def staleness_cost_s(switch: SwitchResult, samples_needed: int, samples_needed_b
     Args:
         switch: a switch with times before and after it.
         samples_needed: samples to the target of the trial that switched.
-        samples_needed_before: samples to the target of a trial with the same seed that did not switch.
+        samples_needed_without_switch: samples to the target of a trial with the same seed that did not switch.
     """
     if switch.before is None or switch.after is None or samples_needed <= switch.before.samples:
         return None
-    return switch.after.batch_s * (samples_needed - samples_needed_before) / (samples_needed - switch.before.samples)
+    return (
+        switch.after.batch_s
+        * (samples_needed - samples_needed_without_switch)
+        / (samples_needed - switch.before.samples)
+    )
 
 
 def _phase_times(phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
@@ -146,14 +152,14 @@ def _phase_times(phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
     """
     steps = phase.steps
     until_exchange_s = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
-    per_batch = plan.batch / phase.samples if phase.samples else 0.0
-    stepping_s = _global_batch_s(steps, steps["step_s"], plan.batch)
+    per_batch = plan.batch / phase.sample_count if phase.sample_count else 0.0
+    stepping_s = _seconds_per_global_batch(steps, steps["step_s"], plan.batch)
     synchronous_s = float(until_exchange_s.groupby(steps["step"]).max().sum()) * per_batch
     is_synchronous = phase.synchrony == "synchronous"
-    computing_s = synchronous_s if is_synchronous else _global_batch_s(steps, until_exchange_s, plan.batch)
+    computing_s = synchronous_s if is_synchronous else _seconds_per_global_batch(steps, until_exchange_s, plan.batch)
     finishing_s = max(0.0, phase.seconds * per_batch - stepping_s)
     return TrainingPhaseTimes(
-        samples=phase.samples,
+        samples=phase.sample_count,
         seconds=phase.seconds,
         batch_s=stepping_s + finishing_s,
         computing_s=computing_s,
@@ -164,7 +170,7 @@ def _phase_times(phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
     )
 
 
-def _global_batch_s(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch_samples: int) -> float:
+def _seconds_per_global_batch(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch_samples: int) -> float:
     """Return the seconds that workers in parallel take for a global batch: B / Σ(samples / seconds spent)."""
     by_worker = pd.DataFrame({"samples": steps["samples"], "spent_s": spent_s}).groupby(steps["rank"]).sum()
     busy = by_worker[by_worker["samples"] > 0]
@@ -173,7 +179,7 @@ def _global_batch_s(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch_samp
     return float(batch_samples / (busy["samples"] / busy["spent_s"]).sum())
 
 
-def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: PlanView) -> SwitchGain:
+def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: PlanView) -> StrategySwitchGain:
     """Return the difference of the times before and after the switch, by cause."""
     second = plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
@@ -184,7 +190,7 @@ def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: Pl
     )
     remaining_workers = plan.workers - len(second.promoted_workers)
     shares_s = before.computing_s * (1 - plan.workers / remaining_workers)
-    return SwitchGain(
+    return StrategySwitchGain(
         batch_s=before.batch_s - after.batch_s,
         shares_s=shares_s,
         straggler_s=before.computing_s - after.computing_s - shares_s,
@@ -196,7 +202,7 @@ def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: Pl
     )
 
 
-def median_switch(switches: Sequence[SwitchResult]) -> SwitchResult:
+def median_switch_result(switches: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
     """Return the repeat whose saved seconds are the median of all repeats; the first repeat if none has saved seconds.
 
     Repeats whose switch did not pay rank below all repeats whose switch paid.
@@ -206,7 +212,7 @@ def median_switch(switches: Sequence[SwitchResult]) -> SwitchResult:
     return ranked[(len(ranked) - 1) // 2] if ranked else switches[0]
 
 
-def describe_repeats(switches: Sequence[SwitchResult]) -> str:
+def describe_switch_repeats(switches: Sequence[StrategySwitchResult]) -> str:
     """Return a phrase on which repeat is described, such as "the median of 5 repeats"."""
     if len(switches) == 1:
         return "one repeat"
@@ -214,7 +220,7 @@ def describe_repeats(switches: Sequence[SwitchResult]) -> str:
     return f"the {'median' if measured else 'first'} of {len(measured or switches)} repeats"
 
 
-def describe_repeat_outcomes(switches: Sequence[SwitchResult]) -> str:
+def describe_switch_outcomes(switches: Sequence[StrategySwitchResult]) -> str:
     """Return in how many repeats a switch took place and paid; empty where all repeats agree."""
     switched = [switch for switch in switches if switch.has_switched]
     judged = [switch for switch in switched if switch.gain]  # a switch before the first step has no times to compare
@@ -225,7 +231,7 @@ def describe_repeat_outcomes(switches: Sequence[SwitchResult]) -> str:
     return ", ".join(parts)
 
 
-def describe_switch(switch: SwitchResult, workers: int) -> str:
+def describe_strategy_switch(switch: StrategySwitchResult, workers: int) -> str:
     """Return a clause that states whether the switch took place and paid, and why."""
     if not switch.has_switched:
         return f"{switch.outcome}{_describe_rule_value(switch)}"
@@ -237,11 +243,11 @@ def describe_switch(switch: SwitchResult, workers: int) -> str:
         quality = f"; {switch.quality}" if switch.quality else ""
         return f"the switch did not pay: a batch takes {after} as before{quality}"
     batch_change = f"a batch takes {after} instead of {before}"
-    cause = describe_main_cause(switch.gain, switch, workers)
-    return f"the switch {_describe_verdict(switch, switch.saved_s, batch_change, cause)}"
+    cause = describe_main_cause_of_gain(switch.gain, switch, workers)
+    return f"the switch {_describe_switch_verdict(switch, switch.saved_s, batch_change, cause)}"
 
 
-def _describe_verdict(switch: SwitchResult, saved_s: float, batch_change: str, cause: str) -> str:
+def _describe_switch_verdict(switch: StrategySwitchResult, saved_s: float, batch_change: str, cause: str) -> str:
     """Return the predicate of a sentence on a switch: whether it paid, with the reason.
 
     The change of the batch time is given as the reason only where it agrees with the verdict.
@@ -259,7 +265,7 @@ def _describe_verdict(switch: SwitchResult, saved_s: float, batch_change: str, c
     return f"did not pay: {batch_change}, but {switch.quality or hand_over}"
 
 
-def describe_main_cause(gain: SwitchGain, switch: SwitchResult, workers: int) -> str:
+def describe_main_cause_of_gain(gain: StrategySwitchGain, switch: StrategySwitchResult, workers: int) -> str:
     """Return the largest cause of the time that a switch saved or cost, with its milliseconds per batch.
 
     Where the exchange is the largest cause, return the largest of its parts: latency, bandwidth or queueing.
@@ -273,20 +279,20 @@ def describe_main_cause(gain: SwitchGain, switch: SwitchResult, workers: int) ->
         (gain.finish_s, finish),
     )
     latency = _choose_by_sign(gain.latency_s, "fewer messages in a row", "more messages in a row")
-    links_carry_more = _describe_saturation(switch, workers, "links carry more")
-    gradients_queue = _describe_saturation(switch, workers, "gradients queue")
+    links_carry_more = _describe_link_saturation(switch, workers, "links carry more")
+    gradients_queue = _describe_link_saturation(switch, workers, "gradients queue")
     exchange = (
         (gain.latency_s, latency),
         (gain.bandwidth_s, _choose_by_sign(gain.bandwidth_s, "links carry less", links_carry_more)),
         (gain.queueing_s, _choose_by_sign(gain.queueing_s, "less queueing", gradients_queue)),
     )
     sign = 1 if gain.batch_s >= 0 else -1
-    largest = _largest_part(measured, sign)
-    saved_s, cause = largest if largest[1] else _largest_part(exchange, sign)
+    largest = _largest_part_of_gain(measured, sign)
+    saved_s, cause = largest if largest[1] else _largest_part_of_gain(exchange, sign)
     return f"{cause} ({'+' * (saved_s >= 0)}{format_number(1e3 * saved_s)} ms saved)"
 
 
-def _largest_part(parts: Sequence[tuple[float, str]], sign: int) -> tuple[float, str]:
+def _largest_part_of_gain(parts: Sequence[tuple[float, str]], sign: int) -> tuple[float, str]:
     """Return the part that saved most seconds if `sign` is 1, or cost most seconds if it is -1."""
     return max(parts, key=lambda part: sign * part[0])
 
@@ -295,21 +301,21 @@ def _choose_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> st
     return text_if_saved if saved_s >= 0 else text_if_lost
 
 
-def _describe_saturation(switch: SwitchResult, workers: int, otherwise: str) -> str:
+def _describe_link_saturation(switch: StrategySwitchResult, workers: int, text_if_not_saturated: str) -> str:
     """Return a clause that the servers' links are saturated; if they are not, return the text given for this case."""
     saturating_workers = switch.break_even_workers
     if saturating_workers is None or workers <= saturating_workers:
-        return otherwise
+        return text_if_not_saturated
     return f"the servers' links are saturated: {saturating_workers:.3g} workers fill them, {workers} run"
 
 
-def _describe_rule_value(switch: SwitchResult) -> str:
+def _describe_rule_value(switch: StrategySwitchResult) -> str:
     if switch.value is None or switch.threshold is None:
         return ""
     return f" (last value of the switch rule: {switch.value:.3g}, threshold: {switch.threshold:.3g})"
 
 
-def switch_table_row(switch: SwitchResult) -> dict[str, Any]:
+def switch_table_row(switch: StrategySwitchResult) -> dict[str, Any]:
     """Return the result of a switch as one row of a table of trials."""
     gain = vars(switch.gain) if switch.gain else {}
     outcome = {"outcome": switch.outcome, "share": switch.share, "hand_over_s": switch.hand_over_s}

@@ -20,7 +20,7 @@ NOISE_STANDARD_ERRORS = 2.0  # standard errors over seeds up to which a differen
 DEFAULT_QUALITY_METRICS: tuple[MetricName, ...] = ("accuracy", "r2")  # where the scenario has no target
 
 
-class SwitchJudgement(NamedTuple):
+class StrategySwitchJudgement(NamedTuple):
     """Verdict on a switch, and a text on the model's quality or the time to target if this decided the verdict."""
 
     verdict: SwitchVerdict
@@ -28,7 +28,7 @@ class SwitchJudgement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FinalQualities:
+class FinalModelQualities:
     """Final values of one metric, by seed, of trials that switched and of trials that did not."""
 
     metric: MetricName
@@ -36,7 +36,7 @@ class FinalQualities:
     unswitched: tuple[float, ...]
 
     @property
-    def is_worse(self) -> bool:
+    def is_worse_with_switch(self) -> bool:
         """Whether the trials that switched end worse by more than QUALITY_TOLERANCE and the noise over seeds."""
         if not all(isfinite(value) for value in (*self.switched, *self.unswitched)):
             return not all(isfinite(value) for value in self.switched)
@@ -54,27 +54,31 @@ class FinalQualities:
         return f"{self.metric} ends at {switched} instead of {unswitched}{mean}"
 
 
-def final_qualities(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalQualities | None:
+def final_model_qualities(trial_pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalModelQualities | None:
     """Return the final qualities of pairs of a trial that switched and one that did not.
 
     The metric is the target's, else the first of DEFAULT_QUALITY_METRICS that all trials have; None without one.
     """
-    target = next((str(trial.target).split()[0] for trial, _ in pairs if trial.target), None)
+    target = next((str(trial.target).split()[0] for trial, _ in trial_pairs if trial.target), None)
     candidates = DEFAULT_QUALITY_METRICS if target is None else (cast("MetricName", target),)
-    known = (name for name in candidates if pairs and all(name in trial.final for pair in pairs for trial in pair))
+    known = (
+        name
+        for name in candidates
+        if trial_pairs and all(name in trial.final for pair in trial_pairs for trial in pair)
+    )
     metric = next(known, None)
     if metric is None:
         return None
-    return FinalQualities(
+    return FinalModelQualities(
         metric,
-        switched=tuple(trial.final[metric] for trial, _ in pairs),
-        unswitched=tuple(trial.final[metric] for _, trial in pairs),
+        switched=tuple(trial.final[metric] for trial, _ in trial_pairs),
+        unswitched=tuple(trial.final[metric] for _, trial in trial_pairs),
     )
 
 
-def judge_switch(
-    trial: TrialResult, unswitched_trial: TrialResult | None, qualities: FinalQualities | None
-) -> SwitchJudgement:
+def judge_strategy_switch(
+    trial: TrialResult, unswitched_trial: TrialResult | None, qualities: FinalModelQualities | None
+) -> StrategySwitchJudgement:
     """Return the verdict on the switch of a trial.
 
     Where the target was reached after the switch, the shorter time to the target decides. Otherwise the seconds saved
@@ -89,15 +93,15 @@ def judge_switch(
     missed = f"{trial.target} was missed" if _missed_target(trial) else ""
     quality_text = ": ".join(filter(None, (missed, qualities.description if qualities else "")))
     if unswitched_trial and _missed_target(trial) and not _missed_target(unswitched_trial):
-        return SwitchJudgement("quality was lost", quality_text)
+        return StrategySwitchJudgement("quality was lost", quality_text)
     if unswitched_trial and _reached_target_after_switch(trial):
         return _judge_by_time_to_target(trial, unswitched_trial)
-    if qualities and qualities.is_worse:
-        return SwitchJudgement("quality was lost", quality_text)
+    if qualities and qualities.is_worse_with_switch:
+        return StrategySwitchJudgement("quality was lost", quality_text)
     saves = trial.switch is not None and (trial.switch.saved_s or 0.0) > 0
     if saves and qualities is None:
-        return SwitchJudgement("unknown")
-    return SwitchJudgement("paid" if saves else "did not pay")
+        return StrategySwitchJudgement("unknown")
+    return StrategySwitchJudgement("paid" if saves else "did not pay")
 
 
 def _missed_target(trial: TrialResult) -> bool:
@@ -110,10 +114,12 @@ def _reached_target_after_switch(trial: TrialResult) -> bool:
     return bool(before and trial.samples_to_target and trial.samples_to_target > before.samples)
 
 
-def _judge_by_time_to_target(trial: TrialResult, unswitched_trial: TrialResult) -> SwitchJudgement:
+def _judge_by_time_to_target(trial: TrialResult, unswitched_trial: TrialResult) -> StrategySwitchJudgement:
     """Return "paid" if the trial that switched took less time to the target than the trial that did not switch."""
     time_s, unswitched_time_s = trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
     if unswitched_time_s is None:
-        return SwitchJudgement("paid", f"{trial.target} took {format_number(time_s)} s and was missed without it")
+        return StrategySwitchJudgement(
+            "paid", f"{trial.target} took {format_number(time_s)} s and was missed without it"
+        )
     times = f"{trial.target} took {format_number(time_s)} s instead of {format_number(unswitched_time_s)} s"
-    return SwitchJudgement("paid" if time_s < unswitched_time_s else "did not pay", times)
+    return StrategySwitchJudgement("paid" if time_s < unswitched_time_s else "did not pay", times)

@@ -80,22 +80,22 @@ def cluster_systems(
     return Clustering(partitions) if partitions else None
 
 
-def _make_partition(points: FeatureMatrix, systems: Sequence[ComparedResult], k: int) -> ClusterPartition:
-    fits = [KMeans(k, n_init=1, random_state=seed).fit(points) for seed in KMEANS_SEEDS]
+def _make_partition(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> ClusterPartition:
+    fits = [KMeans(cluster_count, n_init=1, random_state=seed).fit(points) for seed in KMEANS_SEEDS]
     tightest = min(fits, key=lambda fit: float(fit.inertia_))
-    labelings = [_order_labels(fit.labels_, systems) for fit in fits]
+    labelings = [_number_clusters_by_size(fit.labels_, systems) for fit in fits]
     labels = labelings[fits.index(tightest)]
-    return ClusterPartition(k, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
+    return ClusterPartition(cluster_count, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
 
 
-def _order_labels(labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
+def _number_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
     """Number clusters by the mean log N of their systems, so that a partition has the same labels on every host."""
     members: dict[int, list[int]] = {}
-    for index, label in enumerate(labels):
+    for index, label in enumerate(cluster_labels):
         members.setdefault(label, []).append(index)
     sizes = np.log([each.result.accelerator_count for each in systems])
     order = sorted(members, key=lambda label: (float(sizes[members[label]].mean()), members[label]))
-    return tuple(order.index(label) for label in labels)
+    return tuple(order.index(label) for label in cluster_labels)
 
 
 def mean_rand_index(labelings: Iterable[ClusterLabels]) -> float:

@@ -26,13 +26,13 @@ from analysis.laws.backtest import (
     ForecastScore,
     LawComparison,
     LawForecast,
-    forecast_held_out,
+    forecast_held_out_sizes,
     score_forecasts,
 )
 from analysis.mlperf.series import ScalingSeries
 
 MAX_FITTED_ACCELERATORS = 64  # largest size that laws are fitted to
-MIN_JUDGED_ACCELERATORS = 512  # smallest size at which forecasts are judged
+MIN_SCORED_ACCELERATORS = 512  # smallest size at which forecasts are judged
 MIN_FITTED_SIZES = 3  # per series: as many as classic laws have parameters
 
 BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH = "best batch", "parts, batch known", "parts, batch chosen"
@@ -58,43 +58,44 @@ class LawEvaluation:
     backtests: Mapping[str, Mapping[str, BacktestRecord]]  # backtests up to SHOWN, by law and series
 
     @property
-    def judged_forecasts(self) -> tuple[LawForecast, ...]:
+    def scored_forecasts(self) -> tuple[LawForecast, ...]:
         """Forecasts for large systems (512 accelerators or more) by laws fitted to small systems (64 or fewer)."""
-        return tuple(filter(is_judged, self.forecasts))
+        return tuple(filter(is_scored_forecast, self.forecasts))
 
     @property
-    def scores(self) -> tuple[ForecastScore, ...]:
+    def law_scores(self) -> tuple[ForecastScore, ...]:
         """Score of each law over its forecasts for large systems; empty without such forecasts."""
-        return tuple(score_forecasts(law, self.judged_forecasts) for law in self.fits) if self.judged_forecasts else ()
+        return tuple(score_forecasts(law, self.scored_forecasts) for law in self.fits) if self.scored_forecasts else ()
 
     def forecasts_of(self, law_name: str, benchmark: str) -> tuple[LawForecast, ...]:
         """Return the forecasts of one law for the series of one benchmark."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
-    def coverage_without_drift(self, law_name: str) -> float:
+    def band_coverage_without_drift(self, law_name: str) -> float:
         """Return the share of large systems inside a law's 90 % bands, computed without the drift of the law.
 
         Drift is the error of a law beyond the fitted sizes. Earlier versions of Ensayo computed bands without drift.
         """
-        columns = {each.benchmark: each.law_columns for each in self.series}
+        columns = {each.benchmark: each.columns_for_law_fits for each in self.series}
         rigid = {
             name: replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
             for name, fit in self.fits[law_name].items()
         }
         forecasts = [
-            each for name, fit in rigid.items() for each in forecast_held_out(law_name, name, fit, columns[name])
+            each for name, fit in rigid.items() for each in forecast_held_out_sizes(law_name, name, fit, columns[name])
         ]
-        return float(np.mean([each.is_covered for each in forecasts if is_judged(each)]))
+        return float(np.mean([each.is_covered for each in forecasts if is_scored_forecast(each)]))
 
 
-def is_judged(law_forecast: LawForecast) -> bool:
-    """Return whether a forecast counts in the score of a law: the law is fitted to small sizes, the forecast is for a
-    large size.
+def is_scored_forecast(law_forecast: LawForecast) -> bool:
+    """Return whether a forecast counts in the score of a law.
+
+    The law must be fitted to small sizes, and the forecast must be for a large size.
     """
-    return law_forecast.fitted_to <= MAX_FITTED_ACCELERATORS and law_forecast.workers >= MIN_JUDGED_ACCELERATORS
+    return law_forecast.fitted_to <= MAX_FITTED_ACCELERATORS and law_forecast.workers >= MIN_SCORED_ACCELERATORS
 
 
-def has_enough_sizes(series: ScalingSeries) -> bool:
+def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
     """Return whether a series has at least MIN_FITTED_SIZES sizes that laws are fitted to.
 
     Laws are fitted to sizes up to MAX_FITTED_ACCELERATORS. If all sizes of a series are larger, laws are fitted to all
@@ -109,10 +110,10 @@ def has_enough_sizes(series: ScalingSeries) -> bool:
 @cache
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
     """Fit scaling laws to all series that have enough sizes, and compute forecasts and backtests."""
-    fittable = tuple(filter(has_enough_sizes, series))
+    fittable = tuple(filter(has_enough_sizes_to_fit, series))
     contest = LawComparison(
         {law: LAWS[law] for law in law_names},
-        {each.benchmark: each.law_columns for each in fittable},
+        {each.benchmark: each.columns_for_law_fits for each in fittable},
         MAX_FITTED_ACCELERATORS,
     )
     return LawEvaluation(
@@ -124,11 +125,11 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
 
 
 @cache
-def fit_all_sizes(series: tuple[ScalingSeries, ...], law: ScalingLaw) -> dict[str, LawFit]:
+def fit_law_to_all_sizes(series: tuple[ScalingSeries, ...], law: ScalingLaw) -> dict[str, LawFit]:
     """Fit a law to all sizes of each series. The noise is estimated from the residuals of all series together."""
     first_noise = ResidualNoise(sd=0.1, degrees_of_freedom=1)
-    first_fits = [law.fit(each.law_columns, first_noise) for each in series]
+    first_fits = [law.fit(each.columns_for_law_fits, first_noise) for each in series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)
     squares = sum(float((fit.log_residuals**2).sum()) for fit in first_fits)
     pooled = ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else PILOT_NOISE
-    return {each.benchmark: law.fit(each.law_columns, pooled) for each in series}
+    return {each.benchmark: law.fit(each.columns_for_law_fits, pooled) for each in series}

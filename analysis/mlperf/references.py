@@ -35,7 +35,7 @@ class ComparedResult:
         return split_efficiency(self.relative_size, self.speedup, None).efficiency
 
 
-def choose_reference(results: Iterable[MlperfResult]) -> MlperfResult:
+def choose_reference_result(results: Iterable[MlperfResult]) -> MlperfResult:
     """Return the result that others are compared with: the slowest of the systems with the fewest accelerators."""
     return min(results, key=lambda result: (result.accelerator_count, -result.minutes))
 

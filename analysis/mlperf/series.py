@@ -14,7 +14,7 @@ import numpy as np
 from analysis.laws import SeriesColumns
 from analysis.laws.parts import add_step_columns
 from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
-from analysis.mlperf.study import WORKLOAD_NAMES, Study
+from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
 from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
 from analysis.statistics.efficiency import EfficiencyFactors, split_efficiency
@@ -41,7 +41,7 @@ class SeriesSize(FrozenRecord):
     runs: PositiveCount
 
 
-class SeriesRow(SeriesSize):
+class SeriesCsvRow(SeriesSize):
     """Row of a CSV file of scaling series."""
 
     accelerator: NonEmptyText = DEFAULT_ACCELERATOR  # the appendix has no such column
@@ -70,7 +70,7 @@ class ScalingSeries:
         return [size.accelerators for size in self.sizes]
 
     @property
-    def law_columns(self) -> SeriesColumns:
+    def columns_for_law_fits(self) -> SeriesColumns:
         """Columns that scaling laws are fitted to: columns of the series, local batch and seconds of a step.
 
         If samples are counted in epochs, the seconds of a step are those of as many epochs as the batch has samples.
@@ -92,7 +92,7 @@ class ScalingSeries:
             for each in self.sizes
         )
 
-    def speedup_draws(self) -> Floats:
+    def simulated_speedups(self) -> Floats:
         """Return speedups of simulated runs for intervals (a parametric bootstrap), shape (draws, sizes).
 
         A series does not contain the times of single runs. The simulated time of a size, base included, is the olympic
@@ -104,12 +104,12 @@ class ScalingSeries:
             olympic_mean(np.exp(size.run_spread * noise[:, index, : size.runs]))
             for index, size in enumerate(self.sizes)
         ]
-        seconds = np.stack(means, axis=1) * self.law_columns["seconds"]
+        seconds = np.stack(means, axis=1) * self.columns_for_law_fits["seconds"]
         draws = seconds[:, :1] / seconds
         return np.asarray(draws)
 
 
-def shipped_series_for(study: Study) -> tuple[ScalingSeries, ...]:
+def shipped_series_for(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
     """Return the shipped series if a study is about the shipped results; otherwise an empty tuple."""
     return read_shipped_series() if study.results.is_shipped else ()
 
@@ -123,10 +123,10 @@ def read_shipped_series() -> tuple[ScalingSeries, ...]:
 def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
     """Read all scaling series from a CSV file."""
     with csv_path.open(encoding="utf-8", newline="") as file:
-        rows = [SeriesRow.model_validate(row) for row in csv.DictReader(file)]
+        rows = [SeriesCsvRow.model_validate(row) for row in csv.DictReader(file)]
     names = dict.fromkeys(row.benchmark for row in rows)
     return tuple(_make_series([row for row in rows if row.benchmark == name]) for name in names)
 
 
-def _make_series(rows: Sequence[SeriesRow]) -> ScalingSeries:
+def _make_series(rows: Sequence[SeriesCsvRow]) -> ScalingSeries:
     return ScalingSeries(tuple(rows), rows[0].accelerator)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
-from analysis.mlperf.references import ComparedResult, choose_reference, compare_with_reference
+from analysis.mlperf.references import ComparedResult, choose_reference_result, compare_with_reference
 
 # Names of workloads in tables and figures. A workload that is not listed keeps the name of its folder.
 WORKLOAD_NAMES = {
@@ -41,19 +41,19 @@ class StudyWorkload:
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: chapters cache derived values per study object
-class Study:
+class MlperfStudy:
     """Results of all workloads, from which every chapter is computed."""
 
     results: MlperfResults
     workloads: tuple[StudyWorkload, ...]
 
 
-def make_study(results: MlperfResults) -> Study:
+def make_study(results: MlperfResults) -> MlperfStudy:
     """Return a study of results, in which every result is compared with the reference result of its workload."""
-    return Study(results, tuple(_make_workload(results, benchmark) for benchmark in results.benchmarks))
+    return MlperfStudy(results, tuple(_make_workload(results, benchmark) for benchmark in results.benchmarks))
 
 
 def _make_workload(results: MlperfResults, benchmark: str) -> StudyWorkload:
     rows = results.rows_of(benchmark)
-    reference = choose_reference(rows)
+    reference = choose_reference_result(rows)
     return StudyWorkload(benchmark, reference, compare_with_reference(rows, reference))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.reading.mllog import LogEvent, NodeLog, RowBatch, UnusableLine, decode_batch
+from analysis.reading.mllog import LogEvent, NodeLog, RowBatch, UnusableLogLine, decode_row_batch
 from analysis.statistics.centre import Floats
 
 INTEGER_COLUMNS = frozenset(
@@ -17,18 +17,22 @@ INTEGER_COLUMNS = frozenset(
 INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 
 
-def read_batches(
-    log: NodeLog, key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
-) -> tuple[Floats, tuple[UnusableLine, ...]]:
-    """Return the rows logged under `key`, shape (rows, columns), and the lines that cannot be used.
+def read_row_batches(
+    log: NodeLog, event_key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
+) -> tuple[Floats, tuple[UnusableLogLine, ...]]:
+    """Return the rows logged under `event_key`, shape (rows, columns), and the lines that cannot be used.
 
     A value that was not logged is NaN. Every batch names its columns, in any order; nodes of another version may log
     other columns. A batch is left out and reported if it lacks a required column, has rows of different length, or
     has a value that NumPy cannot convert to a number.
     """
-    decoded = {event.line_number: _decode_event(event, required_columns) for event in log.events_with_key(key)}
+    decoded = {
+        event.line_number: _decode_row_batch(event, required_columns) for event in log.events_with_key(event_key)
+    }
     unusable = tuple(
-        UnusableLine(number, f"{key} {problem}") for number, problem in decoded.items() if isinstance(problem, str)
+        UnusableLogLine(number, f"{event_key} {problem}")
+        for number, problem in decoded.items()
+        if isinstance(problem, str)
     )
     usable = [batch for batch in decoded.values() if isinstance(batch, RowBatch)]
     by_columns = [
@@ -46,10 +50,10 @@ def rows_to_frame(rows: Floats, columns: Sequence[str]) -> pd.DataFrame:
     )
 
 
-def _decode_event(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
+def _decode_row_batch(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
     """Return the row batch of a log event, or a text that states why the batch cannot be used."""
     try:
-        batch = event.value if isinstance(event.value, RowBatch) else decode_batch(event.value)
+        batch = event.value if isinstance(event.value, RowBatch) else decode_row_batch(event.value)
     except ValueError as error:
         return str(error)
     missing = [name for name in required_columns if name not in batch.columns]

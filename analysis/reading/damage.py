@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from analysis.reading.mllog import LogEvent, NodeLog, RowBatch, UnusableLine
+from analysis.reading.mllog import LogEvent, NodeLog, RowBatch, UnusableLogLine
 from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.reading.run_folder import RunFolder, TrialFolder
 
@@ -42,19 +42,21 @@ class FileDamage:
         )
 
 
-def read_or_report_damage(folder: TrialFolder, reader: Callable[[TrialFolder], ReadResult]) -> ReadResult | FileDamage:
+def read_or_report_damage(
+    folder: TrialFolder, read_function: Callable[[TrialFolder], ReadResult]
+) -> ReadResult | FileDamage:
     """Return the result of a function that reads a trial folder, or the file damage that made the function fail.
 
     The function must only read files: an error in code that computes with the tables is a bug of Ensayo, not damage.
     """
     try:
-        return reader(folder)
+        return read_function(folder)
     except ValidationError as error:
         path = folder.plan_path if error.title == PlanView.__name__ else folder.status_path
         return FileDamage(folder.path.name, path.name, None, _describe_validation_error(error))
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # raised for unexpected log contents
         problem = (
-            f"cannot be interpreted ({type(error).__name__} at {_error_location(error)}: {error}); "
+            f"cannot be interpreted ({type(error).__name__} at {_code_location_of_error(error)}: {error}); "
             "perhaps written by another version"
         )
         return FileDamage(folder.path.name, "logs", None, problem)
@@ -67,7 +69,7 @@ def _describe_validation_error(error: ValidationError, *parent_keys: str) -> str
     return f"{key}: {first['msg']}; empty, cut off or written by another version"
 
 
-def _error_location(error: Exception) -> str:
+def _code_location_of_error(error: Exception) -> str:
     """Return `file:line` in the analysis code where an error was raised, so that a bug of Ensayo can be found."""
     packages = Path(__file__).resolve().parents[2]
     frames = [(Path(frame.filename), frame.lineno) for frame in extract_tb(error.__traceback__)]
@@ -76,7 +78,7 @@ def _error_location(error: Exception) -> str:
     return f"{path.relative_to(packages) if own_frames else path.name}:{line}"
 
 
-def find_run_damage(folder: RunFolder) -> tuple[FileDamage, ...]:
+def find_run_file_damage(folder: RunFolder) -> tuple[FileDamage, ...]:
     """Return the damage of the files outside of trials, such as manifest.json, and the missing plans of trials."""
     problems = [("manifest.json", None if folder.manifest else "not a JSON object: empty or cut off")]
     problems += [(name, None if folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
@@ -96,12 +98,12 @@ def _find_published_damage(folder: RunFolder) -> Iterator[FileDamage]:
         yield FileDamage("", "scenario.yaml", None, _describe_validation_error(error, "published"))
 
 
-def find_trial_damage(
+def find_trial_file_damage(
     folder: TrialFolder,
     plan: PlanView,
     status: Mapping[str, Any],
     logs: Mapping[str, NodeLog],
-    unusable_batches: Mapping[str, tuple[UnusableLine, ...]],
+    unusable_batches: Mapping[str, tuple[UnusableLogLine, ...]],
 ) -> tuple[FileDamage, ...]:
     """Return all damage of a trial whose plan can be read.
 
@@ -179,11 +181,11 @@ def _describe_lost_switch(coordinator_log: NodeLog, logs: Mapping[str, NodeLog])
     return f"no switch_committed or switch_aborted event, but {names} logged node_switch: lines are lost"
 
 
-def _find_non_finite_values(log: NodeLog) -> Iterator[UnusableLine]:
+def _find_non_finite_values(log: NodeLog) -> Iterator[UnusableLogLine]:
     """Yield the log lines of the first step and of the first evaluation that have NaN or infinity."""
     for key, describe in (("node_steps", _describe_non_finite_step), ("eval_metrics", _describe_non_finite_metric)):
         problems = ((event.line_number, describe(event)) for event in log.events_with_key(key))
-        yield from [UnusableLine(line_number, problem) for line_number, problem in problems if problem][:1]
+        yield from [UnusableLogLine(line_number, problem) for line_number, problem in problems if problem][:1]
 
 
 def _describe_non_finite_step(event: LogEvent) -> str:
@@ -196,7 +198,7 @@ def _describe_non_finite_step(event: LogEvent) -> str:
         named = dict(zip(value["columns"], row, strict=False))
         for column in (*STEP_TIME_COLUMNS, "loss"):
             if _is_non_finite(named.get(column)):
-                return f"{column} of step {named.get('step')} is {named[column]}{_divergence_suffix(column)}"
+                return f"{column} of step {named.get('step')} is {named[column]}{_divergence_message_suffix(column)}"
     return ""
 
 
@@ -204,12 +206,12 @@ def _describe_non_finite_metric(event: LogEvent) -> str:
     if not isinstance(event.value, dict):
         return ""
     metric = next((name for name, value in event.value.items() if _is_non_finite(value)), None)
-    return f"{metric} is {event.value[metric]}{_divergence_suffix('loss')}" if metric else ""
+    return f"{metric} is {event.value[metric]}{_divergence_message_suffix('loss')}" if metric else ""
 
 
 def _is_non_finite(value: object) -> bool:
     return isinstance(value, float) and not isfinite(value)
 
 
-def _divergence_suffix(column: str) -> str:
+def _divergence_message_suffix(column: str) -> str:
     return DIVERGED_SUFFIX if column == "loss" else ""

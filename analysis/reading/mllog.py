@@ -43,7 +43,7 @@ class RowBatch:
     __hash__ = None  # type: ignore[assignment] # a batch is not hashable, like a list
 
 
-def decode_batch(logged_value: Any) -> RowBatch:
+def decode_row_batch(logged_value: Any) -> RowBatch:
     """Decode a value logged as `{"columns": [name, ...], "rows": [[number or null, ...], ...]}`.
 
     Every entry that NumPy converts to a float counts as a number.
@@ -92,7 +92,7 @@ class LogEvent:
 
 
 @dataclass(frozen=True)
-class UnusableLine:
+class UnusableLogLine:
     """Log line that contains `:::MLLOG ` but cannot be used, and the reason."""
 
     line_number: int  # in the log file, from 1
@@ -104,10 +104,10 @@ class NodeLog:
     """Events of one log file in their order, and the log lines that cannot be used."""
 
     events: tuple[LogEvent, ...]
-    unusable_lines: tuple[UnusableLine, ...] = ()
+    unusable_lines: tuple[UnusableLogLine, ...] = ()
 
     @property
-    def unusable_count(self) -> int:
+    def unusable_line_count(self) -> int:
         """Number of log lines that contain `:::MLLOG ` but cannot be used."""
         return len(self.unusable_lines)
 
@@ -120,22 +120,22 @@ class NodeLog:
         return next((event for event in reversed(self.events) if event.key == key), None)
 
 
-def parse_lines(lines: Iterable[str]) -> NodeLog:
+def parse_log_lines(lines: Iterable[str]) -> NodeLog:
     """Parse the log lines that contain `:::MLLOG `; a line that cannot be parsed is recorded and raises no error."""
     parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LOG_LINE_PREFIX in line]
     return NodeLog(
         tuple(each for each in parsed if isinstance(each, LogEvent)),
-        tuple(each for each in parsed if isinstance(each, UnusableLine)),
+        tuple(each for each in parsed if isinstance(each, UnusableLogLine)),
     )
 
 
-def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLine:
+def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
     json_text = line.rpartition(LOG_LINE_PREFIX)[2].strip()
     try:
         fields, is_finite = _load_json(json_text)
     except ValueError as error:
         problem = "cut off in the middle" if _is_cut_off(json_text) else f"not valid JSON: {error}"
-        return UnusableLine(line_number, problem)
+        return UnusableLogLine(line_number, problem)
     try:
         metadata, value = fields.get("metadata"), fields.get("value")
         event = LogEvent(
@@ -143,14 +143,14 @@ def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLine:
             time_ms=float(fields["time_ms"]),
             event_type=str(fields.get("event_type", "")),
             key=str(fields["key"]),
-            value=_decode_value(value) if is_finite else value,  # a RowBatch cannot distinguish null from NaN
+            value=_decode_logged_value(value) if is_finite else value,  # a RowBatch cannot distinguish null from NaN
             metadata={} if metadata is None else metadata,
             line_number=line_number,
             json_text=json_text,
             is_finite=is_finite,
         )
     except (KeyError, ValueError, TypeError, AttributeError):
-        return UnusableLine(line_number, "not an event: a JSON object with `key` and a numeric `time_ms` is needed")
+        return UnusableLogLine(line_number, "not an event: a JSON object with `key` and a numeric `time_ms` is needed")
     return _check_event(event)
 
 
@@ -163,11 +163,11 @@ def _is_cut_off(json_text: str) -> bool:
     return False
 
 
-def _decode_value(value: Any) -> Any:
+def _decode_logged_value(value: Any) -> Any:
     """Return the logged value, as a RowBatch if it is a valid batch of rows."""
     if isinstance(value, dict) and value.keys() == BATCH_KEYS:
-        with suppress(ValueError):  # `read_batches` reports what is wrong with a batch that it needs
-            return decode_batch(value)
+        with suppress(ValueError):  # `read_row_batches` reports what is wrong with a batch that it needs
+            return decode_row_batch(value)
     return value
 
 
@@ -182,14 +182,14 @@ def _load_json(json_text: str) -> tuple[Any, bool]:
         return from_json(json_text), False  # accepts NaN and infinity, and names the place of an error
 
 
-def _check_event(event: LogEvent) -> LogEvent | UnusableLine:
+def _check_event(event: LogEvent) -> LogEvent | UnusableLogLine:
     """Return the event, or an unusable line if its time is not finite or its metadata is not a JSON object."""
     if not math.isfinite(event.time_ms):
         problem = f"not an event: time_ms should be a finite number, not {event.time_ms}"
-        return UnusableLine(event.line_number, problem)
+        return UnusableLogLine(event.line_number, problem)
     if not isinstance(event.metadata, dict):
         problem = f"not an event: metadata should be an object, not {event.metadata!r:.40}"
-        return UnusableLine(event.line_number, problem)
+        return UnusableLogLine(event.line_number, problem)
     return event
 
 
@@ -198,4 +198,4 @@ def read_log(log_path: Path) -> NodeLog:
     if not log_path.is_file():
         return NodeLog(())
     with log_path.open(encoding="utf-8", errors="replace") as lines:
-        return parse_lines(lines)
+        return parse_log_lines(lines)

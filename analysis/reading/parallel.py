@@ -41,7 +41,9 @@ class ProcessPool:
         helper_count = 0 if single_process else _usable_cores() - 1
         self._helpers = None
         if helper_count:
-            self._helpers = ProcessPoolExecutor(helper_count, initializer=_prepare_helper, initargs=(os.getpid(),))
+            self._helpers = ProcessPoolExecutor(
+                helper_count, initializer=_prepare_helper_process, initargs=(os.getpid(),)
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -52,10 +54,10 @@ class ProcessPool:
         if isinstance(error, BrokenProcessPool):
             raise HostError(KILLED_MESSAGE) from error
 
-    def preload(self, module_name: str) -> None:
+    def preload_module(self, module_name: str) -> None:
         """Start the helpers and let one of them import a module that later tasks need, while this process continues."""
         if self._helpers:
-            self._helpers.submit(_import_in_helper, module_name)
+            self._helpers.submit(_import_in_helper_process, module_name)
 
     def map(self, task: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return the results of the task for all items, in the order of the items.
@@ -83,12 +85,12 @@ def create_process_pool(log_bytes: int) -> ProcessPool:
     return ProcessPool(single_process=log_bytes < PARALLEL_LOG_BYTES)
 
 
-def _import_in_helper(module_name: str) -> None:
+def _import_in_helper_process(module_name: str) -> None:
     """Import a module; return nothing, because a module cannot be pickled."""
     import_module(module_name)
 
 
-def _prepare_helper(parent_pid: int) -> None:
+def _prepare_helper_process(parent_pid: int) -> None:
     """Make a helper process end together with its parent, and end quickly.
 
     A helper whose parent was killed would wait for tasks for ever, so it checks whether its parent is alive. When a

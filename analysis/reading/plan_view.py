@@ -39,7 +39,7 @@ class PlannedNode(PlanSection):
     cpus: float = 1.0  # share of a core that the node's container may use
 
     @property
-    def is_quota_device(self) -> bool:
+    def is_slowed_by_cpu_quota(self) -> bool:
         """Whether the node is a worker whose declared speed is set by its CPU quota alone."""
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
@@ -120,26 +120,26 @@ class PlanView(PlanSection):
         """
         if self.is_synchronous is not None:
             return "synchronous" if self.is_synchronous else "asynchronous"
-        return "synchronous" if self.synchrony_kind == "bsp" else "asynchronous"
+        return "synchronous" if self.synchronisation_policy_kind == "bsp" else "asynchronous"
 
     @property
-    def synchrony_kind(self) -> str:
+    def synchronisation_policy_kind(self) -> str:
         """Kind of the synchronisation policy, such as `bsp`; that of the first strategy, if the strategy switches."""
         first = self.strategy.get("before") or self.strategy
         return str((first.get("synchrony") or {"kind": "bsp"}).get("kind"))
 
     @property
-    def longest_chain_messages(self) -> float:
+    def longest_chain_message_count(self) -> float:
         """Number of messages in the longest chain of dependent transfers of the collective."""
         return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.edges, 1.0))
 
     @property
-    def exchange_link_s(self) -> float:
+    def exchange_without_latency_s(self) -> float:
         """Predicted seconds of an exchange without the latency of messages: transfer times and path delays."""
-        return self.predicted.exchange_s - self.alpha_s * self.longest_chain_messages
+        return self.predicted.exchange_s - self.alpha_s * self.longest_chain_message_count
 
     @property
-    def condition(self) -> tuple[tuple[str, str | int | float], ...]:
+    def swept_condition(self) -> tuple[tuple[str, str | int | float], ...]:
         """Swept keys and values except the number of workers; only trials of one condition are compared."""
         return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
 

@@ -165,7 +165,7 @@ class RunFolder:
             return ()
 
     @property
-    def question(self) -> str:
+    def scenario_question(self) -> str:
         """Question that the scenario answers: the first comment of scenario.yaml, up to its first empty line."""
         comment: list[str] = []
         for line in map(str.strip, self._read_text("scenario.yaml").splitlines()):

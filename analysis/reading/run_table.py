@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.reading import mllog
-from analysis.reading.batches import read_batches, rows_to_frame
-from analysis.reading.damage import FileDamage, find_run_damage, find_trial_damage
-from analysis.reading.mllog import NodeLog, UnusableLine
+from analysis.reading.batches import read_row_batches, rows_to_frame
+from analysis.reading.damage import FileDamage, find_run_file_damage, find_trial_file_damage
+from analysis.reading.mllog import NodeLog, UnusableLogLine
 from analysis.reading.plan_view import PlanView, read_plan
 from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_object, read_json
-from analysis.reading.switch_record import SwitchRecord, read_switch_record
+from analysis.reading.switch_record import StrategySwitchRecord, read_switch_record
 from analysis.reading.trial_status import validate_status
 from analysis.reading.waiting import split_waiting_time
 from services.runtime.run_log import STEP_COLUMNS, UPDATE_COLUMNS
@@ -62,7 +62,7 @@ class TrialTable:
     params_sha256: str | None
     unusable_line_count: int
     admission: dict[str, Any]
-    switch_record: SwitchRecord | None = None  # of a strategy that switches
+    switch_record: StrategySwitchRecord | None = None  # of a strategy that switches
     damage: tuple[FileDamage, ...] = ()
 
     @property
@@ -80,25 +80,25 @@ class RunTable:
     unread_trial_damage: tuple[FileDamage, ...] = ()  # of the trials that could not be read and are not in `trials`
 
     @property
-    def damage(self) -> tuple[FileDamage, ...]:
+    def file_damage(self) -> tuple[FileDamage, ...]:
         """All damage of the run's files."""
         of_trials = (damage for trial in self.trials for damage in trial.damage)
-        return (*find_run_damage(self.folder), *self.unread_trial_damage, *of_trials)
+        return (*find_run_file_damage(self.folder), *self.unread_trial_damage, *of_trials)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Steps of all trials: one row per trial, worker and step."""
-        return _concatenate((trial.plan.trial, trial.steps) for trial in self.trials)
+        return _concatenate_trial_frames((trial.plan.trial, trial.steps) for trial in self.trials)
 
     @cached_property
     def evals(self) -> pd.DataFrame:
         """Evaluations of all trials: one row per trial, evaluation and metric."""
-        return _concatenate((trial.plan.trial, trial.evals) for trial in self.trials)
+        return _concatenate_trial_frames((trial.plan.trial, trial.evals) for trial in self.trials)
 
     @cached_property
     def updates(self) -> pd.DataFrame:
         """Updates of all trials: one row per trial and applied gradient."""
-        return _concatenate((trial.plan.trial, trial.updates) for trial in self.trials)
+        return _concatenate_trial_frames((trial.plan.trial, trial.updates) for trial in self.trials)
 
 
 def read_logs(folder: TrialFolder) -> dict[str, NodeLog]:
@@ -118,7 +118,7 @@ def read_trial(folder: TrialFolder, logs: Mapping[str, NodeLog] | None = None) -
     steps, unusable_batches = _build_step_table(plan, switch_record, logs, zero_s)
     first_owner = next(iter(plan.shard_owners), "")
     first_owner_log = logs.get(first_owner, NodeLog(()))
-    rows, unusable_updates = read_batches(first_owner_log, "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
+    rows, unusable_updates = read_row_batches(first_owner_log, "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
     if unusable_updates:
         unusable_batches |= {first_owner: unusable_updates}
     updates = rows_to_frame(rows, UPDATE_COLUMNS)
@@ -135,10 +135,10 @@ def read_trial(folder: TrialFolder, logs: Mapping[str, NodeLog] | None = None) -
         seconds=end_s - start_s if start_s is not None and end_s is not None else None,
         run_stop=dict(run_stop.metadata) if run_stop else {},
         params_sha256=str(sha256.value) if sha256 else None,
-        unusable_line_count=sum(log.unusable_count for log in logs.values()),
+        unusable_line_count=sum(log.unusable_line_count for log in logs.values()),
         admission=folder.run_folder.manifest.get("admission") or {},
         switch_record=switch_record,
-        damage=find_trial_damage(folder, plan, status, logs, unusable_batches),
+        damage=find_trial_file_damage(folder, plan, status, logs, unusable_batches),
     )
 
 
@@ -149,12 +149,14 @@ def _last_event_time_s(log: NodeLog, key: str) -> float | None:
 
 
 def _build_step_table(
-    plan: PlanView, switch_record: SwitchRecord | None, logs: Mapping[str, NodeLog], start_s: float
-) -> tuple[pd.DataFrame, dict[str, tuple[UnusableLine, ...]]]:
+    plan: PlanView, switch_record: StrategySwitchRecord | None, logs: Mapping[str, NodeLog], start_s: float
+) -> tuple[pd.DataFrame, dict[str, tuple[UnusableLogLine, ...]]]:
     """Return the table of the steps of all workers, and the unusable log lines by node name."""
     ranks = {node.name: node.rank for node in plan.nodes}
     names = sorted(name for name, log in logs.items() if log.events_with_key("node_steps"))
-    read = {name: read_batches(logs[name], "node_steps", READ_STEP_COLUMNS, REQUIRED_STEP_COLUMNS) for name in names}
+    read = {
+        name: read_row_batches(logs[name], "node_steps", READ_STEP_COLUMNS, REQUIRED_STEP_COLUMNS) for name in names
+    }
     unusable = {name: lines for name, (_, lines) in read.items() if lines}
     if not names:
         return pd.DataFrame(columns=["node", "rank", *READ_STEP_COLUMNS]), unusable
@@ -165,13 +167,15 @@ def _build_step_table(
     steps.insert(1, "rank", np.repeat([ranks.get(name) for name in names], row_counts))
     wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log `wait_s`
     steps = steps.assign(start_s=steps["start_s"].astype(float) - start_s, wait_s=wait_s)
-    return (_split_waiting_by_phase(plan, switch_record, steps) if len(steps) else steps), unusable
+    return (_split_waiting_time_by_phase(plan, switch_record, steps) if len(steps) else steps), unusable
 
 
-def _split_waiting_by_phase(plan: PlanView, switch_record: SwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
+def _split_waiting_time_by_phase(
+    plan: PlanView, switch_record: StrategySwitchRecord | None, steps: pd.DataFrame
+) -> pd.DataFrame:
     """Return the steps with their waiting time computed again for the synchronous training phases."""
     no_step = pd.Series(data=False, index=steps.index)
-    is_after = steps["start_s"] >= switch_record.after_begins_s if switch_record else no_step
+    is_after = steps["start_s"] >= switch_record.second_strategy_begins_s if switch_record else no_step
     phases = [(steps[~is_after], plan.synchrony == "synchronous")]
     if plan.second_phase:
         phases.append((steps[is_after], plan.second_phase.is_synchronous))
@@ -248,7 +252,7 @@ def _read_lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
 
 
-def _concatenate(frames: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
+def _concatenate_trial_frames(frames: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     """Return one frame of all trials' frames, with the trial's name in the column `trial`."""
     with_trial = [frame.assign(trial=trial_name) for trial_name, frame in frames if not frame.empty]
     return pd.concat(with_trial, ignore_index=True) if with_trial else pd.DataFrame()

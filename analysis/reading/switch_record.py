@@ -13,7 +13,7 @@ TIMESTAMP_ERROR_S = 2e-6  # two timestamps of the same moment may differ by thei
 
 
 @dataclass(frozen=True)
-class SwitchRecord:
+class StrategySwitchRecord:
     """Planned switch between strategies: evaluations of its rule, and its outcome; times are virtual seconds."""
 
     rule_points: tuple[dict[str, Any], ...]  # value and threshold of the rule at every evaluation
@@ -23,7 +23,7 @@ class SwitchRecord:
     hand_over_bytes_sent: dict[str, int] = field(default_factory=dict)  # worker -> payload bytes sent before an abort
 
     @property
-    def after_begins_s(self) -> float:
+    def second_strategy_begins_s(self) -> float:
         """Earliest start of a step of the second strategy, in virtual seconds; infinite if training never switched."""
         return self.committed_s - TIMESTAMP_ERROR_S
 
@@ -35,7 +35,7 @@ class SwitchRecord:
         return f"aborted: {self.abort_reason}" if self.abort_reason else NEVER_SWITCHED
 
 
-def read_switch_record(logs: Mapping[str, NodeLog], start_s: float) -> SwitchRecord | None:
+def read_switch_record(logs: Mapping[str, NodeLog], run_start_s: float) -> StrategySwitchRecord | None:
     """Read the switch between strategies from the logs of a trial; the time of the run's start is a Unix timestamp.
 
     Return None if the coordinator's log was cut off, so that it shows neither a switch nor the end of the run.
@@ -44,14 +44,14 @@ def read_switch_record(logs: Mapping[str, NodeLog], start_s: float) -> SwitchRec
     committed, aborted = coordinator.last_event("switch_committed"), coordinator.last_event("switch_aborted")
     if not (committed or aborted or coordinator.last_event("run_stop")):
         return None
-    points = tuple(_parse_rule_point(event) for event in coordinator.events_with_key("switch_rule"))
+    points = tuple(_parse_switch_rule_evaluation(event) for event in coordinator.events_with_key("switch_rule"))
     if committed is None:
         reason = str(aborted.value["reason"]) if aborted else ""
-        return SwitchRecord(points, abort_reason=reason, hand_over_bytes_sent=_read_hand_over_bytes(logs))
-    return SwitchRecord(points, _parse_commit(committed), committed.time_ms / 1000 - start_s)
+        return StrategySwitchRecord(points, abort_reason=reason, hand_over_bytes_sent=_read_hand_over_bytes(logs))
+    return StrategySwitchRecord(points, _parse_switch_commit(committed), committed.time_ms / 1000 - run_start_s)
 
 
-def _parse_commit(event: LogEvent) -> dict[str, Any]:
+def _parse_switch_commit(event: LogEvent) -> dict[str, Any]:
     """Return the value of an event `switch_committed`; raise LookupError, TypeError or ValueError for wrong numbers."""
     numbers = {name: convert(event.value[name]) for name, convert in COMMIT_NUMBERS.items()}
     return {**event.value, **numbers, "loaded": bool(event.value["loaded"])}
@@ -63,7 +63,7 @@ def _read_hand_over_bytes(logs: Mapping[str, NodeLog]) -> dict[str, int]:
     return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}
 
 
-def _parse_rule_point(event: LogEvent) -> dict[str, Any]:
+def _parse_switch_rule_evaluation(event: LogEvent) -> dict[str, Any]:
     """Return value and threshold of the switch rule at one evaluation; raise LookupError or TypeError if wrong."""
     known = [event.value[name] for name in ("value", "threshold") if event.value.get(name) is not None]
     if not all(isinstance(number, int | float) for number in known):

@@ -26,11 +26,11 @@ def write_trial_record(folder: TrialFolder, trial: TrialTable, logs: Mapping[str
 
     Writing the same trial again gives the same bytes.
     """
-    write_result(folder, read_logs(folder) if logs is None else logs)
-    write_steps(folder, trial)
+    write_merged_log(folder, read_logs(folder) if logs is None else logs)
+    write_step_csv(folder, trial)
 
 
-def write_result(folder: TrialFolder, logs: Mapping[str, NodeLog]) -> Path:
+def write_merged_log(folder: TrialFolder, logs: Mapping[str, NodeLog]) -> Path:
     """Write result.txt, the merged log lines of all nodes, and return its path."""
     with folder.result_path.open("w", encoding="utf-8") as result:
         result.writelines(merge_log_lines(logs))
@@ -48,7 +48,7 @@ def merge_log_lines(logs: Mapping[str, NodeLog]) -> Iterator[str]:
     return (f"{event.format_line()}\n" for event in events)
 
 
-def write_steps(folder: TrialFolder, trial: TrialTable) -> Path:
+def write_step_csv(folder: TrialFolder, trial: TrialTable) -> Path:
     """Write steps.csv, one row per worker and step in the order of ranks, in virtual seconds; return its path."""
     steps = trial.steps.sort_values(["rank", "step"], kind="stable")
     with folder.steps_path.open("wb") as file:

@@ -10,8 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
-from analysis.metrics.switch import describe_repeat_outcomes, describe_repeats, describe_switch, median_switch
-from analysis.report.wording import format_number, format_share, format_worker_count, join_names
+from analysis.metrics.switch import (
+    describe_strategy_switch,
+    describe_switch_outcomes,
+    describe_switch_repeats,
+    median_switch_result,
+)
+from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
 from analysis.results.result import TrialGroup, choose_time_metric
 from analysis.results.summary import RunSummary
 from analysis.results.swept_conditions import groups_across_conditions, seconds_per_sample, shorten_conditions
@@ -44,7 +49,7 @@ def switch_finding(summary: RunSummary) -> str:
         return ""
     largest = max(reversed(switched), key=lambda group: group.workers)  # the last one of equally large groups
     rivals = [group for group in summary.groups if group.workers == largest.workers and not group.is_baseline]
-    return "; ".join(filter(None, [describe_group_switch(largest), _describe_times(rivals, summary.target)]))
+    return "; ".join(filter(None, [describe_group_switch(largest), _describe_group_times(rivals, summary.target)]))
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
@@ -78,7 +83,7 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
     equal_text = f"over {repeats} repeats there is no significant difference to {others} (p ≥ {SIGNIFICANCE_LEVEL:g})"
     fastest_text = f"{fastest.condition} ({format_number(_mean_accuracy(fastest))})"
     time_text = (
-        f"the same samples take {format_share(seconds_per_sample(fastest) / seconds_per_sample(best))} of the time"
+        f"the same samples take {format_percentage(seconds_per_sample(fastest) / seconds_per_sample(best))} of the time"
     )
     return f"{best_text}; {equal_text}, and with {fastest_text} {time_text}"
 
@@ -160,11 +165,11 @@ def fastest_in_all_cases_finding(summary: RunSummary) -> str:
     names = [name for name in summary.strategies if name in fastest_everywhere]
     subject = f"{join_names(names) or 'no strategy'} {'are' if len(names) > 1 else 'is'}"
     slowest = max((_slowest_group(groups) for groups in cases), key=lambda group_and_ratio: group_and_ratio[1])
-    within = f"within {format_share(TIE_RATIO - 1)} of the fastest in all {len(cases)} cases"
+    within = f"within {format_percentage(TIE_RATIO - 1)} of the fastest in all {len(cases)} cases"
     return f"{subject} {within}; {_describe_slowest_group(slowest)}"
 
 
-def step_growth_finding(summary: RunSummary) -> str:
+def step_time_growth_finding(summary: RunSummary) -> str:
     """Return a sentence on how much longer a step becomes from the fewest to the most workers.
 
     Applies to synchronous strategies on three or more numbers of workers with the same batch per worker, without a
@@ -178,7 +183,7 @@ def step_growth_finding(summary: RunSummary) -> str:
     has_same_batch = max(worker_batches) <= TIE_RATIO * min(worker_batches)
     if any(trial.saturates_at for trial in trials) or not has_same_batch:
         return ""
-    return describe_step_growth(summary, members[0].condition)
+    return describe_step_time_growth(summary, members[0].condition)
 
 
 def worker_increase_finding(summary: RunSummary) -> str:
@@ -203,7 +208,9 @@ def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
         return ""
     ranked = sorted(curves, key=lambda curve: -curve.points[0].efficiency)
     shown = ranked if len(ranked) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    parts = join_names(f"{curve.description} keeps {format_share(curve.points[0].efficiency, 1)}" for curve in shown)
+    parts = join_names(
+        f"{curve.description} keeps {format_percentage(curve.points[0].efficiency, 1)}" for curve in shown
+    )
     rest = "" if len(ranked) <= MAX_LISTED else ", the others values in between,"
     return f"on {format_worker_count(*worker_counts)}, {parts}{rest} of the efficiency of {ONE_WORKER}"
 
@@ -230,7 +237,7 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
     predicted_speedup_finding,
     efficiency_by_condition_finding,
     fastest_in_all_cases_finding,
-    step_growth_finding,
+    step_time_growth_finding,
     worker_increase_finding,
     efficiency_over_one_worker_finding,
     completion_finding,
@@ -240,8 +247,8 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 def describe_group_switch(group: TrialGroup) -> str:
     """Return a sentence on whether the switch of a group took place and paid, from its median repeat."""
     switches = [trial.switch for trial in group.trials if trial.switch]
-    repeats = "; ".join(filter(None, (describe_repeats(switches), describe_repeat_outcomes(switches))))
-    return f"{group.description}: {describe_switch(median_switch(switches), group.workers)} ({repeats})"
+    repeats = "; ".join(filter(None, (describe_switch_repeats(switches), describe_switch_outcomes(switches))))
+    return f"{group.description}: {describe_strategy_switch(median_switch_result(switches), group.workers)} ({repeats})"
 
 
 def describe_last_worker_increase(curve: SpeedupCurve) -> str:
@@ -264,7 +271,7 @@ def describe_last_worker_increase(curve: SpeedupCurve) -> str:
     return f"{curve.description}: {increase} it gets {gain} times as fast"
 
 
-def describe_step_growth(summary: RunSummary, condition: str) -> str:
+def describe_step_time_growth(summary: RunSummary, condition: str) -> str:
     """Return how much longer a step takes on the most workers than on the fewest, for each strategy.
 
     Empty where no step becomes longer by MIN_CAUSE_RATIO.
@@ -297,7 +304,7 @@ def describe_predicted_speedups(curves: Sequence[SpeedupCurve]) -> str:
     largest = max(curves, key=lambda curve: curve.points[-1].rate_speedup)
     worst_predicted = max(curves, key=_prediction_error_ratio)
     shown = [largest] if largest is worst_predicted else [largest, worst_predicted]
-    return "; ".join(_compare_with_prediction(curve) for curve in shown)
+    return "; ".join(_compare_speedup_with_prediction(curve) for curve in shown)
 
 
 def describe_efficiency_loss(point: SpeedupPoint) -> str:
@@ -306,11 +313,11 @@ def describe_efficiency_loss(point: SpeedupPoint) -> str:
     if statistical is None or statistical > 1 - NEGLIGIBLE_LOSS:
         return "all of the loss in hardware"
     if hardware <= statistical:
-        return f"mostly lost in hardware ({format_share(hardware)}; statistical {format_share(statistical)})"
-    return f"mostly lost in learning ({format_share(statistical)}; hardware {format_share(hardware)})"
+        return f"mostly lost in hardware ({format_percentage(hardware)}; statistical {format_percentage(statistical)})"
+    return f"mostly lost in learning ({format_percentage(statistical)}; hardware {format_percentage(hardware)})"
 
 
-def _compare_with_prediction(curve: SpeedupCurve) -> str:
+def _compare_speedup_with_prediction(curve: SpeedupCurve) -> str:
     """Return measured and predicted speedup on the most workers of a curve."""
     last = curve.points[-1]
     measured, predicted = format_number(last.rate_speedup), format_number(last.predicted_speedup)
@@ -325,7 +332,7 @@ def _prediction_error_ratio(curve: SpeedupCurve) -> float:
     return float(max(ratio, 1 / ratio))
 
 
-def _describe_times(groups: Sequence[TrialGroup], target: str | None) -> str:
+def _describe_group_times(groups: Sequence[TrialGroup], target: str | None) -> str:
     """Return the time of each group, the fastest first; groups that missed the target come last."""
     if len(groups) == 1:
         return ""
@@ -371,7 +378,7 @@ def _describe_kept_efficiency(curve: SpeedupCurve, worker_counts: Collection[int
     """
     last = curve.points[-1]
     workers = f" ({format_worker_count(last.workers)})" if len(worker_counts) > 1 else ""
-    efficiency = f"{format_share(last.efficiency)} with {curve.condition}{workers}"
+    efficiency = f"{format_percentage(last.efficiency)} with {curve.condition}{workers}"
     if target and curve.of == "time_to_samples":
         return f"{efficiency} by samples only, since not every number of workers reaches the target"
     is_whole = last.efficiency >= 1 - NEGLIGIBLE_LOSS

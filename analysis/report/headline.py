@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.comparison import StrategyDifference, find_difference
+from analysis.metrics.comparison import StrategyDifference, find_strategy_difference
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.report.answers import (
     MAX_LISTED,
@@ -19,10 +19,10 @@ from analysis.report.answers import (
     describe_group_switch,
     describe_last_worker_increase,
     describe_predicted_speedups,
-    describe_step_growth,
+    describe_step_time_growth,
     main_finding,
 )
-from analysis.report.wording import capitalise_first_letter, format_number, format_share, format_worker_count
+from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.result import TimeMetric, TrialGroup, choose_time_metric
 from analysis.results.summary import RunSummary
@@ -70,7 +70,7 @@ class WinnerComparison:
     @property
     def description(self) -> str:
         """Sentence that states which strategy wins, on how many workers, and by how much."""
-        text = f"{self.winner.description} {self._achievement}"
+        text = f"{self.winner.description} {self._winner_achievement}"
         if self.rival is None or math.isnan(self.time_ratio):
             return text
         if not math.isfinite(self.time_ratio):
@@ -80,7 +80,7 @@ class WinnerComparison:
         return f"{text}, {format_number(self.time_ratio)} times as fast as {self.rival.description}"
 
     @property
-    def _achievement(self) -> str:
+    def _winner_achievement(self) -> str:
         """Predicate of the winner, such as "reaches accuracy ≥ 0.95 first, in 1.23 s"."""
         if self.time_metric == "time_to_target":
             repeats = len(self.winner.trials)
@@ -92,7 +92,7 @@ class WinnerComparison:
         )
 
 
-def compare_winner(summary: RunSummary) -> WinnerComparison | None:
+def compare_winner_with_rival(summary: RunSummary) -> WinnerComparison | None:
     """Compare the fastest finished group with its rival: by time to target if a group reached it, else per sample.
 
     None where no trial finished.
@@ -107,7 +107,7 @@ def _compare_winner_among(groups: Sequence[TrialGroup], summary: RunSummary) -> 
         return None
     winner = ranked[0]
     rival = next(iter(_rival_groups(winner, ranked)), None)
-    difference = find_difference(winner, rival, summary.differences) if rival else None
+    difference = find_strategy_difference(winner, rival, summary.strategy_differences) if rival else None
     return WinnerComparison(winner, rival, time_metric, summary.target, difference)
 
 
@@ -125,7 +125,7 @@ def _rival_groups(winner: TrialGroup, ranked_groups: Sequence[TrialGroup]) -> li
 
 def headline_sentences(summary: RunSummary) -> list[str]:
     """Return the headline: main finding, winner, causes, gain from more workers, and whether to rely on the run."""
-    comparison = compare_winner(summary)
+    comparison = compare_winner_with_rival(summary)
     if comparison is None:
         return ["No trial finished, so there is nothing to compare."]
     candidates = [
@@ -159,7 +159,7 @@ def _winner_sentences(summary: RunSummary, comparison: WinnerComparison) -> list
     cause = _cause_sentence(summary, comparison)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
         return [describe_last_worker_increase(summary.curves[0]), winner_sentence, cause]
-    return [winner_sentence, describe_step_growth(summary, comparison.winner.condition), cause]
+    return [winner_sentence, describe_step_time_growth(summary, comparison.winner.condition), cause]
 
 
 def _switch_sentences(summary: RunSummary) -> list[str]:
@@ -183,15 +183,15 @@ def _compare_winner_under_condition(summary: RunSummary, condition: str) -> Winn
     return _compare_winner_among(groups, summary)
 
 
-def _condition_sentence(summary: RunSummary, worst: WinnerComparison | None) -> str:
+def _condition_sentence(summary: RunSummary, worst_comparison: WinnerComparison | None) -> str:
     """Return how much the conditions slow down training, and the fastest strategies under two conditions."""
     effect = describe_condition_effects(summary)
-    if worst is None or worst.rival is None:
+    if worst_comparison is None or worst_comparison.rival is None:
         return effect
     least = _compare_winner_under_condition(
         summary, condition_effects(groups_across_conditions(summary))[0].before.condition
     )
-    compared = [worst, least] if least and least.rival else [worst]
+    compared = [worst_comparison, least] if least and least.rival else [worst_comparison]
     return "; ".join([effect, *(_describe_fastest_under_condition(comparison) for comparison in compared)])
 
 
@@ -274,9 +274,12 @@ def _describe_phase_cause(winner: TrialGroup, peers: Sequence[TrialGroup]) -> st
         return ""
     ranked = sorted(peers, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
     shown = peers if len(peers) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    others = ", ".join(f"{_group_name(peer, winner)} for {_format_phase_ms(peer, phase)} ms" for peer in shown)
+    others = ", ".join(
+        f"{_group_name_beside_winner(peer, winner)} for {_format_phase_ms(peer, phase)} ms" for peer in shown
+    )
     rest = "" if len(peers) <= MAX_LISTED else ", the others for times in between"
-    own = f"{_group_name(winner, winner)} {PHASE_VERBS[phase]} {_format_phase_ms(winner, phase)} ms per step"
+    winner_name = _group_name_beside_winner(winner, winner)
+    own = f"{winner_name} {PHASE_VERBS[phase]} {_format_phase_ms(winner, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
 
@@ -292,7 +295,7 @@ def _describe_sample_causes(winner: TrialGroup, peers: Sequence[TrialGroup]) -> 
     if len(peers) <= MAX_LISTED:
         return [_describe_sample_cause(winner, peer) for peer in peers]
     reached = [peer for peer in peers if peer.has_reached_target]
-    missed = [_group_name(peer, winner) for peer in peers if not peer.has_reached_target]
+    missed = [_group_name_beside_winner(peer, winner) for peer in peers if not peer.has_reached_target]
     with_most_samples = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
     missed_text = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
     return [*(_describe_sample_cause(winner, peer) for peer in with_most_samples), missed_text]
@@ -302,13 +305,14 @@ def _describe_sample_cause(winner: TrialGroup, peer: TrialGroup) -> str:
     """Return which of two groups needs more samples, and how stale its gradients are; empty if both need as many."""
     factor = peer.samples_to_target / winner.samples_to_target
     if not math.isfinite(factor):
-        return f"{_group_name(peer, winner)} misses the target"
+        return f"{_group_name_beside_winner(peer, winner)} misses the target"
     if 1 / MIN_CAUSE_RATIO <= factor <= MIN_CAUSE_RATIO:
         return ""
     more, fewer = (peer, winner) if factor > 1 else (winner, peer)
     times = format_number(max(factor, 1 / factor))
     staleness = _describe_staleness(more)
-    return f"{_group_name(more, winner)} needs {times} times the samples of {_group_name(fewer, winner)}{staleness}"
+    more_name, fewer_name = (_group_name_beside_winner(group, winner) for group in (more, fewer))
+    return f"{more_name} needs {times} times the samples of {fewer_name}{staleness}"
 
 
 def _describe_staleness(group: TrialGroup) -> str:
@@ -316,7 +320,7 @@ def _describe_staleness(group: TrialGroup) -> str:
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _group_name(group: TrialGroup, winner: TrialGroup) -> str:
+def _group_name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
     """Return the strategy of a group, with its number of workers where that differs from the winner's."""
     if group.is_baseline:
         return "one worker alone"
@@ -335,10 +339,10 @@ def _speedup_sentence(summary: RunSummary, winner: TrialGroup) -> str:
         if (curve.base.strategy, curve.base.workers) == (winner.strategy, winner.workers):
             return ""  # the winner is its own base
         point = next(point for point in curve.points if point.workers == winner.workers)
-        factors = f"hardware {format_share(point.hardware_efficiency)}"
+        factors = f"hardware {format_percentage(point.hardware_efficiency)}"
         if point.statistical_efficiency is not None:
-            factors += f", statistical {format_share(point.statistical_efficiency)}"
-        efficiency = f"that is {format_share(point.efficiency)} efficiency ({factors})"
+            factors += f", statistical {format_percentage(point.statistical_efficiency)}"
+        efficiency = f"that is {format_percentage(point.efficiency)} efficiency ({factors})"
         speedup = f"Speedup of {winner.description} over {curve.base_description}: {format_number(point.speedup)}"
         return f"{speedup}, {efficiency}"
     return ""

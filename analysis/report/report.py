@@ -23,7 +23,7 @@ from analysis.report.wording import (
     format_milliseconds,
     format_number,
     format_quantity,
-    format_signed_share,
+    format_signed_percentage,
     format_total_bytes,
 )
 from analysis.results import summary
@@ -38,7 +38,7 @@ PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY
 
 TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> function
     "balance_rule": format_balance_rule,
-    "difference": format_signed_share,
+    "difference": format_signed_percentage,
     "milliseconds": format_milliseconds,
     "number": format_number,
     "quantity": format_quantity,
@@ -70,12 +70,14 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     folder = RunFolder(run_folder)
     if pool is None:
         with create_process_pool(folder.log_bytes) as own_pool:
-            own_pool.preload("analysis.results.trial")
+            own_pool.preload_module("analysis.results.trial")
             return write_report(run_folder, own_pool)
     table, run_summary = analyse_run(folder, pool, write=True)
-    pool.preload(__name__)  # helper processes import this module while this process draws the first figures
+    pool.preload_module(__name__)  # helper processes import this module while this process draws the first figures
     summary.write_summary(folder, run_summary)
-    panels = pool.map(partial(write_panel, folder=folder.figures_path), draw_figures(AnalysedRun(table, run_summary)))
+    panels = pool.map(
+        partial(write_figure_panel, folder=folder.figures_path), draw_figures(AnalysedRun(table, run_summary))
+    )
     folder.report_path.write_text(render_page(folder, run_summary, panels), encoding="utf-8")
     return folder.report_path
 
@@ -95,7 +97,7 @@ def render_page(run_folder: RunFolder, run_summary: RunSummary, panels: list[Fig
         summary=run_summary,
         headline=headline_sentences(run_summary),
         summary_sentences=summary_sentences(run_summary),
-        trials_by_reason=trials_by_reason(run_summary),
+        trials_by_reason=trials_by_verdict_reason(run_summary),
         panels=panels,
         total=count_planned_trials(run_summary),
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
@@ -120,7 +122,7 @@ def load_template(template_name: str) -> Template:
     return environment.get_template(template_name)
 
 
-def trials_by_reason(run_summary: RunSummary) -> dict[str, list[str]]:
+def trials_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
     """Return the ids of degraded or invalid trials by the reason for their verdict."""
     by_reason: dict[str, list[str]] = {}
     for trial in run_summary.trials:
@@ -146,7 +148,7 @@ def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
     return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
 
 
-def write_panel(drawing: Drawing, folder: Path) -> FigurePanel:
+def write_figure_panel(drawing: Drawing, folder: Path) -> FigurePanel:
     """Write the files of a figure into `folder` and return its panel for the page."""
     svg = save_drawing(drawing, folder).read_text(encoding="utf-8")
     return FigurePanel(drawing.name, capitalise_first_letter(drawing.title), drawing.caption, _inline_svg(svg, drawing))

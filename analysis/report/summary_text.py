@@ -10,9 +10,14 @@ from itertools import groupby, takewhile
 
 import numpy as np
 
-from analysis.metrics.comparison import StrategyDifference, check_convergence, explain_unchecked_groups, find_difference
+from analysis.metrics.comparison import (
+    StrategyDifference,
+    check_samples_to_target,
+    explain_unchecked_groups,
+    find_strategy_difference,
+)
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.report.wording import capitalise_first_letter, format_number, format_share, format_worker_count
+from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import describe_excluded_trials
 from analysis.results.result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric, have_same_seeds
 from analysis.results.summary import RunSummary
@@ -75,7 +80,7 @@ def fastest_strategies(summary: RunSummary, condition: str) -> list[FastestStrat
     members = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
-    candidates = (_fastest_strategy(groups, summary.differences) for groups in by_size if len(groups) > 1)
+    candidates = (_fastest_strategy(groups, summary.strategy_differences) for groups in by_size if len(groups) > 1)
     return [fastest for fastest in candidates if fastest is not None]
 
 
@@ -88,15 +93,15 @@ def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> 
     sufficient = list(takewhile(lambda point: point.efficiency >= EXPECTED_EFFICIENCY, curve.points))
     if len(sufficient) == len(curve.points):
         last = curve.points[-1]
-        return f"{name} keeps {format_share(last.efficiency)} efficiency up to {format_worker_count(last.workers)}"
+        return f"{name} keeps {format_percentage(last.efficiency)} efficiency up to {format_worker_count(last.workers)}"
     first_below = curve.points[len(sufficient)]
-    threshold, workers = format_share(EXPECTED_EFFICIENCY), format_worker_count(first_below.workers)
+    threshold, workers = format_percentage(EXPECTED_EFFICIENCY), format_worker_count(first_below.workers)
     interval = _format_efficiency_interval(first_below.speedup_ci, first_below.workers / curve.base.workers)
     before = ""
     if sufficient:
-        before = f" (on {sufficient[-1].workers} it is {format_share(sufficient[-1].efficiency)})"
+        before = f" (on {sufficient[-1].workers} it is {format_percentage(sufficient[-1].efficiency)})"
     fall = f"{name}: efficiency falls below {threshold} at {workers}"
-    return f"{fall}, to {format_share(first_below.efficiency)}{interval}{before}"
+    return f"{fall}, to {format_percentage(first_below.efficiency)}{interval}{before}"
 
 
 def _fastest_strategy(
@@ -114,7 +119,7 @@ def _fastest_strategy(
         winner=fastest.strategy,
         time_ratio=second_s / fastest_s,
         interval=ratio_interval(second_times, fastest_times, paired=have_same_seeds((fastest, second))),
-        difference=find_difference(fastest, second, differences),
+        difference=find_strategy_difference(fastest, second, differences),
         shared_seeds=len(fastest.seeds & second.seeds),
         time_metric=time_metric,
     )
@@ -139,7 +144,7 @@ def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrate
     )
     where = f" ({condition})" if condition else ""
     time_metric = _describe_time_metric(last.time_metric, target)
-    margin = f"{_describe_margin(last)}{_format_p_value(last.difference)}{time_metric}"
+    margin = f"{_describe_winning_margin(last)}{_format_p_value(last.difference)}{time_metric}"
     if not winning:
         workers = format_worker_count(last.workers)
         return f"{last.winner} is fastest on {workers}{where}, {margin}; {_reason_without_winner(last)}{up_to}"
@@ -149,7 +154,7 @@ def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrate
     return f"{last.winner} wins from {first_workers} on{where}, {margin} on {last.workers}{up_to}"
 
 
-def _describe_margin(fastest: FastestStrategy) -> str:
+def _describe_winning_margin(fastest: FastestStrategy) -> str:
     """Return how many times as fast the fastest strategy is as the second, or that no other reaches the target."""
     if not np.isfinite(fastest.time_ratio):
         return "as no other reaches the target"
@@ -186,13 +191,13 @@ def _format_interval(interval: Interval | None) -> str:
 def _format_efficiency_interval(speedup_interval: Interval | None, relative_workers: float) -> str:
     if not speedup_interval:
         return ""
-    low, high = (format_share(end / relative_workers) for end in speedup_interval)
+    low, high = (format_percentage(end / relative_workers) for end in speedup_interval)
     return f" [{low}, {high}]"
 
 
 def _describe_significant_pairs(summary: RunSummary) -> str:
     """Return how many pairs of strategies differ significantly after Holm's correction; empty without repeats."""
-    differences = summary.differences
+    differences = summary.strategy_differences
     if not differences:
         return ""
     significant = sum(difference.p_adjusted < SIGNIFICANCE_LEVEL for difference in differences)
@@ -205,7 +210,7 @@ def _describe_significant_pairs(summary: RunSummary) -> str:
 
 def _describe_suspicious_groups(summary: RunSummary) -> str:
     """Return which groups need significantly fewer samples than one worker alone, such as by a wrong gradient."""
-    names = [name for name, check in check_convergence(summary.groups).items() if check.is_suspicious]
+    names = [name for name, check in check_samples_to_target(summary.groups).items() if check.is_suspicious]
     if not names:
         return ""
     need = "needs" if len(names) == 1 else "need"
@@ -215,5 +220,5 @@ def _describe_suspicious_groups(summary: RunSummary) -> str:
 def _describe_unchecked_groups(summary: RunSummary) -> str:
     """Return why the samples to target of some repeated groups were not compared with those of a baseline."""
     reason = explain_unchecked_groups(summary.groups)
-    some = " for some strategies" if check_convergence(summary.groups) else ""
+    some = " for some strategies" if check_samples_to_target(summary.groups) else ""
     return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

@@ -22,12 +22,12 @@ def format_number(value: float | None) -> str:
     return f"{value:,.{max(0, SIGNIFICANT_DIGITS - 1 - magnitude)}f}"
 
 
-def format_share(value: float | None, digits: int = 0) -> str:
+def format_percentage(value: float | None, digits: int = 0) -> str:
     """Return a fraction as a percentage: 0.48 is "48%"; a dash for None."""
     return NO_VALUE if value is None else f"{value:.{digits}%}"
 
 
-def format_signed_share(value: float | None) -> str:
+def format_signed_percentage(value: float | None) -> str:
     """Return a fraction as a percentage with its sign: 0.042 is "+4.2%"; a dash for None."""
     return NO_VALUE if value is None else f"{round(value, 3) + 0.0:+.1%}"  # + 0.0 turns -0.0 into 0.0
 

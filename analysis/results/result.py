@@ -15,11 +15,11 @@ from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import (
     StepStatistic,
     step_phase_seconds,
-    step_seconds,
+    step_time_statistics,
     typical_step_s,
     typical_step_statistic,
 )
-from analysis.metrics.switch import SwitchResult, measure_switch
+from analysis.metrics.switch import StrategySwitchResult, measure_strategy_switch
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import TrialTable
 from analysis.statistics.centre import Floats, olympic_mean
@@ -71,7 +71,7 @@ class TrialResult:
     events: list[EventOutcome]
     typical_step_seconds: float | None  # measured counterpart of the predicted step: see `typical_of`
     predicted_samples_per_second: float | None  # of all workers, dropped gradients included
-    switch: SwitchResult | None = None  # of a strategy that switches
+    switch: StrategySwitchResult | None = None  # of a strategy that switches
     evaluation_samples: int | None = None  # samples between the evaluation that reached the target and the previous one
     predicted_mean_step_seconds: float | None = None  # predicted mean over the steps that `phase_seconds` averages
     saturates_at: float | None = None  # predicted number of workers that saturate the servers' links
@@ -90,7 +90,7 @@ class TrialResult:
         return self.time_to_target_s * self.evaluation_samples / self.samples_to_target
 
     @property
-    def compared_statistic(self) -> StepStatistic:
+    def compared_step_statistic(self) -> StepStatistic:
         """Statistic of the measured steps that is compared with the prediction.
 
         After a switch it is the mean, because a median would be a step of only one of the two strategies.
@@ -105,7 +105,7 @@ class TrialResult:
         return self.typical_step_seconds
 
     @property
-    def remainder(self) -> float | None:
+    def unpredicted_step_share(self) -> float | None:
         """Share of the step time that the closed form does not predict: measured step / predicted step - 1."""
         if not self.compared_step_seconds or not self.predicted_step_seconds:
             return None
@@ -135,7 +135,7 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
         time_to_target_s=None if has_missed else time_to_target_s(trial),
         samples_to_target=None if has_missed else samples_to_target(trial),
         final=final_metrics(trial),
-        step_seconds=step_seconds(trial),
+        step_seconds=step_time_statistics(trial),
         predicted_step_seconds=predicted_median_step_s(trial),
         phase_seconds=step_phase_seconds(trial),
         overlap=None,  # not measured: nodes log only the communication that compute did not hide
@@ -144,14 +144,14 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
         staleness=staleness_statistics(trial),
         params_sha256=trial.params_sha256,
         baseline=plan.baseline,
-        condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in plan.condition),
+        condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in plan.swept_condition),
         declared_samples_per_second=plan.declared_samples_per_second,
         target=str(plan.target) if plan.target else None,
         status_reason=reason,
         events=event_outcomes(trial),
         typical_step_seconds=typical_step_s(trial),
         predicted_samples_per_second=plan.predicted_samples_per_second,
-        switch=measure_switch(trial),
+        switch=measure_strategy_switch(trial),
         evaluation_samples=evaluation_interval_samples(trial),
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
         saturates_at=plan.saturation_workers,
@@ -203,7 +203,7 @@ class TrialGroup:
         return self.trials[0].baseline
 
     @property
-    def servers(self) -> int:
+    def server_count(self) -> int:
         """Number of dedicated servers beside the workers."""
         return self.trials[0].servers
 

@@ -7,14 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of
+from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of_link_property
 from analysis.checks.verdict import VerdictLevel, worst_level
 from analysis.metrics.balance import BalancePoint, balance_points
 from analysis.metrics.comparison import StrategyDifference, compare_strategies
 from analysis.metrics.proof import AchievedProperty
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
-from analysis.metrics.switch import SwitchResult, staleness_cost_s
-from analysis.metrics.worth import final_qualities, judge_switch
+from analysis.metrics.switch import StrategySwitchResult, staleness_cost_s
+from analysis.metrics.worth import final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunTable
@@ -55,7 +55,7 @@ class RunSummary:
         return group_trials(self.trials)
 
     @cached_property
-    def differences(self) -> tuple[StrategyDifference, ...]:
+    def strategy_differences(self) -> tuple[StrategyDifference, ...]:
         """Comparisons of all pairs of strategies that share at least two seeds."""
         return compare_strategies(self.groups)
 
@@ -74,7 +74,7 @@ class RunSummary:
         """Target of training as a phrase, such as "accuracy ≥ 0.95"; None without a target."""
         return next((trial.target for trial in self.trials if trial.target), None)
 
-    def published_for(self, strategy: str) -> tuple[PublishedCurve, ...]:
+    def published_results_for(self, strategy: str) -> tuple[PublishedCurve, ...]:
         """Return the published results of one strategy."""
         return tuple(result for result in self.published if result.strategy == strategy)
 
@@ -84,12 +84,12 @@ class RunSummary:
         for curve in content["curves"]:
             del curve["draws"]
         content["published"] = [result.model_dump() for result in self.published]
-        return {key: _replace_non_finite(value) for key, value in content.items()}
+        return {key: _replace_non_finite_by_none(value) for key, value in content.items()}
 
 
 def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[AchievedProperty, ...]) -> RunSummary:
     """Compare the measured trials of a run and return its summary."""
-    trials = _compare_switches(trials, run)
+    trials = _judge_strategy_switches(trials, run)
     found_curves = speedup_curves(group_trials(trials))
     verdicts = [trial.verdict for trial in trials]
     if run.unread_trial_damage:
@@ -105,11 +105,11 @@ def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[Achiev
         curves=list(found_curves),
         balance=[pick for curve in found_curves for pick in balance_points(curve)],
         run=run.folder.path.resolve().name,
-        question=run.folder.question,
+        question=run.folder.scenario_question,
         rungs=_collect_link_mechanisms(run),
         proofs=list(proofs),
         published=run.folder.published_results,
-        damage=_merge_same_damage(run.damage),
+        damage=_merge_same_damage(run.file_damage),
         not_run=list(run.folder.trials_not_run),
     )
 
@@ -122,7 +122,7 @@ def _merge_same_damage(damages: Sequence[FileDamage]) -> list[str]:
     return [f"{first}{f' (and {len(rest)} more lines)' if rest else ''}" for first, *rest in same.values()]
 
 
-def _compare_switches(trials: list[TrialResult], run: RunTable) -> list[TrialResult]:
+def _judge_strategy_switches(trials: list[TrialResult], run: RunTable) -> list[TrialResult]:
     """Return the trials, with a verdict on each switch from a comparison with a trial that did not switch."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run.trials}
 
@@ -153,7 +153,7 @@ def _remove_switch_time_keys(
 
 
 def _add_switch_verdict(
-    trial: TrialResult, switch: SwitchResult, pairs: Sequence[tuple[TrialResult, TrialResult | None]]
+    trial: TrialResult, switch: StrategySwitchResult, pairs: Sequence[tuple[TrialResult, TrialResult | None]]
 ) -> TrialResult:
     """Return the trial with the verdict on its switch.
 
@@ -164,8 +164,8 @@ def _add_switch_verdict(
         return trial
     repeats = [pair for pair in pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
     unswitched = next((other for switched, other in repeats if switched.id == trial.id), None)
-    found = judge_switch(
-        trial, unswitched, final_qualities([(switched, other) for switched, other in repeats if other])
+    found = judge_strategy_switch(
+        trial, unswitched, final_model_qualities([(switched, other) for switched, other in repeats if other])
     )
     needed, needed_unswitched = trial.samples_to_target, unswitched.samples_to_target if unswitched else None
     stale = staleness_cost_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
@@ -180,7 +180,7 @@ def _collect_link_mechanisms(run: RunTable) -> dict[str, list[str]]:
         for node in trial.plan.nodes:
             link_shaping = shaping.get(node.name) or {}
             for link_property in declared_link_properties(trial.plan, node):
-                mechanism = mechanism_of(link_shaping, link_property) or "unknown"
+                mechanism = mechanism_of_link_property(link_shaping, link_property) or "unknown"
                 mechanisms.setdefault(link_property, set()).add(mechanism)
     return {link_property: sorted(names) for link_property, names in mechanisms.items()}
 
@@ -190,10 +190,10 @@ def write_summary(run_folder: RunFolder, summary: RunSummary) -> Path:
     return write_json(run_folder.summary_path, summary.as_dict())
 
 
-def _replace_non_finite(value: Any) -> Any:
+def _replace_non_finite_by_none(value: Any) -> Any:
     """Return the JSON value with null instead of NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
-        return {key: _replace_non_finite(each) for key, each in value.items()}
+        return {key: _replace_non_finite_by_none(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_replace_non_finite(each) for each in value]
+        return [_replace_non_finite_by_none(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -54,7 +54,7 @@ def condition_effects(group_lists: Sequence[Sequence[TrialGroup]]) -> list[Condi
     if not pairs:
         return []
     fastest, slowest = max(pairs, key=lambda pair: ConditionEffect(*pair).time_ratio)
-    effects = _effects_between(group_lists, fastest.condition, slowest.condition)
+    effects = _condition_effects_between(group_lists, fastest.condition, slowest.condition)
     return sorted(effects, key=lambda effect: effect.time_ratio)
 
 
@@ -104,7 +104,7 @@ def _fastest_and_slowest(groups: Sequence[TrialGroup]) -> tuple[TrialGroup, Tria
     return ranked[0], ranked[-1]
 
 
-def _effects_between(
+def _condition_effects_between(
     group_lists: Sequence[Sequence[TrialGroup]], first_condition: str, last_condition: str
 ) -> Iterator[ConditionEffect]:
     """Yield the effect on each strategy that ran under both conditions and took time under the first."""

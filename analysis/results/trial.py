@@ -36,14 +36,14 @@ class AnalysedTrial:
 
 def analyse_trial(folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
     """Analyse one trial, or return the damage of its files; `write` says whether to write its record and verdicts."""
-    with _without_garbage_collection(), _note_trial_on_error(folder):
-        return _read_and_measure(folder, write=write)
+    with _without_garbage_collection(), _add_trial_folder_to_errors(folder):
+        return _read_and_measure_trial(folder, write=write)
 
 
-def _read_and_measure(folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileDamage:
+def _read_and_measure_trial(folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileDamage:
     """Analyse one trial; the memory of its logs is freed on return, before the garbage collector runs again."""
     read = read_or_report_damage(folder, _read_logs_and_table)
-    return read if isinstance(read, FileDamage) else _measure_and_record(folder, *read, write=write)
+    return read if isinstance(read, FileDamage) else _measure_and_record_trial(folder, *read, write=write)
 
 
 def _read_logs_and_table(folder: TrialFolder) -> tuple[Mapping[str, NodeLog], TrialTable]:
@@ -51,10 +51,10 @@ def _read_logs_and_table(folder: TrialFolder) -> tuple[Mapping[str, NodeLog], Tr
     return logs, read_trial(folder, logs)
 
 
-def _measure_and_record(
+def _measure_and_record_trial(
     folder: TrialFolder, logs: Mapping[str, NodeLog], trial: TrialTable, *, write: bool
 ) -> AnalysedTrial:
-    verdicts, proofs = fidelity.judge_trial(trial), achieved_properties(trial)
+    verdicts, proofs = fidelity.run_trial_checks(trial), achieved_properties(trial)
     if write:
         record.write_trial_record(folder, trial, logs)
         fidelity.write_fidelity(folder, trial, verdicts, proofs)
@@ -63,7 +63,7 @@ def _measure_and_record(
 
 
 @contextmanager
-def _note_trial_on_error(folder: TrialFolder) -> Iterator[None]:
+def _add_trial_folder_to_errors(folder: TrialFolder) -> Iterator[None]:
     """Add the trial's folder to an exception, which is an error of Ensayo and not damage of the trial's files."""
     try:
         yield

@@ -18,7 +18,7 @@ BalanceRule = Callable[[Floats, Floats], int | None]
 
 
 @dataclass(frozen=True)
-class RuleChoice:
+class BalanceRuleChoice:
     """The number of workers that a balance rule chooses."""
 
     rule: str
@@ -65,7 +65,7 @@ BALANCE_RULES: dict[str, BalanceRule] = {
 
 def choose_worker_counts(
     worker_counts: Sequence[int], base_workers: int, speedup: Floats, speedup_draws: Floats | None
-) -> tuple[RuleChoice, ...]:
+) -> tuple[BalanceRuleChoice, ...]:
     """Return the number of workers that each balance rule chooses among `worker_counts`.
 
     A rule that chooses nothing is left out. Empty for a single number of workers.
@@ -81,7 +81,7 @@ def choose_worker_counts(
     relative_workers = np.array(worker_counts) / base_workers
     chosen = {name: rule(relative_workers, speedup) for name, rule in BALANCE_RULES.items()}
     return tuple(
-        RuleChoice(
+        BalanceRuleChoice(
             name,
             worker_counts[index],
             _worker_count_interval(BALANCE_RULES[name], relative_workers, speedup_draws, worker_counts),

@@ -45,11 +45,11 @@ def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> 
     return float(np.percentile(draws, tails[0], method="lower")), float(np.percentile(draws, tails[1], method="higher"))
 
 
-def centre_interval(values: Floats, centre: CentreFunction = olympic_mean) -> Interval | None:
+def centre_interval(values: Floats, centre_function: CentreFunction = olympic_mean) -> Interval | None:
     """Return the 95 % interval of the centre of several runs; None for a single run, whose spread is unknown."""
     if values.size == 1:
         return None
-    return _bca_interval((values,), centre, paired=False)
+    return _bca_interval((values,), centre_function, paired=False)
 
 
 def ratio_interval(numerators: Floats, denominators: Floats, *, paired: bool = False) -> Interval | None:

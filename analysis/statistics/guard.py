@@ -33,7 +33,7 @@ class ConvergenceCheck:
         return "check for a bug" if self.is_suspicious else ""
 
 
-def compare_with_reference(
+def compare_samples_with_reference(
     samples_to_target: Floats, reference_samples: Floats, rounding_steps: tuple[float, float] = (0.0, 0.0)
 ) -> ConvergenceCheck:
     """Compare samples to target with those of a reference, one-sided, by a t-test for unequal variances (Welch 1947).

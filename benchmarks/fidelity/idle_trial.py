@@ -59,7 +59,7 @@ def make_trial(cluster: Mapping[str, Any], **other_keys: Any) -> TrialSpec:
 def make_trial_plan(trial: TrialSpec, engine: Engine, dilation: float = 1.0, alpha_s: float = 0.0) -> Plan:
     """Return the plan of a trial under a unique run name; `dilation` and `alpha_s` as in `make_plan`."""
     run_name = f"fidelity-{time.time_ns():x}"
-    node_count = 1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers
+    node_count = 1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers
     addressing = engine.choose_addresses(run_name, node_count)
     return make_plan(trial, run_name, engine.name, addressing, dilation=dilation, alpha_s=alpha_s)
 
@@ -120,7 +120,7 @@ class IdleTrial:
 
     def node_address(self, node_name: str) -> str:
         """Return the address of a node on the data network."""
-        return self.plan.node(node_name).addresses.data.host
+        return self.plan.node_plan(node_name).addresses.data.host
 
     def next_port(self) -> int:
         """Return a port that no program of this trial has used."""

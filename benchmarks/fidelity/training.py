@@ -63,7 +63,7 @@ def slowest_worker_step_s(trial_path: Path, plan: Plan) -> float:
     """
     steps_of_workers = (
         [float(row["step_s"]) for row in _read_node_steps(trial_path, node.name) if row["step"]]
-        for node in plan.nodes_of_role("worker")
+        for node in plan.node_plans_of_role("worker")
     )
     return max(map(median, steps_of_workers))
 
@@ -83,7 +83,7 @@ def synchronous_step_s(trial_path: Path, plan: Plan) -> float:
 
 def read_steps(trial_path: Path, plan: Plan) -> list[dict[str, Any]]:
     """Return the logged step measurements of all workers, one dictionary per worker and step."""
-    return [row for node in plan.nodes_of_role("worker") for row in _read_node_steps(trial_path, node.name)]
+    return [row for node in plan.node_plans_of_role("worker") for row in _read_node_steps(trial_path, node.name)]
 
 
 def read_applied_events(trial_path: Path) -> Iterator[dict[str, Any]]:

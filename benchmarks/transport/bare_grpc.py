@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.transport.jobs import RankJob, serve_jobs
-from services.cluster.message_lengths import GRPC_MESSAGE_LENGTHS
+from services.cluster.message_lengths import GRPC_MESSAGE_SIZE_LIMITS
 from services.transport.grpc.channels import GRPC_OPTIONS
 
 SERVICE, METHOD = "bench.Data", "Push"
@@ -91,10 +91,10 @@ class _BareGrpcRank:
             partner = self._rank ^ distance
             due: asyncio.Queue[bytes | None] = asyncio.Queue()
             sending = asyncio.create_task(self._send_queued(partner, due))
-            for piece in _split(vector, GRPC_MESSAGE_LENGTHS.largest_bytes):
+            for piece in _split(vector, GRPC_MESSAGE_SIZE_LIMITS.max_message_bytes):
                 due.put_nowait(piece.tobytes())
             due.put_nowait(None)
-            for piece in _split(vector, GRPC_MESSAGE_LENGTHS.largest_bytes):
+            for piece in _split(vector, GRPC_MESSAGE_SIZE_LIMITS.max_message_bytes):
                 np.add(piece, np.frombuffer(await self._received[partner].get(), np.float32), out=piece)
             await sending
 
@@ -105,7 +105,8 @@ class _BareGrpcRank:
         due: asyncio.Queue[bytes | None] = asyncio.Queue()
         sending = asyncio.create_task(self._send_queued(right, due))
         longest = min(
-            GRPC_MESSAGE_LENGTHS.largest_bytes, max(GRPC_MESSAGE_LENGTHS.finest_bytes, -(-vector.nbytes // (2 * ranks)))
+            GRPC_MESSAGE_SIZE_LIMITS.max_message_bytes,
+            max(GRPC_MESSAGE_SIZE_LIMITS.min_piece_bytes, -(-vector.nbytes // (2 * ranks))),
         )  # at least two pieces per chunk
         for piece in _split(chunks[rank], longest):
             due.put_nowait(piece.tobytes())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostCapacity, host_fingerprint
-from compose.calibration.node_pair import CalibrationPair, create_pair
+from compose.calibration.node_pair import CalibrationPair, create_calibration_pair
 from compose.engines.base import Engine, PreparationObserver
 from services.cluster.fluid_link import goodput_bytes_per_s
 from services.scenario.scenario import TransportName
@@ -32,8 +32,8 @@ def calibrate_host(
         HostError: the engine can't measure on this host, or no link keeps even the smallest rate.
     """
     engine.prepare(observer)
-    pair = create_pair(engine, transport)
-    unshaped = pair.measure(None)
+    pair = create_calibration_pair(engine, transport)
+    unshaped = pair.measure_link(None)
     one_way_ms, cpu_ms = 1e3 * unshaped.round_trip_s / 2, 1e3 * unshaped.message_cpu_s
     report_line(f"message      {one_way_ms:.3f} ms one way, {cpu_ms:.3f} ms of CPU time")
     total_bps = max(unshaped.rate_bps, unshaped.both_bps or 0.0)
@@ -53,7 +53,7 @@ def calibrate_host(
     )
 
 
-def _largest_shaped_rate_bps(pair: CalibrationPair, total_bps: float, report_line: LineReporter) -> float:
+def _largest_shaped_rate_bps(node_pair: CalibrationPair, total_bps: float, report_line: LineReporter) -> float:
     """Return the largest rate, in bit/s, at which a shaped link reaches the goodput expected for its rate.
 
     Raises:
@@ -61,9 +61,9 @@ def _largest_shaped_rate_bps(pair: CalibrationPair, total_bps: float, report_lin
     """
     largest_bps = 0.0
     for rate_bps in (rate for rate in LINK_RATES_BPS if goodput_bytes_per_s(rate) * 8 <= total_bps):
-        ratios = [_goodput_ratio(pair, rate_bps, report_line)]
+        ratios = [_goodput_ratio(node_pair, rate_bps, report_line)]
         while abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR and len(ratios) < TRIES_PER_RATE:
-            ratios.append(_goodput_ratio(pair, rate_bps, report_line))
+            ratios.append(_goodput_ratio(node_pair, rate_bps, report_line))
         if abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR:
             break
         largest_bps = rate_bps
@@ -75,8 +75,8 @@ def _largest_shaped_rate_bps(pair: CalibrationPair, total_bps: float, report_lin
     return largest_bps
 
 
-def _goodput_ratio(pair: CalibrationPair, rate_bps: float, report_line: LineReporter) -> float:
+def _goodput_ratio(node_pair: CalibrationPair, rate_bps: float, report_line: LineReporter) -> float:
     """Return the measured goodput of a shaped link, divided by the goodput that its rate should give."""
-    ratio = pair.measure(rate_bps).rate_bps / (8 * goodput_bytes_per_s(rate_bps))
+    ratio = node_pair.measure_link(rate_bps).rate_bps / (8 * goodput_bytes_per_s(rate_bps))
     report_line(f"shaped link  {rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")
     return ratio

@@ -73,7 +73,7 @@ def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapa
     """Return the capacity of this host for an engine and a transport: measured by `ensayo calibrate`, else assumed."""
     fingerprint = host_fingerprint(engine)
     try:
-        stored = HostCapacity.model_validate(_read_stored_capacities()[_storage_key(engine.name, transport)])
+        stored = HostCapacity.model_validate(_read_stored_capacities()[_capacity_key(engine.name, transport)])
     except (KeyError, ValidationError):
         return assumed_capacity(engine.name, fingerprint, "run `ensayo calibrate` to measure this host", transport)
     differences = [name for name, value in fingerprint if value != getattr(stored.fingerprint, name)]
@@ -100,21 +100,21 @@ def assumed_capacity(
 
 def save_capacity(capacity: HostCapacity) -> Path:
     """Store a measured capacity in the capacity file, keep all other capacities in it, and return the file's path."""
-    path = capacity_path()
+    path = capacity_file_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     new_file = path.with_suffix(f".{os.getpid()}")
-    stored = _read_stored_capacities() | {_storage_key(capacity.engine, capacity.transport): capacity.model_dump()}
+    stored = _read_stored_capacities() | {_capacity_key(capacity.engine, capacity.transport): capacity.model_dump()}
     new_file.write_text(json.dumps(stored, indent=1), encoding="utf-8")
     new_file.replace(path)
     return path
 
 
-def capacity_path() -> Path:
+def capacity_file_path() -> Path:
     """Return the path of the file with all measured capacities, in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensayo" / "capacity.json"
 
 
-def _storage_key(engine_name: EngineName, transport: TransportName) -> str:
+def _capacity_key(engine_name: EngineName, transport: TransportName) -> str:
     """Return the key under which the capacity file stores the capacity of an engine and a transport."""
     return f"{engine_name} {transport}"
 
@@ -122,7 +122,7 @@ def _storage_key(engine_name: EngineName, transport: TransportName) -> str:
 def _read_stored_capacities() -> dict[str, Any]:
     """Return all capacities in the capacity file: key -> capacity; empty when the file is absent or invalid."""
     try:
-        document = json.loads(capacity_path().read_text(encoding="utf-8"))
+        document = json.loads(capacity_file_path().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}

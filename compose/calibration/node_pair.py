@@ -28,7 +28,7 @@ from compose.shaping.node_link import NodeLinkShaping
 from services.cluster.addresses import Address, NodeAddresses
 from services.node.message_probe import REQUESTER, RESPONDER, MessageCost
 from services.plan import Plan, make_plan
-from services.runtime.control import OPEN_GATE_SIGNAL
+from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.scenario.scenario import Scenario, TransportName
 from services.schema.component import FrozenRecord
 from services.schema.errors import HostError
@@ -43,7 +43,7 @@ class CalibrationPair(ABC):
     """Two nodes that measure the cost of messages over one transport: one sends requests, the other replies."""
 
     @abstractmethod
-    def measure(self, rate_bps: float | None) -> MessageCost:
+    def measure_link(self, rate_bps: float | None) -> MessageCost:
         """Measure messages over a link of `rate_bps`, in bit/s, and return the results; None leaves the link unshaped.
 
         Raises:
@@ -58,9 +58,9 @@ class ProcessPair(CalibrationPair):
         """Create the pair without starting a process."""
         self._transport = transport
 
-    def measure(self, rate_bps: float | None) -> MessageCost:
-        """Start two processes and return their measurement; see `CalibrationPair.measure`."""
-        run_name = _new_run_name()
+    def measure_link(self, rate_bps: float | None) -> MessageCost:
+        """Start two processes and return their measurement; see `CalibrationPair.measure_link`."""
+        run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
             issue_certificates(run_name, NODE_NAMES, folder)
@@ -76,9 +76,9 @@ class ProcessPair(CalibrationPair):
             )
             assert requester.stdout is not None  # noqa: S101 - started with a pipe
             if requester.stdout.readline().strip() == READY_LINE:
-                requester.send_signal(OPEN_GATE_SIGNAL)
+                requester.send_signal(OPEN_START_GATE_SIGNAL)
             stdout, stderr = requester.communicate(timeout=MEASUREMENT_TIMEOUT_S)
-        return _parse_result(stdout, stderr)
+        return _parse_measurement(stdout, stderr)
 
 
 class ContainerPair(CalibrationPair):
@@ -92,9 +92,9 @@ class ContainerPair(CalibrationPair):
         self._images = images
         self._transport = transport
 
-    def measure(self, rate_bps: float | None) -> MessageCost:
-        """Start two containers and return their measurement; see `CalibrationPair.measure`."""
-        run_name = _new_run_name()
+    def measure_link(self, rate_bps: float | None) -> MessageCost:
+        """Start two containers and return their measurement; see `CalibrationPair.measure_link`."""
+        run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             client = docker.from_env()
             stack.callback(client.close)
@@ -103,21 +103,27 @@ class ContainerPair(CalibrationPair):
             issue_certificates(run_name, NODE_NAMES, folder)
             set_secrets_owner(folder, host.user)
             try:
-                return self._start_and_measure(client, stack, run_name, folder, host.user, rate_bps)
+                return self._measure_in_new_containers(client, stack, run_name, folder, host.user, rate_bps)
             except (DockerException, OSError) as error:
                 raise HostError(
                     f"calibration failed: the two measuring containers could not be started or read: {error}; "
                     "`ensayo doctor` checks Docker"
                 ) from error
 
-    def _start_and_measure(
-        self, client: Any, stack: ExitStack, run_name: str, secrets_folder: Path, user: str, rate_bps: float | None
+    def _measure_in_new_containers(
+        self,
+        client: Any,
+        cleanup_stack: ExitStack,
+        run_name: str,
+        secrets_folder: Path,
+        user: str,
+        rate_bps: float | None,
     ) -> MessageCost:
-        """Start a network and two containers and return their measurement; `stack` removes the network and both."""
+        """Start a network and two containers and return their measurement; `cleanup_stack` removes all of them."""
         network = client.networks.create(
             f"ensayo-{run_name}", internal=True, labels=_container_labels(run_name, "network")
         )
-        stack.callback(network.remove)
+        cleanup_stack.callback(network.remove)
         arguments = [
             f"{REQUESTER}:{MEASUREMENT_PORT}",
             f"{RESPONDER}:{MEASUREMENT_PORT}",
@@ -141,7 +147,7 @@ class ContainerPair(CalibrationPair):
                 volumes={str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"}},
                 labels=_container_labels(run_name, name),
             )
-            stack.callback(_remove_container, container)
+            cleanup_stack.callback(_remove_container, container)
             container.start()
             containers.append(container)
         return self._run_measurement(client, run_name, containers, rate_bps)
@@ -155,14 +161,14 @@ class ContainerPair(CalibrationPair):
         if next(lines, b"").decode().strip() == READY_LINE:
             if rate_bps is not None:
                 _shape_links(client, self._images["cpu"], run_name, containers, rate_bps)
-            requester.kill(signal=OPEN_GATE_SIGNAL.name)
+            requester.kill(signal=OPEN_START_GATE_SIGNAL.name)
         requester.wait(timeout=MEASUREMENT_TIMEOUT_S)
         stdout = requester.logs(stdout=True, stderr=False).decode(errors="replace")
         stderr = requester.logs(stdout=False, stderr=True).decode(errors="replace")
-        return _parse_result(stdout, stderr)
+        return _parse_measurement(stdout, stderr)
 
 
-def create_pair(engine: Engine, transport: TransportName) -> CalibrationPair:
+def create_calibration_pair(engine: Engine, transport: TransportName) -> CalibrationPair:
     """Return two nodes that measure a transport: containers if the engine is `docker`, else processes."""
     return ContainerPair(engine.images, transport) if isinstance(engine, DockerEngine) else ProcessPair(transport)
 
@@ -185,8 +191,8 @@ def _shape_links(client: Any, image: str, run_name: str, containers: list[Contai
         HostError: the kernel has other rates than those it was given.
     """
     addresses = PairAddresses(hosts=tuple(_container_address(container) for container in containers))
-    plan = _shaping_plan(run_name, addresses, rate_bps)
-    for node, container in zip(plan.nodes_of_role("worker"), containers, strict=True):
+    plan = _two_worker_plan(run_name, addresses, rate_bps)
+    for node, container in zip(plan.node_plans_of_role("worker"), containers, strict=True):
         link = NodeLinkShaping(plan, node, LinkMechanisms(rate="tc-htb"), None)
         setup_output = client.containers.run(
             image,
@@ -208,7 +214,7 @@ def _shape_links(client: Any, image: str, run_name: str, containers: list[Contai
             )
 
 
-def _shaping_plan(run_name: str, addresses: PairAddresses, rate_bps: float) -> Plan:
+def _two_worker_plan(run_name: str, addresses: PairAddresses, rate_bps: float) -> Plan:
     """Return a plan with two workers and links of `rate_bps`, used only to shape links; no training starts."""
     rate = f"{rate_bps:.0f}bit"
     document = {
@@ -234,7 +240,7 @@ def _container_address(container: Container) -> str:
     return str(network["IPAddress"])
 
 
-def _new_run_name() -> str:
+def _new_calibration_run_name() -> str:
     return f"calibrate-{secrets.token_hex(2)}"
 
 
@@ -269,7 +275,7 @@ def _measuring_process(arguments: list[str], environment: dict[str, str]) -> Ite
             process.kill()
 
 
-def _parse_result(stdout: str, stderr: str) -> MessageCost:
+def _parse_measurement(stdout: str, stderr: str) -> MessageCost:
     """Return the measurement that the requesting node printed as its last line of JSON.
 
     Raises:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from compose.engines.base import Engine, EventObserver
-from compose.engines.transport_shaping import strict_conflict, transport_link_records
+from compose.engines.transport_shaping import strict_mode_conflict, transport_link_records
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
 from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
@@ -19,7 +19,7 @@ from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.fluid_link import SharedNumberFile
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkRecord, TrialOutcome
-from services.runtime.control import OPEN_GATE_SIGNAL
+from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
 
@@ -73,7 +73,7 @@ class LocalEngine(Engine):
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
         """Run one trial as processes; see `Engine.run_trial`."""
         shaping = transport_link_records(plan, "transport")
-        if reason := strict_conflict(plan, shaping):
+        if reason := strict_mode_conflict(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
             SharedNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
@@ -97,15 +97,15 @@ class NodeProcesses(TrialNodes):
         """Start one process per node; standard output goes to `<node>.log`, standard error to `<node>.err`."""
         for node in self._plan.nodes:
             with self._log_path(node.name).open("wb") as out, self._stderr_path(node.name).open("wb") as err:
-                self._processes[node.name] = self._start_node(node.name, out, err)
+                self._processes[node.name] = self._start_node_process(node.name, out, err)
 
     def shape_links(self) -> dict[str, LinkRecord]:
         """Return link records from the plan; the transport inside the nodes shapes the links, the kernel does not."""
         return transport_link_records(self._plan, "transport")
 
-    def open_gate(self) -> None:
+    def open_start_gate(self) -> None:
         """Open the start gate: signal the coordinator's process to start training."""
-        self._processes[COORDINATOR].send_signal(OPEN_GATE_SIGNAL)
+        self._processes[COORDINATOR].send_signal(OPEN_START_GATE_SIGNAL)
 
     def exit_codes(self) -> dict[str, int]:
         """Return the exit codes of the processes that have ended, by node name."""
@@ -133,7 +133,9 @@ class NodeProcesses(TrialNodes):
                 self._stderr_path(name).unlink()
         return ()
 
-    def _start_node(self, node_name: str, stdout_file: IO[bytes], stderr_file: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start_node_process(
+        self, node_name: str, stdout_file: IO[bytes], stderr_file: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
         plan_path, secrets = self._trial_folder / "plan.json", self._secrets_folder / node_name
         files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
         options = [word for option, path in files.items() for word in (option, str(path))]

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from compose.engines.base import Engine, EventObserver, PreparationObserver
 from compose.engines.local import NODE_ENVIRONMENT
-from compose.engines.transport_shaping import strict_conflict, transport_link_records
+from compose.engines.transport_shaping import strict_mode_conflict, transport_link_records
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.supervisor import LogTail
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
@@ -51,7 +51,7 @@ class SimulatedEngine(Engine):
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
         """Simulate one trial; see `Engine.run_trial`."""
         started = time.monotonic()
-        if reason := strict_conflict(plan, transport_link_records(plan, MECHANISM)):
+        if reason := strict_mode_conflict(plan, transport_link_records(plan, MECHANISM)):
             return _trial_status(plan, reason, 0.0)
         tail = LogTail(trial_folder / "logs" / f"{COORDINATOR}.log")
         poll_reply = self._submit_trial(trial_folder)
@@ -90,9 +90,9 @@ class SimulatedEngine(Engine):
 
         return poll_reply
 
-    def _forward_events(self, plan: Plan, tail: LogTail, observer: EventObserver) -> None:
+    def _forward_events(self, plan: Plan, coordinator_log: LogTail, observer: EventObserver) -> None:
         """Pass the coordinator's events that were logged since the last call to the observer."""
-        for event in tail.read_new_events():
+        for event in coordinator_log.read_new_events():
             observer.event_logged(plan, event)
 
 

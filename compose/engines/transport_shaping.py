@@ -34,12 +34,17 @@ def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
     }
 
 
-def strict_conflict(plan: Plan, shaping: Mapping[str, LinkRecord]) -> str | None:
+def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> str | None:
     """Return a message that names the declared link properties that are not emulated; None if the trial can run."""
     if not plan.strict:
         return None
     missing = sorted(
-        {name for record in shaping.values() for name, mechanism in record.rungs.items() if mechanism == NOT_EMULATED}
+        {
+            name
+            for record in link_records.values()
+            for name, mechanism in record.rungs.items()
+            if mechanism == NOT_EMULATED
+        }
     )
     if not missing:
         return None

@@ -29,7 +29,7 @@ from compose.host.compute_speed import ComputeSpeed
 from services.cluster.events import LinkChange
 from services.collectives import Schedule
 from services.learning.data_order import apportion
-from services.plan import NodePlan, Plan, SecondPhase
+from services.plan import NodePlan, Plan, SecondPhasePlan
 from services.runtime.pacing import MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.component import FrozenRecord
@@ -61,7 +61,7 @@ class TrialDemand(FrozenRecord):
         return self.needs | (self.wishes if self.declared is None else {})
 
     @property
-    def bottleneck(self) -> str:
+    def bottleneck_need(self) -> str:
         """Description of the need that requires the largest dilation."""
         return max(self.deciding_needs, key=self.deciding_needs.__getitem__, default="nothing that this host lacks")
 
@@ -99,18 +99,18 @@ class StepLoad(NamedTuple):
         return self.overhead_cpu_s + sum(phase.cpu_s for phase in self.compute_phases)
 
     @property
-    def step_text(self) -> str:
+    def step_duration_text(self) -> str:
         """Text with the duration of the step, for messages."""
         return f"a step of {1e3 * self.step_s:.3g} ms"
 
     @property
-    def compute_text(self) -> str:
+    def slowest_compute_text(self) -> str:
         """Text about the compute of the worker whose device is the fastest relative to this host."""
         cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
         others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
 
-    def min_compute_dilation(self, cores: int) -> float:
+    def min_compute_dilation(self, core_count: int) -> float:
         """Return the smallest dilation under which this host finishes the compute of all workers in time.
 
         In time means within the durations of the declared devices, plus the lateness that a step allows. One worker
@@ -118,7 +118,7 @@ class StepLoad(NamedTuple):
         """
         allowed_late_s = MAX_LATE_STEP_SHARE * self.step_s
         core_shares = [phase.cpu_s / (phase.device_s + allowed_late_s) for phase in self.compute_phases]
-        return max(sum(core_shares) / (MAX_CPU_SHARE * cores), max(core_shares) / MAX_CORE_SHARE)
+        return max(sum(core_shares) / (MAX_CPU_SHARE * core_count), max(core_shares) / MAX_CORE_SHARE)
 
 
 class Admission(FrozenRecord):
@@ -134,7 +134,7 @@ class Admission(FrozenRecord):
         return self.capacity.alpha_s if self.capacity and self.capacity.calibrated else 0.0
 
     @property
-    def bottleneck(self) -> TrialDemand | None:
+    def most_demanding_trial(self) -> TrialDemand | None:
         """Needs of the trial that requires the largest dilation; None without trials."""
         return max(self.demands, key=lambda demand: max(demand.deciding_needs.values(), default=0.0), default=None)
 
@@ -170,7 +170,7 @@ def trial_demand(
     plan: Plan, capacity: HostCapacity, compute_speed: ComputeSpeed, declared_dilation: float | None
 ) -> TrialDemand:
     """Return what one trial needs of this host, independent of the dilation with which the trial was planned."""
-    has_paced_workers = any(node.throughput for node in plan.nodes_of_role("worker"))
+    has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
     loads = [_step_load(plan, phase, capacity, compute_speed) for phase in _training_phases(plan)]
     needs = {link: rate_bps / capacity.shaped_bps for link, rate_bps in _usable_rates_bps(plan)}
     if total_bps := _total_payload_bps(plan):
@@ -179,12 +179,12 @@ def trial_demand(
     cores = capacity.fingerprint.cores
     for load in loads if has_paced_workers else ():
         overhead_s, overhead_limit_s = load.overhead_cpu_s / cores, MAX_OVERHEAD_SHARE * load.step_s
-        _add_need(wishes, f"{load.messages} messages in {load.step_text}", overhead_s / overhead_limit_s)
+        _add_need(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
         cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
-        cpu_need = f"{1e3 * load.cpu_s:.3g} ms of CPU time in {load.step_text} on {cores} cores"
+        cpu_need = f"{1e3 * load.cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
         _add_need(needs, cpu_need, load.cpu_s / cpu_limit_s)
         if load.compute_phases:
-            _add_need(needs, load.compute_text, load.min_compute_dilation(cores))
+            _add_need(needs, load.slowest_compute_text, load.min_compute_dilation(cores))
         if load.compute_phases and load.is_asynchronous:
             shortest_s = min(phase.device_s for phase in load.compute_phases)
             compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
@@ -223,7 +223,7 @@ def _usable_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
             if rate_bps < inf and peers_bps:
                 yield f"{name}'s {direction} of {_format_gbit(rate_bps)}", min(rate_bps, peers_bps)
     for link in plan.network.shared_links:
-        senders = {source for source, target in flows if link.carries(source, target)}
+        senders = {source for source, target in flows if link.carries_flow(source, target)}
         if senders:
             senders_bps = sum(uplinks[sender] for sender in senders)
             yield f"{link.name} of {_format_gbit(link.rate_bps)}", min(link.rate_bps, senders_bps)
@@ -249,7 +249,7 @@ def _concurrent_flows(plan: Plan) -> tuple[list[Flow], ...]:
     return tuple(flow_set for flow_set in (*collectives, pushes, replies) if flow_set)
 
 
-def _training_phases(plan: Plan) -> tuple[Plan | SecondPhase, ...]:
+def _training_phases(plan: Plan) -> tuple[Plan | SecondPhasePlan, ...]:
     """Return the training phases of a trial: two if the strategy switches, else one."""
     return (plan, plan.second_phase) if plan.second_phase else (plan,)
 
@@ -264,7 +264,7 @@ def _total_payload_bps(plan: Plan) -> float:
 
 
 def _step_load(
-    plan: Plan, training_phase: Plan | SecondPhase, capacity: HostCapacity, compute_speed: ComputeSpeed
+    plan: Plan, training_phase: Plan | SecondPhasePlan, capacity: HostCapacity, compute_speed: ComputeSpeed
 ) -> StepLoad:
     """Return the number of messages and the CPU time of one step in a training phase."""
     compute_phases = tuple(_compute_phases(plan, training_phase, compute_speed))
@@ -284,24 +284,24 @@ def _step_load(
     )
 
 
-def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhase, replicas: int) -> float:
+def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhasePlan, replicas: int) -> float:
     """Return the number of parameter updates per step on CPUs, by all replicas or by all servers together."""
-    first, *second = plan.strategy.phases()
-    strategy = second[0] if isinstance(training_phase, SecondPhase) else first
+    first, *second = plan.strategy.training_phases()
+    strategy = second[0] if isinstance(training_phase, SecondPhasePlan) else first
     algorithm = strategy.server_algorithm()
-    if algorithm is None or strategy.phase_traits().workers_run_optimiser:
+    if algorithm is None or strategy.phase_properties().workers_run_optimiser:
         return replicas
-    if algorithm.synchroniser.traits().runs_in_rounds:
+    if algorithm.synchroniser.properties().runs_in_rounds:
         return 1
-    return algorithm.computing_workers(plan.workers) / algorithm.gradients_per_update(plan.workers)
+    return algorithm.computing_worker_count(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
 def _compute_phases(
-    plan: Plan, training_phase: Plan | SecondPhase, compute_speed: ComputeSpeed
+    plan: Plan, training_phase: Plan | SecondPhasePlan, compute_speed: ComputeSpeed
 ) -> Iterator[ComputePhase]:
     """Yield the compute of each paced worker in one step, except workers with a GPU or without a share of the batch."""
-    shares = training_phase.worker_weights if isinstance(training_phase, SecondPhase) else (1,) * plan.workers
-    for node, samples in zip(plan.nodes_of_role("worker"), apportion(plan.batch, shares), strict=True):
+    shares = training_phase.worker_weights if isinstance(training_phase, SecondPhasePlan) else (1,) * plan.workers
+    for node, samples in zip(plan.node_plans_of_role("worker"), apportion(plan.batch, shares), strict=True):
         if node.throughput and samples and node.device != "cuda":
             cpu_s = compute_speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
             yield ComputePhase(cpu_s, samples / node.throughput)
@@ -313,7 +313,7 @@ def _messages_per_step(plan: Plan, schedule: Schedule, size_bytes: float) -> int
     Where the transport shapes links, its pieces are smaller. Messages of an exchange are spread over the steps up to
     the next exchange.
     """
-    piece_bytes = schedule.piece_bytes(plan.vector_bytes, *plan.message_lengths)
+    piece_bytes = schedule.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
     messages = sum(schedule.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(plan.push_flows)
     pieces = ceil(size_bytes * plan.exchange_period / messages / piece_bytes) if messages else 0
     return ceil(messages * pieces / plan.exchange_period)
@@ -322,8 +322,8 @@ def _messages_per_step(plan: Plan, schedule: Schedule, size_bytes: float) -> int
 def _small_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
     return (
         f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs "
-        f"{demand.bottleneck}, which this host provides from dilation "
-        f"{demand.needs[demand.bottleneck]:.2g} on ({capacity.provenance}). "
+        f"{demand.bottleneck_need}, which this host provides from dilation "
+        f"{demand.needs[demand.bottleneck_need]:.2g} on ({capacity.provenance}). "
         f"Write dilation: {demand.required_dilation:g} or dilation: auto, or use --engine simulated"
     )
 
@@ -331,7 +331,7 @@ def _small_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
 def _no_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
     return (
         f"dilation: no dilation up to {USUAL_DILATIONS[-1]} is enough for this host. Trial {demand.trial} needs "
-        f"{demand.bottleneck} ({capacity.provenance}). Declare slower links or workers, or use --engine simulated"
+        f"{demand.bottleneck_need} ({capacity.provenance}). Declare slower links or workers, or use --engine simulated"
     )
 
 

@@ -29,7 +29,7 @@ class ComputeSpeed(NamedTuple):
 def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_count: int) -> float:
     """Measure and return the CPU seconds of one gradient over `sample_count` samples on this host."""
     data = dataset.load(dtype)
-    params = model.init(data.task, 1, dtype)
+    params = model.init_parameters(data.task, 1, dtype)
     return _median_cpu_s(
         lambda: model.loss_and_grad(data.task, params, data.train_x[:sample_count], data.train_y[:sample_count])
     )
@@ -38,9 +38,9 @@ def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_
 @cache
 def measure_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
     """Measure and return the CPU seconds of one optimiser update of all parameters on this host."""
-    params = model.init(dataset.load(dtype).task, 1, dtype)
-    state = optimiser.init(params)
-    return _median_cpu_s(lambda: optimiser.step(params, params, state))
+    params = model.init_parameters(dataset.load(dtype).task, 1, dtype)
+    state = optimiser.init_state(params)
+    return _median_cpu_s(lambda: optimiser.update_params(params, params, state))
 
 
 def _median_cpu_s(work: Callable[[], object]) -> float:

@@ -18,7 +18,7 @@ from docker.errors import DockerException
 from compose.calibration.capacity import load_capacity as known_capacity
 from compose.engines.containers.engine import DockerEngine
 from compose.host.host_facts import available_cores
-from compose.host.host_metrics import LatenessCanary
+from compose.host.host_metrics import WakeUpDelayMeter
 from compose.host.kernel_features import KERNEL_FEATURES, KernelFeature, command_output
 from compose.runs.labels import RUN_LABEL
 from compose.runs.supervisor import TrialFailed
@@ -161,7 +161,7 @@ def check_container_limits() -> HostFinding:
 
 def check_timers() -> HostFinding:
     """Check how late a thread wakes up from a sleep of one millisecond."""
-    canary = LatenessCanary()
+    canary = WakeUpDelayMeter()
     canary.start()
     time.sleep(TIMER_TEST_S)
     late_ms = canary.stop()

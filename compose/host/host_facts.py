@@ -49,10 +49,10 @@ def read_stall_seconds() -> dict[str, float]:
     return {path.name: _read_stall_s(path) for path in sorted(_PRESSURE_FOLDER.iterdir())}
 
 
-def _read_stall_s(path: Path) -> float:
+def _read_stall_s(pressure_file: Path) -> float:
     """Read a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (in µs) and return the total."""
     try:
-        lines = path.read_text().splitlines()
+        lines = pressure_file.read_text().splitlines()
     except OSError:  # recording of pressure is turned off in the kernel
         return 0.0
     return next((int(line.rpartition("=")[2]) / 1e6 for line in lines if line.startswith("some")), 0.0)

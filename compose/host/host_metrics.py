@@ -23,13 +23,13 @@ LATENESS_QUANTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 ThrottlingCounters = Mapping[str, CpuThrottling]  # node -> counters since its start
 
 
-class LatenessCanary:
+class WakeUpDelayMeter:
     """Measures with a thread that only sleeps how late the host wakes up an idle thread."""
 
     def __init__(self) -> None:
         self._late_s = array("f")
         self._stop_requested = threading.Event()
-        self._thread = threading.Thread(target=self._sleep, daemon=True)
+        self._thread = threading.Thread(target=self._measure_wake_up_delays, daemon=True)
 
     def start(self) -> None:
         """Start the thread that measures wake-up delays."""
@@ -45,7 +45,7 @@ class LatenessCanary:
             return {}
         return {name: round(1e3 * late_s[int(share * last)], 3) for name, share in LATENESS_QUANTILES.items()}
 
-    def _sleep(self) -> None:
+    def _measure_wake_up_delays(self) -> None:
         reduce_wakeup_latency()
         while not self._stop_requested.is_set():
             wake_time = time.monotonic() + CANARY_SLEEP_S
@@ -58,7 +58,7 @@ class HostMetricsRecorder:
     """Recorder of the host's metrics from `start` to `stop`."""
 
     read_throttling: Callable[[], ThrottlingCounters]  # counters of the containers that still run
-    canary: LatenessCanary = field(default_factory=LatenessCanary)
+    canary: WakeUpDelayMeter = field(default_factory=WakeUpDelayMeter)
     _first_cpu_times: CpuTimes | None = None
     _first_stall_s: dict[str, float] = field(default_factory=dict)
     _start_time: float = 0.0
@@ -72,7 +72,7 @@ class HostMetricsRecorder:
         self._first_throttling = self._last_throttling = dict(self.read_throttling())
         self._first_cpu_times, self._first_stall_s = read_cpu_times(), read_stall_seconds()
         self._start_time = time.monotonic()
-        self._poll_thread = threading.Thread(target=self._poll_throttling, daemon=True)
+        self._poll_thread = threading.Thread(target=self._poll_throttling_counters, daemon=True)
         self._poll_thread.start()
         self.canary.start()
 
@@ -94,14 +94,14 @@ class HostMetricsRecorder:
         }
 
     @property
-    def throttling(self) -> dict[str, CpuThrottling]:
+    def throttling_growth(self) -> dict[str, CpuThrottling]:
         """Growth of the throttling counters of each container during the recording; available after `stop`."""
         return {
             node: _throttling_between(first, self._last_throttling[node])
             for node, first in self._first_throttling.items()
         }
 
-    def _poll_throttling(self) -> None:
+    def _poll_throttling_counters(self) -> None:
         """Read the throttling counters of all containers again and again until `stop`, and keep the last values."""
         while True:
             start_time = time.monotonic()

@@ -29,9 +29,9 @@ def issue_certificates(run_name: str, node_names: Iterable[str], folder: Path) -
         certificate = _sign_certificate(_x509_name(node_name), issuer, node_key, authority_key, is_authority=False)
         node_folder = folder / node_name
         node_folder.mkdir(parents=True, mode=0o700)
-        _write_private(node_folder / CA_FILE, authority.public_bytes(Encoding.PEM))
-        _write_private(node_folder / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
-        _write_private(
+        _write_private_file(node_folder / CA_FILE, authority.public_bytes(Encoding.PEM))
+        _write_private_file(node_folder / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
+        _write_private_file(
             node_folder / KEY_FILE, node_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         )
 
@@ -66,7 +66,7 @@ def _sign_certificate(
     return builder.sign(issuer_key, SHA256())
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def _write_private_file(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read."""
     path.touch(mode=0o600)
     path.write_bytes(content)

@@ -56,10 +56,12 @@ def _remove_docker_resources(run_name: str | None, failures: list[str]) -> Itera
         return
     with closing(client):
         label = RUN_LABEL if run_name is None else f"{RUN_LABEL}={run_name}"
-        yield from _remove_labelled(client, {"label": label}, failures)
+        yield from _remove_labelled_resources(client, {"label": label}, failures)
 
 
-def _remove_labelled(client: docker.DockerClient, label_filter: dict[str, str], failures: list[str]) -> Iterator[str]:
+def _remove_labelled_resources(
+    client: docker.DockerClient, label_filter: dict[str, str], failures: list[str]
+) -> Iterator[str]:
     """Remove all containers, networks and volumes with a label; yield one line of text for each.
 
     Containers come first, since a network in use can't be removed.
@@ -122,11 +124,11 @@ def _processes_of_runs(run_name: str | None) -> Iterator[tuple[int, str]]:
     own_pids = set(_ancestor_pids(os.getpid()))
     for folder in _PROC_FOLDER.glob("[0-9]*"):
         with suppress(OSError):  # the process has ended, or belongs to another user
-            if int(folder.name) not in own_pids and _belongs_to_run(run_name, folder):
+            if int(folder.name) not in own_pids and _process_belongs_to_run(run_name, folder):
                 yield int(folder.name), (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
 
 
-def _belongs_to_run(run_name: str | None, process_folder: Path) -> bool:
+def _process_belongs_to_run(run_name: str | None, process_folder: Path) -> bool:
     """Return whether a process belongs to the run `run_name`, or to any run if `run_name` is None."""
     process_run_name = _read_run_name(process_folder)
     return process_run_name is not None and run_name in (None, process_run_name)

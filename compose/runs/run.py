@@ -131,7 +131,9 @@ def make_plans(source: ScenarioSource, engine: Engine, admission: Admission, run
     All trials use the same addresses, since they run one after the other.
     """
     trials = source.scenario.trials()
-    node_count = max(1 + trial.strategy.phases().server_count + trial.scenario.cluster.workers for trial in trials)
+    node_count = max(
+        1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials
+    )
     addressing = engine.choose_addresses(run_name, node_count)
     dilation, alpha_s = admission.dilation, admission.alpha_s
     return tuple(

@@ -53,7 +53,7 @@ class TrialNodes(ABC):
         return {}
 
     @abstractmethod
-    def open_gate(self) -> None:
+    def open_start_gate(self) -> None:
         """Open the start gate of the coordinator: the links are shaped, so training may begin."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class TrialNodes(ABC):
     def last_error_output(self, node_name: str) -> str:
         """Return the last line that a node has written to its standard error; empty if there is none."""
 
-    def read_throttling(self) -> dict[str, CpuThrottling]:
+    def read_cpu_throttling(self) -> dict[str, CpuThrottling]:
         """Return how often the kernel has throttled each node with a CPU quota since the start of the node."""
         return {}
 
@@ -152,14 +152,14 @@ class TrialSupervisor:
         with self._timed_stage("gate"):
             with defer_stop_signals():
                 self.shaping = self.nodes.shape_links()
-            self._wait_until(self._have_all_joined, self.plan.timeouts.start, "not all nodes joined")
+            self._wait_until(self._have_all_nodes_joined, self.plan.timeouts.start, "not all nodes joined")
             with defer_stop_signals():
                 self.shaping |= self.nodes.probe_links()
-            self.nodes.open_gate()
+            self.nodes.open_start_gate()
         with self._timed_stage("run"), self._recorded_host_metrics():
             self._wait_until(lambda: self._is_over, self.plan.timeouts.run, "the run did not end")
         self.shaping |= self.nodes.read_link_counters()
-        self._wait_until(self._have_all_exited, EXIT_TIMEOUT_S / self.plan.dilation, "not all nodes exited")
+        self._wait_until(self._have_all_nodes_exited, EXIT_TIMEOUT_S / self.plan.dilation, "not all nodes exited")
 
     @contextmanager
     def _timed_stage(self, stage_name: str) -> Iterator[None]:
@@ -173,18 +173,18 @@ class TrialSupervisor:
     @contextmanager
     def _recorded_host_metrics(self) -> Iterator[None]:
         """Record metrics of the host during the `with` block, even if it raises."""
-        recorder = HostMetricsRecorder(self.nodes.read_throttling)
+        recorder = HostMetricsRecorder(self.nodes.read_cpu_throttling)
         recorder.start()
         try:
             yield
         finally:
             self.host_metrics |= recorder.stop()
-            self.throttling = recorder.throttling
+            self.throttling = recorder.throttling_growth
 
-    def _have_all_joined(self) -> bool:
+    def _have_all_nodes_joined(self) -> bool:
         return self._joined >= {node.name for node in self.plan.nodes} - {COORDINATOR}
 
-    def _have_all_exited(self) -> bool:
+    def _have_all_nodes_exited(self) -> bool:
         return len(self.nodes.exit_codes()) == len(self.plan.nodes)
 
     def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, problem: str) -> None:
@@ -205,7 +205,7 @@ class TrialSupervisor:
             )  # before the log, which then shows whether the nodes were allowed to end
             for event in self.coordinator_log.read_new_events():
                 self._process_event(event)
-            self._check_exits(exit_codes)
+            self._check_exit_codes(exit_codes)
             if is_done():
                 return
             if time.monotonic() > deadline:
@@ -220,7 +220,7 @@ class TrialSupervisor:
         self._is_over |= event["key"] == "run_stop"
         self.watcher.event_logged(self.plan, event)
 
-    def _check_exits(self, exit_codes: dict[str, int]) -> None:
+    def _check_exit_codes(self, exit_codes: dict[str, int]) -> None:
         """Raise TrialFailed if a node has ended with an error or too early.
 
         Killed nodes are checked first: nodes that report an error may only have lost their connection to a killed node.

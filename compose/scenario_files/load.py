@@ -12,8 +12,8 @@ from compose.scenario_files.settings import apply_settings
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
 from services.cluster.cluster import data_node_names
-from services.cluster.events import frequency_conflicts
-from services.plan import event_horizon_s
+from services.cluster.events import too_frequent_event_conflicts
+from services.plan import random_event_horizon_s
 from services.scenario.scenario import Scenario, TrialChoice, TrialSpec
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import Conflict
@@ -37,7 +37,7 @@ def load_scenario(path: Path, settings: Mapping[str, str] | None = None, engine:
     """
     document = apply_settings(parse_yaml(_read_text(path), _display_path(path)), settings or {})
     scenario = _decode_scenario(document)
-    problems = _combination_problems(scenario, document, engine or scenario.engine)
+    problems = _sweep_combination_problems(scenario, document, engine or scenario.engine)
     if problems := problems or _frequent_event_problems(scenario, document):
         raise ScenarioError(problems)
     return scenario
@@ -71,7 +71,7 @@ def shipped_scenario_paths() -> list[Path]:
     return sorted(SHIPPED_FOLDER.glob("*.yaml"))
 
 
-def read_question(path: Path) -> str:
+def read_scenario_question(path: Path) -> str:
     """Return the question that a scenario answers: the first comment of the scenario file, except for editor hints."""
     comments = (line.lstrip("# ").strip() for line in _read_text(path).splitlines() if line.startswith("#"))
     return next((text for text in comments if not text.startswith("yaml-language-server")), "")
@@ -98,17 +98,19 @@ def _decode_scenario(document: YamlDocument) -> Scenario:
         return Scenario.decode(document.data)
     except ValidationError as error:
         conflicts = explain_validation_error(error, document.data)
-        raise ScenarioError(_to_problem(conflict, document) for conflict in conflicts) from None
+        raise ScenarioError(_conflict_to_problem(conflict, document) for conflict in conflicts) from None
 
 
-def _to_problem(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
+def _conflict_to_problem(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
     """Convert a conflict to a problem with the position of its key in the scenario file."""
     return ScenarioProblem(
         document.position_of(conflict.key_path), ".".join(map(str, conflict.key_path)), conflict.message
     )
 
 
-def _combination_problems(scenario: Scenario, document: YamlDocument, engine_name: str | None) -> list[ScenarioProblem]:
+def _sweep_combination_problems(
+    scenario: Scenario, document: YamlDocument, engine_name: str | None
+) -> list[ScenarioProblem]:
     """Check the trial of every combination of swept values, and return all problems.
 
     If only some combinations have a problem, the message of the problem names the first such combination.
@@ -116,22 +118,24 @@ def _combination_problems(scenario: Scenario, document: YamlDocument, engine_nam
     choices = [choice for choice in scenario.trial_choices() if choice.repeat == 0]
     choices_by_conflict: dict[Conflict, list[TrialChoice]] = defaultdict(list)
     for choice in choices:
-        for conflict in _combination_conflicts(scenario, choice, engine_name):
+        for conflict in _sweep_combination_conflicts(scenario, choice, engine_name):
             choices_by_conflict[conflict].append(choice)
     return [
-        _combination_problem(
+        _conflict_to_sweep_problem(
             conflict, scenario, document, {} if len(affected) == len(choices) else affected[0].sweep_point
         )
         for conflict, affected in choices_by_conflict.items()
     ]
 
 
-def _combination_conflicts(scenario: Scenario, choice: TrialChoice, engine_name: str | None) -> list[Conflict]:
+def _sweep_combination_conflicts(
+    scenario: Scenario, trial_choice: TrialChoice, engine_name: str | None
+) -> list[Conflict]:
     """Check the trial of one combination of swept values, and return all conflicts."""
     try:
-        trial = scenario.trial(choice)
+        trial = scenario.trial(trial_choice)
     except ValidationError as error:
-        return list(explain_validation_error(error, scenario.swept_document(choice)))
+        return list(explain_validation_error(error, scenario.swept_document(trial_choice)))
     return list(_virtual_time_conflicts(trial)) if engine_name == "simulated" else []
 
 
@@ -148,7 +152,7 @@ def _virtual_time_conflicts(trial: TrialSpec) -> Iterator[Conflict]:
 
 def _frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list[ScenarioProblem]:
     """Return a problem for each random event that would occur too often in the longest trial that has the event."""
-    swept_paths = [path for name, axis in scenario.sweep.items() for path in axis.target_paths(name)]
+    swept_paths = [path for name, axis in scenario.sweep.items() for path in axis.swept_key_paths(name)]
     has_random_events = any(event.at.random for event in scenario.events)
     if not has_random_events and not any(path.startswith("events") for path in swept_paths):
         return []
@@ -157,24 +161,24 @@ def _frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list
         events, trial = Scenario.decode(scenario.swept_document(choice)).events, scenario.trial(choice)
         if not any(event.at.random for event in events):
             continue
-        duration_s = event_horizon_s(trial)
-        node_names = data_node_names(trial.scenario.cluster.workers, trial.strategy.phases().server_count)
-        for conflict in frequency_conflicts(events, duration_s, node_names):
+        duration_s = random_event_horizon_s(trial)
+        node_names = data_node_names(trial.scenario.cluster.workers, trial.strategy.training_phases().server_count)
+        for conflict in too_frequent_event_conflicts(events, duration_s, node_names):
             longest[conflict.key_path] = max(longest.get(conflict.key_path, (0.0, conflict)), (duration_s, conflict))
     conflicts = (Conflict(("events", *path), message) for _, (path, message) in longest.values())
-    return [_combination_problem(conflict, scenario, document, {}) for conflict in conflicts]
+    return [_conflict_to_sweep_problem(conflict, scenario, document, {}) for conflict in conflicts]
 
 
-def _combination_problem(
-    conflict: Conflict, scenario: Scenario, document: YamlDocument, setting: SweepPoint
+def _conflict_to_sweep_problem(
+    conflict: Conflict, scenario: Scenario, document: YamlDocument, swept_values: SweepPoint
 ) -> ScenarioProblem:
-    """Convert a conflict to a problem whose message names the swept values that cause the conflict (`setting`).
+    """Convert a conflict to a problem whose message names the swept values that cause the conflict.
 
     The problem's position is that of the key, or that of the sweep's axis if the key is swept.
     """
     key = ".".join(map(str, conflict.key_path))
-    paths_by_axis = {name: axis.target_paths(name) for name, axis in scenario.sweep.items()}
+    paths_by_axis = {name: axis.swept_key_paths(name) for name, axis in scenario.sweep.items()}
     axes = [name for name, paths in paths_by_axis.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
-    values = " and ".join(f"{name} = {value}" for name, value in setting.items())
+    values = " and ".join(f"{name} = {value}" for name, value in swept_values.items())
     position = document.position_of(("sweep", axes[0]) if axes else conflict.key_path)
     return ScenarioProblem(position, key, f"{conflict.message} (with {values})" if values else conflict.message)

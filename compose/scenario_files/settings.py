@@ -6,7 +6,7 @@ from typing import Any
 
 from compose.scenario_files.problems import SourcePosition
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
-from services.scenario.sweep import PATH_ALIASES
+from services.scenario.sweep import KEY_PATH_ALIASES
 from services.schema.conflicts import KeyPath
 from services.schema.errors import UserError
 
@@ -23,16 +23,16 @@ def apply_settings(document: YamlDocument, settings: Mapping[str, str]) -> YamlD
     """
     data, positions = deepcopy(document.data), dict(document.positions)
     for name, text in settings.items():
-        path, argument = PATH_ALIASES.get(name, name), f"--set {name}={text}"
+        path, argument = KEY_PATH_ALIASES.get(name, name), f"--set {name}={text}"
         value = parse_yaml(text, argument).data
         positions[_set_value(data, path, value, argument)] = SourcePosition(argument)
         _remove_from_sweep(data, path)
     return YamlDocument(data, positions)
 
 
-def _set_value(data: Any, path: str, value: Any, argument: str) -> KeyPath:
+def _set_value(data: Any, dotted_path: str, value: Any, argument: str) -> KeyPath:
     """Set the key or list item at a dotted path of `data`, and return the path as keys and list indices."""
-    *parents, last = path.split(".")
+    *parents, last = dotted_path.split(".")
     keys: list[str | int] = []
     for name in parents:
         keys.append(key := _key_or_index(data, name, argument))
@@ -56,8 +56,8 @@ def _key_or_index(section: Any, name: str, argument: str) -> str | int:
     raise UserError(f"{argument}: {name!r} is not an item of the list; {allowed}")
 
 
-def _remove_from_sweep(data: Any, path: str) -> None:
+def _remove_from_sweep(data: Any, dotted_path: str) -> None:
     """Remove the sweep over the key at a dotted path, if the scenario has one."""
     sweep = data.get("sweep")
-    for name in [name for name in sweep or () if PATH_ALIASES.get(name, name) == path]:
+    for name in [name for name in sweep or () if KEY_PATH_ALIASES.get(name, name) == dotted_path]:
         del sweep[name]

@@ -8,11 +8,17 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from compose.scenario_files.json_schema import allowed_keys, allowed_kinds, describe_allowed_number, key_description
+from compose.scenario_files.json_schema import (
+    allowed_component_kinds,
+    allowed_keys,
+    describe_allowed_number,
+    key_description,
+)
 from services.schema.conflicts import Conflict, ConflictError, KeyPath
 
 MISSING_KIND_TEMPLATE = (
-    "needs a kind, for example {{kind: {it.example_kind}}}; supported kinds are {it.supported_kinds}"
+    "needs a kind, for example {{kind: {it.example_component_kind}}}; "
+    "supported kinds are {it.supported_component_kinds}"
 )
 
 # Type of a pydantic error -> message. For all other types, the message of pydantic is clear.
@@ -31,28 +37,29 @@ MESSAGE_TEMPLATES: Mapping[str, str] = {
     "union_tag_not_found": MISSING_KIND_TEMPLATE,
     "model_attributes_type": MISSING_KIND_TEMPLATE,
     "union_tag_invalid": (
-        "{it.given_kind!r} is not supported; supported kinds are {it.supported_kinds}{it.suggestion_text}"
+        "{it.given_component_kind!r} is not supported; "
+        "supported kinds are {it.supported_component_kinds}{it.suggestion_text}"
     ),
-    "literal_error": "{it.given_value!r} is not supported; choose {it.expected_words}",
-    "value_error": "{it.validator_error}",
+    "literal_error": "{it.given_value!r} is not supported; choose {it.allowed_words_text}",
+    "value_error": "{it.ensayo_validator_error}",
 }
 
 
 def explain_validation_error(error: ValidationError, data: Any) -> Iterator[Conflict]:
     """Yield a conflict for each mistake in the scenario document `data`, with the key and an explanation for users."""
     for details in error.errors(include_url=False):
-        finding = ValidationFinding(details, data, document_path(details["loc"], data))
+        finding = ValidationFinding(details, data, document_key_path(details["loc"], data))
         yield from finding.conflicts()
 
 
-def document_path(loc: tuple[Any, ...], data: Any) -> KeyPath:
-    """Convert the location of a pydantic error (`loc`) to the path of keys in the scenario document.
+def document_key_path(pydantic_location: tuple[Any, ...], data: Any) -> KeyPath:
+    """Convert the location of a pydantic error (`pydantic_location`) to the path of keys in the scenario document.
 
-    The kind of a component in `loc`, and `[key]` after a wrong label, are left out. A kind is recognised
+    The kind of a component in the location, and `[key]` after a wrong label, are left out. A kind is recognised
     by its position right after the key of a component, since a key may have the same name as a kind.
     """
     path: list[Any] = []
-    value, remaining = data, iter(loc)
+    value, remaining = data, iter(pydantic_location)
     for key in remaining:
         if not isinstance(value, list if isinstance(key, int) else dict) or (key == "[key]" and key not in value):
             break
@@ -60,7 +67,7 @@ def document_path(loc: tuple[Any, ...], data: Any) -> KeyPath:
             break
         path.append(key)
         value = value[key] if isinstance(value, list) else value.get(key)
-        if allowed_kinds(data, tuple(path)):
+        if allowed_component_kinds(data, tuple(path)):
             next(remaining, None)  # the kind of the component
     return tuple(path)
 
@@ -77,9 +84,10 @@ class ValidationFinding:
         """Yield the conflict that the error describes, or all conflicts raised by a validator."""
         if self.error_type == "too_short" and self.given_value:
             return  # pydantic does not count invalid items; each of these has an error of its own
-        if isinstance(self.validator_error, ConflictError):
+        if isinstance(self.ensayo_validator_error, ConflictError):
             yield from (
-                Conflict((*self.path, *inner.key_path), inner.message) for inner in self.validator_error.conflicts
+                Conflict((*self.path, *inner.key_path), inner.message)
+                for inner in self.ensayo_validator_error.conflicts
             )
         else:
             yield Conflict(self.path, self.message)
@@ -88,7 +96,7 @@ class ValidationFinding:
     def message(self) -> str:
         """Message for the user: what is wrong with the value, and what is allowed."""
         template = MESSAGE_TEMPLATES.get(self.error_type)
-        if self.supported_kinds and self.error_type == "dict_type":
+        if self.supported_component_kinds and self.error_type == "dict_type":
             template = MISSING_KIND_TEMPLATE
         if template:
             return template.format(it=self)
@@ -125,17 +133,17 @@ class ValidationFinding:
         return f"; write [{self.given_value}]" if isinstance(self.given_value, str | int | float) else ""
 
     @property
-    def validator_error(self) -> object:
+    def ensayo_validator_error(self) -> object:
         """Exception raised by a validator of Ensayo; None if pydantic itself detected the error."""
         return self.details.get("ctx", {}).get("error")
 
     @property
-    def expected_words(self) -> str:
+    def allowed_words_text(self) -> str:
         """Words allowed for a value that must be one of several words, as pydantic lists them."""
         return str(self.details["ctx"]["expected"])
 
     @property
-    def given_kind(self) -> str:
+    def given_component_kind(self) -> str:
         """Unsupported component kind that the scenario names."""
         return str(self.details["ctx"]["tag"])
 
@@ -150,20 +158,20 @@ class ValidationFinding:
         return ", ".join(allowed_keys(self.data, self.path[:-1]))
 
     @property
-    def supported_kinds(self) -> str:
+    def supported_component_kinds(self) -> str:
         """Component kinds allowed at the path of the error, separated by commas; empty where no component belongs."""
-        return ", ".join(allowed_kinds(self.data, self.path))
+        return ", ".join(allowed_component_kinds(self.data, self.path))
 
     @property
-    def example_kind(self) -> str:
+    def example_component_kind(self) -> str:
         """First of the component kinds allowed at the path of the error, as an example."""
-        return self.supported_kinds.partition(",")[0]
+        return self.supported_component_kinds.partition(",")[0]
 
     @property
     def suggestion_text(self) -> str:
         """End of a message that suggests the most similar component kind or key; empty if none is similar."""
         word, known_words = str(self.path[-1]), self.sibling_keys
-        if self.supported_kinds:
-            word, known_words = self.given_kind, self.supported_kinds
+        if self.supported_component_kinds:
+            word, known_words = self.given_component_kind, self.supported_component_kinds
         matches = get_close_matches(word, known_words.split(", "), n=1)
         return f"; did you mean {matches[0]}?" if matches else ""

@@ -42,9 +42,11 @@ class YamlDocument:
     data: Any
     positions: Mapping[KeyPath, SourcePosition]
 
-    def position_of(self, path: KeyPath) -> SourcePosition:
-        """Return the position of the key at `path`; if the key is absent, of the innermost section around it."""
-        return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
+    def position_of(self, key_path: KeyPath) -> SourcePosition:
+        """Return the position of the key at `key_path`; if the key is absent, of the innermost section around it."""
+        return next(
+            self.positions[key_path[:n]] for n in range(len(key_path), -1, -1) if key_path[:n] in self.positions
+        )
 
 
 def parse_yaml(text: str, file_name: str) -> YamlDocument:
@@ -57,10 +59,10 @@ def parse_yaml(text: str, file_name: str) -> YamlDocument:
     Raises:
         ScenarioError: the text is not valid YAML, or has features that scenarios do not support.
     """
-    reader = _NodeReader(file_name)
+    reader = _YamlNodeReader(file_name)
     try:
         node = yaml.compose(text, Yaml12Loader)
-        data = reader.read(node, ()) if node else None
+        data = reader.read_node(node, ()) if node else None
     except yaml.YAMLError as error:
         raise ScenarioError([_syntax_problem(error, file_name)]) from None
     except RecursionError:
@@ -81,7 +83,7 @@ def _syntax_problem(error: yaml.YAMLError, file_name: str) -> ScenarioProblem:
 
 
 @dataclass
-class _NodeReader:
+class _YamlNodeReader:
     """Converter from PyYAML nodes to Python data, which records the position of every node in the file."""
 
     file_name: str
@@ -89,22 +91,22 @@ class _NodeReader:
     problems: list[ScenarioProblem] = field(default_factory=list)
 
     @singledispatchmethod
-    def read(self, node: Any, path: KeyPath) -> Any:  # noqa: ARG002 - the same signature as the methods below
+    def read_node(self, node: Any, path: KeyPath) -> Any:  # noqa: ARG002 - the same signature as the methods below
         """Convert a PyYAML node at `path` of the document to Python data."""
         raise AssertionError(node)
 
-    @read.register
+    @read_node.register
     def _read_scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         _, decode = SCALAR_TYPES.get(node.tag.removeprefix(TAG_PREFIX), (None, None))
         if decode:
             return decode(node.value)
         return self._add_problem(node, path, f"the YAML tag {node.tag} is not supported; remove it")
 
-    @read.register
+    @read_node.register
     def _read_sequence(self, node: yaml.SequenceNode, path: KeyPath) -> Any:
         return [self._read_child(item, item, (*path, k)) for k, item in enumerate(node.value)]
 
-    @read.register
+    @read_node.register
     def _read_mapping(self, node: yaml.MappingNode, path: KeyPath) -> Any:
         scalars = [(key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
         if len(scalars) < len(node.value):
@@ -116,7 +118,7 @@ class _NodeReader:
         if first_position := self.positions.get(path):
             return self._add_problem(position_node, path, f"duplicate key, first at {first_position}; remove one")
         self.positions[path] = self._position_of(position_node)
-        return self.read(node, path)
+        return self.read_node(node, path)
 
     def _add_problem(self, node: yaml.Node, path: KeyPath, message: str) -> None:
         self.problems.append(ScenarioProblem(self._position_of(node), ".".join(map(str, path)), message))

@@ -51,36 +51,36 @@ def delay_line_queues(link_state: LinkState, addresses: Mapping[str, str], seed:
     }
 
 
-def is_supported_by_netem(path: NetworkPath) -> bool:
+def is_supported_by_netem(network_path: NetworkPath) -> bool:
     """Return whether netem can emulate the jitter and the packet losses declared for a network path.
 
     netem reorders packets under jitter, so paths with jitter are not supported. It applies one loss model at a time.
     """
-    only_independent_losses = all(isinstance(loss, IndependentLoss) for loss in path.losses)
-    return not path.jitters and (only_independent_losses or len(path.losses) == 1)
+    only_independent_losses = all(isinstance(loss, IndependentLoss) for loss in network_path.losses)
+    return not network_path.jitters and (only_independent_losses or len(network_path.losses) == 1)
 
 
-def netem_qdisc(path: NetworkPath, rate_bps: float | None, buffer_bytes: int | None) -> str:
+def netem_qdisc(network_path: NetworkPath, rate_bps: float | None, buffer_bytes: int | None) -> str:
     """Return the netem queue for packets of one source, in the syntax of `tc`.
 
     Its limit is the buffer in full frames, plus the frames that the delay keeps under way at `rate_bps`.
     """
     packets = NETEM_QUEUE_PACKETS
     if rate_bps:
-        packets = _netem_queue_packets(path, rate_bps, buffer_bytes or DEFAULT_BUFFER_BYTES)
-    delay_options = [f"delay {round(path.delay_s * 1e6)}us"] if path.delay_s else []
-    return " ".join(["netem", f"limit {packets}", *delay_options, *_netem_loss_options(path)])
+        packets = _netem_queue_packets(network_path, rate_bps, buffer_bytes or DEFAULT_BUFFER_BYTES)
+    delay_options = [f"delay {round(network_path.delay_s * 1e6)}us"] if network_path.delay_s else []
+    return " ".join(["netem", f"limit {packets}", *delay_options, *_netem_loss_options(network_path)])
 
 
-def _netem_queue_packets(path: NetworkPath, rate_bps: float, buffer_bytes: int) -> int:
-    return int((buffer_bytes + rate_bps * path.delay_s / 8) / FRAME_BYTES) + 1
+def _netem_queue_packets(network_path: NetworkPath, rate_bps: float, buffer_bytes: int) -> int:
+    return int((buffer_bytes + rate_bps * network_path.delay_s / 8) / FRAME_BYTES) + 1
 
 
-def _netem_loss_options(path: NetworkPath) -> list[str]:
+def _netem_loss_options(network_path: NetworkPath) -> list[str]:
     """Return the loss options of netem for a network path; several independent losses are combined into one."""
-    if not path.losses:
+    if not network_path.losses:
         return []
-    loss = path.losses[0]
+    loss = network_path.losses[0]
     if isinstance(loss, GilbertElliottLoss):
         return [f"loss gemodel {loss.to_bad:.6%} {loss.to_good:.6%} {loss.share_bad:.6%} {loss.share_good:.6%}"]
-    return [f"loss random {path.loss_share:.6%}"]
+    return [f"loss random {network_path.mean_loss_share:.6%}"]

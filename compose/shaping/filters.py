@@ -15,7 +15,7 @@ def last_octet(address: str) -> int:
     return int(address.rsplit(".", 1)[1])
 
 
-def filters_by_address(device: str, address_offset: int, class_ids: Mapping[str, str]) -> list[str]:
+def filter_lines_by_address(device: str, address_offset: int, class_ids: Mapping[str, str]) -> list[str]:
     """Return lines for `tc -batch` that sort packets into classes by their source or by their target address.
 
     Args:
@@ -25,7 +25,7 @@ def filters_by_address(device: str, address_offset: int, class_ids: Mapping[str,
     """
     filter_add, table, keyword = _filter_add_prefix(device), FIRST_TABLE_NUMBER, _MATCH_KEYWORDS[address_offset]
     return [
-        *_new_table(device, table),
+        *_hash_table_lines(device, table),
         f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {address_offset} link {table:x}:",
         *(
             f"{filter_add} u32 ht {table:x}:{last_octet(address):x}: match ip {keyword} {address}/32 flowid {class_id}"
@@ -34,7 +34,7 @@ def filters_by_address(device: str, address_offset: int, class_ids: Mapping[str,
     ]
 
 
-def filters_by_address_pair(device: str, class_ids: Mapping[tuple[str, str], str]) -> list[str]:
+def filter_lines_by_address_pair(device: str, class_ids: Mapping[tuple[str, str], str]) -> list[str]:
     """Return lines for `tc -batch` that sort packets into classes by the pair of source and target address.
 
     A table of sources leads to tables of targets. Sources with the same targets and classes share a table of targets.
@@ -48,7 +48,7 @@ def filters_by_address_pair(device: str, class_ids: Mapping[tuple[str, str], str
         target_classes.setdefault(source, {})[target] = class_id
     target_tables: dict[tuple[tuple[str, str], ...], int] = {}
     filter_add, source_table = _filter_add_prefix(device), FIRST_TABLE_NUMBER
-    lines = _new_table(device, source_table)
+    lines = _hash_table_lines(device, source_table)
     lines += [
         f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {SOURCE_OFFSET} link {source_table:x}:"
     ]
@@ -56,7 +56,7 @@ def filters_by_address_pair(device: str, class_ids: Mapping[tuple[str, str], str
         key = tuple(sorted(classes.items()))
         if key not in target_tables:
             table = target_tables[key] = source_table + 1 + len(target_tables)
-            lines += _new_table(device, table) + [
+            lines += _hash_table_lines(device, table) + [
                 f"{filter_add} u32 ht {table:x}:{last_octet(target):x}: match ip dst {target}/32 flowid {class_id}"
                 for target, class_id in classes.items()
             ]
@@ -73,5 +73,5 @@ def _filter_add_prefix(device: str) -> str:
     return f"filter add dev {device} parent 1: protocol ip prio 1"
 
 
-def _new_table(device: str, table_number: int) -> list[str]:
+def _hash_table_lines(device: str, table_number: int) -> list[str]:
     return [f"{_filter_add_prefix(device)} handle {table_number:x}: u32 divisor 256"]

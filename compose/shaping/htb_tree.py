@@ -25,7 +25,7 @@ IFB_DEVICE = "ifb0"  # device through which arriving packets are redirected, so 
 UNLIMITED_BPS = 100e9  # rate of a downlink that declares a delay and no rate
 
 
-def link_tree(
+def link_htb_tree_lines(
     device: str, rate_bps: float | None, peer_rates_bps: Mapping[str, float], link_qdisc: str = ""
 ) -> list[str]:
     """Return lines for `tc -batch` that limit the total rate of a link and the rates to some peers.
@@ -40,24 +40,26 @@ def link_tree(
     """
     if rate_bps is None:
         return [
-            root_qdisc(device),
-            *(line for item in peer_rates_bps.items() for line in peer_class_with_queue(device, "1:", *item)),
+            htb_root_line(device),
+            *(line for item in peer_rates_bps.items() for line in peer_class_and_queue_lines(device, "1:", *item)),
         ]
     if not peer_rates_bps:
         return [
-            root_qdisc(device, "1"),
-            htb_class(device, "1:", LINK_CLASS, rate_bps),
-            *class_queue(device, LINK_CLASS, link_qdisc),
+            htb_root_line(device, "1"),
+            htb_class_line(device, "1:", LINK_CLASS, rate_bps),
+            *class_queue_lines(device, LINK_CLASS, link_qdisc),
         ]
     return [
-        root_qdisc(device, "2"),
-        htb_class(device, "1:", LINK_CLASS, rate_bps),
-        htb_class(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
-        *class_queue(device, DEFAULT_CLASS, link_qdisc),
+        htb_root_line(device, "2"),
+        htb_class_line(device, "1:", LINK_CLASS, rate_bps),
+        htb_class_line(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
+        *class_queue_lines(device, DEFAULT_CLASS, link_qdisc),
         *(
             line
             for address, peer_bps in peer_rates_bps.items()
-            for line in peer_class_with_queue(device, LINK_CLASS, address, min(peer_bps, rate_bps), GUARANTEED_SHARE)
+            for line in peer_class_and_queue_lines(
+                device, LINK_CLASS, address, min(peer_bps, rate_bps), GUARANTEED_SHARE
+            )
         ),
     ]
 
@@ -73,14 +75,14 @@ def ingress_redirect_commands(device: str) -> list[str]:
     ]
 
 
-def peer_class_with_queue(
+def peer_class_and_queue_lines(
     device: str, parent: str, address: str, rate_bps: float, guaranteed_share: float = 1.0
 ) -> list[str]:
     """Return lines for `tc -batch` that add an HTB class, with a queue, for the traffic to one peer."""
     class_id = peer_class_id(address)
     return [
-        htb_class(device, parent, class_id, rate_bps, guaranteed_share),
-        *class_queue(device, class_id, buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
+        htb_class_line(device, parent, class_id, rate_bps, guaranteed_share),
+        *class_queue_lines(device, class_id, buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
     ]
 
 
@@ -101,12 +103,12 @@ def peer_class_id(address: str) -> str:
     return f"1:1{last_octet(address):02x}"
 
 
-def root_qdisc(device: str, default_class: str = "") -> str:
+def htb_root_line(device: str, default_class: str = "") -> str:
     """Return the `tc` line that adds the root HTB queue; without `default_class`, unmatched packets are not limited."""
     return f"qdisc add dev {device} root handle 1: htb" + (f" default {default_class}" if default_class else "")
 
 
-def htb_class(
+def htb_class_line(
     device: str, parent: str, class_id: str, rate_bps: float, guaranteed_share: float = 1.0, verb: str = "add"
 ) -> str:
     """Return the line for `tc -batch` that adds or changes an HTB class.
@@ -121,25 +123,27 @@ def htb_class(
     return f"class {verb} dev {device} parent {parent} classid {class_id} htb {limits}"
 
 
-def class_queue(device: str, class_id: str, qdisc: str = "") -> list[str]:
+def class_queue_lines(device: str, class_id: str, qdisc: str = "") -> list[str]:
     """Return the `tc` line that adds a queue to an HTB class; the queue's handle is the class number plus 0x2000."""
     handle = 0x2000 + int(class_id.split(":")[1], 16)
     qdisc = qdisc or f"pfifo limit {LEAF_QUEUE_PACKETS}"
     return [f"qdisc add dev {device} parent {class_id} handle {handle:x}: {qdisc}"]
 
 
-def link_classes(device: str, rate_bps: float, peer_rates_bps: Mapping[str, float], verb: str = "change") -> list[str]:
+def link_htb_class_lines(
+    device: str, rate_bps: float, peer_rates_bps: Mapping[str, float], verb: str = "change"
+) -> list[str]:
     """Return lines for `tc -batch` that add or change the HTB classes of a link and its peers, without queues.
 
     A change of classes leaves the packets in all queues as they are.
     """
     if not peer_rates_bps:
-        return [htb_class(device, "1:", LINK_CLASS, rate_bps, verb=verb)]
+        return [htb_class_line(device, "1:", LINK_CLASS, rate_bps, verb=verb)]
     return [
-        htb_class(device, "1:", LINK_CLASS, rate_bps, verb=verb),
-        htb_class(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE, verb),
+        htb_class_line(device, "1:", LINK_CLASS, rate_bps, verb=verb),
+        htb_class_line(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE, verb),
         *(
-            htb_class(device, LINK_CLASS, peer_class_id(address), min(peer_bps, rate_bps), GUARANTEED_SHARE, verb)
+            htb_class_line(device, LINK_CLASS, peer_class_id(address), min(peer_bps, rate_bps), GUARANTEED_SHARE, verb)
             for address, peer_bps in peer_rates_bps.items()
         ),
     ]

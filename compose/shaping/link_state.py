@@ -43,8 +43,8 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
     link_events = [event for event in active_events if isinstance(event, LinkChange)]
     own_events = [event for event in link_events if node.name in event.of]
     peer_names = [peer.name for peer in data_network_nodes(plan) if peer != node]
-    uplink_bps = _last_value([node.uplink_bps, *(event.uplink for event in own_events)])
-    downlink_bps = _last_value([node.downlink_bps, *(event.downlink for event in own_events)])
+    uplink_bps = _last_not_none([node.uplink_bps, *(event.uplink for event in own_events)])
+    downlink_bps = _last_not_none([node.downlink_bps, *(event.downlink for event in own_events)])
     paths = (_path_with_changes(plan, peer_name, node.name, link_events) for peer_name in peer_names)
     return LinkState(
         node=node.name,
@@ -61,7 +61,9 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
 
 def rate_range_of(plan: Plan, node: NodePlan) -> RateRange | None:
     """Return the lowest and the highest rate at which a node may send to its peers; None if no rate is limited."""
-    limits_by_peer = [tuple(_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node]
+    limits_by_peer = [
+        tuple(_rate_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node
+    ]
     if not any(limits_by_peer):
         return None
     slowest_bps = min(min(limit) for limits in limits_by_peer for limit in limits)
@@ -86,7 +88,7 @@ def has_delay_or_loss_changes(plan: Plan) -> bool:
     return any(change.delay or change.loss for change in link_changes(plan))
 
 
-def _limits_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
+def _rate_limits_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
     """Yield a tuple per rate limit between two nodes: the declared rate and those set by events, in virtual bit/s."""
     yield from ((link.rate_bps,) for link in plan.network.shared_links_between(source.name, target.name))
     changes = link_changes(plan)
@@ -119,7 +121,7 @@ def _is_partitioned(event: AnyDeclaredEvent, source: str, target: str) -> bool:
     return isinstance(event, NetworkPartition) and (source in event.apart) != (target in event.apart)
 
 
-def _last_value(values: Sequence[float | None]) -> float | None:
+def _last_not_none(values: Sequence[float | None]) -> float | None:
     """Return the last value that is not None; None when there is none."""
     return next((value for value in reversed(values) if value is not None), None)
 

@@ -45,7 +45,7 @@ class NodeLinkShaping:
         self._pair_rates_bps = {
             self._addresses[limit.targets[0]]: self._pair_limit_bps(limit.targets[0]) / plan.dilation
             for limit in plan.network.shared_links
-            if not limit.serves_many_pairs and limit.sources == (node.name,)
+            if not limit.serves_many_node_pairs and limit.sources == (node.name,)
         }
 
     @property
@@ -78,7 +78,7 @@ class NodeLinkShaping:
             lines += [f"{' '.join(RESTORE_COMMAND)} <<END", rules, "END"]
         return "\n".join([*lines, *self._readback_lines()])
 
-    def change_programs(
+    def link_change_programs(
         self, device: str, previous_states: Sequence[LinkState], next_state: LinkState
     ) -> list[tuple[list[str], str]]:
         """Return the programs, each with its input, that change the link to `next_state` without replacing any queue.
@@ -92,10 +92,10 @@ class NodeLinkShaping:
         """
         batch = []
         if next_state.uplink_bps and any(state.uplink_bps != next_state.uplink_bps for state in previous_states):
-            batch += htb_tree.link_classes(device, next_state.uplink_bps, self._pair_rates_bps)
+            batch += htb_tree.link_htb_class_lines(device, next_state.uplink_bps, self._pair_rates_bps)
         if next_state.downlink_bps and any(state.downlink_bps != next_state.downlink_bps for state in previous_states):
             source_rates_bps = {self._addresses[path.source]: next_state.downlink_bps for path in self._netem_paths}
-            batch += htb_tree.link_classes(IFB_DEVICE, next_state.downlink_bps, source_rates_bps)
+            batch += htb_tree.link_htb_class_lines(IFB_DEVICE, next_state.downlink_bps, source_rates_bps)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
         next_rules = self._packet_filter_rules(device, next_state)
         if any(self._packet_filter_rules(device, state) != next_rules for state in previous_states):
@@ -141,7 +141,7 @@ class NodeLinkShaping:
             output_now: output of the readback script.
         """
         differences = tc_output.rate_differences(self.expected_rates_bps(link_state), output_now)
-        if tc_output.parse_structure(output_before) != tc_output.parse_structure(output_now):
+        if tc_output.parse_queues_and_filters(output_before) != tc_output.parse_queues_and_filters(output_now):
             differences.append("queues or filters differ from those before the run")
         rule_lines = self._packet_filter_rules(device, link_state, include_jumps=True).splitlines()
         expected_rules = sorted(line for line in rule_lines if line.startswith("-A"))
@@ -149,10 +149,12 @@ class NodeLinkShaping:
             differences.append("the rules of the packet filter differ from those that the plan needs")
         return differences
 
-    def pair_limits(self) -> dict[str, tuple[str, float]]:
+    def pair_rate_limits(self) -> dict[str, tuple[str, float]]:
         """Return the rate limits to single peers: limit name -> HTB class, and rate in bit/s of virtual time."""
         limits = self._plan.network.shared_links
-        own_limits = [limit for limit in limits if not limit.serves_many_pairs and limit.sources == (self._node.name,)]
+        own_limits = [
+            limit for limit in limits if not limit.serves_many_node_pairs and limit.sources == (self._node.name,)
+        ]
         return {
             limit.name: (
                 htb_tree.peer_class_id(self._addresses[limit.targets[0]]),
@@ -169,7 +171,7 @@ class NodeLinkShaping:
             if not any(line.startswith(f"{address} via {self._switch_address} ") for line in setup_output.splitlines())
         ]
 
-    def chosen_parameters(self) -> dict[str, int]:
+    def chosen_shaping_parameters(self) -> dict[str, int]:
         """Return the burst sizes in bytes and the segments per packet of the link, for the trial's status record."""
         rates = {"uplink": self.initial_state.uplink_bps, "downlink": self.initial_state.downlink_bps}
         bursts = {f"{direction}_burst_bytes": burst_bytes(rate) for direction, rate in rates.items() if rate}
@@ -179,7 +181,7 @@ class NodeLinkShaping:
     def _pair_limit_bps(self, target: str) -> float:
         """Return the lowest rate limit declared from this node to one target, in bit/s of virtual time."""
         limits = self._plan.network.shared_links_between(self._node.name, target)
-        return min(limit.rate_bps for limit in limits if not limit.serves_many_pairs)
+        return min(limit.rate_bps for limit in limits if not limit.serves_many_node_pairs)
 
     @property
     def _uses_delay_line(self) -> bool:
@@ -221,15 +223,15 @@ class NodeLinkShaping:
         if not self.initial_state.uplink_bps and not self._pair_rates_bps:
             return []
         classes = {address: htb_tree.peer_class_id(address) for address in self._pair_rates_bps}
-        lines = htb_tree.link_tree("$dev", self.initial_state.uplink_bps, self._pair_rates_bps)
-        return lines + (filters.filters_by_address("$dev", filters.TARGET_OFFSET, classes) if classes else [])
+        lines = htb_tree.link_htb_tree_lines("$dev", self.initial_state.uplink_bps, self._pair_rates_bps)
+        return lines + (filters.filter_lines_by_address("$dev", filters.TARGET_OFFSET, classes) if classes else [])
 
     def _ingress_lines(self) -> list[str]:
         if self._ingress_rate_bps is None:
             return []
         if self._netem_paths:
             return self._netem_lines(self._ingress_rate_bps)
-        return htb_tree.link_tree(IFB_DEVICE, self._ingress_rate_bps, {}, self._downlink_qdisc)
+        return htb_tree.link_htb_tree_lines(IFB_DEVICE, self._ingress_rate_bps, {}, self._downlink_qdisc)
 
     @property
     def _downlink_qdisc(self) -> str:
@@ -245,22 +247,22 @@ class NodeLinkShaping:
         """
         sources = {self._addresses[path.source]: path for path in self._netem_paths}
         lines = [
-            htb_tree.root_qdisc(IFB_DEVICE, "2"),
-            htb_tree.htb_class(IFB_DEVICE, "1:", htb_tree.LINK_CLASS, rate_bps),
-            htb_tree.htb_class(
+            htb_tree.htb_root_line(IFB_DEVICE, "2"),
+            htb_tree.htb_class_line(IFB_DEVICE, "1:", htb_tree.LINK_CLASS, rate_bps),
+            htb_tree.htb_class_line(
                 IFB_DEVICE, htb_tree.LINK_CLASS, htb_tree.DEFAULT_CLASS, rate_bps, htb_tree.GUARANTEED_SHARE
             ),
-            *htb_tree.class_queue(IFB_DEVICE, htb_tree.DEFAULT_CLASS, self._downlink_qdisc),
+            *htb_tree.class_queue_lines(IFB_DEVICE, htb_tree.DEFAULT_CLASS, self._downlink_qdisc),
         ]
         for address, path in sources.items():
             class_id = htb_tree.peer_class_id(address)
             qdisc = delays.netem_qdisc(path, self.initial_state.downlink_bps, self._node.buffer_bytes)
             lines += [
-                htb_tree.htb_class(IFB_DEVICE, htb_tree.LINK_CLASS, class_id, rate_bps, htb_tree.GUARANTEED_SHARE)
+                htb_tree.htb_class_line(IFB_DEVICE, htb_tree.LINK_CLASS, class_id, rate_bps, htb_tree.GUARANTEED_SHARE)
             ]
-            lines += htb_tree.class_queue(IFB_DEVICE, class_id, qdisc)
+            lines += htb_tree.class_queue_lines(IFB_DEVICE, class_id, qdisc)
         classes = {address: htb_tree.peer_class_id(address) for address in sources}
-        return lines + filters.filters_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
+        return lines + filters.filter_lines_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
 
     def _packet_filter_rules(self, device: str, link_state: LinkState, *, include_jumps: bool = False) -> str:
         """Return the packet filter rules for a given state of the link; empty if the node needs no packet filter."""
@@ -287,7 +289,7 @@ class NodeLinkShaping:
             *classes,
             *routes,
             *rules,
-            *tc_output.structure_script_lines("$dev", *self._shaped_devices),
+            *tc_output.queue_and_filter_script_lines("$dev", *self._shaped_devices),
         ]
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from compose.shaping.link_state import data_network_nodes, link_state_of
 from services.cluster.ethernet import FRAME_BYTES
 from services.cluster.fluid_link import PAYLOAD_SHARE
-from services.cluster.network import ExpectedRoundTrip, NetworkPath, SharedLink, expected_round_trip
+from services.cluster.network import ExpectedRoundTripTime, NetworkPath, SharedLink, expected_round_trip_time
 from services.plan import NodePlan, Plan
 from services.schema.component import FrozenRecord
 
@@ -107,18 +107,18 @@ class RateProbePlan(FrozenRecord):
     skipped: tuple[tuple[str, str, str], ...] = ()  # kind and name of the limit, reason
 
 
-def expected_round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTrip]]:
+def expected_round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTripTime]]:
     """Return the round trips to measure by echoes: node -> peer -> expected round trip.
 
     Every pair with a declared delay is measured once, and a few pairs without one.
     """
     names = [node.name for node in data_network_nodes(plan)]
-    round_trips: dict[str, dict[str, ExpectedRoundTrip]] = {}
+    round_trips: dict[str, dict[str, ExpectedRoundTripTime]] = {}
     disjoint_pairs = list(zip(names[::2], names[1::2], strict=False))
     sampled_pairs = set(disjoint_pairs[:: max(1, len(disjoint_pairs) // UNDELAYED_PAIRS)][:UNDELAYED_PAIRS])
     for k, name in enumerate(names):
         for peer in names[k + 1 :]:
-            declared = expected_round_trip(plan.network, name, peer)
+            declared = expected_round_trip_time(plan.network, name, peer)
             if declared.mean_s or (name, peer) in sampled_pairs:
                 round_trips.setdefault(name, {})[peer] = declared
     return round_trips
@@ -126,11 +126,11 @@ def expected_round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTrip]]:
 
 def plan_rate_probes(plan: Plan) -> RateProbePlan:
     """Plan probes for every uplink, downlink and shared limit that the nodes can fill and this host can carry."""
-    rates = _WallRates(plan)
+    rates = _WallTimeRates(plan)
     probed: set[ProbedLimit] = set()
     candidates = [
         *_probes_of_equal_links(rates, probed),
-        *_probes_of_other_links(rates, probed),
+        *_probes_of_remaining_links(rates, probed),
         *_probes_of_shared_limits(rates),
     ]
     skipped = [(*limit, probe.skip_reason) for probe in candidates for limit in probe.limits if probe.skip_reason]
@@ -158,7 +158,7 @@ def plan_message_probe(plan: Plan) -> MessageProbe | None:
         The message, shortened if it would take longer than `MAX_MESSAGE_S`. None if no path is suitable, or if the
         message would be too short to be shaped.
     """
-    rates = _WallRates(plan)
+    rates = _WallTimeRates(plan)
     workload_bytes = plan.vector_bytes // max(1, len(plan.shard_owners) or plan.workers)
     for source, target in rates.ordered_pairs():
         rate_bps = rates.flow_rate_bps(source.name, target.name)
@@ -176,7 +176,7 @@ def plan_message_probe(plan: Plan) -> MessageProbe | None:
     return None
 
 
-class _WallRates:
+class _WallTimeRates:
     """Rates of links, and rates between pairs of nodes, in bit/s of wall time."""
 
     def __init__(self, plan: Plan) -> None:
@@ -201,13 +201,15 @@ class _WallRates:
         """Return the downlink rate of a node; inf if it is not shaped."""
         return self._states[node_name].downlink_bps or inf
 
-    def limits_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
+    def rate_limits_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
         """Return the rate limits on the path between two nodes, without those of their own links."""
         return self.plan.network.shared_links_between(source, target)
 
     def min_limit_bps(self, source: str, target: str) -> float:
         """Return the lowest rate limit on the path between the links of two nodes; inf if there is none."""
-        return min((limit.rate_bps / self.plan.dilation for limit in self.limits_between(source, target)), default=inf)
+        return min(
+            (limit.rate_bps / self.plan.dilation for limit in self.rate_limits_between(source, target)), default=inf
+        )
 
     def flow_rate_bps(self, source: str, target: str) -> float:
         """Return the rate that a single flow between two nodes reaches."""
@@ -241,36 +243,36 @@ class _WallRates:
         )
 
 
-def _probes_of_equal_links(rates: _WallRates, probed: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _probes_of_equal_links(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per uplink and downlink of equal rate that no lower limit on the path separates.
 
-    One probe tests both links. All tested links are added to `probed`.
+    One probe tests both links. All tested links are added to `probed_limits`.
     """
     for source, target in rates.ordered_pairs():
         limits, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
         rate_bps = rates.uplink_bps(source.name)
         has_equal_rates = rate_bps == rates.downlink_bps(target.name) < inf
         is_unlimited_between = rates.min_limit_bps(source.name, target.name) > rate_bps
-        if has_equal_rates and is_unlimited_between and not probed & set(limits) and not rates.has_losses(flows):
-            probed |= set(limits)
+        if has_equal_rates and is_unlimited_between and not probed_limits & set(limits) and not rates.has_losses(flows):
+            probed_limits |= set(limits)
             yield rates.make_probe(f"{source.name} to {target.name}", limits, flows, rate_bps, rate_bps)
 
 
-def _probes_of_other_links(rates: _WallRates, probed: set[ProbedLimit]) -> Iterator[RateProbe]:
-    """Yield one probe per link that is not in `probed`, from or to as many peers as are needed to fill the link."""
+def _probes_of_remaining_links(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
+    """Yield one probe per link not in `probed_limits`, from or to as many peers as are needed to fill the link."""
     for node in rates.nodes:
         for direction, limit_bps in (
             ("uplink", rates.uplink_bps(node.name)),
             ("downlink", rates.downlink_bps(node.name)),
         ):
-            if limit_bps < inf and (direction, node.name) not in probed:
+            if limit_bps < inf and (direction, node.name) not in probed_limits:
                 flows, sent_bps = _flows_that_fill_link(rates, node.name, direction, limit_bps)
                 limits = ((direction, node.name),)
                 yield rates.make_probe(f"{node.name} {direction}", limits, flows, sent_bps, limit_bps)
 
 
 def _flows_that_fill_link(
-    rates: _WallRates, node_name: str, direction: str, limit_bps: float
+    rates: _WallTimeRates, node_name: str, direction: str, limit_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
     """Return the flows that send the most through a link, and their total rate in bit/s.
 
@@ -280,7 +282,9 @@ def _flows_that_fill_link(
     peers = [node.name for node in rates.nodes if node.name != node_name]
     flows = [(node_name, peer) if direction == "uplink" else (peer, node_name) for peer in peers]
     lossless = [flow for flow in flows if not rates.has_losses([flow])]
-    unshared = [flow for flow in lossless if not any(link.serves_many_pairs for link in rates.limits_between(*flow))]
+    unshared = [
+        flow for flow in lossless if not any(link.serves_many_node_pairs for link in rates.rate_limits_between(*flow))
+    ]
     for candidates in (unshared, lossless):
         chosen, sent_bps = _fastest_flows(rates, candidates, direction, limit_bps)
         if sent_bps >= limit_bps:
@@ -290,7 +294,7 @@ def _flows_that_fill_link(
 
 
 def _fastest_flows(
-    rates: _WallRates, flows: Iterable[ProbeFlow], direction: str, limit_bps: float
+    rates: _WallTimeRates, flows: Iterable[ProbeFlow], direction: str, limit_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
     """Choose the fastest flows until they reach `limit_bps` together; return the flows and their total rate in bit/s.
 
@@ -298,17 +302,17 @@ def _fastest_flows(
     """
     left_bps: dict[str, float] = {}  # shared limit -> rate that the chosen flows leave
 
-    def peer_bps(flow: ProbeFlow) -> float:
+    def peer_link_bps(flow: ProbeFlow) -> float:
         return rates.downlink_bps(flow[1]) if direction == "uplink" else rates.uplink_bps(flow[0])
 
     chosen: list[ProbeFlow] = []
     sent_bps = 0.0
-    for flow in sorted(flows, key=lambda flow: min(peer_bps(flow), rates.min_limit_bps(*flow)), reverse=True):
+    for flow in sorted(flows, key=lambda flow: min(peer_link_bps(flow), rates.min_limit_bps(*flow)), reverse=True):
         path_bps = {
             link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation)
-            for link in rates.limits_between(*flow)
+            for link in rates.rate_limits_between(*flow)
         }
-        flow_bps = min(peer_bps(flow), limit_bps, *path_bps.values())
+        flow_bps = min(peer_link_bps(flow), limit_bps, *path_bps.values())
         if sent_bps >= limit_bps or not flow_bps:
             continue
         left_bps |= {name: rate_bps - flow_bps for name, rate_bps in path_bps.items()}
@@ -317,7 +321,7 @@ def _fastest_flows(
     return tuple(chosen), sent_bps
 
 
-def _probes_of_shared_limits(rates: _WallRates) -> Iterator[RateProbe]:
+def _probes_of_shared_limits(rates: _WallTimeRates) -> Iterator[RateProbe]:
     """Yield one rate probe for each shared limit that several pairs of nodes can fill by sending at the same time."""
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:
@@ -327,11 +331,11 @@ def _probes_of_shared_limits(rates: _WallRates) -> Iterator[RateProbe]:
         for source in limit.sources:
             target = next((name for name in limit.targets if name in free and name != source), None)
             if source in free and target and possible_bps < limit_bps and len(chosen) < MAX_PAIRS_PER_PROBE:
-                other_bps = [p.rate_bps / dilation for p in rates.limits_between(source, target) if p != limit]
+                other_bps = [p.rate_bps / dilation for p in rates.rate_limits_between(source, target) if p != limit]
                 possible_bps += min(rates.uplink_bps(source), rates.downlink_bps(target), *other_bps, inf)
                 chosen.append((source, target))
                 free -= {source, target}
-        other_limits = {p.name: p.rate_bps for flow in chosen for p in rates.limits_between(*flow) if p != limit}
+        other_limits = {p.name: p.rate_bps for flow in chosen for p in rates.rate_limits_between(*flow) if p != limit}
         is_filled = possible_bps >= limit_bps and all(rate_bps >= limit.rate_bps for rate_bps in other_limits.values())
         if is_filled:
             flows = () if rates.has_losses(chosen) else tuple(chosen)

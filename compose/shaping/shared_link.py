@@ -21,12 +21,12 @@ TREE_COUNT = 2
 
 def shared_links(plan: Plan) -> tuple[SharedLink, ...]:
     """Return the links of a plan that several pairs of nodes share; the container of the network switch shapes them."""
-    return tuple(link for link in plan.network.shared_links if link.serves_many_pairs)
+    return tuple(link for link in plan.network.shared_links if link.serves_many_node_pairs)
 
 
 def shared_links_between(plan: Plan, source: str, target: str) -> tuple[SharedLink, ...]:
     """Return the shared links on the path from one node to another."""
-    return tuple(link for link in plan.network.shared_links_between(source, target) if link.serves_many_pairs)
+    return tuple(link for link in plan.network.shared_links_between(source, target) if link.serves_many_node_pairs)
 
 
 def switch_address(plan: Plan) -> str:
@@ -39,7 +39,7 @@ def switch_address(plan: Plan) -> str:
 
 def setup_script(plan: Plan) -> str:
     """Return a shell script that shapes all shared links in the network switch and then prints the kernel's state."""
-    incoming, outgoing = split_by_tree(plan)
+    incoming, outgoing = split_links_by_htb_tree(plan)
     lines = [
         *_find_device_lines(plan),
         *htb_tree.ingress_redirect_commands("$dev"),
@@ -61,16 +61,16 @@ def counters_script(plan: Plan) -> str:
     return "\n".join([*_find_device_lines(plan), *tc_output.counter_script_lines((IFB_DEVICE, "$dev"))])
 
 
-def expected_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, float]]:
+def expected_htb_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, float]]:
     """Return the HTB classes that the kernel should have: (direction, class) -> link and wall-clock rate in bit/s."""
     return {
         (direction, _class_id(k)): (link, link.rate_bps / plan.dilation)
-        for direction, links in zip(("in", "out"), split_by_tree(plan), strict=True)
+        for direction, links in zip(("in", "out"), split_links_by_htb_tree(plan), strict=True)
         for k, link in enumerate(links)
     }
 
 
-def split_by_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
+def split_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
     """Split the shared links by the HTB tree of the network switch: for arriving and for departing packets.
 
     No path passes two links of the same tree.
@@ -82,7 +82,7 @@ def split_by_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink,
     tree_of: dict[str, int] = {}  # name of a link -> 0 on arrival, 1 on departure
     for link in links:
         if link.name not in tree_of:
-            _assign_trees(link, links, tree_of)
+            _assign_links_to_htb_trees(link, links, tree_of)
     incoming = tuple(link for link in links if tree_of[link.name] == 0)
     outgoing = tuple(link for link in links if tree_of[link.name] == 1)
     return incoming, outgoing
@@ -95,23 +95,25 @@ def _find_device_lines(plan: Plan) -> list[str]:
 def _readback_lines() -> list[str]:
     devices = (("in", IFB_DEVICE), ("out", "$dev"))
     classes = [line for name, device in devices for line in (f"echo device {name}", f"tc class show dev {device}")]
-    return [*classes, *tc_output.structure_script_lines(IFB_DEVICE, "$dev")]
+    return [*classes, *tc_output.queue_and_filter_script_lines(IFB_DEVICE, "$dev")]
 
 
-def _assign_trees(first_link: SharedLink, links: Sequence[SharedLink], tree_of: dict[str, int]) -> None:
+def _assign_links_to_htb_trees(
+    first_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]
+) -> None:
     """Assign a shared link, and all links that follow each other on paths with it, alternately to the two HTB trees.
 
     Two links on the same path get different trees.
     """
-    tree_of[first_link.name] = 0
+    tree_by_link[first_link.name] = 0
     waiting = deque([first_link])
     while waiting:
         link = waiting.popleft()
         for neighbour in _links_on_same_paths(link, links):
-            if neighbour.name not in tree_of:
-                tree_of[neighbour.name] = 1 - tree_of[link.name]
+            if neighbour.name not in tree_by_link:
+                tree_by_link[neighbour.name] = 1 - tree_by_link[link.name]
                 waiting.append(neighbour)
-            elif tree_of[neighbour.name] == tree_of[link.name]:
+            elif tree_by_link[neighbour.name] == tree_by_link[link.name]:
                 raise HostError(
                     f"cluster.network: the path through {link.name} and {neighbour.name} passes more than {TREE_COUNT} "
                     "shared links, which containers can't shape; remove one of these links, or use --engine local"
@@ -124,22 +126,22 @@ def _links_on_same_paths(link: SharedLink, links: Sequence[SharedLink]) -> Itera
     return (
         other
         for other in links
-        if other != link and any(other.carries(source, target) for source, target in node_pairs)
+        if other != link and any(other.carries_flow(source, target) for source, target in node_pairs)
     )
 
 
 def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> list[str]:
     """Return `tc` lines of one HTB tree with a class per shared link; packets outside these links are not limited."""
     addresses = {node.name: node.addresses.data.host for node in data_network_nodes(plan)}
-    lines = [htb_tree.root_qdisc(device)]
+    lines = [htb_tree.htb_root_line(device)]
     class_ids: dict[tuple[str, str], str] = {}
     for k, link in enumerate(links):
-        lines += [htb_tree.htb_class(device, "1:", _class_id(k), link.rate_bps / plan.dilation)]
+        lines += [htb_tree.htb_class_line(device, "1:", _class_id(k), link.rate_bps / plan.dilation)]
         # The queue holds 1000 packets instead of the 512 KiB of one port, since it stands for the links of all members
         # of a rack. When it dropped the end of a message, the message waited 200 ms for TCP's timer.
-        lines += htb_tree.class_queue(device, _class_id(k))
+        lines += htb_tree.class_queue_lines(device, _class_id(k))
         class_ids |= {(addresses[a], addresses[b]): _class_id(k) for a in link.sources for b in link.targets if a != b}
-    return lines + (filters.filters_by_address_pair(device, class_ids) if class_ids else [])
+    return lines + (filters.filter_lines_by_address_pair(device, class_ids) if class_ids else [])
 
 
 def _class_id(link_number: int) -> str:

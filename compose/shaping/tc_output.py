@@ -15,7 +15,7 @@ _COUNTER_PATTERN = re.compile(r"(refcnt|direct_packets_stat) \d+ ?")
 RATE_TOLERANCE = 0.01  # relative; `tc` prints five digits at most
 
 
-def parse_interface(output: str) -> str:
+def parse_interface_name(output: str) -> str:
     """Return the name of the node's interface on the data network from the output of a setup or readback script."""
     return next(line.split()[1] for line in output.splitlines() if line.startswith("interface "))
 
@@ -28,12 +28,12 @@ class QdiscCounters(FrozenRecord):
     overlimits: int = 0  # how often a packet had to wait for the rate limit
     backlog_bytes: int = 0
 
-    def growth_since(self, earlier: "QdiscCounters") -> "QdiscCounters":
+    def growth_since(self, earlier_counters: "QdiscCounters") -> "QdiscCounters":
         """Return how much each counter has grown since an earlier reading; the backlog is not a difference."""
         return QdiscCounters(
-            packets=self.packets - earlier.packets,
-            drops=self.drops - earlier.drops,
-            overlimits=self.overlimits - earlier.overlimits,
+            packets=self.packets - earlier_counters.packets,
+            drops=self.drops - earlier_counters.drops,
+            overlimits=self.overlimits - earlier_counters.overlimits,
             backlog_bytes=self.backlog_bytes,
         )
 
@@ -98,8 +98,8 @@ def counter_script_lines(devices: Iterable[str]) -> list[str]:
     ]
 
 
-def structure_script_lines(*devices: str) -> list[str]:
-    """Return script lines that print queues and filters of network devices, as input of `parse_structure`."""
+def queue_and_filter_script_lines(*devices: str) -> list[str]:
+    """Return script lines that print queues and filters of network devices, as input of `parse_queues_and_filters`."""
     commands = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
     return [
         f"echo {_STRUCTURE_HEADER}",
@@ -107,7 +107,7 @@ def structure_script_lines(*devices: str) -> list[str]:
     ]
 
 
-def parse_structure(output: str) -> str:
+def parse_queues_and_filters(output: str) -> str:
     """Parse the queues, with their parameters, and the filters in the output of a script; leave out counters."""
     return _COUNTER_PATTERN.sub("", output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
 

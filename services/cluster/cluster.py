@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 from services.cluster.device_profiles import RELATIVE_THROUGHPUT, AnyVariation, DeviceName
 from services.cluster.network import AccessLink, AccessLinkOverride, AnyTopology, PairLink, StarTopology
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict, nest_conflicts, raise_conflicts
+from services.schema.conflicts import Conflict, prefix_conflict_paths, raise_conflicts
 from services.schema.units import Bytes, Throughput
 
 DeviceChoice: TypeAlias = Literal["auto", "cpu", "cuda"]
@@ -46,8 +46,8 @@ class WorkerSpec(AccessLink):
         relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
         return self.throughput and self.throughput * relative_throughput * self.speed
 
-    def conflicts(self) -> Iterator[Conflict]:
-        yield from super().conflicts()
+    def key_conflicts(self) -> Iterator[Conflict]:
+        yield from super().key_conflicts()
         if self.throughput is None:
             declared = {"profile": self.profile, "speed": self.speed != 1.0, "variation": self.variation}
             for key in (key for key, value in declared.items() if value):
@@ -78,21 +78,25 @@ class WorkerGroup(AccessLinkOverride):
         cleared = dict.fromkeys(AccessLinkOverride.model_fields) if self.link else {}
         return worker_spec.model_copy(update=cleared | declared)
 
-    def conflicts(self, worker_spec: WorkerSpec, position: int, earlier_groups: tuple[Self, ...]) -> Iterator[Conflict]:
+    def key_conflicts(
+        self, worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
+    ) -> Iterator[Conflict]:
         """Yield a conflict for each contradiction in this worker group, with a key path that starts at the cluster.
 
         Args:
             worker_spec: the properties that the group inherits.
-            position: index of this group in the list of groups.
+            group_index: index of this group in the list of groups.
             earlier_groups: all groups before this one in the list.
         """
-        for key_path, message in self.apply_to(worker_spec).conflicts():
-            yield Conflict(("groups", position, *key_path), message)
+        for key_path, message in self.apply_to(worker_spec).key_conflicts():
+            yield Conflict(("groups", group_index, *key_path), message)
         if any(self.name == group.name for group in earlier_groups):
-            yield Conflict(("groups", position, "name"), f"another group is named {self.name}; group names are unique")
+            yield Conflict(
+                ("groups", group_index, "name"), f"another group is named {self.name}; group names are unique"
+            )
         for rank in sorted({rank for group in earlier_groups for rank in group.ranks} & set(self.ranks)):
             yield Conflict(
-                ("groups", position, "ranks"), f"rank {rank} is in another group too; a rank is in one group at most"
+                ("groups", group_index, "ranks"), f"rank {rank} is in another group too; a rank is in one group at most"
             )
 
 
@@ -109,16 +113,16 @@ class Cluster(FrozenRecord):
     links: tuple[PairLink, ...] = Field((), description="limits and delays between pairs of nodes")
 
     @model_validator(mode="after")
-    def _check_conflicts(self) -> Self:
-        raise_conflicts(self._conflicts())
+    def _reject_conflicting_keys(self) -> Self:
+        raise_conflicts(self._key_conflicts())
         return self
 
-    def _conflicts(self) -> Iterator[Conflict]:
+    def _key_conflicts(self) -> Iterator[Conflict]:
         for k, group in enumerate(self.groups):
-            yield from group.conflicts(self.worker, k, self.groups[:k])
-        yield from nest_conflicts("network", self.network.conflicts())
+            yield from group.key_conflicts(self.worker, k, self.groups[:k])
+        yield from prefix_conflict_paths("network", self.network.key_conflicts())
         for k, link in enumerate(self.links):
-            yield from nest_conflicts("links", nest_conflicts(k, link.conflicts(self.links[:k])))
+            yield from prefix_conflict_paths("links", prefix_conflict_paths(k, link.pair_conflicts(self.links[:k])))
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""
@@ -127,13 +131,13 @@ class Cluster(FrozenRecord):
     def access_link(self, node_name: str) -> AccessLink:
         """Return the access link of a worker or server, with the values of its named link filled in."""
         role, _, rank = node_name.rpartition("-")
-        return (self.worker_spec(int(rank)) if role == "worker" else self.server).with_resolved_link
+        return (self.worker_spec(int(rank)) if role == "worker" else self.server).with_link_profile_values
 
     @property
     def has_link_rates(self) -> bool:
         """Whether a rate is declared for any access link of a worker, any pair of nodes or the topology."""
-        access_links = [self.worker_spec(rank).with_resolved_link for rank in range(self.workers)]
-        return any(_declared_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
+        access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
+        return any(_declared_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
     def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:
         """Yield a conflict for every declaration that refers to a worker or server that the cluster does not have.
@@ -147,7 +151,7 @@ class Cluster(FrozenRecord):
                 yield Conflict(
                     ("groups", k, "ranks"), f"there is no rank {unknown_ranks[0]}; ranks are 0 to {worker_count - 1}"
                 )
-        yield from nest_conflicts("network", self.network.unknown_node_conflicts(worker_count, server_count))
+        yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(worker_count, server_count))
         node_names = data_node_names(worker_count, server_count)
         for k, link in enumerate(self.links):
             for name in dict.fromkeys(name for name in link.nodes if name not in node_names):
@@ -171,11 +175,11 @@ def data_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
     return (*(f"worker-{rank}" for rank in range(worker_count)), *(f"server-{rank}" for rank in range(server_count)))
 
 
-def _declared_rates(document: object) -> Iterator[object]:
+def _declared_link_rates(document: object) -> Iterator[object]:
     """Yield all link rates in a document of nested dicts and lists."""
     if isinstance(document, dict):
         yield from (document[key] for key in ("uplink", "downlink", "rate") if document.get(key) is not None)
         document = tuple(document.values())
     if isinstance(document, list | tuple):
         for item in document:
-            yield from _declared_rates(item)
+            yield from _declared_link_rates(item)

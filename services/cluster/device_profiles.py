@@ -26,11 +26,11 @@ class SpeedVariation(Component):
 
     @property
     @abstractmethod
-    def mean_factor(self) -> float:
+    def mean_duration_factor(self) -> float:
         """Mean of the duration factors over many steps."""
 
     @abstractmethod
-    def cdf(self, factors: FactorArray) -> FactorArray:
+    def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:
         """Return the probability that a step's duration factor is at most x, for each x of `factors`; shape (p,)."""
 
 
@@ -44,10 +44,10 @@ class LognormalVariation(SpeedVariation):
         return exp(Random(f"{seed} {rank} {step}").gauss(-(self.sigma**2) / 2, self.sigma))
 
     @property
-    def mean_factor(self) -> float:
+    def mean_duration_factor(self) -> float:
         return 1.0
 
-    def cdf(self, factors: FactorArray) -> FactorArray:
+    def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:
         log_factor = NormalDist(-(self.sigma**2) / 2, self.sigma)
         return np.array([log_factor.cdf(log(factor)) if factor > 0 else 0.0 for factor in factors.tolist()])
 
@@ -73,16 +73,16 @@ class OnOffVariation(SpeedVariation):
         return self.slowdown if begin <= position < begin + self.slow_steps else 1.0
 
     @property
-    def mean_factor(self) -> float:
-        return self._fast_share + (1 - self._fast_share) * self.slowdown
+    def mean_duration_factor(self) -> float:
+        return self._fast_step_share + (1 - self._fast_step_share) * self.slowdown
 
     @property
-    def _fast_share(self) -> float:
+    def _fast_step_share(self) -> float:
         """Share of the steps that run at the declared speed."""
         return self.fast_steps / (self.slow_steps + self.fast_steps)
 
-    def cdf(self, factors: FactorArray) -> FactorArray:
-        return np.where(factors >= self.slowdown, 1.0, np.where(factors >= 1.0, self._fast_share, 0.0))
+    def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:
+        return np.where(factors >= self.slowdown, 1.0, np.where(factors >= 1.0, self._fast_step_share, 0.0))
 
 
 AnyVariation: TypeAlias = Annotated[LognormalVariation | OnOffVariation, Field(discriminator="kind")]

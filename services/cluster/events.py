@@ -12,7 +12,7 @@ from services.schema.conflicts import Conflict
 from services.schema.units import Duration, Rate
 
 # Per declared event. More occurrences would take longer to draw and to apply than the training that they disturb.
-MAX_RANDOM_MOMENTS = 10_000
+MAX_RANDOM_OCCURRENCES = 10_000
 
 
 class EventTrigger(FrozenRecord):
@@ -34,7 +34,7 @@ class EventTrigger(FrozenRecord):
     )
 
     @property
-    def given_keys(self) -> tuple[str, ...]:
+    def declared_keys(self) -> tuple[str, ...]:
         """Names of the trigger's keys that the scenario declares."""
         return tuple(key for key, value in self if value is not None)
 
@@ -55,9 +55,11 @@ class DeclaredEvent(Component):
         names: tuple[str, ...] = getattr(self, self.node_key)
         return names
 
-    def without_absent_nodes(self, present_names: Collection[str]) -> Self:
+    def without_absent_nodes(self, present_node_names: Collection[str]) -> Self:
         """Return a copy of this event that changes only those of its nodes that are in `present_node_names`."""
-        return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in present_names)})
+        return self.model_copy(
+            update={self.node_key: tuple(name for name in self.node_names if name in present_node_names)}
+        )
 
 
 class LinkChange(DeclaredEvent):
@@ -131,7 +133,7 @@ def plan_events(
     occurrences = [
         moment
         for position, event in enumerate(declared_events)
-        for moment in _event_moments(event, position, steps, horizon_s, seed)
+        for moment in _event_occurrences(event, position, steps, horizon_s, seed)
     ]
     occurrences.sort(key=lambda item: (item[0] is None, item[0] or 0.0, item[1] or 0))
     return tuple(
@@ -140,15 +142,15 @@ def plan_events(
     )
 
 
-def _event_moments(
-    declared_event: AnyDeclaredEvent, position: int, steps: int, horizon_s: float, seed: int
+def _event_occurrences(
+    declared_event: AnyDeclaredEvent, event_index: int, steps: int, horizon_s: float, seed: int
 ) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
     """Yield (virtual time in seconds, step, event) for every occurrence of an event; the time or the step is None."""
     trigger = declared_event.at
     if trigger.time is not None:
         yield float(trigger.time), None, declared_event
     elif trigger.random is not None:
-        rng, time_s = Random(f"{seed} event {position}"), 0.0
+        rng, time_s = Random(f"{seed} event {event_index}"), 0.0
         while (time_s := time_s + rng.expovariate(1 / trigger.random)) < horizon_s:
             yield time_s, None, declared_event
             time_s += declared_event.lasts or 0.0
@@ -158,7 +160,7 @@ def _event_moments(
         yield None, min(int((trigger.share or 0.0) * steps), steps - 1), declared_event
 
 
-def frequency_conflicts(
+def too_frequent_event_conflicts(
     declared_events: Sequence[AnyDeclaredEvent], horizon_s: float, node_names: Collection[str]
 ) -> Iterator[Conflict]:
     """Yield a conflict for each random event that would occur more than `MAX_RANDOM_OCCURRENCES` times.
@@ -169,13 +171,13 @@ def frequency_conflicts(
         mean_gap, lasts_s = event.at.random, event.lasts or 0.0
         if mean_gap is None or not events_of_present_nodes([event], node_names):
             continue
-        if horizon_s / (mean_gap + lasts_s) <= MAX_RANDOM_MOMENTS:
+        if horizon_s / (mean_gap + lasts_s) <= MAX_RANDOM_OCCURRENCES:
             continue
-        smallest_gap = Duration(f"{1e3 * (1.1 * horizon_s / MAX_RANDOM_MOMENTS - lasts_s):.2g}ms")
+        smallest_gap = Duration(f"{1e3 * (1.1 * horizon_s / MAX_RANDOM_OCCURRENCES - lasts_s):.2g}ms")
         yield Conflict(
             (k, "at", "random"),
-            f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_MOMENTS:,} events in {horizon_s:.3g} s, three times "
-            f"the predicted duration of the trial; write {smallest_gap} or more",
+            f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_OCCURRENCES:,} events in {horizon_s:.3g} s, three "
+            f"times the predicted duration of the trial; write {smallest_gap} or more",
         )
 
 
@@ -196,7 +198,7 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
         node_names: names of all nodes on the data network.
     """
     for k, event in enumerate(declared_events):
-        if len(event.at.given_keys) != 1:
+        if len(event.at.declared_keys) != 1:
             yield Conflict((k, "at"), "declare exactly one of time, step, share and random")
         for name in event.node_names:
             if name not in node_names:

@@ -82,11 +82,11 @@ class SharedNumberFile:
         self._memory = mmap(self._file, 0)
 
     @classmethod
-    def create(cls, path: Path, count: int) -> None:
+    def create(cls, path: Path, number_count: int) -> None:
         """Write a new file with `number_count` numbers, all zero."""
-        path.write_bytes(bytes(max(1, count) * cls._NUMBER.size))
+        path.write_bytes(bytes(max(1, number_count) * cls._NUMBER.size))
 
-    def number(self, index: int) -> AtomicNumber:
+    def number_at(self, index: int) -> AtomicNumber:
         """Return the number at an index, counted from 0."""
         return _SharedNumber(self, index * self._NUMBER.size)
 
@@ -120,16 +120,16 @@ class RateLimiter:
     bytes_per_s: float  # of payload
     free_at_number: AtomicNumber = field(default_factory=LocalNumber)  # virtual seconds
 
-    def carry(self, message: MessagePassage, size_bytes: int) -> MessagePassage:
+    def pass_message(self, arrival: MessagePassage, size_bytes: int) -> MessagePassage:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
 
         `arrival` contains the times at which the message arrives. The message occupies the limiter for size / rate and
         no longer: a message that arrives slowly leaves room for other messages.
         """
         before, free_at = self.free_at_number.update(
-            lambda free_at: max(message.begin_s, free_at) + size_bytes / self.bytes_per_s
+            lambda free_at: max(arrival.begin_s, free_at) + size_bytes / self.bytes_per_s
         )
-        return MessagePassage(max(message.begin_s, before), max(message.end_s, free_at))
+        return MessagePassage(max(arrival.begin_s, before), max(arrival.end_s, free_at))
 
     @property
     def free_at_s(self) -> float:

@@ -35,12 +35,12 @@ class LinkConditions:
         """Register a function to be called after every begin and end of a link event."""
         self._listeners.append(listener)
 
-    def changed_rate_bps(self, node_name: str, direction: Direction) -> float | None:
+    def rate_bps_set_by_events(self, node_name: str, direction: Direction) -> float | None:
         """Return the rate in bit/s that active events give a node's access link; None if no event changes the rate."""
         rates = [getattr(change, direction) for change in self._active_link_changes(node_name)]
         return next((rate for rate in reversed(rates) if rate is not None), None)
 
-    def added_delay_s(self, source: str, target: str) -> float:
+    def delay_s_added_by_events(self, source: str, target: str) -> float:
         """Return the virtual seconds that active events add to the one-way delay from `source` to `target`."""
         return sum(change.delay or 0.0 for node in (source, target) for change in self._active_link_changes(node))
 

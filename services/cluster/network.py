@@ -9,7 +9,7 @@ from services.cluster.impairments import AnyJitter, AnyPacketLoss
 from services.cluster.network_model import Network, NetworkPath, SharedLink
 from services.cluster.port import AccessLink, AccessLinkOverride
 from services.cluster.resolve import build_network
-from services.cluster.round_trips import ExpectedRoundTrip, expected_round_trip
+from services.cluster.round_trips import ExpectedRoundTripTime, expected_round_trip_time
 from services.cluster.topologies import AnyTopology, NetworkNode, PairLink, StarTopology, Topology
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "AnyJitter",
     "AnyPacketLoss",
     "AnyTopology",
-    "ExpectedRoundTrip",
+    "ExpectedRoundTripTime",
     "Network",
     "NetworkNode",
     "NetworkPath",
@@ -27,5 +27,5 @@ __all__ = [
     "StarTopology",
     "Topology",
     "build_network",
-    "expected_round_trip",
+    "expected_round_trip_time",
 ]

@@ -20,11 +20,11 @@ class SharedLink(FrozenRecord):
     targets: tuple[str, ...]
 
     @property
-    def serves_many_pairs(self) -> bool:
+    def serves_many_node_pairs(self) -> bool:
         """Whether more than one pair of source and target uses this link."""
         return len(self.sources) * len(self.targets) > 1
 
-    def carries(self, source: str, target: str) -> bool:
+    def carries_flow(self, source: str, target: str) -> bool:
         """Return whether messages from `source` to `target` pass this link."""
         return source in self.sources and target in self.targets
 
@@ -45,7 +45,7 @@ class NetworkPath(FrozenRecord):
             yield max(0.0, self.delay_s + sum(next(delay_s) - self.delay_s for delay_s in delays_s))
 
     @property
-    def loss_share(self) -> float:
+    def mean_loss_share(self) -> float:
         """Mean share of packets that are lost on this path, in [0, 1]."""
         kept_share = 1.0
         for loss in self.losses:
@@ -61,7 +61,7 @@ class Network(FrozenRecord):
 
     def shared_links_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
         """Return the shared links that messages from `source` to `target` pass, in the order of passage."""
-        return tuple(link for link in self.shared_links if link.carries(source, target))
+        return tuple(link for link in self.shared_links if link.carries_flow(source, target))
 
     def path_between(self, source: str, target: str) -> NetworkPath:
         """Return the network path from `source` to `target`; it has no delay and no loss if none is declared."""

@@ -33,12 +33,12 @@ class AccessLink(AccessLinkOverride):
     """The link of one node to the network."""
 
     @model_validator(mode="after")
-    def _check_conflicts(self) -> Self:
-        raise_conflicts(self.conflicts())
+    def _reject_conflicting_keys(self) -> Self:
+        raise_conflicts(self.key_conflicts())
         return self
 
     @property
-    def with_resolved_link(self) -> Self:
+    def with_link_profile_values(self) -> Self:
         """Copy of this access link in which the named link profile supplies all values that are not declared."""
         if self.link is None:
             return self
@@ -47,9 +47,9 @@ class AccessLink(AccessLinkOverride):
         }
         return self.model_copy(update={"link": None, **values})
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def key_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for each contradiction between the keys of this access link."""
-        access_link = self.with_resolved_link
+        access_link = self.with_link_profile_values
         if access_link.jitter and not access_link.delay:
             yield Conflict(("jitter",), JITTER_NEEDS_DELAY)
 

@@ -24,7 +24,7 @@ def build_network(
         access_links: access link by node name, with the values of its named link filled in.
     """
     node_names = {node.name for node in nodes}
-    present_links = [link.with_resolved_link for link in pair_links if set(link.nodes) <= node_names]
+    present_links = [link.with_distance_delay for link in pair_links if set(link.nodes) <= node_names]
     pair_limits = (
         SharedLink(name=f"{source} to {target}", rate_bps=link.rate, sources=(source,), targets=(target,))
         for link in present_links
@@ -34,7 +34,7 @@ def build_network(
     partial_paths = [*topology.paths(nodes), *(path for link in present_links for path in _paths_of_pair_link(link))]
     return Network(
         shared_links=(*pair_limits, *topology.shared_links(nodes)),
-        paths=tuple(_join_paths(nodes, access_links, partial_paths)),
+        paths=tuple(_combine_partial_paths(nodes, access_links, partial_paths)),
     )
 
 
@@ -49,7 +49,7 @@ def _paths_of_pair_link(pair_link: PairLink) -> Iterable[NetworkPath]:
         )
 
 
-def _join_paths(
+def _combine_partial_paths(
     nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], partial_paths: Iterable[NetworkPath]
 ) -> Iterable[NetworkPath]:
     """Yield one network path for every ordered pair of nodes between which messages have a delay or a loss.

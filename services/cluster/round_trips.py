@@ -11,24 +11,24 @@ from services.cluster.network_model import Network
 from services.schema.component import FrozenRecord
 
 ECHOES_PER_TRY = 6
-TOLERATED_SHARE = 0.05  # relative error of a long round trip
+TOLERATED_RELATIVE_ERROR = 0.05  # relative error of a long round trip
 TOLERATED_STANDARD_ERRORS = 4.0  # of the mean of the echoes, where delays vary
 
 
-class ExpectedRoundTrip(FrozenRecord):
+class ExpectedRoundTripTime(FrozenRecord):
     """Round-trip time that the plan declares between two nodes, in virtual seconds."""
 
     mean_s: float
     deviation_s: float = 0.0  # standard deviation of one echo
 
-    def estimate_s(self, echoes_s: Sequence[float]) -> float:
+    def estimate_round_trip_s(self, echo_times_s: Sequence[float]) -> float:
         """Return the round-trip time in seconds, estimated from measured echo times; infinite without an echo.
 
         The estimate is the mean of the echo times where delays vary, and their median otherwise.
         """
-        if not echoes_s:
+        if not echo_times_s:
             return inf
-        return fmean(echoes_s) if self.deviation_s else median(echoes_s)
+        return fmean(echo_times_s) if self.deviation_s else median(echo_times_s)
 
     def tolerance_s(self, wall_tolerance_s: float, dilation: float) -> float:
         """Return the allowed difference between estimated and expected round-trip time, in virtual seconds.
@@ -37,7 +37,7 @@ class ExpectedRoundTrip(FrozenRecord):
         if that is more; and where delays vary, some standard errors on top.
         """
         random_error_s = TOLERATED_STANDARD_ERRORS * self.deviation_s / sqrt(ECHOES_PER_TRY)
-        return max(wall_tolerance_s / dilation, TOLERATED_SHARE * self.mean_s) + random_error_s
+        return max(wall_tolerance_s / dilation, TOLERATED_RELATIVE_ERROR * self.mean_s) + random_error_s
 
     def mismatch_message(self, source: str, target: str, measured_s: float) -> str:
         """Return the error message for a round trip that differs too much from the declared one."""
@@ -45,8 +45,8 @@ class ExpectedRoundTrip(FrozenRecord):
         return f"round trip between {source} and {target}: declared {self.mean_s * 1e3:.2f} ms, {measured}"
 
 
-def expected_round_trip(network: Network, node_name: str, peer_name: str) -> ExpectedRoundTrip:
+def expected_round_trip_time(network: Network, node_name: str, peer_name: str) -> ExpectedRoundTripTime:
     """Return the round-trip time that a network declares between two nodes."""
     paths = network.path_between(node_name, peer_name), network.path_between(peer_name, node_name)
     deviation_s = sqrt(sum(jitter.deviation**2 for path in paths for jitter in path.jitters))
-    return ExpectedRoundTrip(mean_s=sum(path.delay_s for path in paths), deviation_s=deviation_s)
+    return ExpectedRoundTripTime(mean_s=sum(path.delay_s for path in paths), deviation_s=deviation_s)

@@ -24,15 +24,15 @@ class LinkProperties(FrozenRecord):
     loss: AnyPacketLoss | None = Field(None, description="packet loss in each direction")
 
     @property
-    def with_resolved_link(self) -> Self:
+    def with_distance_delay(self) -> Self:
         """Copy of these link properties in which the named distance supplies the delay if none is declared."""
         if self.link is None:
             return self
         return self.model_copy(update={"link": None, "delay": self.delay or DISTANCE_DELAYS[self.link]})
 
-    def property_conflicts(self) -> Iterator[Conflict]:
+    def key_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for jitter without a delay, and for a link without any effect."""
-        resolved = self.with_resolved_link
+        resolved = self.with_distance_delay
         if resolved.jitter and not resolved.delay:
             yield Conflict(("jitter",), JITTER_NEEDS_DELAY)
         if not any((resolved.rate, resolved.delay, resolved.loss)):

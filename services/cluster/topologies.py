@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from services.cluster.network_model import NetworkPath, SharedLink
 from services.cluster.spans import LinkProperties
 from services.schema.component import Component, FrozenRecord
-from services.schema.conflicts import Conflict, nest_conflicts
+from services.schema.conflicts import Conflict, prefix_conflict_paths
 from services.schema.units import Duration, Rate
 
 
@@ -45,7 +45,7 @@ class Topology(Component):
         """Return the paths between pairs of nodes, without the delays and losses of the nodes' access links."""
         return ()
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def key_conflicts(self) -> Iterator[Conflict]:
         """Yield the conflicts between the keys of this topology."""
         return iter(())
 
@@ -209,10 +209,10 @@ class RegionTopology(Topology):
         }
         return self.model_copy(update={"regions": regions})
 
-    def conflicts(self) -> Iterator[Conflict]:
-        yield from self._duplicate_conflicts()
+    def key_conflicts(self) -> Iterator[Conflict]:
+        yield from self._duplicate_node_conflicts()
         for k, link in enumerate(self.between):
-            yield from nest_conflicts("between", nest_conflicts(k, link.property_conflicts()))
+            yield from prefix_conflict_paths("between", prefix_conflict_paths(k, link.key_conflicts()))
             for name in link.regions:
                 if name not in self.regions:
                     known = ", ".join(self.regions)
@@ -224,7 +224,7 @@ class RegionTopology(Topology):
                     ("between", k, "regions"), "another link connects these regions; declare one link per pair"
                 )
 
-    def _duplicate_conflicts(self) -> Iterator[Conflict]:
+    def _duplicate_node_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every node that is in two regions."""
         region_of_node: dict[tuple[str, int], str] = {}
         for name, region in self.regions.items():
@@ -245,7 +245,7 @@ class RegionTopology(Topology):
     def _directed_links(self, nodes: Sequence[NetworkNode]) -> Iterator["_DirectedRegionLink"]:
         """Yield both directions of every region link; links to a region without nodes are left out."""
         nodes_by_region = dict(zip(self.regions, self.node_groups(nodes), strict=True))
-        for link in (declared.with_resolved_link for declared in self.between):
+        for link in (declared.with_distance_delay for declared in self.between):
             first, second = link.regions
             for source, target in ((first, second), (second, first)):
                 if nodes_by_region[source] and nodes_by_region[target]:
@@ -276,9 +276,9 @@ class PairLink(LinkProperties):
         """Pairs (source, target) of node names to which this link applies: one pair, or two if it applies both ways."""
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
-    def conflicts(self, earlier_links: Sequence[Self]) -> Iterator[Conflict]:
+    def pair_conflicts(self, earlier_links: Sequence[Self]) -> Iterator[Conflict]:
         """Yield a conflict for each contradiction in this link, and for an earlier link between the same nodes."""
-        yield from self.property_conflicts()
+        yield from self.key_conflicts()
         if self.nodes[0] == self.nodes[1]:
             yield Conflict(("nodes",), "a link connects two different nodes")
         elif any(set(self.directed_pairs) & set(link.directed_pairs) for link in earlier_links):

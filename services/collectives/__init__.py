@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from services.collectives.auto import AutoCollective
-from services.collectives.base import Collective, CollectiveSite, Schedule, Transfer
+from services.collectives.base import Collective, NetworkAndModelFacts, Schedule, Transfer
 from services.collectives.double_tree import DoubleBinaryTree
 from services.collectives.halving_doubling import HalvingDoubling
 from services.collectives.hierarchical import HierarchicalAllReduce
@@ -33,11 +33,11 @@ __all__ = [
     "AutoCollective",
     "BinomialTree",
     "Collective",
-    "CollectiveSite",
     "DoubleBinaryTree",
     "HalvingDoubling",
     "HierarchicalAllReduce",
     "HierarchicalCopyAllReduce",
+    "NetworkAndModelFacts",
     "RecursiveDoubling",
     "ReduceToOne",
     "Ring",

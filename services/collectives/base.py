@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from services.learning.layout import VectorRange, equal_ranges
+from services.learning.layout import VectorRange, equal_vector_ranges
 from services.schema.component import Component, FrozenRecord
 from services.schema.errors import ProtocolError
 
@@ -89,28 +89,28 @@ class Schedule(FrozenRecord):
             ProtocolError: the schedule was planned for a vector of another length.
         """
         if not self.chunk_sizes:
-            return equal_ranges(entries, self.chunk_count)
+            return equal_vector_ranges(entries, self.chunk_count)
         if sum(self.chunk_sizes) != entries:
             raise ProtocolError(f"vector of {entries} entries does not match the planned chunks of {self.chunk_sizes}")
         return tuple(VectorRange(start, stop) for start, stop in pairwise(accumulate(self.chunk_sizes, initial=0)))
 
-    def piece_bytes(self, vector_bytes: int, preferred_bytes: int, min_bytes: int) -> int:
+    def max_message_bytes(self, vector_bytes: int, preferred_message_bytes: int, min_piece_bytes: int) -> int:
         """Return the size of the longest message, in bytes, when the schedule sums vectors of `vector_bytes`.
 
         A pipeline cuts each chunk into at least two pieces: a rank forwards one while it receives the next.
 
         Args:
             vector_bytes: bytes of the whole vector.
-            preferred_bytes: message size that the transport prefers; no message is longer.
-            min_bytes: a pipeline does not cut chunks into shorter pieces.
+            preferred_message_bytes: message size that the transport prefers; no message is longer.
+            min_piece_bytes: a pipeline does not cut chunks into shorter pieces.
         """
-        max_bytes = min(preferred_bytes, self.max_piece_bytes or preferred_bytes)
+        max_bytes = min(preferred_message_bytes, self.max_piece_bytes or preferred_message_bytes)
         if not self.is_pipelined:
             return max_bytes
         half_chunk_bytes = -(-vector_bytes // (2 * self.chunk_count))
-        return min(max_bytes, max(min_bytes, half_chunk_bytes))
+        return min(max_bytes, max(min_piece_bytes, half_chunk_bytes))
 
-    def window_in_pieces(self, piece_bytes: int) -> int | None:
+    def send_window_pieces(self, piece_bytes: int) -> int | None:
         """Return how many pieces of `piece_bytes` a rank may send before the total of the first piece comes back.
 
         The transport's pieces may be shorter than `max_piece_bytes`; then `window_extra_bytes` are more pieces. None
@@ -140,14 +140,14 @@ class Schedule(FrozenRecord):
         return tuple(sent_bytes)
 
     @property
-    def edge_loads(self) -> tuple[Mapping[Edge, int], ...]:
+    def payload_sizes_by_edge(self) -> tuple[Mapping[Edge, int], ...]:
         """Payload size on each edge (pair of ranks), one mapping per round; a single mapping for a pipeline.
 
         The unit is entries, or chunks where all chunks are equal. Only ratios between the values are meaningful.
         """
         chunk_sizes = self.chunk_sizes or (1,) * self.chunk_count
         concurrent = (tuple(self.transfers),) if self.is_pipelined else self.rounds
-        return tuple(_load_by_edge(transfers, chunk_sizes) for transfers in concurrent)
+        return tuple(_payload_size_by_edge(transfers, chunk_sizes) for transfers in concurrent)
 
     def critical_path_latency_s(self, edge_latencies_s: Mapping[Edge, float]) -> float:
         """Return the latency of the longest chain of transfers that wait for each other, in seconds.
@@ -176,7 +176,7 @@ def _data_ready_s(arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -
     return max((arrival_s_by_chunk.get(chunk, 0.0) for chunk in chunks), default=0.0)
 
 
-def _load_by_edge(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[Edge, int]:
+def _payload_size_by_edge(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[Edge, int]:
     """Return the payload size that `transfers` send over each edge (pair of ranks), in the unit of `chunk_sizes`."""
     loads: defaultdict[Edge, int] = defaultdict(int)
     for transfer in transfers:
@@ -184,7 +184,7 @@ def _load_by_edge(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> 
     return loads
 
 
-class CollectiveSite(FrozenRecord):
+class NetworkAndModelFacts(FrozenRecord):
     """Facts about network and model from which a collective fills in its open fields."""
 
     racks: tuple[tuple[int, ...], ...]  # ranks of each rack (or region); every rank once
@@ -209,7 +209,7 @@ class Collective(Component, ABC):
     needs_link_rates: ClassVar[bool] = False  # whether it compares predicted times, which are 0 without link rates
 
     @property
-    def formula(self) -> str:
+    def run_time_formula(self) -> str:
         """Formula that `predict_run_time_s` evaluates, as text; it may depend on the collective's fields."""
         return self.closed_form
 
@@ -218,7 +218,7 @@ class Collective(Component, ABC):
         """Return the schedule for `rank_count` ranks; without rounds for a single rank."""
 
     @abstractmethod
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time of the all-reduce in seconds, computed by the closed form.
 
         Args:
@@ -247,21 +247,21 @@ class Collective(Component, ABC):
         """
         return 0.0
 
-    def conflict_reason(self, rank_count: int) -> str | None:  # noqa: ARG002 - most take any number
+    def unsupported_rank_count_reason(self, rank_count: int) -> str | None:  # noqa: ARG002 - most take any number
         """Return why the collective cannot run on `rank_count` ranks; None when it can."""
         return None
 
-    def array_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
+    def array_size_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
         """Return the scenario key that contradicts the model's array sizes, and the reason; None without contradiction.
 
         `array_sizes` are the entries of each array of the model.
         """
         return None
 
-    def resolve(self, site: CollectiveSite) -> Self:  # noqa: ARG002 - most are the same everywhere
+    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:  # noqa: ARG002 - most are the same everywhere
         """Return a copy in which every field that depends on the network or the model has a value."""
         return self
 
-    def resolved_candidates(self, site: CollectiveSite) -> tuple["Collective", ...]:
+    def resolved_candidates(self, network_and_model: NetworkAndModelFacts) -> tuple["Collective", ...]:
         """Return the resolved collectives among which the plan takes the one with the least predicted time."""
-        return (self.resolve(site),)
+        return (self.resolve_fields(network_and_model),)

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from services.collectives.base import Collective, CollectiveSite, Round, Schedule, Transfer, TransferKind
+from services.collectives.base import Collective, NetworkAndModelFacts, Round, Schedule, Transfer, TransferKind
 from services.schema.units import Bytes
 
 TreeEdge: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
@@ -31,16 +31,16 @@ class DoubleBinaryTree(Collective):
         "computed from the network",
     )
 
-    def resolve(self, site: CollectiveSite) -> Self:
-        if self.round_trip is not None or not site.bandwidth_delay_bytes:
+    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
+        if self.round_trip is not None or not network_and_model.bandwidth_delay_bytes:
             return self
-        return self.model_copy(update={"round_trip": Bytes(f"{site.bandwidth_delay_bytes}B")})
+        return self.model_copy(update={"round_trip": Bytes(f"{network_and_model.bandwidth_delay_bytes}B")})
 
     def schedule(self, rank_count: int) -> Schedule:
         trees = [sorted(_tree_edges(rank_count, half)) for half in (0, 1)]
         depths = range(1, 1 + max((depth for tree in trees for depth, _, _ in tree), default=0))
-        reduce_rounds = (_round_at_depth(trees, depth, "reduce") for depth in reversed(depths))
-        broadcast_rounds = (_round_at_depth(trees, depth, "copy") for depth in depths)
+        reduce_rounds = (_transfers_at_depth(trees, depth, "reduce") for depth in reversed(depths))
+        broadcast_rounds = (_transfers_at_depth(trees, depth, "copy") for depth in depths)
         return Schedule(
             chunk_count=2,
             rounds=(*reduce_rounds, *broadcast_rounds),
@@ -52,13 +52,13 @@ class DoubleBinaryTree(Collective):
             window_extra_bytes=len(depths) * int(self.round_trip or 0),
         )
 
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: latency of all levels, and the bytes that the busiest rank sends.
 
         An inner rank sends 2S: S/2 to its parent, S/2 to each of two children, and S/2 as a leaf of the other tree.
         From a depth of three on, the trees must fill first: four pieces per level, measured on the virtual transport.
         """
-        fill_bytes = _fill_pieces(rank_count) * min(self.segment, vector_bytes / 2)
+        fill_bytes = _pieces_until_trees_full(rank_count) * min(self.segment, vector_bytes / 2)
         busiest_bytes = _max_vectors_sent(rank_count) * vector_bytes + fill_bytes
         return 2 * _tree_depth(rank_count) * alpha_s + busiest_bytes * beta_s_per_byte
 
@@ -76,7 +76,7 @@ class DoubleBinaryTree(Collective):
         levels, piece_share = 2 * _tree_depth(rank_count), min(piece_bytes / vector_bytes, 0.5)
         vectors_sent = _max_vectors_sent(rank_count)
         exposed_share = (vectors_sent / 2 + levels * piece_share) / (
-            vectors_sent + _fill_pieces(rank_count) * piece_share
+            vectors_sent + _pieces_until_trees_full(rank_count) * piece_share
         )
         return max(0.0, min((1 - max(1, levels - 3) / levels) * latency_s, (1 - exposed_share) * transfer_s))
 
@@ -91,19 +91,19 @@ def _max_vectors_sent(rank_count: int) -> float:
     return min(rank_count, 4) / 2 if rank_count > 1 else 0.0
 
 
-def _fill_pieces(rank_count: int) -> int:
+def _pieces_until_trees_full(rank_count: int) -> int:
     """Return how many pieces a link carries before all levels of both trees have data to send."""
     return 4 * max(0, _tree_depth(rank_count) - 2)
 
 
-def _tree_edges(rank_count: int, half: int) -> Iterator[TreeEdge]:
+def _tree_edges(rank_count: int, vector_half: int) -> Iterator[TreeEdge]:
     """Yield the edges of the tree that sums one half of the vector; `vector_half` is 0 or 1.
 
     Inner nodes of the first tree are the ranks with odd numbers; those of the second tree are the even ones. The second
     tree numbers the ranks in reverse where their number is even, and shifted by one where it is odd.
     """
     for depth, child, parent in _binary_tree_edges(1, rank_count, depth=0):
-        if half == 0:
+        if vector_half == 0:
             yield depth, child - 1, parent - 1
         elif rank_count % 2:
             yield depth, child % rank_count, parent % rank_count
@@ -128,10 +128,10 @@ def _subtree_root(first_number: int, last_number: int) -> int:
     return first_number - 1 + (1 << ((last_number - first_number + 1).bit_length() - 1))
 
 
-def _round_at_depth(trees: list[list[TreeEdge]], depth: int, kind: TransferKind) -> Round:
+def _transfers_at_depth(trees: list[list[TreeEdge]], depth: int, transfer_kind: TransferKind) -> Round:
     """Return all transfers between the nodes at `depth` and their parents, in both trees."""
     return tuple(
-        Transfer(*((child, parent) if kind == "reduce" else (parent, child)), half, half + 1, kind)
+        Transfer(*((child, parent) if transfer_kind == "reduce" else (parent, child)), half, half + 1, transfer_kind)
         for half, tree in enumerate(trees)
         for child_depth, child, parent in tree
         if child_depth == depth

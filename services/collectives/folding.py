@@ -38,7 +38,7 @@ def add_folding_rounds(
     return (reduce_round, *((token_round,) if with_tokens else ()), *rounds, copy_round)
 
 
-def folding_seconds(rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+def folding_time_s(rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
     """Return the seconds that folding adds to the run time: each folded rank sends its vector and gets the total."""
     is_power_of_two = rank_count == len(power_of_two_ranks(rank_count))
     return 0.0 if is_power_of_two else 2 * (alpha_s + vector_bytes * beta_s_per_byte)

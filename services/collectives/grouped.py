@@ -6,7 +6,7 @@ from typing import Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.collectives.base import CollectiveSite
+from services.collectives.base import NetworkAndModelFacts
 from services.collectives.rendezvous import RendezvousCollective
 from services.schema.conflicts import Conflict, raise_conflicts
 
@@ -32,18 +32,18 @@ class GroupedCollective(RendezvousCollective, ABC):
         if self.size and self.groups:
             yield Conflict(("size",), "size and groups exclude each other; remove one of them")
 
-    def conflict_reason(self, rank_count: int) -> str | None:
+    def unsupported_rank_count_reason(self, rank_count: int) -> str | None:
         grouped_ranks = sorted(rank for group in self.groups for rank in group)
         if not self.groups or (all(self.groups) and grouped_ranks == list(range(rank_count))):
             return None
         last_rank = rank_count - 1
         return f"groups of {self.kind} must contain the ranks 0 to {last_rank}, each once, and no group may be empty"
 
-    def resolve(self, site: CollectiveSite) -> Self:
-        resolved = super().resolve(site)
+    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
+        resolved = super().resolve_fields(network_and_model)
         if self.size or self.groups:
             return resolved
-        return resolved.model_copy(update={"groups": tuple(rack for rack in site.racks if rack)})
+        return resolved.model_copy(update={"groups": tuple(rack for rack in network_and_model.racks if rack)})
 
     def rank_groups(self, rank_count: int) -> RankGroups:
         """Return the ranks of each group; all ranks are one group if neither groups nor a size are known."""

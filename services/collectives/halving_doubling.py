@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from services.collectives.base import Round, Schedule, Transfer
-from services.collectives.folding import add_folding_rounds, folding_seconds, power_of_two_ranks
+from services.collectives.folding import add_folding_rounds, folding_time_s, power_of_two_ranks
 from services.collectives.swapping import PairwiseExchange
 
 
@@ -26,13 +26,13 @@ class HalvingDoubling(PairwiseExchange):
     def schedule(self, rank_count: int) -> Schedule:
         ranks = power_of_two_ranks(rank_count)
         chunk_count = len(ranks)
-        rounds = self.insert_tokens_before((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
+        rounds = self.insert_ready_tokens((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
         with_tokens = not self.uses_rendezvous
         return Schedule(
             chunk_count=chunk_count, rounds=add_folding_rounds(rank_count, chunk_count, rounds, with_tokens=with_tokens)
         )
 
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: S/2 + S/4 + … = (p-1)/p·S in each direction; folding adds 2S.
 
         The token after folding adds no α: while a rank waits for it, its partner's half is already on its way.
@@ -40,7 +40,7 @@ class HalvingDoubling(PairwiseExchange):
         power = len(power_of_two_ranks(rank_count))
         latency_s = 2 * (power.bit_length() - 1) * self.messages_per_round * alpha_s
         transfer_s = 2 * (power - 1) / power * vector_bytes * beta_s_per_byte
-        return latency_s + transfer_s + folding_seconds(rank_count, vector_bytes, alpha_s, beta_s_per_byte)
+        return latency_s + transfer_s + folding_time_s(rank_count, vector_bytes, alpha_s, beta_s_per_byte)
 
 
 def _halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
@@ -48,7 +48,7 @@ def _halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
     distance = len(ranks) // 2
     while distance:
         yield tuple(
-            Transfer(rank, ranks[position ^ distance], *_aligned_chunks(position ^ distance, distance), "reduce")
+            Transfer(rank, ranks[position ^ distance], *_aligned_chunk_block(position ^ distance, distance), "reduce")
             for position, rank in enumerate(ranks)
         )
         distance //= 2
@@ -59,13 +59,13 @@ def _doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
     distance = 1
     while distance < len(ranks):
         yield tuple(
-            Transfer(rank, ranks[position ^ distance], *_aligned_chunks(position, distance), "copy")
+            Transfer(rank, ranks[position ^ distance], *_aligned_chunk_block(position, distance), "copy")
             for position, rank in enumerate(ranks)
         )
         distance *= 2
 
 
-def _aligned_chunks(position: int, chunk_count: int) -> tuple[int, int]:
+def _aligned_chunk_block(position: int, chunk_count: int) -> tuple[int, int]:
     """Return start and stop of the aligned block of `chunk_count` chunks that contains chunk number `position`."""
     first = position // chunk_count * chunk_count
     return first, first + chunk_count

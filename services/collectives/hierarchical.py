@@ -29,13 +29,13 @@ class HierarchicalAllReduce(GroupedCollective):
         )
         rings = [list(ring_rounds([group[k] for group in groups], k * chunks_per_slice)) for k in range(slice_count)]
         between_groups = (sum(same_hop, ()) for same_hop in zip(*rings, strict=True))
-        rounds = (reduce_scatter, *between_groups, tuple(map(_return_transfer, reduce_scatter)))
+        rounds = (reduce_scatter, *between_groups, tuple(map(_reverse_transfer, reduce_scatter)))
         non_empty_rounds = [transfers for transfers in rounds if transfers]
         return Schedule(
-            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self.insert_tokens_after(non_empty_rounds))
+            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self.insert_receipt_tokens(non_empty_rounds))
         )
 
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: two exchanges inside the largest group, plus the rings between groups.
 
         All slices move at the same time over links of their own. With a rendezvous, one token precedes the first
@@ -57,6 +57,6 @@ def _reduce_scatter_transfers(group: Sequence[int], slice_count: int, chunks_per
                 yield Transfer(rank, group[owner], owner * chunks_per_slice, (owner + 1) * chunks_per_slice, "reduce")
 
 
-def _return_transfer(transfer: Transfer) -> Transfer:
+def _reverse_transfer(transfer: Transfer) -> Transfer:
     """Return the reverse of `transfer`: its target sends the total of the same chunks back to its source."""
     return transfer._replace(source=transfer.target, target=transfer.source, kind="copy")

@@ -25,9 +25,9 @@ class HierarchicalCopyAllReduce(GroupedCollective):
         copy_rounds = (
             tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels)
         )
-        return Schedule(rounds=tuple(self.insert_tokens_after((*reduce_rounds, *copy_rounds))))
+        return Schedule(rounds=tuple(self.insert_receipt_tokens((*reduce_rounds, *copy_rounds))))
 
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: the busiest leader's link carries one vector per other rank of each level.
 
         With a rendezvous, the first leader waits for tokens of the other leaders before it sends to its own group.

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from services.collectives.base import Schedule, Transfer
-from services.collectives.folding import add_folding_rounds, folding_seconds, power_of_two_ranks
+from services.collectives.folding import add_folding_rounds, folding_time_s, power_of_two_ranks
 from services.collectives.swapping import PairwiseExchange
 
 
@@ -24,11 +24,11 @@ class RecursiveDoubling(PairwiseExchange):
             tuple(Transfer(rank, ranks[position ^ distance], 0, 1, "reduce") for position, rank in enumerate(ranks))
             for distance in (1 << bit for bit in range(len(ranks).bit_length() - 1))
         )
-        rounds_with_tokens = self.insert_tokens_before(rounds)
+        rounds_with_tokens = self.insert_ready_tokens(rounds)
         with_tokens = not self.uses_rendezvous
         return Schedule(rounds=add_folding_rounds(rank_count, 1, rounds_with_tokens, with_tokens=with_tokens))
 
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: each round sends the whole vector; folding adds two more vectors.
 
         With a rendezvous, a token precedes each swap. Without one, the first swap waits for a token where ranks fold.
@@ -36,4 +36,4 @@ class RecursiveDoubling(PairwiseExchange):
         has_folded_ranks = rank_count != len(power_of_two_ranks(rank_count))
         token_s = alpha_s * (has_folded_ranks and not self.uses_rendezvous)
         swap_s = (rank_count.bit_length() - 1) * (self.messages_per_round * alpha_s + vector_bytes * beta_s_per_byte)
-        return token_s + swap_s + folding_seconds(rank_count, vector_bytes, alpha_s, beta_s_per_byte)
+        return token_s + swap_s + folding_time_s(rank_count, vector_bytes, alpha_s, beta_s_per_byte)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt
 
-from services.collectives.base import Collective, CollectiveSite, Round, Schedule, Transfer
+from services.collectives.base import Collective, NetworkAndModelFacts, Round, Schedule, Transfer
 
 
 class ReduceToOne(Collective):
@@ -30,10 +30,12 @@ class ReduceToOne(Collective):
         (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
-    def resolve(self, site: CollectiveSite) -> Self:
-        return self if self.fused or self.tensors else self.model_copy(update={"tensors": site.array_sizes})
+    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
+        return (
+            self if self.fused or self.tensors else self.model_copy(update={"tensors": network_and_model.array_sizes})
+        )
 
-    def array_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:
+    def array_size_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:
         total, model_total = sum(self.tensors), sum(array_sizes)
         if not self.tensors or total == model_total:
             return None
@@ -45,7 +47,7 @@ class ReduceToOne(Collective):
             return Schedule()
         array_sizes = () if self.fused else self.tensors
         chunk_count = len(array_sizes) or 1
-        rounds_of_sums = self._serial_rounds if self.senders == "serial" else self._concurrent_rounds
+        rounds_of_sums = self._serial_reduce_rounds if self.senders == "serial" else self._concurrent_reduce_rounds
         totals = (
             tuple(Transfer(0, rank, chunk, chunk + 1, "copy") for rank in range(1, rank_count))
             for chunk in range(chunk_count)
@@ -53,14 +55,14 @@ class ReduceToOne(Collective):
         rounds = (*rounds_of_sums(rank_count, chunk_count), *totals)
         return Schedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: until rank 0 has sent the last total.
 
         Rank 0 sends the total of an array when all ranks have sent it the array, and all earlier totals have left. So
         the run time is the largest sum, over all arrays, of two times: until the array has been received from all
         ranks, and to send its total and all later ones to n-1 ranks.
         """
-        others, shares = rank_count - 1, self._message_shares()
+        others, shares = rank_count - 1, self._vector_share_per_message()
         received = [others * share for share in accumulate(shares)]  # vectors through the link of rank 0
         if self.senders == "serial":
             received = [others - 1 + share for share in accumulate(shares)]
@@ -69,17 +71,17 @@ class ReduceToOne(Collective):
         messages = (2 * others + 1) if self.senders == "serial" else 2
         return (messages * alpha_s if others else 0.0) + vectors * vector_bytes * beta_s_per_byte
 
-    def _message_shares(self) -> list[float]:
+    def _vector_share_per_message(self) -> list[float]:
         """Return the size of each message that a rank sends to rank 0, as a share of the whole vector."""
         total = sum(self.tensors)
         return [1.0] if self.fused or not total else [entries / total for entries in self.tensors]
 
-    def _concurrent_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
+    def _concurrent_reduce_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
         """Yield one round per chunk, in which all ranks send the chunk to rank 0."""
         for chunk in range(chunk_count):
             yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for rank in range(1, rank_count))
 
-    def _serial_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
+    def _serial_reduce_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
         """Yield two rounds per rank: a token from rank 0, then all chunks to rank 0."""
         for rank in range(1, rank_count):
             yield (Transfer(0, rank, 0, chunk_count, "token"),)

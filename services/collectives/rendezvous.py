@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from services.collectives.base import Collective, CollectiveSite, Round, Transfer
+from services.collectives.base import Collective, NetworkAndModelFacts, Round, Transfer
 
 EAGER_LIMIT_BYTES = 64 << 10  # vectors up to this size may share a link with the previous message
 
@@ -26,13 +26,13 @@ class RendezvousCollective(Collective, ABC):
         "than 64 KiB",
     )
 
-    def resolve(self, site: CollectiveSite) -> Self:
+    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
         if self.rendezvous is not None:
             return self
-        return self.model_copy(update={"rendezvous": site.vector_bytes > EAGER_LIMIT_BYTES})
+        return self.model_copy(update={"rendezvous": network_and_model.vector_bytes > EAGER_LIMIT_BYTES})
 
     @property
-    def formula(self) -> str:
+    def run_time_formula(self) -> str:
         return self.closed_form if self.uses_rendezvous else self.eager_closed_form
 
     @property
@@ -40,7 +40,7 @@ class RendezvousCollective(Collective, ABC):
         """Whether the schedule contains tokens; also true as long as the field `rendezvous` has no value."""
         return self.rendezvous is not False
 
-    def insert_tokens_after(self, rounds: Sequence[Round]) -> Iterator[Round]:
+    def insert_receipt_tokens(self, rounds: Sequence[Round]) -> Iterator[Round]:
         """Yield the rounds, each followed by tokens for senders whose next message goes to another rank.
 
         A token confirms that a message has arrived. Without tokens, the sender's second message takes half of its link
@@ -52,13 +52,13 @@ class RendezvousCollective(Collective, ABC):
             tokens = tuple(
                 Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token")
                 for t in transfers
-                if self.uses_rendezvous and _needs_token(t, rounds[number:])
+                if self.uses_rendezvous and _needs_receipt_token(t, rounds[number:])
             )
             if tokens:
                 yield tokens
 
 
-def _needs_token(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
+def _needs_receipt_token(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
     """Return whether the source's next message goes to another rank, with no message from the target before."""
     for transfers in later_rounds:
         targets = {later.target for later in transfers if later.source == transfer.source}

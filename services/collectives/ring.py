@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.collectives.base import Collective, CollectiveSite, Round, Schedule, Transfer, TransferKind
+from services.collectives.base import Collective, NetworkAndModelFacts, Round, Schedule, Transfer, TransferKind
 from services.collectives.recursive_doubling import RecursiveDoubling
 from services.schema.conflicts import Conflict, raise_conflicts
 from services.schema.units import Bytes
@@ -47,27 +47,27 @@ class Ring(Collective):
         if self.stride > 1 and (self.order == "racks" or self.sequence):
             yield Conflict(("stride",), "stride already defines the order of the ranks; remove order and sequence")
 
-    def conflict_reason(self, rank_count: int) -> str | None:
+    def unsupported_rank_count_reason(self, rank_count: int) -> str | None:
         if not self.sequence or sorted(self.sequence) == list(range(rank_count)):
             return None
         declared = list(self.sequence)
         return f"sequence of {self.kind} must list the ranks 0 to {rank_count - 1}, each once; it is {declared}"
 
-    def resolve(self, site: CollectiveSite) -> Self:
+    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
         if self.order == "ranks" or self.sequence:
             return self
-        return self.model_copy(update={"sequence": tuple(rank for rack in site.racks for rank in rack)})
+        return self.model_copy(update={"sequence": tuple(rank for rack in network_and_model.racks for rank in rack)})
 
-    def resolved_candidates(self, site: CollectiveSite) -> tuple[Collective, ...]:
+    def resolved_candidates(self, network_and_model: NetworkAndModelFacts) -> tuple[Collective, ...]:
         """Return this ring, or recursive doubling for a vector of at most `small` bytes; the plan records which one."""
-        is_small = self.small is not None and site.vector_bytes <= self.small
-        return ((RecursiveDoubling() if is_small else self).resolve(site),)
+        is_small = self.small is not None and network_and_model.vector_bytes <= self.small
+        return ((RecursiveDoubling() if is_small else self).resolve_fields(network_and_model),)
 
     def schedule(self, rank_count: int) -> Schedule:
         rank_order = self.sequence or sorted(range(rank_count), key=lambda rank: (rank % self.stride, rank))
         return Schedule(chunk_count=rank_count, rounds=tuple(ring_rounds(rank_order)), is_pipelined=True)
 
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds, 2(n-1)(α + S/n·β): every round moves one chunk over each link at once."""
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
@@ -92,11 +92,11 @@ def ring_rounds(rank_order: Sequence[int], first_chunk: int = 0) -> Iterator[Rou
     yield from (_ring_round(rank_order, first_chunk, 1 - hop, "copy") for hop in hops)
 
 
-def _ring_round(rank_order: Sequence[int], first_chunk: int, shift: int, kind: TransferKind) -> Round:
+def _ring_round(rank_order: Sequence[int], first_chunk: int, chunk_shift: int, transfer_kind: TransferKind) -> Round:
     """Return a round in which the rank at each position p sends chunk p + `chunk_shift` (modulo n) on."""
     ranks = len(rank_order)
-    chunks = [first_chunk + (position + shift) % ranks for position in range(ranks)]
+    chunks = [first_chunk + (position + chunk_shift) % ranks for position in range(ranks)]
     return tuple(
-        Transfer(rank_order[position], rank_order[(position + 1) % ranks], chunk, chunk + 1, kind)
+        Transfer(rank_order[position], rank_order[(position + 1) % ranks], chunk, chunk + 1, transfer_kind)
         for position, chunk in enumerate(chunks)
     )

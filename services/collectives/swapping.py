@@ -19,7 +19,7 @@ class PairwiseExchange(RendezvousCollective):
         """Number of consecutive messages in each round: the data, and a token before it if there is a rendezvous."""
         return 1 + self.uses_rendezvous
 
-    def insert_tokens_before(self, rounds: Iterable[Round]) -> Iterator[Round]:
+    def insert_ready_tokens(self, rounds: Iterable[Round]) -> Iterator[Round]:
         """Yield the rounds, each preceded by tokens with which receivers report that they are ready."""
         for transfers in rounds:
             if self.uses_rendezvous:

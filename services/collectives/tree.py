@@ -26,9 +26,9 @@ class BinomialTree(RendezvousCollective):
         copy_rounds = (
             tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels)
         )
-        return Schedule(rounds=tuple(self.insert_tokens_after((*reduce_rounds, *copy_rounds))))
+        return Schedule(rounds=tuple(self.insert_receipt_tokens((*reduce_rounds, *copy_rounds))))
 
-    def predict_seconds(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: ⌈lg n⌉ rounds in each direction; rank 0 waits for a token between broadcasts.
 
         Where n is not a power of two, the textbook counts one more α in each direction: there, no rank sends before its

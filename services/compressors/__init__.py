@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from services.compressors.base import Compressor, CompressorState, Payload, from_wire, to_wire
+from services.compressors.base import Compressor, CompressorState, Payload, bytes_to_vector, payload_to_bytes
 from services.compressors.fp16 import Fp16
 from services.compressors.identity import IdentityCompressor
 
@@ -23,6 +23,6 @@ __all__ = [
     "Fp16",
     "IdentityCompressor",
     "Payload",
-    "from_wire",
-    "to_wire",
+    "bytes_to_vector",
+    "payload_to_bytes",
 ]

@@ -32,7 +32,7 @@ class Compressor(Component):
     """Converts a vector into fewer bytes and back. Each compressor's docstring states its ratio and its error."""
 
     @abstractmethod
-    def init(self, entries: int) -> CompressorState:
+    def init_state(self, entries: int) -> CompressorState:
         """Return the compressor's state before the first vector; all vectors have `entries` entries."""
 
     @abstractmethod
@@ -50,18 +50,18 @@ class Compressor(Component):
     def array_formats(self, entries: int, dtype: str) -> tuple[ArrayFormat, ...]:
         """Return the formats of the arrays in the payload of any vector with `entries` entries of `dtype`."""
 
-    def nbytes(self, entries: int, dtype: str) -> int:
+    def compressed_size_bytes(self, entries: int, dtype: str) -> int:
         """Return the bytes on the wire of a vector with `entries` entries of `dtype`."""
         return sum(np.dtype(name).itemsize * size for name, size in self.array_formats(entries, dtype))
 
 
-def to_wire(payload: Payload, to_host: Callable[[Array], HostArray] = np.asarray) -> HostArray:
+def payload_to_bytes(payload: Payload, copy_to_host: Callable[[Array], HostArray] = np.asarray) -> HostArray:
     """Return a payload's bytes in host memory, shape (nbytes,); a single array in host memory is not copied."""
-    parts = [np.ascontiguousarray(to_host(array)).view(np.uint8) for array in payload.arrays]
+    parts = [np.ascontiguousarray(copy_to_host(array)).view(np.uint8) for array in payload.arrays]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def from_wire(compressor: Compressor, wire_bytes: HostArray, entries: int, dtype: str) -> HostArray:
+def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entries: int, dtype: str) -> HostArray:
     """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
     formats = compressor.array_formats(entries, dtype)
     ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)

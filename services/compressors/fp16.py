@@ -17,7 +17,7 @@ class Fp16(Compressor):
 
     kind: Literal["fp16"] = "fp16"
 
-    def init(self, entries: int) -> None:
+    def init_state(self, entries: int) -> None:
         """Return None: this compressor keeps no state."""
 
     def compress(self, vector: Vector, state: None) -> tuple[Payload, None]:

@@ -11,7 +11,7 @@ class IdentityCompressor(Compressor):
 
     kind: Literal["identity"] = "identity"
 
-    def init(self, entries: int) -> None:
+    def init_state(self, entries: int) -> None:
         """Return None: this compressor keeps no state."""
 
     def compress(self, vector: Vector, state: None) -> tuple[Payload, None]:

@@ -105,7 +105,7 @@ class RunMachine:
     has_diverged: bool = False
     _joined_nodes: set[str] = field(default_factory=set)
     _left_nodes: set[str] = field(default_factory=set)
-    _is_gate_open: bool = False
+    _is_start_gate_open: bool = False
     _is_released: bool = False
     _epoch_reports: dict[int, dict[str, EpochReport]] = field(default_factory=dict)
     _last_evaluated_epoch: int = 0
@@ -128,14 +128,14 @@ class RunMachine:
         if plan_sha256 != self.plan_sha256:
             raise AuthenticationError(f"{node_name} was started with a plan that differs from the coordinator's")
         self._joined_nodes.add(node_name)
-        return self._release_when_ready()
+        return self._release_nodes_when_ready()
 
-    def handle_gate_open(self) -> list[RunAction]:
+    def handle_start_gate_open(self) -> list[RunAction]:
         """Record that the start gate is open: the network is set up as planned."""
-        self._is_gate_open = True
-        return self._release_when_ready()
+        self._is_start_gate_open = True
+        return self._release_nodes_when_ready()
 
-    def handle_epoch_end(self, epoch: EpochReport) -> list[RunAction]:
+    def handle_epoch_end(self, epoch_report: EpochReport) -> list[RunAction]:
         """Record a worker's report of a finished epoch; a repeated report changes nothing and gets no second reply.
 
         Raises:
@@ -143,48 +143,54 @@ class RunMachine:
         """
         # A fast asynchronous worker does more than its share of the budget. After a switch its epoch numbers continue.
         last_epoch = self.epochs if self.is_synchronous and not self._has_switched else inf
-        if epoch.node_name not in self.worker_names:
-            raise ProtocolError(f"{epoch.node_name} can't report an epoch; workers are {', '.join(self.worker_names)}")
-        if not 1 <= epoch.epoch <= last_epoch:
-            raise ProtocolError(f"{epoch.node_name} can't report epoch {epoch.epoch}; epochs are 1 to {last_epoch}")
-        reports = self._epoch_reports.setdefault(epoch.epoch, {})
-        if epoch.node_name in reports:
+        if epoch_report.node_name not in self.worker_names:
+            raise ProtocolError(
+                f"{epoch_report.node_name} can't report an epoch; workers are {', '.join(self.worker_names)}"
+            )
+        if not 1 <= epoch_report.epoch <= last_epoch:
+            raise ProtocolError(
+                f"{epoch_report.node_name} can't report epoch {epoch_report.epoch}; epochs are 1 to {last_epoch}"
+            )
+        reports = self._epoch_reports.setdefault(epoch_report.epoch, {})
+        if epoch_report.node_name in reports:
             return []
-        reports[epoch.node_name] = replace(epoch, parameters=b"")  # the parameters of all epochs would fill the memory
+        reports[epoch_report.node_name] = replace(
+            epoch_report, parameters=b""
+        )  # the parameters of all epochs would fill the memory
         actions: list[RunAction] = []
-        if epoch.node_name == self.worker_names[0]:
-            actions.append(EvaluateParameters(epoch))
-        elif not self.is_synchronous or epoch.epoch <= self._last_decided_epoch:
-            actions.append(self._reply(epoch.node_name, epoch.epoch))
+        if epoch_report.node_name == self.worker_names[0]:
+            actions.append(EvaluateParameters(epoch_report))
+        elif not self.is_synchronous or epoch_report.epoch <= self._last_decided_epoch:
+            actions.append(self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch))
         if self.is_synchronous and self._have_all_workers_reported(reports):
             actions.append(ReportTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
-            actions.extend(self._decide_after_epoch(epoch.epoch))
+            actions.extend(self._decide_after_epoch(epoch_report.epoch))
         if not self.is_synchronous:
-            actions.extend(self._add_to_pass(replace(epoch, parameters=b"")))
+            actions.extend(self._add_report_to_data_pass(replace(epoch_report, parameters=b"")))
         return actions
 
-    def _add_to_pass(self, epoch: EpochReport) -> list[RunAction]:
+    def _add_report_to_data_pass(self, epoch_report: EpochReport) -> list[RunAction]:
         """Add an asynchronous worker's epoch report to the current pass through the data; finish a complete pass.
 
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
         """
-        self._pass_reports.append(epoch)
+        self._pass_reports.append(epoch_report)
         if len(self._pass_reports) < len(self._computing_workers):
             return []
         reports, self._pass_reports, self._finished_passes = self._pass_reports, [], self._finished_passes + 1
-        action = ReportTrainLoss(replace(epoch, epoch=self._finished_passes), _mean_loss(reports))
-        if not self._rule_uses("train"):
+        action = ReportTrainLoss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
+        if not self._does_rule_use("train"):
             return [action]
         return [
             action,
             *self._apply_switch_rule(
-                EvaluationPoint(self._finished_passes, epoch.steps, train_loss_sums=_loss_sums(reports))
+                EvaluationPoint(self._finished_passes, epoch_report.steps, train_loss_sums=_loss_sums(reports))
             ),
         ]
 
-    def handle_evaluation(self, epoch: EpochReport, metrics: dict[str, float]) -> list[RunAction]:
+    def handle_evaluation(self, epoch_report: EpochReport, metrics: dict[str, float]) -> list[RunAction]:
         """Record the metrics that the evaluation of the parameters after an epoch has given."""
-        self._last_evaluated_epoch = epoch.epoch
+        self._last_evaluated_epoch = epoch_report.epoch
         self._validation_loss = metrics.get("loss", nan)
         is_target_reached = self.target is not None and self.target.is_reached(metrics)
         actions: list[RunAction] = []
@@ -192,19 +198,21 @@ class RunMachine:
             self.stop_reason = "target reached"
             actions.append(AnnounceStop(self.stop_reason))
         if self.is_synchronous:
-            return [*actions, *self._decide_after_epoch(epoch.epoch)]
-        if self._rule_uses("validation"):
-            actions += self._apply_switch_rule(EvaluationPoint(epoch.epoch, epoch.steps, self._validation_loss))
-        return [*actions, self._reply(epoch.node_name, epoch.epoch)]
+            return [*actions, *self._decide_after_epoch(epoch_report.epoch)]
+        if self._does_rule_use("validation"):
+            actions += self._apply_switch_rule(
+                EvaluationPoint(epoch_report.epoch, epoch_report.steps, self._validation_loss)
+            )
+        return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
 
     def handle_final_evaluation(self, epoch_number: int, step: int, metrics: dict[str, float]) -> list[RunAction]:
         """Record the metrics of the servers' final parameters, which are evaluated after all nodes have left.
 
         This is the last evaluation point of the switch rule. An incomplete pass over the data ends here.
         """
-        if self._rule_uses("validation"):
+        if self._does_rule_use("validation"):
             return self._apply_switch_rule(EvaluationPoint(epoch_number, step, metrics.get("loss", nan)))
-        if self._rule_uses("train") and self._pass_reports:
+        if self._does_rule_use("train") and self._pass_reports:
             return self._apply_switch_rule(
                 EvaluationPoint(self._finished_passes + 1, step, train_loss_sums=_loss_sums(self._pass_reports))
             )
@@ -215,18 +223,18 @@ class RunMachine:
         """Names of the workers that compute gradients; a worker that became a server at a switch is not among them."""
         if self.switch_machine is None or not self.switch_machine.is_committed:
             return self.worker_names
-        weights = self.switch_machine.switch.worker_weights(len(self.worker_names))
+        weights = self.switch_machine.switch.batch_weights_after_switch(len(self.worker_names))
         return tuple(worker for worker, weight in zip(self.worker_names, weights, strict=True) if weight)
 
     def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
         """Return whether every worker that computes gradients is among the given workers, which are names."""
         return set(self._computing_workers) <= set(reporting_workers)
 
-    def _rule_uses(self, loss_source: LossSource) -> bool:
+    def _does_rule_use(self, loss_source: LossSource) -> bool:
         """Return whether the switch rule uses the validation loss, or the training loss."""
         return self.switch_machine is not None and self.switch_machine.switch.rule.loss_source == loss_source
 
-    def _reply(self, node_name: str, epoch_number: int) -> ReplyEpochEnd | SendWorkerToHandOver:
+    def _make_epoch_reply(self, node_name: str, epoch_number: int) -> ReplyEpochEnd | SendWorkerToHandOver:
         if epoch_number == self._hand_over_epoch:
             return SendWorkerToHandOver(node_name, epoch_number)
         return ReplyEpochEnd(node_name, epoch_number, self.stop_reason)
@@ -234,7 +242,7 @@ class RunMachine:
     def _decide_after_epoch(self, epoch_number: int) -> list[RunAction]:
         """Decide whether synchronous training stops, switches or continues, once all losses of the epoch are known."""
         reports = self._epoch_reports[epoch_number]
-        awaits_losses = self._rule_uses("train") and not self._have_all_workers_reported(reports)
+        awaits_losses = self._does_rule_use("train") and not self._have_all_workers_reported(reports)
         if self._last_evaluated_epoch < epoch_number or self._last_decided_epoch >= epoch_number or awaits_losses:
             return []
         self._last_decided_epoch = epoch_number
@@ -243,21 +251,28 @@ class RunMachine:
             EvaluationPoint(epoch_number, steps, self._validation_loss, _loss_sums(reports.values()))
         )
         self._hand_over_epoch = epoch_number if CallHandOver() in actions else 0
-        return [*actions, *(self._reply(worker, epoch_number) for worker in self.worker_names if worker in reports)]
+        return [
+            *actions,
+            *(self._make_epoch_reply(worker, epoch_number) for worker in self.worker_names if worker in reports),
+        ]
 
-    def _apply_switch_rule(self, point: EvaluationPoint) -> list[RunAction]:
+    def _apply_switch_rule(self, evaluation_point: EvaluationPoint) -> list[RunAction]:
         """Evaluate the switch rule at an evaluation point; no switch starts at the end of training."""
         if self.switch_machine is None:
             return []
-        is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and point.number >= self.epochs)
-        actions: list[RunAction] = [*self.switch_machine.handle_evaluation_point(point, may_switch=not is_over)]
+        is_over = (
+            self.stop_reason or self._left_nodes or (self.is_synchronous and evaluation_point.number >= self.epochs)
+        )
+        actions: list[RunAction] = [
+            *self.switch_machine.handle_evaluation_point(evaluation_point, may_switch=not is_over)
+        ]
         judgements = [action.judgement for action in actions if isinstance(action, RecordJudgement)]
         if any(judgement.gives_up for judgement in judgements) and not self.stop_reason:
             self.has_diverged, self.stop_reason = True, f"{judgements[0].skipped} losses were not finite"
             actions.append(AnnounceStop(self.stop_reason))
         return actions
 
-    def handle_hand_over(self, report: HandOverState) -> list[RunAction]:
+    def handle_hand_over_report(self, report: HandOverState) -> list[RunAction]:
         """Record a node's report that it has stopped for a hand-over, or has loaded the model.
 
         Raises:
@@ -265,9 +280,9 @@ class RunMachine:
         """
         if self.switch_machine is None:
             raise ProtocolError(f"{report.node_name} can't hand over: this run has no switch of strategies")
-        actions = self.switch_machine.handle_report(report)
+        actions = self.switch_machine.handle_hand_over_report(report)
         if self.switch_machine.is_committed:
-            self.is_synchronous = self.switch_machine.switch.second.phase_traits().is_synchronous
+            self.is_synchronous = self.switch_machine.switch.second.phase_properties().is_synchronous
             # Passes and epochs are counted separately; the numbers of both continue from the larger one.
             self._finished_passes = max(self._finished_passes, self._last_evaluated_epoch)
         return [*actions]
@@ -278,7 +293,7 @@ class RunMachine:
 
     def abort_switch(self, reason: str) -> list[RunAction]:
         """Abort the switch of strategies if it is neither committed nor aborted yet."""
-        return [*self.switch_machine.abort(reason)] if self.switch_machine else []
+        return [*self.switch_machine.abort_switch(reason)] if self.switch_machine else []
 
     def handle_leave(self, node_name: str) -> list[RunAction]:
         """Record that a node has finished its work; a repeated call changes nothing.
@@ -296,18 +311,18 @@ class RunMachine:
             actions.append(ReleaseHandOverWaiters())
         return [*actions, FinishRun()] if self._left_nodes == self.node_names else actions
 
-    def _release_when_ready(self) -> list[RunAction]:
-        if self._is_released or not self._is_gate_open or self._joined_nodes != self.node_names:
+    def _release_nodes_when_ready(self) -> list[RunAction]:
+        if self._is_released or not self._is_start_gate_open or self._joined_nodes != self.node_names:
             return []
         self._is_released = True
         return [ReleaseNodes()]
 
 
-def _loss_sums(reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
+def _loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
     """Return the sum of losses and the number of samples in each epoch report."""
-    return tuple((report.loss_sum, report.loss_samples) for report in reports)
+    return tuple((report.loss_sum, report.loss_samples) for report in epoch_reports)
 
 
-def _mean_loss(reports: Collection[EpochReport]) -> float:
+def _mean_loss(epoch_reports: Collection[EpochReport]) -> float:
     """Return the mean loss over the samples of all epoch reports."""
-    return sum(report.loss_sum for report in reports) / sum(report.loss_samples for report in reports)
+    return sum(report.loss_sum for report in epoch_reports) / sum(report.loss_samples for report in epoch_reports)

@@ -19,7 +19,7 @@ from services.coordinator.machine import (
     SendWorkerToHandOver,
 )
 from services.coordinator.switchover import AnnounceDecision, CallHandOver, RecordJudgement
-from services.learning.data_order import compute_metrics
+from services.learning.data_order import compute_quality_metrics
 from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES
 from services.plan import Plan
@@ -34,7 +34,7 @@ from services.runtime.control import (
 )
 from services.runtime.run_log import RunLog
 from services.schema.arrays import HostArray
-from services.strategies.switching.rules import EvaluationPoint, RuleDecision
+from services.strategies.switching.rules import EvaluationPoint, SwitchRuleDecision
 
 
 @dataclass
@@ -80,31 +80,31 @@ class CoordinatorRuntime:
                 start.set_result(self.clock.now())
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
-    async def await_event(self, event_number: int) -> float:
+    async def await_link_event(self, event_number: int) -> float:
         """Wait until an event that depends on a step begins, and return its start time in virtual seconds."""
         return await asyncio.shield(
             self._event_start_future(event_number)
         )  # a cancelled call must not cancel the others
 
-    async def open_gate(self) -> None:
+    async def open_start_gate(self) -> None:
         """Open the start gate: the network is set up as planned."""
-        await self._run_actions(self.machine.handle_gate_open())
+        await self._run_actions(self.machine.handle_start_gate_open())
 
-    async def end_epoch(self, epoch: EpochReport) -> EpochDecision:
+    async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
         """Record a worker's report of a finished epoch; return the decision: continue, stop or hand over."""
-        reply = self._epoch_reply_future(epoch.node_name, epoch.epoch)
-        await self._run_actions(self.machine.handle_epoch_end(epoch))
+        reply = self._epoch_reply_future(epoch_report.node_name, epoch_report.epoch)
+        await self._run_actions(self.machine.handle_epoch_end(epoch_report))
         return await reply
 
-    async def await_hand_over(self) -> bool:
+    async def await_hand_over_call(self) -> bool:
         """Wait until nodes are called to a hand-over; return false if the run ends without one."""
         await self._hand_over_call.wait()
         return not self._is_hand_over_wait_released
 
-    async def hand_over(self, report: HandOverState) -> HandOverDecision:
+    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
         """Record a node's report in a hand-over, and return the decision once all nodes have reported."""
-        decision = self._round_decision_future(report.stage)
-        await self._run_actions(self.machine.handle_hand_over(report))
+        decision = self._round_decision_future(hand_over_state.stage)
+        await self._run_actions(self.machine.handle_hand_over_report(hand_over_state))
         return await asyncio.shield(decision)
 
     async def await_stop(self) -> str:
@@ -112,9 +112,9 @@ class CoordinatorRuntime:
         await self._run_stopped.wait()
         return self.machine.stop_reason
 
-    async def leave(self, node_name: str, final: FinalState) -> None:
+    async def leave(self, node_name: str, final_state: FinalState) -> None:
         """Record that a node has finished its work, and keep its final state."""
-        self._final_messages[node_name] = final
+        self._final_messages[node_name] = final_state
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         await self._run_actions(self.machine.handle_leave(node_name))
 
@@ -134,7 +134,7 @@ class CoordinatorRuntime:
                 case ReleaseNodes():
                     self._start_run()
                 case EvaluateParameters(epoch):
-                    await self._evaluate_epoch(epoch)
+                    await self._evaluate_parameters(epoch)
                 case ReportTrainLoss(epoch, mean_loss):
                     self._log_train_loss(epoch, mean_loss)
                 case FinishRun():
@@ -152,9 +152,9 @@ class CoordinatorRuntime:
             case AnnounceStop():
                 self._run_stopped.set()
             case RecordJudgement(point, judgement):
-                self._log_judgement(point, judgement)
+                self._log_rule_decision(point, judgement)
             case CallHandOver():
-                self._call_hand_over()
+                self._call_nodes_to_hand_over()
             case AnnounceDecision():
                 self._announce_decision(action)
             case ReleaseHandOverWaiters():
@@ -168,15 +168,15 @@ class CoordinatorRuntime:
         self._log_epoch_start(1, 0)
         self._run_started.set()
 
-    async def _evaluate_epoch(self, epoch: EpochReport) -> None:
+    async def _evaluate_parameters(self, epoch_report: EpochReport) -> None:
         """Evaluate the parameters in an epoch report, and pass the metrics to the state machine."""
-        self._last_evaluated = epoch
-        self._log_epoch_stop(epoch.samples)
-        params = np.frombuffer(epoch.parameters, self.plan.dtype)
-        eval_metrics = await self._measure_quality(params, epoch.epoch, epoch.samples, epoch.steps)
-        actions = self.machine.handle_evaluation(epoch, eval_metrics)
-        if not self.machine.stop_reason and epoch.epoch < self.plan.epochs:
-            self._log_epoch_start(epoch.epoch + 1, epoch.samples)
+        self._last_evaluated = epoch_report
+        self._log_epoch_stop(epoch_report.samples)
+        params = np.frombuffer(epoch_report.parameters, self.plan.dtype)
+        eval_metrics = await self._measure_quality(params, epoch_report.epoch, epoch_report.samples, epoch_report.steps)
+        actions = self.machine.handle_evaluation(epoch_report, eval_metrics)
+        if not self.machine.stop_reason and epoch_report.epoch < self.plan.epochs:
+            self._log_epoch_start(epoch_report.epoch + 1, epoch_report.samples)
         await self._run_actions(actions)
 
     def _log_epoch_start(self, epoch_number: int, samples: int) -> None:
@@ -204,21 +204,27 @@ class CoordinatorRuntime:
         self._has_reached_target |= self.plan.target is not None and self.plan.target.is_reached(eval_metrics)
         return eval_metrics
 
-    def _log_train_loss(self, epoch: EpochReport, mean_loss: float) -> None:
+    def _log_train_loss(self, epoch_report: EpochReport, mean_loss: float) -> None:
         self.log.log_event(
-            "train_loss", mean_loss, epoch_num=epoch.epoch, samples_count=epoch.samples, step=epoch.steps
+            "train_loss",
+            mean_loss,
+            epoch_num=epoch_report.epoch,
+            samples_count=epoch_report.samples,
+            step=epoch_report.steps,
         )
 
-    def _send_epoch_reply(self, node_name: str, epoch_number: int, verdict: EpochDecision) -> None:
+    def _send_epoch_reply(self, node_name: str, epoch_number: int, decision: EpochDecision) -> None:
         reply = self._epoch_reply_future(node_name, epoch_number)
         if not reply.done():
-            reply.set_result(verdict)
+            reply.set_result(decision)
 
-    def _log_judgement(self, point: EvaluationPoint, judgement: RuleDecision) -> None:
+    def _log_rule_decision(self, evaluation_point: EvaluationPoint, rule_decision: SwitchRuleDecision) -> None:
         """Log the decision of the switch rule, also if it did not fire, so that the log shows why."""
-        self.log.log_event("switch_rule", judgement._asdict(), epoch_num=point.number, step=point.step)
+        self.log.log_event(
+            "switch_rule", rule_decision._asdict(), epoch_num=evaluation_point.number, step=evaluation_point.step
+        )
 
-    def _call_hand_over(self) -> None:
+    def _call_nodes_to_hand_over(self) -> None:
         self._hand_over_start_s, self._is_switching = self.clock.now(), True
         self._hand_over_call.set()
         self._hand_over_timeout = asyncio.get_running_loop().create_task(self._abort_late_switch())
@@ -230,17 +236,17 @@ class CoordinatorRuntime:
             self.machine.abort_switch(f"not all nodes reported for the hand-over within {self.plan.timeouts.step:g} s")
         )
 
-    def _announce_decision(self, action: AnnounceDecision) -> None:
-        decision = self._round_decision_future(action.round)
+    def _announce_decision(self, announcement: AnnounceDecision) -> None:
+        decision = self._round_decision_future(announcement.round)
         if decision.done():
             return
-        if action.round == "stopped" and action.decision.action != "abort":
-            self._log_switch("switch_prepared", action)
-        decision.set_result(action.decision)
-        if action.decision.action != "load":
-            self._finish_switch(action)
+        if announcement.round == "stopped" and announcement.decision.action != "abort":
+            self._log_switch_stage("switch_prepared", announcement)
+        decision.set_result(announcement.decision)
+        if announcement.decision.action != "load":
+            self._finish_switch(announcement)
 
-    def _finish_switch(self, action: AnnounceDecision) -> None:
+    def _finish_switch(self, announcement: AnnounceDecision) -> None:
         if not self._is_switching:
             return  # an abort decides both rounds, but ends the switch once
         self._is_switching = False
@@ -248,24 +254,26 @@ class CoordinatorRuntime:
             self._hand_over_timeout.cancel()
         if not self._is_hand_over_wait_released:
             self._hand_over_call.clear()
-        self._log_switch("switch_committed" if action.decision.action == "commit" else "switch_aborted", action)
+        self._log_switch_stage(
+            "switch_committed" if announcement.decision.action == "commit" else "switch_aborted", announcement
+        )
 
-    def _log_switch(self, key: str, action: AnnounceDecision) -> None:
+    def _log_switch_stage(self, log_key: str, announcement: AnnounceDecision) -> None:
         """Log a stage of the switch, with the digests of the model and the seconds since the first node stopped."""
-        decision, seconds = action.decision, round(self.clock.now() - self._hand_over_start_s, 6)
+        decision, seconds = announcement.decision, round(self.clock.now() - self._hand_over_start_s, 6)
         if decision.action == "abort":
-            self.log.log_event(key, {"reason": decision.abort_reason, "seconds": seconds})
+            self.log.log_event(log_key, {"reason": decision.abort_reason, "seconds": seconds})
             return
         value = {
             "step": decision.first_step,
             "version": decision.version,
             "samples": decision.samples,
-            "params_sha256": action.param_digests,
-            "state_sha256": action.state_digests,
-            "loaded": action.round == "loaded" or decision.action == "load",
+            "params_sha256": announcement.param_digests,
+            "state_sha256": announcement.state_digests,
+            "loaded": announcement.round == "loaded" or decision.action == "load",
             "seconds": seconds,
         }
-        self.log.log_event(key, value, samples_count=decision.samples, step=decision.first_step)
+        self.log.log_event(log_key, value, samples_count=decision.samples, step=decision.first_step)
 
     async def _finish_run(self) -> None:
         """Log the digest of the final parameters, and the end of the run."""
@@ -304,6 +312,6 @@ class CoordinatorRuntime:
 
 def evaluate_quality(plan: Plan, data: TrainTestData, params: HostArray) -> dict[str, float]:
     """Return the metrics of the task and the loss on the evaluation set, by name."""
-    outputs = plan.model.predict(data.task, params, data.test_x)
+    outputs = plan.model.predict_outputs(data.task, params, data.test_x)
     loss, _ = LOSSES[data.task.loss](outputs, data.test_y)
-    return compute_metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}
+    return compute_quality_metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}

@@ -35,7 +35,7 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
 
     async def AwaitEvent(self, request: wire.EventRequest, context: Any) -> wire.EventStart:  # noqa: N802
         await self._check_caller(request.node_name, context)
-        return wire.EventStart(start_s=await self._runtime.await_event(request.event_number))
+        return wire.EventStart(start_s=await self._runtime.await_link_event(request.event_number))
 
     async def ReportEpoch(self, request: wire.EpochReport, context: Any) -> wire.RunDecision:  # noqa: N802
         await self._check_caller(request.node_name, context)
@@ -50,7 +50,7 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
             parameters_sha256=request.parameters_sha256,
         )
         try:
-            verdict = await self._runtime.end_epoch(epoch)
+            verdict = await self._runtime.report_epoch(epoch)
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.RunDecision(
@@ -59,12 +59,12 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
 
     async def AwaitHandOver(self, request: wire.WaitRequest, context: Any) -> wire.HandOverCall:  # noqa: N802
         await self._check_caller(request.node_name, context)
-        return wire.HandOverCall(must_hand_over=await self._runtime.await_hand_over())
+        return wire.HandOverCall(must_hand_over=await self._runtime.await_hand_over_call())
 
     async def ReportHandOver(self, request: wire.HandOverState, context: Any) -> wire.HandOverDecision:  # noqa: N802
         await self._check_caller(request.node_name, context)
         try:
-            decision = await self._runtime.hand_over(_hand_over_report(request))
+            decision = await self._runtime.report_hand_over(_read_hand_over_state(request))
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.HandOverDecision(**asdict(decision))
@@ -82,13 +82,13 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
     async def _check_caller(self, node_name: str, context: Any) -> None:
         """Abort the call if its TLS certificate belongs to a node other than `node_name`."""
         certificates = context.auth_context().get("x509_pem_cert", ())
-        certificate_names = [_common_name(certificate) for certificate in certificates]
+        certificate_names = [_certificate_node_name(certificate) for certificate in certificates]
         if node_name not in certificate_names:
             message = f"a call with the certificate of {certificate_names} can't be made for node {node_name}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
-def _hand_over_report(request: wire.HandOverState) -> HandOverState:
+def _read_hand_over_state(request: wire.HandOverState) -> HandOverState:
     """Return a node's hand-over report from its request.
 
     Raises:
@@ -114,6 +114,6 @@ def _hand_over_report(request: wire.HandOverState) -> HandOverState:
     )
 
 
-def _common_name(certificate_pem: bytes) -> str:
+def _certificate_node_name(certificate_pem: bytes) -> str:
     subject = x509.load_pem_x509_certificate(certificate_pem).subject
     return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from services.runtime.control import HAND_OVER_STAGES, HandOverDecision, HandOverStage, HandOverState
 from services.schema.errors import ProtocolError
-from services.strategies.switching.rules import EvaluationPoint, RuleDecision, RuleState
+from services.strategies.switching.rules import EvaluationPoint, SwitchRuleDecision, SwitchRuleState
 from services.strategies.switching.switch import Switch
 
 SwitchStage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
@@ -31,7 +31,7 @@ class RecordJudgement:
     """Action: log the result of the switch rule at an evaluation point."""
 
     point: EvaluationPoint
-    judgement: RuleDecision
+    judgement: SwitchRuleDecision
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ class SwitchMachine:
     server_names: tuple[str, ...]  # names of the shard owners, by shard; workers may be among them
     stage: SwitchStage = "waiting"
     is_committed: bool = False
-    _rule_memory: RuleState = field(default_factory=RuleState)
+    _rule_memory: SwitchRuleState = field(default_factory=SwitchRuleState)
     _reports: dict[HandOverStage, dict[Participant, HandOverState]] = field(
         default_factory=lambda: {stage: {} for stage in HAND_OVER_STAGES}
     )
 
-    def handle_evaluation_point(self, point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
+    def handle_evaluation_point(self, evaluation_point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
         """Evaluate the switch rule at an evaluation point; start the hand-over if it fires and a switch is allowed."""
-        judgement, self._rule_memory = self.switch.rule.decide(point, self._rule_memory)
-        action = RecordJudgement(point, judgement)
+        judgement, self._rule_memory = self.switch.rule.decide(evaluation_point, self._rule_memory)
+        action = RecordJudgement(evaluation_point, judgement)
         return [action, *self._start_hand_over()] if judgement.fires and may_switch else [action]
 
-    def handle_report(self, report: HandOverState) -> list[SwitchAction]:
+    def handle_hand_over_report(self, report: HandOverState) -> list[SwitchAction]:
         """Record a node's report that it has stopped, or has loaded the model; repeated or late reports are ignored.
 
         Raises:
@@ -88,10 +88,10 @@ class SwitchMachine:
             raise ProtocolError(f"{report.node_name} reported `loaded` before all nodes have reported `stopped`")
         self._reports[report.stage][participant] = report
         if report.failure:
-            return [*self._start_hand_over(), *self.abort(f"{report.node_name}: {report.failure}")]
+            return [*self._start_hand_over(), *self.abort_switch(f"{report.node_name}: {report.failure}")]
         return [*self._start_hand_over(), *self._decide_round(report.stage)]
 
-    def abort(self, reason: str) -> list[SwitchAction]:
+    def abort_switch(self, reason: str) -> list[SwitchAction]:
         """Abort the switch unless it is over: all nodes continue with the first training phase."""
         if self.stage == "over":
             return []
@@ -109,15 +109,17 @@ class SwitchMachine:
         reports = self._reports[round_name]
         if len(reports) < len(self.worker_names) + len(self.server_names):
             return []
-        if reason := next(self._inconsistencies(reports), ""):
-            return self.abort(reason)
+        if reason := next(self._model_inconsistencies(reports), ""):
+            return self.abort_switch(reason)
         param_digests, state_digests = self._model_digests(self._reports["stopped"])
         incomplete = sorted(self._incomplete_nodes(reports, param_digests, state_digests))
         if not incomplete:
             self.stage, self.is_committed = "over", True
             return [AnnounceDecision(round_name, self._make_decision("commit"), param_digests, state_digests)]
         if round_name == "loaded":
-            return self.abort(f"the model loaded by {', '.join(incomplete)} differs from the model that was sent")
+            return self.abort_switch(
+                f"the model loaded by {', '.join(incomplete)} differs from the model that was sent"
+            )
         self.stage = "loading"
         return [AnnounceDecision(round_name, self._make_decision("load"), param_digests, state_digests)]
 
@@ -134,10 +136,10 @@ class SwitchMachine:
         """Whether servers own the model in the first phase."""
         return self.switch.first.server_algorithm() is not None
 
-    def _inconsistencies(self, reports: Mapping[Participant, HandOverState]) -> Iterator[str]:
+    def _model_inconsistencies(self, reports: Mapping[Participant, HandOverState]) -> Iterator[str]:
         """Yield the reasons why the replicas of the workers or the shards of the servers differ."""
         workers, servers = self._worker_reports(reports), self._server_reports(reports)
-        is_synchronous = self.switch.first.phase_traits().is_synchronous
+        is_synchronous = self.switch.first.phase_properties().is_synchronous
         if (
             is_synchronous
             and len({(report.next_step, report.params_digests, report.state_digests) for report in workers}) > 1
@@ -179,7 +181,7 @@ class SwitchMachine:
             if lacks_params or lacks_state:
                 yield report.node_name
 
-    def _make_decision(self, verb: Literal["load", "commit"]) -> HandOverDecision:
+    def _make_decision(self, decided_action: Literal["load", "commit"]) -> HandOverDecision:
         """Return a decision with the first step of the second phase, which follows the step of the fastest worker.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
@@ -190,4 +192,4 @@ class SwitchMachine:
         workers = self._worker_reports(reports)
         model_owner = self._server_reports(reports)[0] if self._is_model_on_servers else workers[0]
         step = max(report.next_step for report in workers)
-        return HandOverDecision(verb, "", step, model_owner.version, model_owner.samples, model_owner.updates)
+        return HandOverDecision(decided_action, "", step, model_owner.version, model_owner.samples, model_owner.updates)

@@ -37,23 +37,23 @@ class DataOrder(FrozenRecord):
         """Number of global batches in an epoch, including an incomplete last one."""
         return ceil(self.samples / self.batch)
 
-    def batch_indices(self, step: int) -> SampleIndices:
+    def batch_sample_indices(self, step: int) -> SampleIndices:
         """Return the indices of the samples in the global batch of `step`, counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         return epoch_permutation(self.samples, self.seed, epoch)[position * self.batch : (position + 1) * self.batch]
 
-    def samples_before(self, step: int) -> int:
+    def count_samples_before(self, step: int) -> int:
         """Return the number of samples in all global batches before `step`."""
         epochs, position = divmod(step, self.steps_per_epoch)
         return epochs * self.samples + min(position * self.batch, self.samples)
 
-    def rank_indices(self, step: int, rank: int, weights: RankWeights) -> SampleIndices:
+    def rank_sample_indices(self, step: int, rank: int, weights: RankWeights) -> SampleIndices:
         """Return the indices of the samples that `rank` processes at `step`.
 
         They are a contiguous part of the global batch, in proportion to the weight of the rank, and may be empty. The
         parts of all ranks cover the batch without overlap; n equal parts have the weights `(1,) * n`.
         """
-        batch = self.batch_indices(step)
+        batch = self.batch_sample_indices(step)
         counts = apportion(len(batch), weights)
         start = sum(counts[:rank])
         return batch[start : start + counts[rank]]
@@ -80,12 +80,12 @@ def apportion(total: int, weights: RankWeights) -> tuple[int, ...]:
     return tuple(int(quota) + (rank in rounded_up) for rank, quota in enumerate(quotas))
 
 
-def compute_metrics(task: LearningTask, outputs: Array, targets: Array) -> dict[str, float]:
+def compute_quality_metrics(learning_task: LearningTask, outputs: Array, targets: Array) -> dict[str, float]:
     """Return quality metrics of a model's outputs, shape (n, outputs), by metric name; n is at least 1.
 
     Classification has `accuracy`; regression has `mae`, `mse` and `r2`.
     """
-    return _METRICS_BY_LOSS[task.loss](outputs, targets)
+    return _METRICS_BY_LOSS[learning_task.loss](outputs, targets)
 
 
 def _classification_metrics(scores: Array, labels: Array) -> dict[str, float]:

@@ -48,15 +48,15 @@ class VectorRange(NamedTuple):
         return vector[self.start : self.stop]
 
 
-def equal_ranges(entries: int, count: int) -> tuple[VectorRange, ...]:
+def equal_vector_ranges(entries: int, range_count: int) -> tuple[VectorRange, ...]:
     """Cut a vector of `entries` entries into `range_count` contiguous ranges; sizes differ by one entry at most.
 
     Range k of n is [⌊entries·k/n⌋, ⌊entries·(k+1)/n⌋). The ranges cover the whole vector and do not overlap.
     """
-    return proportional_ranges(entries, (1,) * count)
+    return proportional_vector_ranges(entries, (1,) * range_count)
 
 
-def proportional_ranges(entries: int, shares: Sequence[int]) -> tuple[VectorRange, ...]:
+def proportional_vector_ranges(entries: int, shares: Sequence[int]) -> tuple[VectorRange, ...]:
     """Cut a vector of `entries` entries into ranges whose sizes are proportional to `shares`, within one entry.
 
     Range k ends at ⌊entries·(share₀ + … + shareₖ)/(sum of shares)⌋. The ranges cover the whole vector and do not

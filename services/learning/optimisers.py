@@ -35,11 +35,11 @@ class Optimiser(Component):
     weight_decay: float = Field(default=0.0, ge=0, description="factor λ of the L2 penalty λ/2·|θ|²")
 
     @abstractmethod
-    def init(self, params: Vector) -> OptimiserState:
+    def init_state(self, params: Vector) -> OptimiserState:
         """Return the optimiser's state before the first update of `params`."""
 
     @abstractmethod
-    def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
+    def update_params(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
         """Return the parameters and the state after one update with the gradient `grad`."""
 
     def add_weight_decay(self, params: Vector, grad: Vector) -> Vector:
@@ -52,10 +52,10 @@ class Sgd(Optimiser):
 
     kind: Literal["sgd"] = "sgd"
 
-    def init(self, params: Vector) -> OptimiserState:  # noqa: ARG002 - it has no slots
+    def init_state(self, params: Vector) -> OptimiserState:  # noqa: ARG002 - it has no slots
         return OptimiserState(0, ())
 
-    def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
+    def update_params(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
         return params - self.rate * self.add_weight_decay(params, grad), OptimiserState(state.update_count + 1, ())
 
 
@@ -70,10 +70,10 @@ class Momentum(Optimiser):
     momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum μ")
     nesterov: bool = Field(default=False, description="whether to use Nesterov's form")
 
-    def init(self, params: Vector) -> OptimiserState:
+    def init_state(self, params: Vector) -> OptimiserState:
         return OptimiserState(0, (array_namespace(params).zeros_like(params),))
 
-    def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
+    def update_params(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
         grad, (velocity,) = self.add_weight_decay(params, grad), state.slots
         velocity = self.momentum * velocity + grad
         direction = grad + self.momentum * velocity if self.nesterov else velocity
@@ -91,11 +91,11 @@ class Adam(Optimiser):
     beta2: float = Field(default=0.999, ge=0, lt=1, description="decay β₂ of the mean squared gradient")
     epsilon: float = Field(default=1e-8, gt=0, description="ε, which keeps the divisor above zero")
 
-    def init(self, params: Vector) -> OptimiserState:
+    def init_state(self, params: Vector) -> OptimiserState:
         zeros = array_namespace(params).zeros_like(params)
         return OptimiserState(0, (zeros, zeros))
 
-    def step(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
+    def update_params(self, params: Vector, grad: Vector, state: OptimiserState) -> tuple[Vector, OptimiserState]:
         grad, (mean, square), count = self.add_weight_decay(params, grad), state.slots, state.update_count + 1
         mean = self.beta1 * mean + (1 - self.beta1) * grad
         square = self.beta2 * square + (1 - self.beta2) * (grad * grad)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from services.cluster.addresses import Address
 from services.plan import Plan
-from services.schema.errors import UserError, first_error
+from services.schema.errors import UserError, first_nested_error
 
 PLAN_PATH, SECRETS_FOLDER = Path("/run/ensayo/plan.json"), Path("/run/secrets")
 EXIT_USER_ERROR = 2  # exit code when the plan or an argument is invalid
@@ -74,7 +74,7 @@ def _simulate_trials(_: argparse.Namespace) -> int:
         try:
             simulate_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
         except Exception as error:  # noqa: BLE001 - the engine reports it; the next trial must still run
-            cause = first_error(error)
+            cause = first_nested_error(error)
             sys.stdout.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
         else:
             sys.stdout.write("done\n")

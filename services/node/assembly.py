@@ -33,7 +33,7 @@ from services.runtime.scheduling import read_time_slice_ns
 from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
-from services.strategies import PhaseStrategy, WorkerContext
+from services.strategies import SinglePhaseStrategy, WorkerContext
 from services.strategies.switching.hand_over import HandOverTimeout
 from services.transport.loopback import SelfDeliveryTransport
 from services.transport.mailbox import Mailbox
@@ -61,7 +61,11 @@ async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> 
     event_runner = _make_event_runner(plan, node, interfaces)
     make_transport = _transport_factory(plan, node, interfaces, event_runner.slowdowns)
     worker = _make_worker(plan, node, device, interfaces, event_runner, make_transport())
-    server = _make_first_server(plan, node, make_transport(), interfaces) if node.name in plan.shard_owners else None
+    server = (
+        _make_server_for_first_phase(plan, node, make_transport(), interfaces)
+        if node.name in plan.shard_owners
+        else None
+    )
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
     _log_node_start(interfaces.log, **facts, **_core_share_facts(interfaces.measure_core_share()))
     await worker.warm_up()
@@ -89,13 +93,16 @@ async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> 
 
 def _send_targets(worker: WorkerRuntime) -> tuple[str, ...]:
     """Return the names of the nodes to which a worker sends messages, before and after a switch."""
-    algorithms = [worker.algorithm, *([worker.pending_hand_over.algorithm_after] if worker.pending_hand_over else ())]
+    algorithms = [
+        worker.current_algorithm,
+        *([worker.pending_hand_over.algorithm_after] if worker.pending_hand_over else ()),
+    ]
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.send_targets))
 
 
 async def run_server(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
     """Run a server that has its own process, from start to end."""
-    server = _make_first_server(plan, node, interfaces.transport, interfaces)
+    server = _make_server_for_first_phase(plan, node, interfaces.transport, interfaces)
     _log_node_start(interfaces.log, device="cpu", device_reason="servers sum in host memory")
     await interfaces.transport.connect(server.worker_names)
     training_start_s = await interfaces.control.join()
@@ -118,10 +125,10 @@ async def _serve_phases(
         interfaces: interfaces of the node.
         worker_tasks: training task of the worker in the same process, if there is one.
     """
-    switch = plan.strategy.phases().switch
+    switch = plan.strategy.training_phases().switch
     if switch is None or plan.second_phase is None:
         await server.serve()
-        return server.final_message
+        return server.final_state
     switching_server = SwitchingServer(
         node.name,
         switch,
@@ -133,8 +140,8 @@ async def _serve_phases(
         HandOverTimeout(interfaces.clock, plan.timeouts.step),
         worker_tasks,
     )
-    await switching_server.run()
-    return switching_server.server.final_message
+    await switching_server.serve_and_hand_over()
+    return switching_server.server.final_state
 
 
 def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
@@ -142,7 +149,7 @@ def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntim
     _log_run_init(plan, log)
     machine = RunMachine(
         node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
-        worker_names=tuple(worker.name for worker in plan.nodes_of_role("worker")),
+        worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         epochs=plan.epochs,
         is_synchronous=plan.is_synchronous,
         target=plan.target if plan.stop_at_target else None,
@@ -153,10 +160,10 @@ def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntim
 
 
 def _make_switch_machine(plan: Plan) -> SwitchMachine | None:
-    switch = plan.strategy.phases().switch
+    switch = plan.strategy.training_phases().switch
     if switch is None:
         return None
-    return SwitchMachine(switch, tuple(worker.name for worker in plan.nodes_of_role("worker")), plan.shard_owners)
+    return SwitchMachine(switch, tuple(worker.name for worker in plan.node_plans_of_role("worker")), plan.shard_owners)
 
 
 def _make_event_runner(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> EventRunner:
@@ -173,17 +180,17 @@ def _make_worker(
 ) -> WorkerRuntime:
     context = WorkerContext(
         rank=node.rank,
-        workers=tuple(worker.name for worker in plan.nodes_of_role("worker")),
+        workers=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         shard_owners=plan.shard_owners,
         shards=plan.shards,
         schedule=plan.schedule,
         optimiser=plan.optimiser,
         device=device,
         transport=transport,
-        batch_size=lambda step: len(plan.data_order.batch_indices(step)),
+        batch_size=lambda step: len(plan.data_order.batch_sample_indices(step)),
     )
-    data, pace = plan.dataset.load(plan.dtype), _make_pace(plan, node, interfaces.clock, event_runner.slowdowns)
-    phases, hand_over = plan.strategy.phases(), None
+    data, pace = plan.dataset.load(plan.dtype), _make_pacer(plan, node, interfaces.clock, event_runner.slowdowns)
+    phases, hand_over = plan.strategy.training_phases(), None
     algorithm = phases.first.worker_algorithm(context)
     if phases.switch and plan.second_phase:
         context_after = replace(context, optimiser=plan.second_phase.optimiser, schedule=plan.second_phase.schedule)
@@ -205,7 +212,7 @@ def _make_worker(
         interfaces.control,
         interfaces.clock,
         interfaces.log,
-        event_runner.begin_step,
+        event_runner.begin_events_of_step,
         hand_over,
     )
 
@@ -230,7 +237,7 @@ def _transport_factory(
     return lambda: SelfDeliveryTransport(transport, node.name, mailbox)
 
 
-def _make_pace(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> Pacer:
+def _make_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> Pacer:
     if node.throughput is None:
         return HostSpeedPacer(clock, slowdowns)
     factor = (
@@ -239,15 +246,17 @@ def _make_pace(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdo
     return DevicePacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
 
 
-def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces) -> ServerRuntime:
+def _make_server_for_first_phase(
+    plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces
+) -> ServerRuntime:
     """Return the server of this node's shard for the first training phase with servers, with initial parameters."""
-    phase = plan.strategy.phases().phase_with_servers
+    phase = plan.strategy.training_phases().phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
     if phase is None or algorithm is None or node.name not in plan.shard_owners:
         raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard to {node.name}")
     task = plan.dataset.load(plan.dtype).task
     shard = plan.shards[plan.shard_owners.index(node.name)]
-    params = shard.view(plan.model.init(task, plan.seed, plan.dtype))
+    params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))
     update_rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
     return make_server(plan, node, transport, interfaces, phase, update_rule)
 
@@ -257,7 +266,7 @@ def make_server(
     node: NodePlan,
     transport: Transport,
     interfaces: NodeInterfaces,
-    phase: PhaseStrategy,
+    phase: SinglePhaseStrategy,
     update_rule: UpdateRule,
     version: int = 0,
     samples: int = 0,
@@ -280,9 +289,9 @@ def make_server(
     algorithm = phase.server_algorithm()
     if algorithm is None:
         raise ProtocolError(f"training phase {phase.kind} has no servers")
-    is_synchronous = phase.phase_traits().is_synchronous
+    is_synchronous = phase.phase_properties().is_synchronous
     return ServerRuntime(
-        worker_names=tuple(worker.name for worker in plan.nodes_of_role("worker")),
+        worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         update_rule=update_rule,
         compressor=algorithm.compressor,
         machine=ShardMachine(
@@ -293,7 +302,7 @@ def make_server(
             samples,
             sample_budget=None if is_synchronous else plan.epochs * plan.train_samples,
             push_samples=_first_push_samples(
-                plan, algorithm.computing_workers(plan.workers), phase.phase_traits().exchange_period
+                plan, algorithm.computing_worker_count(plan.workers), phase.phase_properties().exchange_period
             ),
         ),
         transport=transport,
@@ -308,7 +317,7 @@ def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int
     """Return the number of samples in each worker's first push, by rank; the last batch of an epoch may be smaller."""
     order = plan.data_order
     batch_sizes = Counter(
-        order.samples_before(step + 1) - order.samples_before(step) for step in range(exchange_period)
+        order.count_samples_before(step + 1) - order.count_samples_before(step) for step in range(exchange_period)
     )
     shares = {batch_size: apportion(batch_size, (1,) * computing_workers) for batch_size in batch_sizes}
     return {
@@ -317,9 +326,9 @@ def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int
     }
 
 
-def _core_share_facts(share: CoreShare | None) -> dict[str, float | None]:
+def _core_share_facts(core_share: CoreShare | None) -> dict[str, float | None]:
     """Return the log fields of the share of a CPU core that a node has got."""
-    return share._asdict() if share else dict.fromkeys(CoreShare._fields)
+    return core_share._asdict() if core_share else dict.fromkeys(CoreShare._fields)
 
 
 def _log_node_start(log: RunLog, **facts: object) -> None:
@@ -392,5 +401,5 @@ def _mllog_description(plan: Plan) -> dict[str, object]:
 
 def _communication_precision(plan: Plan) -> str:
     """Return the number format of gradients on the network, as MLPerf names it."""
-    kind = plan.strategy.phases().first.phase_traits().compressor.kind
+    kind = plan.strategy.training_phases().first.phase_properties().compressor.kind
     return plan.precision if kind == "identity" else kind

@@ -43,9 +43,9 @@ class EventRunner:
         self._training_start_s = training_start_s
         for event in self.plan.events:
             if event.is_link_event and self.link_conditions is not None:
-                self._start_task(self._run_link_event(event, self.link_conditions))
+                self._start_event_task(self._run_link_event(event, self.link_conditions))
             elif self._affects_this_worker(event) and event.time_s is not None:
-                self._start_task(self._run_worker_event(event, training_start_s + event.time_s))
+                self._start_event_task(self._run_worker_event(event, training_start_s + event.time_s))
         try:
             yield
         finally:
@@ -56,7 +56,7 @@ class EventRunner:
                 if isinstance(result, Exception):  # `CancelledError` is no `Exception`
                     raise result
 
-    async def begin_step(self, step: int) -> None:
+    async def begin_events_of_step(self, step: int) -> None:
         """Begin the events that are declared for this step: events of this worker, and link events of the trial.
 
         Events of skipped steps begin as well: after a switch all workers continue after the step of the fastest worker.
@@ -67,26 +67,26 @@ class EventRunner:
         self._current_step = step
         for event in due_events:
             if self._affects_this_worker(event):
-                self._start_task(self._run_worker_event(event, self.clock.now()))
+                self._start_event_task(self._run_worker_event(event, self.clock.now()))
         if any(event.is_link_event for event in due_events):
             await self.control.report_step(step)
 
     def _affects_this_worker(self, event: PlannedEvent) -> bool:
         return not event.is_link_event and self.node.name in event.change.node_names
 
-    def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
+    def _start_event_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
 
     def _run_worker_event(self, event: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
         """Apply a slowdown or pause to this worker, and return the coroutine that logs its beginning and end."""
         factor = event.change.factor if isinstance(event.change, WorkerSlowdown) else inf
-        self.slowdowns.add(start_s, event.change.lasts, factor)
+        self.slowdowns.add_slowdown(start_s, event.change.lasts, factor)
         return self._run_event(event, start_s, "worker", lambda: None, lambda: None)
 
     async def _run_link_event(self, event: PlannedEvent, link_conditions: LinkConditions) -> None:
         if event.time_s is None:
-            start_s = await self.control.await_event(event.number)
+            start_s = await self.control.await_link_event(event.number)
         else:
             start_s = self._training_start_s + event.time_s
         await self._run_event(
@@ -98,17 +98,22 @@ class EventRunner:
         )
 
     async def _run_event(
-        self, event: PlannedEvent, start_s: float, applied_by: str, begin: Callable[[], None], end: Callable[[], None]
+        self,
+        event: PlannedEvent,
+        start_s: float,
+        applied_by: str,
+        begin_event: Callable[[], None],
+        end_event: Callable[[], None],
     ) -> None:
         await self.clock.sleep_until(start_s)
-        begin()
-        self._log_change(event, "begin", start_s, applied_by)
+        begin_event()
+        self._log_event_change(event, "begin", start_s, applied_by)
         if event.change.lasts is not None:
             await self.clock.sleep_until(start_s + event.change.lasts)
-            end()
-            self._log_change(event, "end", start_s + event.change.lasts, applied_by)
+            end_event()
+            self._log_event_change(event, "end", start_s + event.change.lasts, applied_by)
 
-    def _log_change(self, event: PlannedEvent, stage: str, planned_s: float, applied_by: str) -> None:
+    def _log_event_change(self, event: PlannedEvent, stage: str, planned_s: float, applied_by: str) -> None:
         """Log the beginning or the end of an event that affects this node."""
         if self.node.name not in event.change.node_names:
             return

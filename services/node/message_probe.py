@@ -17,7 +17,7 @@ from services.cluster.addresses import Address
 from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.cluster.network import Network
 from services.runtime.clock import WallClock, precise_event_loop
-from services.runtime.control import OPEN_GATE_SIGNAL
+from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.scenario.scenario import TransportName
@@ -65,40 +65,49 @@ class ProbeTask:
         return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
-def measure_message_costs(task: ProbeTask) -> MessageCost | None:
+def measure_message_costs(probe_task: ProbeTask) -> MessageCost | None:
     """Run one of the two measuring nodes, and return the costs of messages; None in the node that only replies."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        return runner.run(_run_probe_node(task))
+        return runner.run(_run_probe_node(probe_task))
 
 
-async def _run_probe_node(task: ProbeTask) -> MessageCost | None:
+async def _run_probe_node(probe_task: ProbeTask) -> MessageCost | None:
     clock = WallClock()
     ports = NodeLinks(
-        RateLimiter(goodput_bytes_per_s(task.link_rate_bps)), RateLimiter(goodput_bytes_per_s(task.link_rate_bps))
+        RateLimiter(goodput_bytes_per_s(probe_task.link_rate_bps)),
+        RateLimiter(goodput_bytes_per_s(probe_task.link_rate_bps)),
     )
-    link = FluidLinkShaping(task.node_name, ports, Network(), 0, clock) if task.is_shaped_by_transport else None
-    identity = NodeIdentity.read(task.node_name, task.secrets_folder)
-    transport = DATA_PLANES[task.transport_name](task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link)
+    link = (
+        FluidLinkShaping(probe_task.node_name, ports, Network(), 0, clock)
+        if probe_task.is_shaped_by_transport
+        else None
+    )
+    identity = NodeIdentity.read(probe_task.node_name, probe_task.secrets_folder)
+    transport = DATA_PLANES[probe_task.transport_name](
+        probe_task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link
+    )
     async with transport:
-        await transport.connect([task.peer_name])
+        await transport.connect([probe_task.peer_name])
         return await (
-            _run_requester(transport, task) if task.node_name == REQUESTER else _run_responder(transport, task)
+            _run_requester(transport, probe_task)
+            if probe_task.node_name == REQUESTER
+            else _run_responder(transport, probe_task)
         )
 
 
-async def _run_requester(transport: SocketTransport, task: ProbeTask) -> MessageCost:
-    await _wait_for_gate()
+async def _run_requester(transport: SocketTransport, probe_task: ProbeTask) -> MessageCost:
+    await _wait_for_start_gate()
     await _measure_round_trips(transport, range(WARM_UP_ROUND_TRIPS))
     round_trips_s, message_cpu_s = await _measure_round_trips(
         transport, range(WARM_UP_ROUND_TRIPS, WARM_UP_ROUND_TRIPS + ROUND_TRIPS)
     )
-    piece_count, cpu_before_s = _piece_count(transport, task), _process_cpu_s()
+    piece_count, cpu_before_s = _bulk_piece_count(transport, probe_task), _process_cpu_s()
     await _send_pieces(transport, RESPONDER, piece_count)
     reply = await transport.receive(RESPONDER, MessageTag(ONE_WAY_STEP, MessageKind.TOTAL))
     elapsed_s, responder_cpu_s = np.frombuffer(reply.data, np.float64)
     sent_bytes = piece_count * transport.max_piece_bytes
     cpu_s = _process_cpu_s() - cpu_before_s + responder_cpu_s
-    both_bps = await _measure_both_ways(transport, RESPONDER, piece_count) if task.link_rate_bps is None else None
+    both_bps = await _measure_both_ways(transport, RESPONDER, piece_count) if probe_task.link_rate_bps is None else None
     return MessageCost(
         round_trip_s=median(round_trips_s),
         message_cpu_s=message_cpu_s,
@@ -120,7 +129,7 @@ async def _measure_round_trips(transport: SocketTransport, steps: range) -> tupl
     return round_trips_s, (_process_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(steps))
 
 
-async def _run_responder(transport: SocketTransport, task: ProbeTask) -> None:
+async def _run_responder(transport: SocketTransport, probe_task: ProbeTask) -> None:
     """Reply to each request with the CPU time used so far, then receive the bulk transfers."""
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
@@ -131,17 +140,17 @@ async def _run_responder(transport: SocketTransport, task: ProbeTask) -> None:
             REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_process_cpu_s() - cpu_before_s)
         )
     cpu_before_s = _process_cpu_s()
-    elapsed_s = await _receive_pieces(transport, REQUESTER, _piece_count(transport, task))
+    elapsed_s = await _receive_pieces(transport, REQUESTER, _bulk_piece_count(transport, probe_task))
     results = np.array([elapsed_s, _process_cpu_s() - cpu_before_s]).tobytes()
     await transport.send(REQUESTER, Message(MessageTag(ONE_WAY_STEP, MessageKind.TOTAL), results))
-    if task.link_rate_bps is None:
-        await _measure_both_ways(transport, REQUESTER, _piece_count(transport, task))
+    if probe_task.link_rate_bps is None:
+        await _measure_both_ways(transport, REQUESTER, _bulk_piece_count(transport, probe_task))
 
 
-async def _wait_for_gate() -> None:
+async def _wait_for_start_gate() -> None:
     """Wait until the engine signals that the link is ready."""
     gate_opened = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(OPEN_GATE_SIGNAL, gate_opened.set)
+    asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
     print("ready", flush=True)  # noqa: T201 - the engine waits for this line
     async with asyncio.timeout(TIMEOUT_S):
         await gate_opened.wait()
@@ -173,10 +182,12 @@ async def _receive_pieces(
     return time.perf_counter() - started_s
 
 
-def _piece_count(transport: SocketTransport, task: ProbeTask) -> int:
+def _bulk_piece_count(transport: SocketTransport, probe_task: ProbeTask) -> int:
     """Return the number of pieces of a bulk transfer."""
     send_bytes = (
-        UNSHAPED_SEND_BYTES if task.link_rate_bps is None else goodput_bytes_per_s(task.link_rate_bps) * SHAPED_SEND_S
+        UNSHAPED_SEND_BYTES
+        if probe_task.link_rate_bps is None
+        else goodput_bytes_per_s(probe_task.link_rate_bps) * SHAPED_SEND_S
     )
     return max(4, round(send_bytes / transport.max_piece_bytes))
 

@@ -16,7 +16,7 @@ from services.coordinator.service import ControlService
 from services.node.assembly import NodeInterfaces, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import WallClock, precise_event_loop
-from services.runtime.control import OPEN_GATE_SIGNAL
+from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.core_share import measure_core_share
 from services.runtime.host_facts import find_interface, read_bytes_sent
 from services.runtime.identity import NodeIdentity
@@ -49,7 +49,9 @@ def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_path
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         try:
             runner.run(
-                _run_node(plan, plan.node(node_name), NodeIdentity.read(node_name, secrets_folder), shared_links_path)
+                _run_node(
+                    plan, plan.node_plan(node_name), NodeIdentity.read(node_name, secrets_folder), shared_links_path
+                )
             )
         except* EnsayoError as errors:
             failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
@@ -101,15 +103,15 @@ async def _run_coordinator(
     runtime = make_coordinator(plan, clock, log)
     add_ControlServicer_to_server(ControlService(runtime), grpc_server)
     gate_opened = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(OPEN_GATE_SIGNAL, gate_opened.set)
+    asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
     await grpc_server.start()
     await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
-    await _await_event(clock, plan.timeouts.start, gate_opened, "the engine did not open the start gate")
-    await runtime.open_gate()
-    await _await_event(clock, plan.timeouts.run, runtime.run_finished, "the run did not end")
+    await _await_with_timeout(clock, plan.timeouts.start, gate_opened, "the engine did not open the start gate")
+    await runtime.open_start_gate()
+    await _await_with_timeout(clock, plan.timeouts.run, runtime.run_finished, "the run did not end")
 
 
-async def _await_event(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
+async def _await_with_timeout(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
     """Wait for an event with a time limit in virtual seconds, so that no coordinator outlives a dead engine.
 
     Raises:
@@ -164,7 +166,7 @@ def _make_shaping(
     if link_conditions is not None:
         cells = SharedNumberFile(shared_links_path) if shared_links_path else None
         shared_links = [
-            RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number(number) if cells else LocalNumber())
+            RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else LocalNumber())
             for number, link in enumerate(plan.network.shared_links)
         ]
         ports = NodeLinks(
@@ -179,7 +181,7 @@ def _make_shaping(
 
 
 async def _check_health(plan: Plan, node_name: str, identity: NodeIdentity) -> int:
-    async with open_channel(plan.node(node_name).addresses.control, node_name, identity) as node_channel:
+    async with open_channel(plan.node_plan(node_name).addresses.control, node_name, identity) as node_channel:
         request = health_pb2.HealthCheckRequest()
         try:
             response = await HealthStub(node_channel).Check(request, timeout=HEALTH_TIMEOUT_S)

@@ -28,7 +28,7 @@ NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeInterfaces], Coroutine[Non
 
 
 @dataclass(frozen=True)
-class DirectControl(CoordinatorClient):
+class InProcessCoordinatorClient(CoordinatorClient):
     """Coordinator client of a node whose coordinator runs in the same process: calls its methods directly."""
 
     runtime: CoordinatorRuntime
@@ -40,17 +40,17 @@ class DirectControl(CoordinatorClient):
     async def report_step(self, step: int) -> None:
         self.runtime.report_step(step)
 
-    async def await_event(self, event_number: int) -> float:
-        return await self.runtime.await_event(event_number)
+    async def await_link_event(self, event_number: int) -> float:
+        return await self.runtime.await_link_event(event_number)
 
-    async def report_epoch(self, report: EpochReport) -> EpochDecision:
-        return await self.runtime.end_epoch(report)
+    async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
+        return await self.runtime.report_epoch(epoch_report)
 
-    async def await_hand_over(self) -> bool:
-        return await self.runtime.await_hand_over()
+    async def await_hand_over_call(self) -> bool:
+        return await self.runtime.await_hand_over_call()
 
-    async def report_hand_over(self, state: HandOverState) -> HandOverDecision:
-        return await self.runtime.hand_over(state)
+    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
+        return await self.runtime.report_hand_over(hand_over_state)
 
     async def await_stop(self) -> str:
         return await self.runtime.await_stop()
@@ -83,17 +83,17 @@ def simulate_to_folder(plan: Plan, log_folder: Path) -> None:
 async def _run_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
     clock = VirtualClock()
     runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)))
-    fabric = _make_fabric(plan)
+    fabric = _make_virtual_fabric(plan)
     async with asyncio.TaskGroup() as group:
         for node in plan.nodes:
             if node.name != COORDINATOR:
                 interfaces = _make_interfaces(node.name, fabric, runtime, clock, make_log_writer(node.name))
                 group.create_task(NODE_RUNNERS[node.role](plan, node, interfaces))
-        await runtime.open_gate()
+        await runtime.open_start_gate()
     await runtime.run_finished.wait()
 
 
-def _make_fabric(plan: Plan) -> VirtualFabric:
+def _make_virtual_fabric(plan: Plan) -> VirtualFabric:
     uplinks = {node.name: RateLimiter(goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: RateLimiter(goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
     return VirtualFabric(
@@ -105,8 +105,8 @@ def _make_interfaces(
     node_name: str, fabric: VirtualFabric, runtime: CoordinatorRuntime, clock: Clock, write_log: Callable[[str], object]
 ) -> NodeInterfaces:
     return NodeInterfaces(
-        transport=fabric.transport_of(node_name),
-        control=DirectControl(runtime, node_name),
+        transport=fabric.make_transport(node_name),
+        control=InProcessCoordinatorClient(runtime, node_name),
         clock=clock,
         log=RunLog(node_name, clock, write_log),
         read_interface_bytes=lambda: None,

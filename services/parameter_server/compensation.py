@@ -26,19 +26,19 @@ class DelayCompensation(Component):
 
     @abstractmethod
     def compensate(
-        self, gradient: Vector, params: Vector, read_params: Vector, state: CompensationState
+        self, gradient: Vector, params: Vector, stale_params: Vector, state: CompensationState
     ) -> tuple[Vector, CompensationState]:
         """Return an estimate of the gradient at the server's current parameters, and the next state.
 
         Args:
             gradient: computed by the worker from older parameters.
             params: the server's current parameters.
-            read_params: the parameters from which the worker computed the gradient.
+            stale_params: the parameters from which the worker computed the gradient.
             state: of the compensation, before this gradient.
         """
 
     @property
-    def needs_read_params(self) -> bool:
+    def needs_stale_params(self) -> bool:
         """Whether a server must keep the parameters from which each worker computes: one more copy per worker."""
         return True
 
@@ -55,13 +55,13 @@ class NoCompensation(DelayCompensation):
         self,
         gradient: Vector,
         params: Vector,  # noqa: ARG002 - the gradient stays unchanged
-        read_params: Vector,  # noqa: ARG002 - the gradient stays unchanged
+        stale_params: Vector,  # noqa: ARG002 - the gradient stays unchanged
         state: CompensationState,
     ) -> tuple[Vector, CompensationState]:
         return gradient, state
 
     @property
-    def needs_read_params(self) -> bool:
+    def needs_stale_params(self) -> bool:
         return False
 
 
@@ -75,9 +75,9 @@ class DcAsgd(DelayCompensation):
         """Return None: a constant λ has no state."""
 
     def compensate(
-        self, gradient: Vector, params: Vector, read_params: Vector, state: CompensationState
+        self, gradient: Vector, params: Vector, stale_params: Vector, state: CompensationState
     ) -> tuple[Vector, CompensationState]:
-        return gradient + self.strength * gradient * gradient * (params - read_params), state
+        return gradient + self.strength * gradient * gradient * (params - stale_params), state
 
 
 class AdaptiveDcAsgd(DelayCompensation):
@@ -95,12 +95,12 @@ class AdaptiveDcAsgd(DelayCompensation):
         return array_namespace(params).zeros_like(params)
 
     def compensate(
-        self, gradient: Vector, params: Vector, read_params: Vector, state: CompensationState
+        self, gradient: Vector, params: Vector, stale_params: Vector, state: CompensationState
     ) -> tuple[Vector, CompensationState]:
         square = gradient * gradient
         mean_square = self.momentum * state + (1 - self.momentum) * square
         strength = self.strength / array_namespace(mean_square).sqrt(mean_square + self.epsilon)
-        return gradient + strength * square * (params - read_params), mean_square
+        return gradient + strength * square * (params - stale_params), mean_square
 
 
 AnyDelayCompensation: TypeAlias = Annotated[NoCompensation | DcAsgd | AdaptiveDcAsgd, Field(discriminator="kind")]

@@ -13,10 +13,10 @@ GRID_POINTS = 8001
 NEGLIGIBLE_PROBABILITY = 1e-9  # that the time lies beyond the last point of the grid
 ROUNDS_PER_CHAIN = 60
 WARM_UP_ROUNDS = 10  # at the start of a chain, until the delays are stationary; not counted
-CHAINS = 400  # independent sequences of rounds
+CHAIN_COUNT = 400  # independent sequences of rounds
 
 
-def expected_kth_s(cdfs: Sequence[Cdf], kth: int, scale_s: float) -> float:
+def expected_kth_finish_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> float:
     """Return the expected seconds until `kth` of n workers have finished: E[X_(k:n)] of independent times.
 
     ∫ P(fewer than k of n times are at most x) dx by the trapezoidal rule, up to the point beyond which the rest is
@@ -25,14 +25,14 @@ def expected_kth_s(cdfs: Sequence[Cdf], kth: int, scale_s: float) -> float:
     Args:
         cdfs: the distribution of each time.
         kth: k, counted from 1.
-        scale_s: any time of the same magnitude.
+        time_scale_s: any time of the same magnitude.
     """
-    times_s = _time_grid(cdfs, kth, scale_s)
-    probabilities = _probability_of_fewer(cdfs, kth, times_s)
+    times_s = _time_grid(cdfs, kth, time_scale_s)
+    probabilities = _probability_of_fewer_finished(cdfs, kth, times_s)
     return float((probabilities[1:] + probabilities[:-1]).sum() / 2 * times_s[1])
 
 
-def expected_round_s(cdfs: Sequence[Cdf], kth: int, scale_s: float, pause_s: float) -> float:
+def expected_round_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_between_rounds_s: float) -> float:
     """Return the mean seconds of a round that ends when `kth` of n workers have finished.
 
     Workers that are still busy with the previous round start late.
@@ -46,37 +46,37 @@ def expected_round_s(cdfs: Sequence[Cdf], kth: int, scale_s: float, pause_s: flo
     Args:
         cdfs: distribution of the time of each worker.
         kth: number of workers that a round waits for.
-        scale_s: any time of the same magnitude.
-        pause_s: seconds between two rounds.
+        time_scale_s: any time of the same magnitude.
+        pause_between_rounds_s: seconds between two rounds.
     """
     if kth == len(cdfs):
-        return expected_kth_s(cdfs, kth, scale_s)
-    draws = np.random.default_rng(0).random((ROUNDS_PER_CHAIN, len(cdfs), CHAINS))
-    grid_s = _time_grid(cdfs, len(cdfs), scale_s)
+        return expected_kth_finish_s(cdfs, kth, time_scale_s)
+    draws = np.random.default_rng(0).random((ROUNDS_PER_CHAIN, len(cdfs), CHAIN_COUNT))
+    grid_s = _time_grid(cdfs, len(cdfs), time_scale_s)
     probabilities = {cdf: cdf(grid_s) for cdf in set(cdfs)}  # computed once for all workers with equal distributions
     times_s = np.stack(
         [grid_s[np.searchsorted(probabilities[cdf], draws[:, rank])] for rank, cdf in enumerate(cdfs)], axis=1
     )
-    delays_s, round_means_s = np.zeros((len(cdfs), CHAINS)), []
+    delays_s, round_means_s = np.zeros((len(cdfs), CHAIN_COUNT)), []
     for round_times_s in times_s:
         finished_s = delays_s + round_times_s
         end_s = np.partition(finished_s, kth - 1, axis=0)[kth - 1]
         round_means_s.append(end_s.mean())
         still_late = delays_s > end_s  # still busy with an earlier round
         late_s = np.where(finished_s > end_s, finished_s - end_s, 0.0)
-        delays_s = np.where(still_late, delays_s - end_s - pause_s, late_s)
+        delays_s = np.where(still_late, delays_s - end_s - pause_between_rounds_s, late_s)
     return float(np.mean(round_means_s[WARM_UP_ROUNDS:]))
 
 
-def _time_grid(cdfs: Sequence[Cdf], kth: int, scale_s: float) -> TimesS:
+def _time_grid(cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> TimesS:
     """Return equidistant times from 0 to a time at which almost certainly `kth` workers have finished."""
-    end_s = scale_s
-    while _probability_of_fewer(cdfs, kth, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
+    end_s = time_scale_s
+    while _probability_of_fewer_finished(cdfs, kth, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
         end_s *= 2
     return np.linspace(0.0, end_s, GRID_POINTS)
 
 
-def _probability_of_fewer(cdfs: Sequence[Cdf], kth: int, times_s: TimesS) -> TimesS:
+def _probability_of_fewer_finished(cdfs: Sequence[Cdf], kth: int, times_s: TimesS) -> TimesS:
     """Return, for each time, the probability that fewer than `kth` workers have finished at that time.
 
     A Poisson binomial distribution, computed worker by worker.

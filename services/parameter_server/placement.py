@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import Field, PositiveInt
 
-from services.learning.layout import VectorRange, proportional_ranges
+from services.learning.layout import VectorRange, proportional_vector_ranges
 from services.schema.component import Component
 
 NodeT = TypeVar("NodeT")  # a node's name or number
@@ -34,20 +34,20 @@ class Placement(Component):
         return declared_servers
 
     @abstractmethod
-    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
+    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
         """Return the relative size of each node's shard."""
 
-    def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - most take any number
+    def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:  # noqa: ARG002 - most take any number
         """Return why shards can't be placed on these numbers of nodes; None if they can."""
         return None
 
-    def conflict_reason_after_switch(self, workers: int, servers: int) -> str | None:
+    def conflict_reason_after_switch(self, worker_count: int, declared_servers: int) -> str | None:
         """Return why shards can't be placed on these nodes after a switch from a strategy without servers."""
-        return self.conflict_reason(workers, servers)
+        return self.conflict_reason(worker_count, declared_servers)
 
-    def computing_workers(self, workers: int) -> int:
+    def computing_worker_count(self, worker_count: int) -> int:
         """Return the number of workers that compute gradients; these have the lowest ranks."""
-        return workers
+        return worker_count
 
     def shard_owners(self, workers: Sequence[NodeT], servers: Sequence[NodeT]) -> tuple[NodeT, ...]:
         """Return the node that owns each shard, in the order of the shards; both arguments list nodes by rank."""
@@ -55,10 +55,12 @@ class Placement(Component):
         nodes = zip((*servers, *workers), (*proportions.servers, *proportions.workers), strict=True)
         return tuple(node for node, proportion in nodes if proportion)
 
-    def shard_ranges(self, workers: int, servers: int, entries: int) -> tuple[VectorRange, ...]:
+    def shard_ranges(self, worker_count: int, declared_servers: int, entries: int) -> tuple[VectorRange, ...]:
         """Return the range of each shard in a parameter vector; equal shards differ by at most one entry."""
-        proportions = self.shard_proportions(workers, self.server_count(servers))
-        return proportional_ranges(entries, [part for part in (*proportions.servers, *proportions.workers) if part])
+        proportions = self.shard_proportions(worker_count, self.server_count(declared_servers))
+        return proportional_vector_ranges(
+            entries, [part for part in (*proportions.servers, *proportions.workers) if part]
+        )
 
 
 class DedicatedPlacement(Placement):
@@ -69,8 +71,8 @@ class DedicatedPlacement(Placement):
 
     kind: Literal["dedicated"] = "dedicated"
 
-    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
-        return ShardProportions((1,) * servers, (0,) * workers)
+    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+        return ShardProportions((1,) * server_count, (0,) * worker_count)
 
 
 class ColocatedPlacement(Placement):
@@ -85,13 +87,13 @@ class ColocatedPlacement(Placement):
     def server_count(self, declared_servers: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - depends on the servers alone
-        if servers == 1:
+    def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:  # noqa: ARG002 - depends on the servers alone
+        if declared_servers == 1:
             return None
-        return f"placement colocated puts one shard on each worker; leave out servers (found: {servers})"
+        return f"placement colocated puts one shard on each worker; leave out servers (found: {declared_servers})"
 
-    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
-        return ShardProportions((0,) * servers, (1,) * workers)
+    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+        return ShardProportions((0,) * server_count, (1,) * worker_count)
 
 
 class SparePlacement(Placement):
@@ -105,18 +107,18 @@ class SparePlacement(Placement):
 
     kind: Literal["spare"] = "spare"
 
-    def conflict_reason(self, workers: int, servers: int) -> str | None:
-        if servers <= workers or workers == 1:  # the single worker of a baseline must not fail
+    def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:
+        if declared_servers <= worker_count or worker_count == 1:  # the single worker of a baseline must not fail
             return None
         return (
-            f"{servers} spare servers are more than {workers} workers can keep busy; "
+            f"{declared_servers} spare servers are more than {worker_count} workers can keep busy; "
             "use at most as many servers as workers"
         )
 
-    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
-        if servers >= workers:
-            return ShardProportions((1,) * servers, (0,) * workers)
-        return ShardProportions((2 * (workers - 1),) * servers, (workers - servers,) * workers)
+    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+        if server_count >= worker_count:
+            return ShardProportions((1,) * server_count, (0,) * worker_count)
+        return ShardProportions((2 * (worker_count - 1),) * server_count, (worker_count - server_count,) * worker_count)
 
 
 class PromotedPlacement(Placement):
@@ -135,31 +137,33 @@ class PromotedPlacement(Placement):
     def server_count(self, declared_servers: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def conflict_reason(self, workers: int, servers: int) -> str | None:  # noqa: ARG002 - always a conflict
+    def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:  # noqa: ARG002 - always a conflict
         return (
             "placement promoted turns workers into servers at a switch; "
             "use it only in after of a strategy_switch whose before is all_reduce"
         )
 
-    def conflict_reason_after_switch(self, workers: int, servers: int) -> str | None:
-        if servers != 1:
+    def conflict_reason_after_switch(self, worker_count: int, declared_servers: int) -> str | None:
+        if declared_servers != 1:
             return (
                 "placement promoted declares the number of servers in its key workers; "
-                f"leave out servers (found: {servers})"
+                f"leave out servers (found: {declared_servers})"
             )
-        if self.workers < workers or workers == 1:  # the single worker of a baseline must not fail; it serves itself
+        if (
+            self.workers < worker_count or worker_count == 1
+        ):  # the single worker of a baseline must not fail; it serves itself
             return None
         return (
-            f"placement promoted turns {self.workers} of {workers} workers into servers, so no worker remains to "
-            f"compute; promote at most {workers - 1}"
+            f"placement promoted turns {self.workers} of {worker_count} workers into servers, so no worker remains to "
+            f"compute; promote at most {worker_count - 1}"
         )
 
-    def computing_workers(self, workers: int) -> int:
-        return max(1, workers - self.workers)
+    def computing_worker_count(self, worker_count: int) -> int:
+        return max(1, worker_count - self.workers)
 
-    def shard_proportions(self, workers: int, servers: int) -> ShardProportions:
-        promoted = min(self.workers, workers)
-        return ShardProportions((0,) * servers, (0,) * (workers - promoted) + (1,) * promoted)
+    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+        promoted = min(self.workers, worker_count)
+        return ShardProportions((0,) * server_count, (0,) * (worker_count - promoted) + (1,) * promoted)
 
 
 AnyPlacement: TypeAlias = Annotated[

@@ -40,14 +40,14 @@ class ServerAlgorithm:
         """Return the node that owns each shard, in the order of the shards; both arguments list nodes by rank."""
         return self.placement.shard_owners(workers, servers)
 
-    def shard_ranges(self, workers: int, entries: int) -> tuple[VectorRange, ...]:
+    def shard_ranges(self, worker_count: int, entries: int) -> tuple[VectorRange, ...]:
         """Return the range of each shard in a parameter vector of this length."""
-        return self.placement.shard_ranges(workers, self.servers, entries)
+        return self.placement.shard_ranges(worker_count, self.servers, entries)
 
-    def computing_workers(self, workers: int) -> int:
+    def computing_worker_count(self, worker_count: int) -> int:
         """Return the number of workers that compute gradients; these have the lowest ranks."""
-        return self.placement.computing_workers(workers)
+        return self.placement.computing_worker_count(worker_count)
 
-    def gradients_per_update(self, workers: int) -> int:
+    def gradients_per_update(self, worker_count: int) -> int:
         """Return the number of gradients that a server averages in one update."""
-        return self.synchroniser.gradients_per_update(self.computing_workers(workers))
+        return self.synchroniser.gradients_per_update(self.computing_worker_count(worker_count))

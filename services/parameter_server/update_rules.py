@@ -21,7 +21,7 @@ class Contribution(NamedTuple):
     samples: int
     staleness: int  # updates made since the worker read the parameters
     vector: HostArray
-    read_params: HostArray | None = None  # the parameters that the worker has read; None unless the rule needs them
+    stale_params: HostArray | None = None  # the parameters that the worker has read; None unless the rule needs them
 
 
 class UpdateRule(ABC):
@@ -34,7 +34,7 @@ class UpdateRule(ABC):
     state: OptimiserState | None  # of the optimiser; None for a rule without an optimiser
 
     @property
-    def needs_read_params(self) -> bool:
+    def needs_stale_params(self) -> bool:
         """Whether contributions must include the parameters from which workers computed: one more copy per worker."""
         return False
 
@@ -65,8 +65,8 @@ class GradientRule(UpdateRule):
         self._compensation_state = self.compensation.init(self.params)
 
     @property
-    def needs_read_params(self) -> bool:
-        return self.compensation.needs_read_params
+    def needs_stale_params(self) -> bool:
+        return self.compensation.needs_stale_params
 
     def update(self, contributions: Sequence[Contribution]) -> None:
         samples = sum(contribution.samples for contribution in contributions)
@@ -77,27 +77,29 @@ class GradientRule(UpdateRule):
             for contribution in contributions
         ]
         shares = [weighted / sum(weighted_samples) for weighted in weighted_samples]
-        gradient = weighted_sum([self._compensate(contribution) for contribution in contributions], shares)
-        rate_factor = sum(weighted_samples) / samples * self._rate_share(len(contributions))
-        self.params, self.state = self._scaled_optimiser(rate_factor).step(self.params, gradient, self.state)
+        gradient = weighted_sum([self._compensated_gradient(contribution) for contribution in contributions], shares)
+        rate_factor = sum(weighted_samples) / samples * self._learning_rate_share(len(contributions))
+        self.params, self.state = self._optimiser_with_scaled_rate(rate_factor).update_params(
+            self.params, gradient, self.state
+        )
 
     def reply_vector(self, rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
 
-    def _compensate(self, contribution: Contribution) -> HostArray:
+    def _compensated_gradient(self, contribution: Contribution) -> HostArray:
         """Return the gradient of one worker after delay compensation, and keep the compensation's next state."""
-        vector, read_params = contribution.vector, contribution.read_params
+        vector, read_params = contribution.vector, contribution.stale_params
         compensated, self._compensation_state = self.compensation.compensate(
             vector, self.params, read_params, self._compensation_state
         )
         gradient: HostArray = compensated
         return gradient
 
-    def _rate_share(self, gradient_count: int) -> float:
+    def _learning_rate_share(self, gradient_count: int) -> float:
         """Return the share of the learning rate that an update from this number of gradients uses."""
         return 1.0 if self.planned_gradients is None else gradient_count / self.planned_gradients
 
-    def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
+    def _optimiser_with_scaled_rate(self, rate_factor: float) -> AnyOptimiser:
         """Return the optimiser with its learning rate multiplied by `rate_factor`."""
         return self.optimiser.model_copy(update={"rate": self.optimiser.rate * rate_factor})
 

@@ -4,8 +4,8 @@
 only reads them.
 """
 
-from services.plan.make_plan import event_horizon_s, make_plan
+from services.plan.make_plan import make_plan, random_event_horizon_s
 from services.plan.node_plan import COORDINATOR, NodePlan, NodeRole
-from services.plan.plan import Plan, SecondPhase
+from services.plan.plan import Plan, SecondPhasePlan
 
-__all__ = ["COORDINATOR", "NodePlan", "NodeRole", "Plan", "SecondPhase", "event_horizon_s", "make_plan"]
+__all__ = ["COORDINATOR", "NodePlan", "NodeRole", "Plan", "SecondPhasePlan", "make_plan", "random_event_horizon_s"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, goodput_bytes_per_s, longest_message_bytes
-from services.cluster.message_lengths import GRPC_MESSAGE_LENGTHS, TCP_MESSAGE_LENGTHS, MessageLengths
+from services.cluster.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.cluster.network import Network
 from services.learning.data_order import apportion
 from services.plan.node_plan import NodePlan
@@ -13,38 +13,38 @@ from services.strategies.cost_model import CostModel
 DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}
 
 
-def choose_message_lengths(engine: EngineName, transport: TransportName, vector_bytes: int) -> MessageLengths:
+def choose_message_size_limits(engine: EngineName, transport: TransportName, vector_bytes: int) -> MessageSizeLimits:
     """Return the sizes of the messages into which a vector of `vector_bytes` is cut.
 
     Messages are short where no kernel shapes the links, so that streams share links evenly.
     """
     fluid_bytes = longest_message_bytes(vector_bytes)
-    lengths = {"grpc": GRPC_MESSAGE_LENGTHS, "tcp": TCP_MESSAGE_LENGTHS}[transport]
+    lengths = {"grpc": GRPC_MESSAGE_SIZE_LIMITS, "tcp": TCP_MESSAGE_SIZE_LIMITS}[transport]
     if engine == "simulated":
-        return MessageLengths(fluid_bytes, MAX_FLUID_MESSAGE_BYTES)
-    return lengths._replace(largest_bytes=fluid_bytes) if engine == "local" else lengths
+        return MessageSizeLimits(fluid_bytes, MAX_FLUID_MESSAGE_BYTES)
+    return lengths._replace(max_message_bytes=fluid_bytes) if engine == "local" else lengths
 
 
 def build_cost_model(
     nodes: Sequence[NodePlan],
     network: Network,
-    entries: int,
+    vector_entries: int,
     dtype: str,
     batch_samples: int,
     alpha_s: float,
-    lengths: MessageLengths,
+    message_size_limits: MessageSizeLimits,
 ) -> CostModel:
     """Return the cost model from which closed forms predict step times.
 
     Args:
         nodes: all nodes of the trial.
         network: shared links and paths between them.
-        entries: entries of the parameter vector.
+        vector_entries: entries of the parameter vector.
         dtype: NumPy's name of the type of an entry.
         batch_samples: samples per step over all workers.
         alpha_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Then
             this time shows as a difference between measured and predicted step times.
-        lengths: sizes of the messages into which vectors are cut.
+        message_size_limits: sizes of the messages into which vectors are cut.
     """
     workers = [node for node in nodes if node.role == "worker"]
     shares = apportion(batch_samples, (1,) * len(workers))
@@ -54,10 +54,10 @@ def build_cost_model(
     return CostModel(
         workers=tuple(node.name for node in workers),
         servers=tuple(node.name for node in nodes if node.role == "ps_shard"),
-        entries=entries,
+        entries=vector_entries,
         dtype=dtype,
         alpha_s=alpha_s,
-        lengths=lengths,
+        message_lengths=message_size_limits,
         uplink_s_per_byte={node.name: 1 / goodput_bytes_per_s(node.uplink_bps) for node in nodes},
         downlink_s_per_byte={node.name: 1 / goodput_bytes_per_s(node.downlink_bps) for node in nodes},
         network=network,

@@ -7,17 +7,17 @@ import numpy as np
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.cluster.events import plan_events
 from services.learning.data_order import apportion
-from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_lengths
-from services.plan.nodes import plan_network, plan_nodes, plan_site
-from services.plan.plan import Plan, SecondPhase
+from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
+from services.plan.nodes import collect_network_and_model_facts, plan_network, plan_nodes
+from services.plan.plan import Plan, SecondPhasePlan
 from services.scenario.scenario import AUTO, EngineName, TrialSpec
-from services.scenario.workload import task_of
-from services.strategies import Phases, PhaseStrategy
+from services.scenario.workload import learning_task_of
+from services.strategies import SinglePhaseStrategy, TrainingPhases
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepPrediction
 from services.strategies.served_prediction import ServerBasedPrediction
 
-HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
+EVENT_HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
 
 
 def make_plan(
@@ -45,24 +45,24 @@ def make_plan(
     """
     scenario = trial.scenario
     workload, workers = scenario.workload, scenario.cluster.workers
-    task, train_samples = task_of(workload.dataset)
+    task, train_samples = learning_task_of(workload.dataset)
     batch, steps = workload.global_batch(workers), workload.steps(workers)
-    layout, dtype = workload.model.layout(task), DTYPE_BY_PRECISION[workload.precision]
+    layout, dtype = workload.model.parameter_layout(task), DTYPE_BY_PRECISION[workload.precision]
     entry_bytes = int(dtype.removeprefix("float")) // 8
-    nodes = plan_nodes(scenario, trial.strategy.phases().server_count, address_allocator)
+    nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator)
     network = plan_network(scenario, nodes)
     trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
-    lengths = choose_message_lengths(engine, scenario.transport, layout.size * entry_bytes)
+    lengths = choose_message_size_limits(engine, scenario.transport, layout.size * entry_bytes)
     cost = build_cost_model(nodes, network, layout.size, dtype, batch, alpha_s / trial_dilation, lengths)
-    site = plan_site(scenario, nodes, layout, entry_bytes, cost)
-    strategy, exchange_s_by_choice = trial.strategy.resolve(site, cost)
-    phases = strategy.phases()
-    first, algorithm, traits = phases.first, phases.server_algorithm, phases.first.phase_traits()
-    predicted = first.predict(cost)
+    site = collect_network_and_model_facts(scenario, nodes, layout, entry_bytes, cost)
+    strategy, exchange_s_by_choice = trial.strategy.resolve_choices(site, cost)
+    phases = strategy.training_phases()
+    first, algorithm, traits = phases.first, phases.server_algorithm, phases.first.phase_properties()
+    predicted = first.predict_step_time(cost)
     sent = first.bytes_per_step(workers, layout.size, dtype)
     second_phase = _plan_second_phase(phases, trial, cost, steps)
-    predicted_s = _predict_budget_s(predicted, steps, second_phase, batch, workers)
-    horizon_s = predicted_s * HORIZON_FACTOR
+    predicted_s = _predict_training_s(predicted, steps, second_phase, batch, workers)
+    horizon_s = predicted_s * EVENT_HORIZON_FACTOR
     return Plan(
         run=run_id,
         trial=trial.id,
@@ -75,7 +75,7 @@ def make_plan(
         question=question,
         dataset=workload.dataset,
         model=workload.model,
-        optimiser=first.optimiser(workload.optimiser, workers),
+        optimiser=first.adapted_optimiser(workload.optimiser, workers),
         strategy=strategy,
         precision=workload.precision,
         batch=batch,
@@ -102,8 +102,8 @@ def make_plan(
         fidelity=scenario.fidelity,
         is_synchronous=traits.is_synchronous,
         exchange_period=traits.exchange_period,
-        bytes_per_step=_bytes_per_step(sent, phases.server_count),
-        reply_bytes_per_step=_reply_bytes_per_step(sent),
+        bytes_per_step=_sent_bytes_by_node(sent, phases.server_count),
+        reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=predicted,
         predicted_s=predicted_s,
         saturation_workers=_saturation_workers(phases, cost),
@@ -116,86 +116,96 @@ def make_plan(
     )
 
 
-def event_horizon_s(trial: TrialSpec) -> float:
+def random_event_horizon_s(trial: TrialSpec) -> float:
     """Return the virtual time in seconds until which random events of a trial are drawn; no event changes it."""
     scenario = trial.scenario.model_copy(update={"events": ()})
     plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", InProcessAddresses())
-    return plan.predicted_s * HORIZON_FACTOR
+    return plan.predicted_s * EVENT_HORIZON_FACTOR
 
 
-def _plan_second_phase(phases: Phases, trial: TrialSpec, cost: CostModel, steps: int) -> SecondPhase | None:
+def _plan_second_phase(
+    phases: TrainingPhases, trial: TrialSpec, cost_model: CostModel, steps: int
+) -> SecondPhasePlan | None:
     """Return the plan of the training phase after the switch; None for a strategy without a switch."""
     switch = phases.switch
     if switch is None:
         return None
-    workload, workers, servers = trial.scenario.workload, len(cost.workers), phases.server_count
-    optimiser = switch.optimiser(workload.optimiser, workers)
-    sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
-    slots = len(optimiser.init(np.zeros(1)).slots)
-    return SecondPhase(
+    workload, workers, servers = trial.scenario.workload, len(cost_model.workers), phases.server_count
+    optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
+    sent = switch.second.bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    slots = len(optimiser.init_state(np.zeros(1)).slots)
+    return SecondPhasePlan(
         planned_step=switch.rule.planned_step(steps, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
         schedule=switch.second.schedule(workers),
-        bytes_per_step=_bytes_per_step(sent, servers),
-        reply_bytes_per_step=_reply_bytes_per_step(sent),
-        predicted=switch.second.predict(cost),
-        is_synchronous=switch.second.phase_traits().is_synchronous,
-        worker_weights=switch.worker_weights(workers),
-        latencies_s=(_exchange_latency_s(switch.first, cost), _exchange_latency_s(switch.second, cost)),
-        hand_over_bytes=_bytes_per_step(switch.hand_over_bytes(workers, cost.entries, cost.dtype, slots), servers),
+        bytes_per_step=_sent_bytes_by_node(sent, servers),
+        reply_bytes_per_step=_reply_bytes_by_worker(sent),
+        predicted=switch.second.predict_step_time(cost_model),
+        is_synchronous=switch.second.phase_properties().is_synchronous,
+        worker_weights=switch.batch_weights_after_switch(workers),
+        latencies_s=(_exchange_latency_s(switch.first, cost_model), _exchange_latency_s(switch.second, cost_model)),
+        hand_over_bytes=_sent_bytes_by_node(
+            switch.hand_over_bytes(workers, cost_model.entries, cost_model.dtype, slots), servers
+        ),
     )
 
 
-def _saturation_workers(phases: Phases, cost: CostModel) -> float | None:
+def _saturation_workers(phases: TrainingPhases, cost_model: CostModel) -> float | None:
     """Return the number of workers that saturate the servers' links in the asynchronous phase; None without a limit.
 
     Where workers own shards, more workers are more servers, and no number of them saturates all links.
     """
     for phase in phases:
         algorithm = phase.server_algorithm()
-        if algorithm and not algorithm.synchroniser.traits().runs_in_rounds:
-            if set(cost.workers) & set(algorithm.shard_owners(cost.workers, cost.servers)):
+        if algorithm and not algorithm.synchroniser.properties().runs_in_rounds:
+            if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
                 return None
-            workers = ServerBasedPrediction(algorithm, phase.phase_traits().exchange_period, cost).saturation_workers()
+            workers = ServerBasedPrediction(
+                algorithm, phase.phase_properties().exchange_period, cost_model
+            ).saturating_worker_count()
             return workers if isfinite(workers) else None
     return None
 
 
-def _exchange_latency_s(phase: PhaseStrategy, cost: CostModel) -> float:
+def _exchange_latency_s(phase: SinglePhaseStrategy, cost_model: CostModel) -> float:
     """Return the predicted virtual seconds of an exchange over links of unlimited rate."""
-    s_per_byte = dict.fromkeys(cost.uplink_s_per_byte, 0.0)
-    network = cost.network.model_copy(update={"shared_links": ()})
-    unlimited = cost.model_copy(
+    s_per_byte = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
+    network = cost_model.network.model_copy(update={"shared_links": ()})
+    unlimited = cost_model.model_copy(
         update={"uplink_s_per_byte": s_per_byte, "downlink_s_per_byte": s_per_byte, "network": network}
     )
-    return phase.predict(unlimited).exchange_s
+    return phase.predict_step_time(unlimited).exchange_s
 
 
-def _predict_budget_s(
-    predicted: StepPrediction, steps: int, second_phase: SecondPhase | None, batch: int, worker_count: int
+def _predict_training_s(
+    step_prediction: StepPrediction,
+    steps: int,
+    second_phase: SecondPhasePlan | None,
+    batch_samples: int,
+    worker_count: int,
 ) -> float:
     """Return the predicted virtual seconds of a training budget of `steps` steps.
 
     Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
-    shares = apportion(batch, (1,) * worker_count)
+    shares = apportion(batch_samples, (1,) * worker_count)
     if second_phase is None:
-        return predicted.budget_s(steps, shares)
-    second_shares = [share for share in apportion(batch, second_phase.worker_weights) if share]
+        return step_prediction.training_s(steps, shares)
+    second_shares = [share for share in apportion(batch_samples, second_phase.worker_weights) if share]
     second_step = second_phase.planned_step
     if second_step is None:
-        return max(predicted.budget_s(steps, shares), second_phase.predicted.budget_s(steps, second_shares))
-    second_s = second_phase.predicted.budget_s(steps - second_step, second_shares)
-    return predicted.budget_s(second_step, shares) + second_s
+        return max(step_prediction.training_s(steps, shares), second_phase.predicted.training_s(steps, second_shares))
+    second_s = second_phase.predicted.training_s(steps - second_step, second_shares)
+    return step_prediction.training_s(second_step, shares) + second_s
 
 
-def _reply_bytes_per_step(sent: BytesPerStep) -> dict[str, float]:
+def _reply_bytes_by_worker(sent_bytes: BytesPerStep) -> dict[str, float]:
     """Return the payload bytes that each worker sends per step as replies to other workers, by node name."""
-    return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent.replies)}
+    return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes.replies)}
 
 
-def _bytes_per_step(sent: BytesPerStep, server_count: int) -> dict[str, float]:
+def _sent_bytes_by_node(sent_bytes: BytesPerStep, server_count: int) -> dict[str, float]:
     """Return the payload bytes that each node sends per step, by node name; 0 for servers of the other phase."""
-    worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent.workers)}
-    server_bytes = sent.servers or (0,) * server_count
+    worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes.workers)}
+    server_bytes = sent_bytes.servers or (0,) * server_count
     return worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}

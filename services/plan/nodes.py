@@ -6,7 +6,7 @@ from typing import Any
 
 from services.cluster.addresses import AddressAllocator, NodeAddresses
 from services.cluster.network import AccessLink, Network, build_network
-from services.collectives import CollectiveSite
+from services.collectives import NetworkAndModelFacts
 from services.learning.layout import ParameterLayout
 from services.plan.node_plan import COORDINATOR, NodePlan
 from services.scenario.scenario import Scenario
@@ -43,7 +43,7 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         addresses=addresses,
         memory_bytes=int(server.memory),
         cpus=server.cpus,
-        **_access_link_fields(server.with_resolved_link),
+        **_access_link_fields(server.with_link_profile_values),
     )
 
 
@@ -64,7 +64,7 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
-        **_access_link_fields(worker.with_resolved_link),
+        **_access_link_fields(worker.with_link_profile_values),
     )
 
 
@@ -76,36 +76,40 @@ def _access_link_fields(access_link: AccessLink) -> dict[str, Any]:
 
 def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
     """Return the network between all workers and servers."""
-    cluster, data_nodes = scenario.cluster, _data_nodes(nodes)
+    cluster, data_nodes = scenario.cluster, _data_network_nodes(nodes)
     access_links = {node.name: cluster.access_link(node.name) for node in data_nodes}
     return build_network(cluster.network, cluster.links, data_nodes, access_links)
 
 
-def plan_site(
-    scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, entry_bytes: int, cost: CostModel
-) -> CollectiveSite:
+def collect_network_and_model_facts(
+    scenario: Scenario,
+    nodes: Sequence[NodePlan],
+    parameter_layout: ParameterLayout,
+    entry_bytes: int,
+    cost_model: CostModel,
+) -> NetworkAndModelFacts:
     """Return the facts about network and model from which collectives fill in their open fields.
 
     These facts are the groups of workers that are near each other, the array sizes of the model, the size of an entry
     of the parameter vector, and the bytes that a worker sends during the longest round trip.
     """
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
-    groups = scenario.cluster.network.node_groups(_data_nodes(nodes))
-    return CollectiveSite(
+    groups = scenario.cluster.network.node_groups(_data_network_nodes(nodes))
+    return NetworkAndModelFacts(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
-        array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
+        array_sizes=tuple(prod(shape) for _, shape in parameter_layout.arrays),
         entry_bytes=entry_bytes,
-        bandwidth_delay_bytes=_round_trip_bytes(cost),
+        bandwidth_delay_bytes=_max_bandwidth_delay_bytes(cost_model),
     )
 
 
-def _data_nodes(nodes: Sequence[NodePlan]) -> list[NodePlan]:
+def _data_network_nodes(nodes: Sequence[NodePlan]) -> list[NodePlan]:
     """Return the nodes on the data network: all but the coordinator."""
     return [node for node in nodes if node.role != "coordinator"]
 
 
-def _round_trip_bytes(cost: CostModel) -> int:
+def _max_bandwidth_delay_bytes(cost_model: CostModel) -> int:
     """Return the largest number of bytes that a worker's uplink carries during a round trip to another node."""
-    paths = [path for path in cost.network.paths if path.source in cost.workers]
-    sent_bytes = (2 * path.delay_s / max(cost.uplink_s_per_byte[path.source], MIN_S_PER_BYTE) for path in paths)
+    paths = [path for path in cost_model.network.paths if path.source in cost_model.workers]
+    sent_bytes = (2 * path.delay_s / max(cost_model.uplink_s_per_byte[path.source], MIN_S_PER_BYTE) for path in paths)
     return int(max(sent_bytes, default=0.0))

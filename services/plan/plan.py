@@ -7,7 +7,7 @@ from pydantic import Field
 
 from services.cluster.events import PlannedEvent
 from services.cluster.fluid_link import longest_message_bytes
-from services.cluster.message_lengths import MessageLengths
+from services.cluster.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.collectives import Schedule
 from services.learning.data_order import DataOrder
@@ -15,7 +15,7 @@ from services.learning.datasets import AnyDataset
 from services.learning.layout import VectorRange
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
-from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_lengths
+from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
 from services.plan.node_plan import NodePlan, NodeRole
 from services.scenario.scenario import EngineName, FidelityLimits, SecuritySettings, Timeouts, TransportName
 from services.scenario.target import QualityTarget
@@ -24,7 +24,7 @@ from services.strategies import AnyStrategy
 from services.strategies.cost_model import CostModel, Flow, StepPrediction
 
 
-class SecondPhase(FrozenRecord):
+class SecondPhasePlan(FrozenRecord):
     """Plan of the second training phase of a strategy that switches; `Plan` has the same fields for the first phase."""
 
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
@@ -97,7 +97,7 @@ class Plan(FrozenRecord):
     saturation_workers: float | None = None
     # Predicted seconds of an exchange under each alternative, where the strategy was resolved from `auto`.
     exchange_s_by_choice: dict[str, float] = Field({})
-    second_phase: SecondPhase | None = None  # of a strategy that switches
+    second_phase: SecondPhasePlan | None = None  # of a strategy that switches
     alpha_s: float = 0.0  # virtual seconds that this host adds to a message, in predictions; 0 without calibration
 
     @property
@@ -111,9 +111,9 @@ class Plan(FrozenRecord):
         return DTYPE_BY_PRECISION[self.precision]
 
     @property
-    def message_lengths(self) -> MessageLengths:
+    def message_size_limits(self) -> MessageSizeLimits:
         """Sizes of the messages into which the transport cuts long vectors."""
-        return choose_message_lengths(self.engine, self.transport, self.vector_bytes)
+        return choose_message_size_limits(self.engine, self.transport, self.vector_bytes)
 
     @property
     def longest_message_bytes(self) -> int:
@@ -134,7 +134,7 @@ class Plan(FrozenRecord):
     def cost_model(self) -> CostModel:
         """Cost model of the planned cluster, for closed forms of the step time."""
         return build_cost_model(
-            self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.message_lengths
+            self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.message_size_limits
         )
 
     @property
@@ -146,13 +146,13 @@ class Plan(FrozenRecord):
     def push_flows(self) -> tuple[Flow, ...]:
         """Pairs (worker, shard owner) of node names for all pushes that cross the network."""
         weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
-        pushing = [node.name for node, weight in zip(self.nodes_of_role("worker"), weights, strict=True) if weight]
+        pushing = [node.name for node, weight in zip(self.node_plans_of_role("worker"), weights, strict=True) if weight]
         return tuple((worker, owner) for owner in self.shard_owners for worker in pushing if worker != owner)
 
-    def node(self, node_name: str) -> NodePlan:
+    def node_plan(self, node_name: str) -> NodePlan:
         """Return the plan of the node with this name."""
         return next(node for node in self.nodes if node.name == node_name)
 
-    def nodes_of_role(self, role: NodeRole) -> tuple[NodePlan, ...]:
+    def node_plans_of_role(self, role: NodeRole) -> tuple[NodePlan, ...]:
         """Return the plans of all nodes with this role, by rank."""
         return tuple(node for node in self.nodes if node.role == role)

@@ -13,8 +13,13 @@ from services.ps_shard.loop import ServerRuntime
 from services.runtime.control import CoordinatorClient, HandOverDecision, HandOverStage, HandOverState
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError
-from services.strategies import PhaseStrategy
-from services.strategies.switching.hand_over import HandOverTimeout, receive_vectors, send_vectors, vectors_digest
+from services.strategies import SinglePhaseStrategy
+from services.strategies.switching.hand_over import (
+    HandOverTimeout,
+    receive_model_vectors,
+    send_model_vectors,
+    vectors_digest,
+)
 from services.strategies.switching.switch import Switch, shard_sender
 
 
@@ -27,14 +32,16 @@ class SwitchingServer:
     optimiser_after: AnyOptimiser  # of updates after the switch
     server: ServerRuntime
     shard_owners: tuple[str, ...]  # node names by shard
-    make_server: Callable[[PhaseStrategy, UpdateRule, int, int], ServerRuntime]  # the integers are version and samples
+    make_server: Callable[
+        [SinglePhaseStrategy, UpdateRule, int, int], ServerRuntime
+    ]  # the integers are version and samples
     control: CoordinatorClient
     time_limit: HandOverTimeout
     worker_tasks: Collection[
         asyncio.Task[None]
     ] = ()  # training task of the worker in the same process, if there is one
 
-    async def run(self) -> None:
+    async def serve_and_hand_over(self) -> None:
         """Serve the workers and take part in hand-overs until every worker has left."""
         is_committed = False
         while await self._serve_until_hand_over(is_committed=is_committed):
@@ -51,7 +58,7 @@ class SwitchingServer:
 
         None will come when the worker in the same process has finished its training.
         """
-        call_task = asyncio.create_task(self.control.await_hand_over())
+        call_task = asyncio.create_task(self.control.await_hand_over_call())
         try:
             await asyncio.wait({call_task, *self.worker_tasks}, return_when=FIRST_COMPLETED)
             return call_task.done() and call_task.result()
@@ -72,7 +79,9 @@ class SwitchingServer:
         deadline_s = self.time_limit.deadline_s
         decision = await self.control.report_hand_over(self._make_report("stopped", params, optimiser_state))
         if decision.action == "load":
-            decision, params, optimiser_state = await self._load_shard(decision, params, optimiser_state, deadline_s)
+            decision, params, optimiser_state = await self._transfer_shard(
+                decision, params, optimiser_state, deadline_s
+            )
         if decision.action == "abort":
             return False
         self._start_second_phase(decision, params, optimiser_state)
@@ -94,7 +103,7 @@ class SwitchingServer:
             is_server=True,
         )
 
-    async def _load_shard(
+    async def _transfer_shard(
         self, decision: HandOverDecision, params: HostArray, optimiser_state: OptimiserState, deadline_s: float
     ) -> tuple[HandOverDecision, HostArray, OptimiserState]:
         """Receive or send the shard, report success or failure, and return the next decision and the shard."""
@@ -116,7 +125,7 @@ class SwitchingServer:
         slot_count = len(self._current_optimiser_state.slots) if self.switch.hand_over_transfer.includes_slots else 0
         vectors = [np.empty_like(server.update_rule.params) for _ in range(1 + slot_count)]
         sender = shard_sender(server.shard_number, self.shard_owners, server.worker_names)
-        await receive_vectors(server.transport, sender, decision.first_step, vectors)
+        await receive_model_vectors(server.transport, sender, decision.first_step, vectors)
         return vectors[0], OptimiserState(decision.updates, tuple(vectors[1:]))
 
     async def _send_shard(self, params: HostArray, optimiser_state: OptimiserState) -> None:
@@ -128,7 +137,7 @@ class SwitchingServer:
         slots = optimiser_state.slots if transfer.includes_slots else ()
         vectors = [*([params] if transfer.includes_params else ()), *slots]
         for rank, next_step in self.server.next_steps.items():
-            await send_vectors(self.server.transport, self.server.worker_names[rank], next_step, vectors)
+            await send_model_vectors(self.server.transport, self.server.worker_names[rank], next_step, vectors)
 
     def _start_second_phase(
         self, decision: HandOverDecision, params: HostArray, optimiser_state: OptimiserState
@@ -138,6 +147,8 @@ class SwitchingServer:
         if algorithm is None:
             return
         update_rule = algorithm.make_update_rule(self.optimiser_after, params, worker_count)
-        update_rule.state = self.switch.optimiser_state(self.optimiser_after, params, optimiser_state)
+        update_rule.state = self.switch.optimiser_state_after_switch(self.optimiser_after, params, optimiser_state)
         self.server = self.make_server(self.switch.second, update_rule, decision.version, decision.samples)
-        self.server.next_steps = dict.fromkeys(range(algorithm.computing_workers(worker_count)), decision.first_step)
+        self.server.next_steps = dict.fromkeys(
+            range(algorithm.computing_worker_count(worker_count)), decision.first_step
+        )

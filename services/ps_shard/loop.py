@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from services.compressors import Compressor, from_wire
+from services.compressors import Compressor, bytes_to_vector
 from services.parameter_server.update_rules import Contribution, UpdateRule
 from services.ps_shard.machine import ApplyUpdate, DropPush, SendReply, ShardAction, ShardMachine, WorkerPush
 from services.runtime.clock import Clock
@@ -35,17 +35,17 @@ class ServerRuntime:
     _last_replies: dict[int, HostArray] = field(
         default_factory=dict
     )  # by rank; empty unless the update rule needs them
-    _params_read: dict[WorkerPush, HostArray] = field(default_factory=dict)  # parameters that a push was computed from
+    _stale_params: dict[WorkerPush, HostArray] = field(default_factory=dict)  # parameters that a push was computed from
     _last_update_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.next_steps = dict.fromkeys(range(len(self.worker_names)), 0)
-        if self.update_rule.needs_read_params:
+        if self.update_rule.needs_stale_params:
             self._last_replies = dict.fromkeys(range(len(self.worker_names)), self.update_rule.params)
 
     async def serve(self) -> bool:
         """Serve until every worker has left or has stopped; return whether any has stopped for a hand-over."""
-        self.machine.resume(self.next_steps, self.clock.now())
+        self.machine.resume_serving(self.next_steps, self.clock.now())
         async with asyncio.TaskGroup() as group:
             worker_tasks = [group.create_task(self._serve_worker(rank, group)) for rank in self.next_steps]
         self.update_log.flush()
@@ -53,7 +53,7 @@ class ServerRuntime:
         return any(task.result() for task in worker_tasks)
 
     @property
-    def final_message(self) -> FinalState:
+    def final_state(self) -> FinalState:
         """Final state that this server sends to the coordinator: parameters of the shard, version and samples."""
         return FinalState(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
@@ -76,22 +76,22 @@ class ServerRuntime:
         if first_piece.tag.kind in end_stages:
             return first_piece.tag.kind
         size, dtype = self.update_rule.params.size, self.update_rule.params.dtype.name
-        data = np.empty(self.compressor.nbytes(size, dtype), np.uint8)
+        data = np.empty(self.compressor.compressed_size_bytes(size, dtype), np.uint8)
         await receive_remaining_pieces(self.transport, worker_name, first_piece, data)
         push = WorkerPush(
             rank, step, first_piece.version, first_piece.samples, first_piece.update_s, first_piece.skips_wait
         )
-        self._vectors[push] = from_wire(self.compressor, data, size, dtype)
+        self._vectors[push] = bytes_to_vector(self.compressor, data, size, dtype)
         if rank in self._last_replies:
-            self._params_read[push] = self._last_replies[rank]
+            self._stale_params[push] = self._last_replies[rank]
         return push
 
     def _run_actions(self, actions: Sequence[ShardAction], reply_tasks: asyncio.TaskGroup) -> None:
         self._last_update_s = 0.0  # a reply without an update has not waited for one
-        for action in sorted(actions, key=self._action_order):
+        for action in sorted(actions, key=self._action_sort_key):
             self._run_action(action, reply_tasks)
 
-    def _action_order(self, action: ShardAction) -> int:
+    def _action_sort_key(self, action: ShardAction) -> int:
         """Return the sort key of an action: updates first, then replies, in an order of ranks that differs by server.
 
         If all servers replied to the same worker first, their messages would queue at its link while other links idle.
@@ -104,20 +104,20 @@ class ServerRuntime:
                 self._apply_update(action)
             case DropPush(push, version):
                 del self._vectors[push]
-                self._params_read.pop(push, None)
-                self.drop_log.add_row(_log_row(push, version, version - push.version, self.clock.timestamp_ms()))
+                self._stale_params.pop(push, None)
+                self.drop_log.add_row(_push_log_row(push, version, version - push.version, self.clock.timestamp_ms()))
             case SendReply():
                 reply_tasks.create_task(self._send_reply(action))
 
     def _apply_update(self, update: ApplyUpdate) -> None:
         started_s, started_ms = self.clock.now(), self.clock.timestamp_ms()
-        self.update_rule.update([self._make_contribution(push, update.staleness_of(push)) for push in update.pushes])
+        self.update_rule.update([self._make_contribution(push, update.push_staleness(push)) for push in update.pushes])
         self._last_update_s = self.clock.now() - started_s
         for push in update.pushes:
-            self.update_log.add_row(_log_row(push, update.version, update.staleness_of(push), started_ms))
+            self.update_log.add_row(_push_log_row(push, update.version, update.push_staleness(push), started_ms))
 
     def _make_contribution(self, push: WorkerPush, staleness: int) -> Contribution:
-        vector, params_read = self._vectors.pop(push), self._params_read.pop(push, None)
+        vector, params_read = self._vectors.pop(push), self._stale_params.pop(push, None)
         return Contribution(push.worker, push.samples, staleness, vector, params_read)
 
     def _send_reply(self, reply: SendReply) -> Coroutine[None, None, None]:
@@ -137,5 +137,5 @@ class ServerRuntime:
         return send_vector(self.transport, self.worker_names[reply.worker], message, vector)
 
 
-def _log_row(push: WorkerPush, version: int, staleness: int, time_ms: float) -> tuple[float, ...]:
+def _push_log_row(push: WorkerPush, version: int, staleness: int, time_ms: float) -> tuple[float, ...]:
     return (version, push.worker, push.step, staleness, push.samples, round(time_ms / 1e3, 6))

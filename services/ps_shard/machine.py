@@ -32,7 +32,7 @@ class ApplyUpdate:
     pushes: tuple[WorkerPush, ...]
     version: int  # of the parameters after the update
 
-    def staleness_of(self, push: WorkerPush) -> int:
+    def push_staleness(self, push: WorkerPush) -> int:
         """Return the number of updates made after the worker of this push has read the parameters."""
         return self.version - 1 - push.version
 
@@ -101,7 +101,7 @@ class ShardMachine:
         self._computing_workers = set(self._worker_clocks)
         self._step_timings = dict.fromkeys(self._worker_clocks, StepTiming(0.0, 0.0))
 
-    def resume(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
+    def resume_serving(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
         """Start or continue to serve workers at the time `now_s`; each worker continues with its next step.
 
         Raises:
@@ -134,7 +134,7 @@ class ShardMachine:
         self._step_timings[push.worker] = StepTiming(now_s - self._step_timings[push.worker].started_s, now_s)
         self._count_slow_windows(push)
         return [
-            *self._accept_or_drop(push),
+            *self._accept_or_drop_push(push),
             *self._due_updates(push if push.is_asynchronous else None),
             *self._due_replies(now_s),
         ]
@@ -152,14 +152,14 @@ class ShardMachine:
         del self._worker_clocks[worker]
         return [*self._due_updates(), *self._due_replies(now_s)]
 
-    def _accept_or_drop(self, push: WorkerPush) -> Iterator[DropPush]:
+    def _accept_or_drop_push(self, push: WorkerPush) -> Iterator[DropPush]:
         """Gather a push for an update, or drop it if it is too stale.
 
         A push that is dropped can be replied to now, and so can every push if workers do not wait for the update.
         """
         staleness = self.version - push.version
         is_accepted = self.synchroniser.accepts_staleness(staleness) and self.staleness.accepts_staleness(staleness)
-        if not (is_accepted and self.synchroniser.traits().replies_after_update):
+        if not (is_accepted and self.synchroniser.properties().replies_after_update):
             self._pushes_awaiting_reply[push.worker] = push
         if is_accepted:
             self._gathered_pushes.append(push)
@@ -179,13 +179,15 @@ class ShardMachine:
         if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
             pushes = sorted(self._gathered_pushes, key=lambda push: (push.worker, push.step))
             self._gathered_pushes.clear()
-            self._is_asynchronous = self.synchroniser.traits().is_asynchronous_with_stragglers and bool(self.stragglers)
+            self._is_asynchronous = self.synchroniser.properties().is_asynchronous_with_stragglers and bool(
+                self.stragglers
+            )
             yield self._make_update(*pushes)
 
     def _make_update(self, *pushes: WorkerPush) -> ApplyUpdate:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
-        if self.synchroniser.traits().replies_after_update:
+        if self.synchroniser.properties().replies_after_update:
             self._pushes_awaiting_reply.update({push.worker: push for push in pushes})
         return ApplyUpdate(pushes, self.version)
 
@@ -196,18 +198,18 @@ class ShardMachine:
         if len(self._gathered_pushes) < self.synchroniser.required_gradients(len(self._worker_clocks), len(stragglers)):
             return False
         gathered_workers = {push.worker for push in self._gathered_pushes}
-        return self.synchroniser.required_workers(self._worker_clocks, stragglers) <= gathered_workers
+        return self.synchroniser.required_worker_ranks(self._worker_clocks, stragglers) <= gathered_workers
 
     @property
     def stragglers(self) -> frozenset[int]:
         """Ranks of the stragglers: workers that were too slow in several consecutive windows of steps."""
-        if (watch := self.synchroniser.traits().straggler_criterion) is None:
+        if (watch := self.synchroniser.properties().straggler_criterion) is None:
             return frozenset()
         return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
     def _count_slow_windows(self, push: WorkerPush) -> None:
         """Count the consecutive windows of steps in which the worker of a push was slow compared with all workers."""
-        watch = self.synchroniser.traits().straggler_criterion
+        watch = self.synchroniser.properties().straggler_criterion
         if watch is None or not (push.compute_s and push.samples):
             return
         self._recent_pushes[push.worker] = (*self._recent_pushes.get(push.worker, ()), push)[-watch.window :]
@@ -236,7 +238,7 @@ class ShardMachine:
     def _may_start_step(self, worker: int, step: int, now_s: float) -> bool:
         """Return whether a worker may start a step at the time `now_s`."""
         slowest_clock = min(self._worker_clocks.values())
-        if self.synchroniser.may_start(step, slowest_clock) or step <= self._granted_steps.get(worker, -1):
+        if self.synchroniser.may_start_step(step, slowest_clock) or step <= self._granted_steps.get(worker, -1):
             return True
         slowest_workers = (rank for rank, clock in self._worker_clocks.items() if clock == slowest_clock)
         slowest = max(slowest_workers, key=self._predicted_finish_s)

@@ -79,7 +79,7 @@ class VirtualClock(Clock):
         return work()
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _VirtualTimeSelector(selectors.SelectSelector):
     """I/O selector that never waits: it adds the requested waiting time to a virtual time."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self) -> None:
-        self._jumping_selector = _JumpingSelector()
+        self._jumping_selector = _VirtualTimeSelector()
         super().__init__(self._jumping_selector)
 
     def time(self) -> float:

@@ -6,7 +6,7 @@ from signal import SIGUSR1
 from typing import Literal, TypeAlias, get_args
 
 # Sent by the engine to the coordinator's process when the network is set up as planned: the run may start.
-OPEN_GATE_SIGNAL = SIGUSR1
+OPEN_START_GATE_SIGNAL = SIGUSR1
 
 
 @dataclass(frozen=True)
@@ -92,19 +92,19 @@ class CoordinatorClient(ABC):
         """Report that a worker begins or has skipped a step at which a link event begins."""
 
     @abstractmethod
-    async def await_event(self, event_number: int) -> float:
+    async def await_link_event(self, event_number: int) -> float:
         """Wait until a link event that depends on a step begins, and return the start time in virtual seconds."""
 
     @abstractmethod
-    async def report_epoch(self, report: EpochReport) -> EpochDecision:
+    async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
         """Report a finished epoch and return the coordinator's decision on how the worker continues."""
 
     @abstractmethod
-    async def await_hand_over(self) -> bool:
+    async def await_hand_over_call(self) -> bool:
         """Wait for the coordinator's call to a hand-over; return false if the run ends without one."""
 
     @abstractmethod
-    async def report_hand_over(self, state: HandOverState) -> HandOverDecision:
+    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
         """Report a node's stage of the hand-over; return the decision once all nodes have reported this stage."""
 
     @abstractmethod

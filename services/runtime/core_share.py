@@ -25,12 +25,12 @@ def measure_core_share() -> CoreShare:
     for long. The first round can, with what is left of the quota's current period, and is not counted.
     """
     matrix = np.random.default_rng(0).standard_normal((MATRIX_SIZE, MATRIX_SIZE)).astype(np.float32)
-    rounds = [_time_round(matrix) for _ in range(1 + TIMED_ROUNDS)][1:]
+    rounds = [_measure_kernel_round(matrix) for _ in range(1 + TIMED_ROUNDS)][1:]
     wall_times_s, speed_ratios = zip(*rounds, strict=True)
     return CoreShare(round(min(wall_times_s), 6), round(max(speed_ratios), 4))
 
 
-def _time_round(matrix: HostArray) -> tuple[float, float]:
+def _measure_kernel_round(matrix: HostArray) -> tuple[float, float]:
     """Run the kernel for one round; return its wall seconds and its CPU seconds per wall second."""
     wall_start_s, cpu_start_s = time.monotonic(), time.thread_time()
     for _ in range(PRODUCTS_PER_ROUND):

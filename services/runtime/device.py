@@ -70,13 +70,13 @@ class CudaDevice(Device):
         _import_cupy().cuda.get_current_stream().synchronize()
 
 
-def select_device(choice: DeviceSelection) -> Device:
+def select_device(device_choice: DeviceSelection) -> Device:
     """Return the chosen compute device; `auto` chooses a usable GPU, otherwise the CPU, and records the reason.
 
     Raises:
         HostError: `cuda` is chosen and no GPU is usable.
     """
-    return _SELECTORS[choice]()
+    return _SELECTORS[device_choice]()
 
 
 def _select_gpu_or_cpu() -> Device:

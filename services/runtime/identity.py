@@ -34,7 +34,7 @@ class NodeIdentity:
         """Read the identity of a node from the files that an engine has written into `folder`."""
         return cls(node_name, *((folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
 
-    def make_proof(self, receiver_name: str) -> bytes:
+    def make_identity_proof(self, receiver_name: str) -> bytes:
         """Return a signed proof of this identity that opens a stream to one receiver."""
         key, issued_at = load_pem_private_key(self.private_key, None), time()
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -44,7 +44,7 @@ class NodeIdentity:
         proof = IdentityProof(certificate=certificate, issued_at=issued_at, signature=signature)
         return bytes(proof.SerializeToString())
 
-    def verify_proof(self, serialised_proof: bytes | None) -> str:
+    def verify_identity_proof(self, serialised_proof: bytes | None) -> str:
         """Verify the proof with which another node opens a stream to this node, and return that node's name.
 
         Raises:

@@ -107,14 +107,14 @@ class DevicePacer(Pacer):
         compute_s = self.duration_factor(step) * sample_count / self.throughput
         forward_end_s, buckets_s = self.step_deadlines(start_s, compute_s)
         await self.clock.sleep_until(start_s + self._compute_offset_s(buckets_s[-1] - start_s))
-        result = await self._run_timed(work)
+        result = await self._run_and_time(work)
         await self.clock.sleep_until(buckets_s[-1])
         end_s = self.clock.now()
         self._previous_late_s = max(0.0, end_s - buckets_s[-1])
         return TimedResult(result, self._previous_late_s, forward_end_s - start_s, end_s - forward_end_s)
 
     async def learn_compute_time(self, work: Callable[[], Result]) -> None:
-        await self._run_timed(work)
+        await self._run_and_time(work)
 
     def step_deadlines(
         self, start_s: float, compute_s: float, bucket_shares: tuple[float, ...] = SINGLE_BUCKET
@@ -140,7 +140,7 @@ class DevicePacer(Pacer):
         guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * step_compute_s)
         return guard_s + self.slot * max(0.0, step_compute_s - guard_s - 2 * self._mean_compute_s)
 
-    async def _run_timed(self, work: Callable[[], Result]) -> Result:
+    async def _run_and_time(self, work: Callable[[], Result]) -> Result:
         """Run `work` and update the running mean of the compute time."""
         start_s = self.clock.now()
         result = await self.clock.run_compute(work)

@@ -91,14 +91,14 @@ class StepTimes:
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
 
     @contextmanager
-    def measure(self, phase: str) -> Iterator[None]:
+    def measure(self, step_phase: str) -> Iterator[None]:
         """Measure the duration of the `with` block, and add it to a phase of the step."""
         start_s = self.clock.now()
         try:
             yield
         finally:
-            self.add_seconds(phase, self.clock.now() - start_s)
+            self.add_seconds(step_phase, self.clock.now() - start_s)
 
-    def add_seconds(self, phase: str, seconds: float) -> None:
+    def add_seconds(self, step_phase: str, seconds: float) -> None:
         """Add a duration that was measured elsewhere to a phase of the step."""
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+        self.seconds[step_phase] = self.seconds.get(step_phase, 0.0) + seconds

@@ -19,7 +19,7 @@ class WorkerSlowdowns:
 
     intervals: list[SlowdownInterval] = field(default_factory=list)
 
-    def add(self, start_s: float, duration_s: float | None, factor: float) -> None:
+    def add_slowdown(self, start_s: float, duration_s: float | None, factor: float) -> None:
         """Add a slowdown: from `start_s` on, compute takes `factor` times as long, for `duration_s` or to the end."""
         self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, factor))
 

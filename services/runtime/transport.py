@@ -140,10 +140,10 @@ class Transport(ABC):
             None when `callback` has already been called.
         """
         receive_task = asyncio.get_running_loop().create_task(self.receive(source, tag, buffer=buffer))
-        receive_task.add_done_callback(partial(_report_outcome, callback))
+        receive_task.add_done_callback(partial(_call_back_with_outcome, callback))
         return receive_task
 
 
-def _report_outcome(callback: ReceiveCallback, receive_task: "asyncio.Task[Message]") -> None:
+def _call_back_with_outcome(callback: ReceiveCallback, receive_task: "asyncio.Task[Message]") -> None:
     if not receive_task.cancelled():
         callback(receive_task.exception() or receive_task.result())

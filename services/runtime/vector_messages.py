@@ -14,20 +14,20 @@ def split_vector(vector: HostArray, max_piece_bytes: int) -> Iterator[HostArray]
     return (vector[start : start + length] for start in range(0, vector.size, length))
 
 
-def vector_messages(template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
+def make_vector_messages(message_template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
     """Yield one message per piece of `vector`; pieces are numbered from 0, other fields come from the template.
 
     An empty vector is sent as one message without payload.
     """
     if vector.size == 0:
-        yield template
+        yield message_template
     for number, piece in enumerate(split_vector(vector, max_piece_bytes)):
-        yield template._replace(tag=template.tag._replace(piece=number), data=piece.data.cast("B"))
+        yield message_template._replace(tag=message_template.tag._replace(piece=number), data=piece.data.cast("B"))
 
 
-async def send_vector(transport: Transport, target: str, template: Message, vector: HostArray) -> None:
+async def send_vector(transport: Transport, target: str, message_template: Message, vector: HostArray) -> None:
     """Send `vector` to the node `target` in several messages, whose other fields come from the template."""
-    for message in vector_messages(template, vector, transport.max_piece_bytes):
+    for message in make_vector_messages(message_template, vector, transport.max_piece_bytes):
         await transport.send(target, message)
 
 

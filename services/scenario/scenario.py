@@ -13,21 +13,21 @@ from services.cluster.cluster import Cluster, WorkerSpec, data_node_names
 from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, events_of_present_nodes
 from services.scenario.published import PublishedCurve, unknown_strategy_conflicts
 from services.scenario.sweep import (
-    WORKERS_PATH,
+    WORKERS_KEY_PATH,
     ScenarioDocument,
     Sweep,
     SweepAxis,
     SweepPoint,
     apply_sweep_point,
     is_positive_int,
-    sweep_path_error,
+    key_path_error,
     sweep_points,
 )
-from services.scenario.workload import Workload, task_of
+from services.scenario.workload import Workload, learning_task_of
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict, nest_conflicts, raise_conflicts
+from services.schema.conflicts import Conflict, prefix_conflict_paths, raise_conflicts
 from services.schema.units import Duration
-from services.strategies import AnyStrategy, StrategyContext
+from services.strategies import AnyStrategy, ScenarioFacts
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -97,12 +97,12 @@ class FidelityLimits(FrozenRecord):
         "that is more",
     )
 
-    def message_tolerance_s(self, declared_s: float, dilation: float) -> float:
+    def message_time_tolerance_s(self, declared_time_s: float, dilation: float) -> float:
         """Return the allowed difference between measured and declared time of one message, in virtual seconds.
 
         The tolerance is the rate error of the link plus that of a round trip, for the timers of this host.
         """
-        return self.rate_error * declared_s + self.round_trip / dilation
+        return self.rate_error * declared_time_s + self.round_trip / dilation
 
 
 class Scenario(FrozenRecord):
@@ -183,7 +183,7 @@ class Scenario(FrozenRecord):
         """
         index = count()
         for label in ((None,) if self.baseline else ()) + tuple(self.strategies):
-            for sweep_point in sweep_points(self._sweep_of_strategy(label)):
+            for sweep_point in sweep_points(self._sweep_axes_of_strategy(label)):
                 for repeat in range(self.repeats):
                     yield TrialChoice(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
@@ -210,7 +210,7 @@ class Scenario(FrozenRecord):
             strategies, workers, servers = BASELINE_STRATEGIES, 1, 0
         else:
             strategies = {choice.label: document["strategies"].get(choice.label)}
-            workers, servers = self.cluster.workers, self.strategies[choice.label].phases().server_count
+            workers, servers = self.cluster.workers, self.strategies[choice.label].training_phases().server_count
         cluster = self.cluster.without_absent_nodes(workers, servers)
         events = events_of_present_nodes(self.events, data_node_names(workers, servers))
         return document | {
@@ -224,53 +224,56 @@ class Scenario(FrozenRecord):
             "published": [],
         }
 
-    def _sweep_of_strategy(self, strategy_label: str | None) -> Sweep:
+    def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
         """Return the sweep axes that change trials of a strategy (None: of the baseline), number of workers last."""
         axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
-        return dict(sorted(axes.items(), key=lambda item: WORKERS_PATH in item[1].target_paths(item[0])))
+        return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
 
     @model_validator(mode="after")
-    def _check_conflicts(self) -> Self:
+    def _reject_conflicting_keys(self) -> Self:
         raise_conflicts((*self._sweep_conflicts(), *self._unknown_name_conflicts()))
-        raise_conflicts(() if self.sweep else self._trial_conflicts())
+        raise_conflicts(() if self.sweep else self._single_trial_conflicts())
         return self
 
     def _sweep_conflicts(self) -> Iterator[Conflict]:
         document = self.encode()
         for name, axis in self.sweep.items():
-            for path in axis.target_paths(name):
-                if message := sweep_path_error(path, document):
+            for path in axis.swept_key_paths(name):
+                if message := key_path_error(path, document):
                     yield Conflict(("sweep", name), message)
-            if invalid_counts := [v for v in axis.values_for(name, WORKERS_PATH) if not is_positive_int(v)]:
+            if invalid_counts := [v for v in axis.values_of_key_path(name, WORKERS_KEY_PATH) if not is_positive_int(v)]:
                 message = f"the number of workers should be a whole number at least 1, not {invalid_counts[0]!r}"
                 yield Conflict(("sweep", name), message)
 
     def _unknown_name_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every name of a node or strategy that exists in no trial of the sweep."""
-        workers = max(self._swept_counts(WORKERS_PATH), default=self.cluster.workers)
+        workers = max(self._swept_node_counts(WORKERS_KEY_PATH), default=self.cluster.workers)
         servers = max(
-            (*self._swept_server_counts(), *(strategy.phases().server_count for strategy in self.strategies.values()))
+            (
+                *self._swept_server_counts(),
+                *(strategy.training_phases().server_count for strategy in self.strategies.values()),
+            )
         )
-        yield from nest_conflicts("cluster", self.cluster.unknown_node_conflicts(workers, servers))
-        yield from nest_conflicts("events", event_conflicts(self.events, data_node_names(workers, servers)))
+        yield from prefix_conflict_paths("cluster", self.cluster.unknown_node_conflicts(workers, servers))
+        yield from prefix_conflict_paths("events", event_conflicts(self.events, data_node_names(workers, servers)))
         yield from unknown_strategy_conflicts(self.published, list(self.strategies))
 
-    def _swept_counts(self, path: str) -> Iterator[int]:
+    def _swept_node_counts(self, key_path: str) -> Iterator[int]:
         """Yield the numbers of nodes to which the sweep sets the key at a dotted path."""
-        values = (value for name, axis in self.sweep.items() for value in axis.values_for(name, path))
+        values = (value for name, axis in self.sweep.items() for value in axis.values_of_key_path(name, key_path))
         return (value for value in values if is_positive_int(value))
 
     def _swept_server_counts(self) -> Iterator[int]:
         for label in self.strategies:
             for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
-                yield from self._swept_counts(f"strategies.{label}{phase}.servers")
+                yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
 
-    def _trial_conflicts(self) -> Iterator[Conflict]:
+    def _single_trial_conflicts(self) -> Iterator[Conflict]:
         """Yield the conflicts that can be found only in a scenario without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
             conflicts = strategy.conflicts(self._strategy_context())
-            yield from nest_conflicts("strategies", nest_conflicts(label, conflicts))
+            yield from prefix_conflict_paths("strategies", prefix_conflict_paths(label, conflicts))
         if self.workload.global_batch(workers) < workers:
             message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
             yield Conflict(("workload", "batch"), message)
@@ -278,9 +281,12 @@ class Scenario(FrozenRecord):
         yield from self._random_event_conflicts()
         yield from self._late_event_conflicts()
 
-    def _strategy_context(self) -> StrategyContext:
-        workers, layout = self.cluster.workers, self.workload.model.layout(task_of(self.workload.dataset).task)
-        return StrategyContext(
+    def _strategy_context(self) -> ScenarioFacts:
+        workers, layout = (
+            self.cluster.workers,
+            self.workload.model.parameter_layout(learning_task_of(self.workload.dataset).task),
+        )
+        return ScenarioFacts(
             workers=workers,
             steps=self.workload.steps(workers),
             steps_per_epoch=self.workload.steps_per_epoch(workers),
@@ -349,7 +355,7 @@ class TrialSpec(FrozenRecord):
         other_labels = {
             name: swept_value_label(value)
             for name, value in choice.sweep_point.items()
-            if name not in {"workers", WORKERS_PATH}
+            if name not in {"workers", WORKERS_KEY_PATH}
         }
         id_parts = (
             f"{choice.index:03}",

@@ -16,11 +16,11 @@ from services.schema.conflicts import Conflict, raise_conflicts
 ScenarioDocument: TypeAlias = dict[str, Any]  # a scenario in the types of YAML and JSON
 SweepPoint: TypeAlias = dict[str, Any]  # name of an axis -> one of its values, or the name of one of its cases
 
-WORKERS_PATH = "cluster.workers"
-PATH_ALIASES = {"workers": WORKERS_PATH}  # short name -> dotted path
+WORKERS_KEY_PATH = "cluster.workers"
+KEY_PATH_ALIASES = {"workers": WORKERS_KEY_PATH}  # short name -> dotted path
 # All but `transport` define the list of trials, so they cannot differ between trials. `transport` is a choice for this
 # host, not a property of the cluster.
-UNSWEEPABLE_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "transport", "published"}
+UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "transport", "published"}
 
 
 class SweepAxis(FrozenRecord):
@@ -55,33 +55,33 @@ class SweepAxis(FrozenRecord):
         return {"anyOf": [handler(core), {"type": "array", "minItems": 1}]}
 
     @property
-    def options(self) -> list[JsonValue]:
+    def values_or_case_names(self) -> list[JsonValue]:
         """Values of this sweep axis, or names of its cases."""
         return self.values or list(self.cases)
 
-    def target_paths(self, axis_name: str) -> tuple[str, ...]:
+    def swept_key_paths(self, axis_name: str) -> tuple[str, ...]:
         """Return the dotted paths of the scenario keys that this sweep axis sets."""
         if self.cases:
             return tuple(dict.fromkeys(path for case in self.cases.values() for path in case))
-        return tuple(self.paths) or (PATH_ALIASES.get(axis_name, axis_name),)
+        return tuple(self.paths) or (KEY_PATH_ALIASES.get(axis_name, axis_name),)
 
-    def assignments(self, axis_name: str, option: Any) -> Mapping[str, Any]:
+    def values_by_key_path(self, axis_name: str, option: Any) -> Mapping[str, Any]:
         """Return the value of each swept key by dotted path, for one value or case name of this sweep axis."""
-        return self.cases[option] if self.cases else dict.fromkeys(self.target_paths(axis_name), option)
+        return self.cases[option] if self.cases else dict.fromkeys(self.swept_key_paths(axis_name), option)
 
-    def values_for(self, axis_name: str, path: str) -> list[Any]:
+    def values_of_key_path(self, axis_name: str, key_path: str) -> list[Any]:
         """Return all values to which this sweep axis sets the scenario key at a dotted path."""
-        assignments = (self.assignments(axis_name, option) for option in self.options)
-        return [values[path] for values in assignments if path in values]
+        assignments = (self.values_by_key_path(axis_name, option) for option in self.values_or_case_names)
+        return [values[key_path] for values in assignments if key_path in values]
 
     def affects_strategy(self, axis_name: str, strategy_label: str | None) -> bool:
         """Return whether this sweep axis changes trials of a strategy.
 
         The label None stands for the baseline, which always has one worker.
         """
-        if strategy_label is None and WORKERS_PATH in self.target_paths(axis_name):
+        if strategy_label is None and WORKERS_KEY_PATH in self.swept_key_paths(axis_name):
             return False
-        affected_labels = {_strategy_label_in(path) for path in self.target_paths(axis_name)}
+        affected_labels = {_strategy_label_in_key_path(path) for path in self.swept_key_paths(axis_name)}
         return bool(affected_labels & {None, strategy_label})
 
 
@@ -90,35 +90,38 @@ Sweep: TypeAlias = Mapping[str, SweepAxis]
 
 def sweep_points(sweep: Sweep) -> Iterator[SweepPoint]:
     """Yield every combination of one value per sweep axis; the last axis changes fastest."""
-    return (dict(zip(sweep, options, strict=True)) for options in product(*(axis.options for axis in sweep.values())))
+    return (
+        dict(zip(sweep, options, strict=True))
+        for options in product(*(axis.values_or_case_names for axis in sweep.values()))
+    )
 
 
 def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioDocument) -> ScenarioDocument:
     """Return a copy of a scenario document in which all swept keys have their values at one sweep point."""
     changed = deepcopy(document)
     for axis_name, option in sweep_point.items():
-        for path, value in sweep[axis_name].assignments(axis_name, option).items():
+        for path, value in sweep[axis_name].values_by_key_path(axis_name, option).items():
             *parents, last = path.split(".")
-            section = reduce(_child, parents, changed)
-            section[_parse_child_key(section, last)] = deepcopy(value)
+            section = reduce(_value_at_key, parents, changed)
+            section[_parse_section_key(section, last)] = deepcopy(value)
     return changed
 
 
-def sweep_path_error(path: str, document: ScenarioDocument) -> str | None:
+def key_path_error(key_path: str, document: ScenarioDocument) -> str | None:
     """Return why a sweep cannot set the scenario key at a dotted path; None if it can.
 
     Args:
-        path: the dotted path.
+        key_path: the dotted path.
         document: the scenario, with every default filled in.
     """
-    if path in UNSWEEPABLE_PATHS:
-        return f"{path} cannot be swept"
+    if key_path in UNSWEEPABLE_KEY_PATHS:
+        return f"{key_path} cannot be swept"
     section: Any = document
-    for key in path.split("."):
-        if key not in (known_keys := _child_keys(section)):
+    for key in key_path.split("."):
+        if key not in (known_keys := _section_keys(section)):
             allowed = f"allowed here are {', '.join(known_keys)}" if known_keys else "no keys are allowed here"
-            return f"the scenario has no {path}: unknown key {key}; {allowed}"
-        section = _child(section, key)
+            return f"the scenario has no {key_path}: unknown key {key}; {allowed}"
+        section = _value_at_key(section, key)
     return None
 
 
@@ -127,20 +130,20 @@ def is_positive_int(value: Any) -> TypeGuard[int]:
     return type(value) is int and value >= 1
 
 
-def _strategy_label_in(path: str) -> str | None:
+def _strategy_label_in_key_path(key_path: str) -> str | None:
     """Return the strategy label in the dotted path of a scenario key; None for a key outside of a strategy."""
-    section, _, rest = path.partition(".")
+    section, _, rest = key_path.partition(".")
     return rest.split(".")[0] if section == "strategies" else None
 
 
-def _child(section: Any, key: str) -> Any:
-    return section[_parse_child_key(section, key)]
+def _value_at_key(section: Any, key: str) -> Any:
+    return section[_parse_section_key(section, key)]
 
 
-def _parse_child_key(section: Any, key: str) -> Any:
+def _parse_section_key(section: Any, key: str) -> Any:
     return int(key) if isinstance(section, list) else key
 
 
-def _child_keys(section: Any) -> list[str]:
+def _section_keys(section: Any) -> list[str]:
     keys = range(len(section)) if isinstance(section, list) else section if isinstance(section, dict) else ()
     return [str(key) for key in keys]

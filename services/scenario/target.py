@@ -17,7 +17,7 @@ class MetricProperties(NamedTuple):
     bound_key: Literal["at_least", "at_most"]  # key of a quality target that holds the bound
     best_value: float  # no model does better
 
-    def is_reachable(self, bound: float) -> bool:
+    def is_reachable_bound(self, bound: float) -> bool:
         """Return whether a model can reach the value `bound` of the metric.
 
         An accuracy or r2 of 1 counts as reachable, an error of 0 does not.
@@ -49,7 +49,7 @@ class QualityTarget(FrozenRecord):
         declared_keys = [key for key in ("at_least", "at_most") if getattr(self, key) is not None]
         if declared_keys != [properties.bound_key]:
             raise ValueError(f"a target of {self.metric} needs {properties.bound_key} and no other bound")
-        if not properties.is_reachable(self.bound):
+        if not properties.is_reachable_bound(self.bound):
             raise ValueError(
                 f"no model reaches {self.metric} {properties.bound_key} {self.bound:g}; "
                 f"the best value is {properties.best_value:g}"

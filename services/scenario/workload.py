@@ -35,12 +35,12 @@ class Workload(FrozenRecord):
     precision: Precision = Field("fp32", description="number format of parameters and gradients")
 
     @model_validator(mode="after")
-    def _check_conflicts(self) -> Self:
-        raise_conflicts(self._conflicts())
+    def _reject_conflicting_keys(self) -> Self:
+        raise_conflicts(self._key_conflicts())
         return self
 
-    def _conflicts(self) -> Iterator[Conflict]:
-        task, train_samples = task_of(self.dataset)
+    def _key_conflicts(self) -> Iterator[Conflict]:
+        task, train_samples = learning_task_of(self.dataset)
         if (self.batch is None) == (self.batch_per_worker is None):
             yield Conflict(("batch",), "declare either batch (samples over all workers) or batch_per_worker")
         if max(self.batch or 0, self.batch_per_worker or 0) > train_samples:
@@ -48,7 +48,7 @@ class Workload(FrozenRecord):
                 ("batch",),
                 f"the batch is larger than the training set; {self.dataset.kind} has {train_samples} training samples",
             )
-        if reason := self.model.conflict_reason(task):
+        if reason := self.model.unsupported_task_reason(task):
             yield Conflict(("model",), reason)
         if self.target and task.loss not in METRIC_PROPERTIES[self.target.metric].loss_functions:
             metrics = ", ".join(
@@ -65,7 +65,7 @@ class Workload(FrozenRecord):
 
     def steps_per_epoch(self, worker_count: int) -> int:
         """Return the number of training steps in one pass over the training set."""
-        return ceil(task_of(self.dataset).train_samples / self.global_batch(worker_count))
+        return ceil(learning_task_of(self.dataset).train_samples / self.global_batch(worker_count))
 
     def steps(self, worker_count: int) -> int:
         """Return the number of training steps in the whole budget."""
@@ -80,7 +80,7 @@ class DatasetTask(NamedTuple):
 
 
 @cache
-def task_of(dataset: Dataset) -> DatasetTask:
+def learning_task_of(dataset: Dataset) -> DatasetTask:
     """Return the learning task and the training set size of a dataset. The dataset is loaded at the first call."""
     data = dataset.load("float32")
     return DatasetTask(data.task, len(data.train_x))

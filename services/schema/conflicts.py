@@ -27,6 +27,6 @@ def raise_conflicts(conflicts: Iterable[Conflict]) -> None:
         raise ConflictError(found)
 
 
-def nest_conflicts(key: str | int, conflicts: Iterable[Conflict]) -> Iterator[Conflict]:
+def prefix_conflict_paths(key: str | int, conflicts: Iterable[Conflict]) -> Iterator[Conflict]:
     """Yield the conflicts of a nested record with `key` in front of each key path."""
     return (Conflict((key, *key_path), message) for key_path, message in conflicts)

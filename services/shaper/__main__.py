@@ -51,7 +51,7 @@ class RequestHandler:
             "echoes": lambda peers, count, gap_s: {"round_trips_s": probe.measure_round_trips(peers, count, gap_s)},
             "flood": self.send_flood,
             "heard": self.measure_received_rates,
-            "message": lambda address, size: {"seconds": probe.measure_message_s(address, size)},
+            "message": lambda address, size: {"seconds": probe.measure_message_seconds(address, size)},
             "stop_receiver": self.stop_receiver,
         }
 
@@ -84,7 +84,7 @@ class RequestHandler:
         Raises:
             RuntimeError: the delay line has ended.
         """
-        self._ask_delay_line(delays)
+        self._query_delay_line(delays)
         return {}
 
     def read_delays(self, queues: list[str]) -> Response:
@@ -93,9 +93,9 @@ class RequestHandler:
         Raises:
             RuntimeError: the delay line has ended.
         """
-        return {"laws": self._ask_delay_line(queues)}
+        return {"laws": self._query_delay_line(queues)}
 
-    def _ask_delay_line(self, request: dict[str, Any] | list[str]) -> Any:
+    def _query_delay_line(self, request: dict[str, Any] | list[str]) -> Any:
         """Send a request to the delay line and return its response; the first request starts the delay line."""
         with self._delay_line_lock:
             if self._delay_line is None:
@@ -166,9 +166,9 @@ def _raise_error(error: Exception) -> Response:
     raise error
 
 
-def _print_response(request_id: int, complete: Callable[[], Response]) -> None:
+def _print_response(request_id: int, complete_request: Callable[[], Response]) -> None:
     try:
-        response = {"id": request_id, "ok": True, **complete()}
+        response = {"id": request_id, "ok": True, **complete_request()}
     except Exception as error:  # noqa: BLE001 - reported in the response
         response = {"id": request_id, "ok": False, "why": f"{error}" or type(error).__name__}
     with _OUTPUT_LOCK:

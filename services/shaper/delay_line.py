@@ -51,7 +51,7 @@ class DelayQueue:
         last_packet = None
         while self._waiting_packets and self._waiting_packets[0][0] <= now_s:
             last_packet = self._waiting_packets.popleft()[1]
-        return b"" if last_packet is None else nfqueue.encode_accept_up_to(self.number, last_packet)
+        return b"" if last_packet is None else nfqueue.encode_accept_up_to_packet(self.number, last_packet)
 
     @property
     def next_due_s(self) -> float | None:
@@ -63,22 +63,24 @@ class DelayQueue:
         self.delays_s, self.loss_draws, self.description = source.delays_s, source.loss_draws, source.description
 
 
-def make_queue(number: int, description: dict[str, Any], wake_early_s: float) -> DelayQueue:
+def make_delay_queue(queue_number: int, description: dict[str, Any], wake_early_s: float) -> DelayQueue:
     """Return a queue made from its description: a path (`services.cluster.network.NetworkPath`) and a seed."""
     if not description["path"]["jitters"] and not description["path"]["losses"]:
         delay_s = float(description["path"]["delay_s"])
-        return DelayQueue(number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
+        return DelayQueue(queue_number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
     from services.cluster.network import NetworkPath  # noqa: PLC0415 - a third of a second that most delay lines can save
 
     path, seed = NetworkPath.model_validate(description["path"]), description["seed"]
     loss_draws = tuple(loss.sample_losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
-    return DelayQueue(number, path.sample_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, description)
+    return DelayQueue(
+        queue_number, path.sample_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, description
+    )
 
 
 def main() -> int:
     """Delay packets until the input ends; input lines add queues, change queues or request their descriptions."""
     reduce_wakeup_latency()
-    wake_early_s, netlink = _measure_oversleep_s(), nfqueue.open_socket()
+    wake_early_s, netlink = _measure_oversleep_s(), nfqueue.open_netlink_socket()
     queues: dict[int, DelayQueue] = {}
     unfinished_line = b""
     while True:
@@ -95,7 +97,7 @@ def main() -> int:
                 return 0
             *lines, unfinished_line = unfinished_line.split(b"\n")
             for line in lines:
-                _handle_line(netlink, queues, json.loads(line), wake_early_s)
+                _handle_input_line(netlink, queues, json.loads(line), wake_early_s)
 
 
 def _seconds_to_next_packet(queues: dict[int, DelayQueue]) -> float | None:
@@ -103,27 +105,27 @@ def _seconds_to_next_packet(queues: dict[int, DelayQueue]) -> float | None:
     return max(0.0, min(due_times_s) - time.monotonic()) if due_times_s else None
 
 
-def _receive_packets(netlink: Any, queues: dict[int, DelayQueue], now_s: float) -> None:
+def _receive_packets(netlink_socket: Any, queues: dict[int, DelayQueue], now_s: float) -> None:
     """Read the packets that have arrived, at most `MAX_RECEIVED_AT_ONCE`: packets that are due must not wait longer."""
     drop_verdicts = []
     for _ in range(MAX_RECEIVED_AT_ONCE):
         try:
-            message = netlink.recv(4096, 0x40)  # MSG_DONTWAIT
+            message = netlink_socket.recv(4096, 0x40)  # MSG_DONTWAIT
         except BlockingIOError:
             break
-        if packet := nfqueue.parse_packet(message):
+        if packet := nfqueue.parse_packet_message(message):
             queue_number, packet_number = packet
             drop_verdicts.append(queues[queue_number].add_packet(now_s, packet_number))
     if verdicts := b"".join(drop_verdicts):
-        netlink.send(verdicts)
+        netlink_socket.send(verdicts)
 
 
-def _handle_line(
-    netlink: Any, queues: dict[int, DelayQueue], request: dict[str, Any] | list[str], wake_early_s: float
+def _handle_input_line(
+    netlink_socket: Any, queues: dict[int, DelayQueue], request: dict[str, Any] | list[str], wake_early_s: float
 ) -> None:
     """Handle one input line: a mapping from queue number to description sets queues, a list requests them."""
     if isinstance(request, dict):
-        _apply_descriptions(netlink, queues, request, wake_early_s)
+        _apply_queue_descriptions(netlink_socket, queues, request, wake_early_s)
         response = {}
     else:
         response = {key: queues[int(key)].description for key in request if int(key) in queues}
@@ -131,18 +133,18 @@ def _handle_line(
     sys.stdout.flush()
 
 
-def _apply_descriptions(
-    netlink: Any, queues: dict[int, DelayQueue], descriptions: dict[str, Any], wake_early_s: float
+def _apply_queue_descriptions(
+    netlink_socket: Any, queues: dict[int, DelayQueue], descriptions: dict[str, Any], wake_early_s: float
 ) -> None:
     """Create new queues and change the settings of existing queues, from descriptions by queue number."""
     for key, description in descriptions.items():
         number = int(key)
-        queue = make_queue(number, description, wake_early_s)
+        queue = make_delay_queue(number, description, wake_early_s)
         if number in queues:
             queues[number].copy_settings(queue)
         else:
             queues[number] = queue
-            netlink.send(nfqueue.encode_bind(number))
+            netlink_socket.send(nfqueue.encode_queue_binding(number))
 
 
 def _measure_oversleep_s() -> float:

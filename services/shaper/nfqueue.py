@@ -21,7 +21,7 @@ _HEADER = struct.Struct("=IHHII")
 _QUEUE_NUMBER_OFFSET, _PACKET_NUMBER_OFFSET = 18, 24  # in bytes, of the fields in a message about a packet
 
 
-def encode_bind(queue_number: int) -> bytes:
+def encode_queue_binding(queue_number: int) -> bytes:
     """Return the messages that bind a queue to this process; large packets from TCP arrive unsplit."""
     return b"".join(
         (
@@ -40,12 +40,12 @@ def encode_verdict(queue_number: int, packet_number: int, decision: int) -> byte
     return _encode_message(VERDICT, queue_number, _encode_attribute(2, struct.pack(">II", decision, packet_number)))
 
 
-def encode_accept_up_to(queue_number: int, packet_number: int) -> bytes:
+def encode_accept_up_to_packet(queue_number: int, packet_number: int) -> bytes:
     """Return the message that accepts all waiting packets of a queue up to one packet, which is included."""
     return _encode_message(VERDICT_BATCH, queue_number, _encode_attribute(2, struct.pack(">II", ACCEPT, packet_number)))
 
 
-def parse_packet(message: bytes) -> tuple[int, int] | None:
+def parse_packet_message(message: bytes) -> tuple[int, int] | None:
     """Return the queue number and the packet number in a message about a packet; None for other messages.
 
     Raises:
@@ -64,7 +64,7 @@ def parse_packet(message: bytes) -> tuple[int, int] | None:
     return None
 
 
-def open_socket() -> socket.socket:
+def open_netlink_socket() -> socket.socket:
     """Return a netlink socket to the kernel; if its buffer is full, messages are lost without an error."""
     netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     netlink.bind((0, 0))

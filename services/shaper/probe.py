@@ -45,7 +45,11 @@ class ProbeReceiver:
         flood_socket.setsockopt(_SOL_UDP, _UDP_GRO, 1)
         message_socket = socket.create_server((self.address, MESSAGE_PORT))
         self._sockets += [echo_socket, flood_socket, message_socket]
-        readers = (_answer_echoes, echo_socket), (self._count_frames, flood_socket), (_accept_messages, message_socket)
+        readers = (
+            (_answer_echoes, echo_socket),
+            (self._count_frames, flood_socket),
+            (_accept_message_streams, message_socket),
+        )
         for read, probe_socket in readers:
             self._threads.append(threading.Thread(target=read, args=(probe_socket,), daemon=True))
             self._threads[-1].start()
@@ -125,7 +129,7 @@ def send_flood(targets: Mapping[str, float], since: float, until: float) -> None
             flood.result()
 
 
-def measure_message_s(address: str, size_bytes: int) -> float:
+def measure_message_seconds(address: str, size_bytes: int) -> float:
     """Send a message on a TCP stream; return the seconds from the first byte to the acknowledgement.
 
     The stream has sent a message of the same size before.
@@ -187,17 +191,17 @@ def _answer_echoes(echo_socket: socket.socket) -> None:
         return
 
 
-def _accept_messages(server_socket: socket.socket) -> None:
+def _accept_message_streams(server_socket: socket.socket) -> None:
     """Accept TCP streams, and acknowledge every message on a stream with one byte."""
     try:
         while True:
             stream, _ = server_socket.accept()
-            threading.Thread(target=_receive_messages, args=(stream,), daemon=True).start()
+            threading.Thread(target=_acknowledge_messages, args=(stream,), daemon=True).start()
     except OSError:  # shut down
         return
 
 
-def _receive_messages(stream: socket.socket) -> None:
+def _acknowledge_messages(stream: socket.socket) -> None:
     with stream, suppress(OSError):  # the sender has gone, so no error can be reported to it
         while len(header := stream.recv(_SIZE.size, socket.MSG_WAITALL)) == _SIZE.size:
             discard_bytes(stream, *_SIZE.unpack(header))
@@ -213,14 +217,14 @@ def _receive_datagrams(udp_socket: socket.socket) -> tuple[int, str] | None:
     return (size_bytes, sender[0]) if size_bytes else None
 
 
-class _ThreadBuffer(threading.local):
+class _ThreadReceiveBuffer(threading.local):
     """Receive buffer of one thread; datagrams are counted and then overwritten."""
 
     def __init__(self) -> None:
         self.buffer = bytearray(1 << 16)
 
 
-_THREAD_BUFFER = _ThreadBuffer()
+_THREAD_BUFFER = _ThreadReceiveBuffer()
 
 
 def _open_udp_socket(address: str, port: int) -> socket.socket:

@@ -13,11 +13,11 @@ from pydantic import Field
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import (
     Gradient,
-    Phases,
-    PhaseStrategy,
+    ScenarioFacts,
+    SinglePhaseStrategy,
     StepResult,
     Strategy,
-    StrategyContext,
+    TrainingPhases,
     WorkerAlgorithm,
     WorkerContext,
 )
@@ -40,14 +40,14 @@ __all__ = [
     "Gradient",
     "LocalSgd",
     "ParameterServer",
-    "PhaseStrategy",
-    "Phases",
+    "ScenarioFacts",
+    "SinglePhaseStrategy",
     "SingleWorker",
     "StepResult",
     "Strategy",
-    "StrategyContext",
     "StrategySwitch",
     "SyncSwitch",
+    "TrainingPhases",
     "WorkerAlgorithm",
     "WorkerContext",
 ]

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from services.collectives import AnyCollective, CollectiveSite, Ring, Schedule
+from services.collectives import AnyCollective, NetworkAndModelFacts, Ring, Schedule
 from services.collectives.base import Edge
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
@@ -18,10 +18,10 @@ from services.schema.conflicts import Conflict
 from services.strategies.base import (
     BytesPerStep,
     Gradient,
-    PhaseStrategy,
-    PhaseTraits,
+    PhaseProperties,
+    ScenarioFacts,
+    SinglePhaseStrategy,
     StepResult,
-    StrategyContext,
     WorkerAlgorithm,
     WorkerContext,
     WorkerState,
@@ -29,7 +29,7 @@ from services.strategies.base import (
 from services.strategies.cost_model import CostModel, Flow, StepPrediction
 
 
-class AllReduce(PhaseStrategy):
+class AllReduce(SinglePhaseStrategy):
     """Synchronous data parallelism by all-reduce: the sum of all gradients, each weighted by its share of the samples.
 
     Sums are formed in a fixed order, so all replicas hold the same bits and a run with the same seed repeats exactly.
@@ -41,70 +41,77 @@ class AllReduce(PhaseStrategy):
         default=IdentityCompressor(), description="number format of vectors on the wire, at every hop"
     )
 
-    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        if self.compress.init(1) is not None:
+    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+        if self.compress.init_state(1) is not None:
             why = "all_reduce adds vectors at every hop, so it needs a compressor without state"
             yield Conflict((), f"{why}; compressor {self.compress.kind} has state")
-        elif reason := self.collective.conflict_reason(context.workers):
+        elif reason := self.collective.unsupported_rank_count_reason(scenario_facts.workers):
             yield Conflict((), reason)
-        if conflict := self.collective.array_conflict(context.array_sizes):
+        if conflict := self.collective.array_size_conflict(scenario_facts.array_sizes):
             key, why = conflict
             yield Conflict(("collective", key), why)
-        if self.collective.needs_link_rates and not context.has_link_rates:
+        if self.collective.needs_link_rates and not scenario_facts.has_link_rates:
             why = "auto compares predicted transfer times, but the scenario declares no link rate"
             yield Conflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
 
-    def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
-        collectives = self.collective.resolved_candidates(site)
+    def resolve_choices(
+        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
+    ) -> tuple[Self, dict[str, float]]:
+        collectives = self.collective.resolved_candidates(collective_site)
         candidates = [self.model_copy(update={"collective": collective}) for collective in collectives]
         if len(candidates) == 1:
             return candidates[0], {}
-        exchange_s = [candidate.predict(cost).exchange_s for candidate in candidates]
+        exchange_s = [candidate.predict_step_time(cost_model).exchange_s for candidate in candidates]
         fastest = candidates[exchange_s.index(min(exchange_s))]
         kinds = [str(candidate.collective.kind) for candidate in candidates]
         return fastest, dict(zip(kinds, exchange_s, strict=True))
 
-    def phase_traits(self) -> PhaseTraits:
-        return PhaseTraits(compressor=self.compress)
+    def phase_properties(self) -> PhaseProperties:
+        return PhaseProperties(compressor=self.compress)
 
-    def schedule(self, workers: int) -> Schedule:
-        return self.collective.schedule(workers)
+    def schedule(self, worker_count: int) -> Schedule:
+        return self.collective.schedule(worker_count)
 
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
-        sent = self.schedule(workers).payload_bytes_by_rank(
-            workers, entries, lambda size: self.compress.nbytes(size, dtype)
+    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
+        sent = self.schedule(worker_count).payload_bytes_by_rank(
+            worker_count, entries, lambda size: self.compress.compressed_size_bytes(size, dtype)
         )
         return BytesPerStep(workers=sent)
 
-    def predict(self, cost: CostModel) -> StepPrediction:
+    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
         """Return the step time that the closed form of the collective predicts for the cluster.
 
         The latency part is that of the longest chain of transfers. An exchange begins when the slowest worker has
         computed its gradient: E[X_(n:n)] if speeds vary.
         """
-        ranks, schedule = len(cost.workers), self.schedule(len(cost.workers))
-        size_bytes = self.compress.nbytes(cost.entries, cost.dtype)
-        flows = {edge: (cost.workers[edge[0]], cost.workers[edge[1]]) for edge in schedule.edges}
-        transfer_s = self.collective.predict_seconds(ranks, size_bytes, 0.0, _s_per_byte(schedule, cost))
-        waits_s = schedule.critical_path_latency_s({edge: cost.latency_s([flow]) for edge, flow in flows.items()})
-        hidden_s = self._hidden_latency_s(schedule, cost, transfer_s, waits_s)
+        ranks, schedule = len(cost_model.workers), self.schedule(len(cost_model.workers))
+        size_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
+        flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.edges}
+        transfer_s = self.collective.predict_run_time_s(
+            ranks, size_bytes, 0.0, _effective_s_per_byte(schedule, cost_model)
+        )
+        waits_s = schedule.critical_path_latency_s({edge: cost_model.latency_s([flow]) for edge, flow in flows.items()})
+        hidden_s = self._hidden_latency_s(schedule, cost_model, transfer_s, waits_s)
         return StepPrediction(
-            compute_s=cost.kth_worker_compute_s(ranks),
+            compute_s=cost_model.kth_worker_compute_s(ranks),
             exchange_s=transfer_s + waits_s - hidden_s,
-            formula=f"t_c + {self.collective.formula}" + (", less the part of α that pieces hide" if hidden_s else ""),
+            formula=f"t_c + {self.collective.run_time_formula}"
+            + (", less the part of α that pieces hide" if hidden_s else ""),
         )
 
-    def _hidden_latency_s(self, schedule: Schedule, cost: CostModel, transfer_s: float, latency_s: float) -> float:
+    def _hidden_latency_s(
+        self, schedule: Schedule, cost_model: CostModel, transfer_s: float, latency_s: float
+    ) -> float:
         """Return the part of the latency that a pipeline of message pieces hides, in seconds."""
-        if cost.lengths is None:
+        if cost_model.message_lengths is None:
             return 0.0
-        piece_bytes = schedule.piece_bytes(cost.vector_bytes, *cost.lengths)
+        piece_bytes = schedule.max_message_bytes(cost_model.vector_bytes, *cost_model.message_lengths)
         return self.collective.hidden_latency_s(
-            len(cost.workers), cost.vector_bytes, piece_bytes, transfer_s, latency_s
+            len(cost_model.workers), cost_model.vector_bytes, piece_bytes, transfer_s, latency_s
         )
 
-    def worker_algorithm(self, context: WorkerContext) -> "AllReduceWorker":
-        return AllReduceWorker(context, self.compress)
+    def worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
+        return AllReduceWorker(worker_context, self.compress)
 
 
 @dataclass(frozen=True)
@@ -114,53 +121,55 @@ class AllReduceWorker(WorkerAlgorithm):
     compressor: Compressor
 
     def init(self, params: Vector) -> WorkerState:
-        return self.context.optimiser.init(params)
+        return self.context.optimiser.init_state(params)
 
-    def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
+    def init_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
         """Return the optimiser's state: every replica has a complete copy of it."""
         return optimiser_state
 
-    def optimiser_state(self, state: WorkerState) -> OptimiserState:
-        replicated: OptimiserState = state
+    def replicated_optimiser_state(self, worker_state: WorkerState) -> OptimiserState:
+        replicated: OptimiserState = worker_state
         return replicated
 
-    async def step(
-        self, step: int, params: Vector, gradient: Gradient, state: WorkerState, times: StepTimes
+    async def exchange_and_update(
+        self, step: int, params: Vector, gradient: Gradient, state: WorkerState, step_times: StepTimes
     ) -> StepResult:
         context = self.context
-        with times.measure("exchange"):
+        with step_times.measure("exchange"):
             own = context.device.to_host(gradient.mean)
             mean = own * own.dtype.type(gradient.samples / context.batch_size(step))
             schedule, compressor = context.schedule, self.compressor
             await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
-        with times.measure("update"):
-            return StepResult(*context.optimiser.step(params, context.device.to_device(mean), state))
+        with step_times.measure("update"):
+            return StepResult(*context.optimiser.update_params(params, context.device.to_device(mean), state))
 
 
-def _s_per_byte(schedule: Schedule, cost: CostModel) -> float:
+def _effective_s_per_byte(schedule: Schedule, cost_model: CostModel) -> float:
     """Return the effective seconds per byte (β) of a schedule on the network of a cluster.
 
     β is the time of all rounds on this network, divided by their time if every access link carries one byte per second.
     On equal links in a star topology, β is the seconds per byte of one link, whatever the schedule.
     """
-    links = dict.fromkeys(cost.workers, 1.0)
+    links = dict.fromkeys(cost_model.workers, 1.0)
     equal = CostModel(
-        workers=cost.workers,
+        workers=cost_model.workers,
         entries=1,
-        dtype=cost.dtype,
+        dtype=cost_model.dtype,
         uplink_s_per_byte=links,
         downlink_s_per_byte=links,
         compute_s=0.0,
     )
     transfer_s = equal_transfer_s = 0.0
-    for load, rounds in Counter(_flow_weights(load, cost.workers) for load in schedule.edge_loads).items():
-        transfer_s += rounds * cost.transfer_s(load)
+    for load, rounds in Counter(
+        _load_by_flow(load, cost_model.workers) for load in schedule.payload_sizes_by_edge
+    ).items():
+        transfer_s += rounds * cost_model.transfer_s(load)
         equal_transfer_s += rounds * equal.transfer_s(load)
     return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
 
 
-def _flow_weights(load: Mapping[Edge, int], worker_names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
+def _load_by_flow(edge_load: Mapping[Edge, int], worker_names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
     """Return the bytes of each flow in one round of a schedule, with worker names in place of ranks, sorted."""
     return tuple(
-        sorted(((worker_names[source], worker_names[target]), weight) for (source, target), weight in load.items())
+        sorted(((worker_names[source], worker_names[target]), weight) for (source, target), weight in edge_load.items())
     )

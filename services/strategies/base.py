@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from services.collectives.base import CollectiveSite, Schedule
+from services.collectives.base import NetworkAndModelFacts, Schedule
 from services.compressors import Compressor, IdentityCompressor
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
@@ -32,7 +32,7 @@ IDENTITY_COMPRESSOR = IdentityCompressor()
 
 
 @dataclass(frozen=True)
-class StrategyContext:
+class ScenarioFacts:
     """Facts about a scenario that decide whether a strategy can be used in it."""
 
     workers: int
@@ -42,7 +42,7 @@ class StrategyContext:
     has_link_rates: bool  # whether any link has a declared rate
 
     @property
-    def entries(self) -> int:
+    def parameter_count(self) -> int:
         """Entries of the parameter vector."""
         return sum(self.array_sizes)
 
@@ -91,26 +91,26 @@ class BytesPerStep:
     replies: tuple[float, ...] = ()  # by rank: bytes of a worker that are replies of its own shard to other workers
 
 
-def average_bytes_per_step(size_bytes: int, steps: int) -> float:
+def average_bytes_per_step(size_bytes: int, period_steps: int) -> float:
     """Return the mean bytes per step of a message that is sent once per period; an integer if that is exact."""
-    quotient, remainder = divmod(size_bytes, steps)
-    return size_bytes / steps if remainder else quotient
+    quotient, remainder = divmod(size_bytes, period_steps)
+    return size_bytes / period_steps if remainder else quotient
 
 
 @dataclass(frozen=True)
-class Phases:
+class TrainingPhases:
     """Training phases of a strategy: one phase, or two phases with a switch between them."""
 
-    first: "PhaseStrategy"
+    first: "SinglePhaseStrategy"
     switch: "Switch | None" = None
 
-    def __iter__(self) -> Iterator["PhaseStrategy"]:
+    def __iter__(self) -> Iterator["SinglePhaseStrategy"]:
         yield self.first
         if self.switch:
             yield self.switch.second
 
     @property
-    def phase_with_servers(self) -> "PhaseStrategy | None":
+    def phase_with_servers(self) -> "SinglePhaseStrategy | None":
         """First training phase with servers, or None. If both phases have servers, they have the same servers."""
         return next((phase for phase in self if phase.server_algorithm()), None)
 
@@ -128,11 +128,15 @@ class Phases:
 class Strategy(Component, ABC):
     """Base class of a strategy as declared in a scenario: conflicts, network-dependent choices, training phases."""
 
-    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:  # noqa: ARG002 - most fit every scenario
+    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:  # noqa: ARG002 - most fit every scenario
         """Yield the conflicts of this strategy with the rest of the scenario; key paths start at this strategy."""
         yield from ()
 
-    def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:  # noqa: ARG002 - see below
+    def resolve_choices(
+        self,
+        collective_site: NetworkAndModelFacts,  # noqa: ARG002 - see below
+        cost_model: CostModel,  # noqa: ARG002
+    ) -> tuple[Self, dict[str, float]]:
         """Return this strategy with all network-dependent choices resolved (for example collective `auto`).
 
         Returns:
@@ -141,12 +145,12 @@ class Strategy(Component, ABC):
         return self, {}
 
     @abstractmethod
-    def phases(self) -> Phases:
+    def training_phases(self) -> TrainingPhases:
         """Return the training phases of this strategy."""
 
 
 @dataclass(frozen=True)
-class PhaseTraits:
+class PhaseProperties:
     """Properties of a training phase that are the same on every cluster."""
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
@@ -155,30 +159,30 @@ class PhaseTraits:
     compressor: Compressor = IDENTITY_COMPRESSOR  # of the gradients or parameters that are exchanged
 
 
-class PhaseStrategy(Strategy):
+class SinglePhaseStrategy(Strategy):
     """Base class of a strategy with one training phase; it trains for a whole run or as one phase of a switch."""
 
-    def phases(self) -> Phases:
-        return Phases(self)
+    def training_phases(self) -> TrainingPhases:
+        return TrainingPhases(self)
 
-    def phase_traits(self) -> PhaseTraits:
+    def phase_properties(self) -> PhaseProperties:
         """Return the properties of this training phase that are the same on every cluster."""
-        return PhaseTraits()
+        return PhaseProperties()
 
-    def optimiser(self, declared_optimiser: AnyOptimiser, workers: int) -> AnyOptimiser:  # noqa: ARG002 - see below
+    def adapted_optimiser(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
         """Return the optimiser that makes an update in this training phase; by default the declared optimiser."""
         return declared_optimiser
 
-    def schedule(self, workers: int) -> Schedule:  # noqa: ARG002 - only collectives have rounds
+    def schedule(self, worker_count: int) -> Schedule:  # noqa: ARG002 - only collectives have rounds
         """Return the schedule of the collective among the workers; empty for a strategy without a collective."""
         return Schedule()
 
     @abstractmethod
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
+    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
         """Return the payload bytes that each node sends in one step, for a parameter vector of this length and type."""
 
     @abstractmethod
-    def predict(self, cost: CostModel) -> StepPrediction:
+    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
         """Return the step time that the closed form of this strategy predicts for a cluster."""
 
     def server_algorithm(self) -> ServerAlgorithm | None:
@@ -186,7 +190,7 @@ class PhaseStrategy(Strategy):
         return None
 
     @abstractmethod
-    def worker_algorithm(self, context: WorkerContext) -> "WorkerAlgorithm":
+    def worker_algorithm(self, worker_context: WorkerContext) -> "WorkerAlgorithm":
         """Return the algorithm that a worker runs."""
 
 
@@ -206,31 +210,31 @@ class WorkerAlgorithm(ABC):
     def init(self, params: Vector) -> WorkerState:
         """Return the state of this algorithm before the first step."""
 
-    def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
+    def init_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
         """Return the state of this algorithm at the start of a second training phase; by default the initial state.
 
         Args:
             params: the parameters, on the device.
-            version: number of updates that have been made to the parameters.
+            params_version: number of updates that have been made to the parameters.
             optimiser_state: state of the optimiser at the start of this phase; servers have their own.
         """
         return self.init(params)
 
-    def optimiser_state(self, state: WorkerState) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
+    def replicated_optimiser_state(self, worker_state: WorkerState) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
         """Return the optimiser's state if every worker has a complete copy of it; None if servers own the state."""
         return None
 
     @abstractmethod
-    async def step(
-        self, step: int, params: Vector, gradient: Gradient, state: WorkerState, times: StepTimes
+    async def exchange_and_update(
+        self, step: int, params: Vector, gradient: Gradient, state: WorkerState, step_times: StepTimes
     ) -> StepResult:
         """Exchange the gradient or the parameters with other nodes, and return the updated parameters.
 
         The durations of the step phases exchange, wait and update are added to the step times.
         """
 
-    async def finish(self, step: int, result: StepResult, times: StepTimes) -> None:  # noqa: B027 - most exchange every step
+    async def finish_exchanges(self, step: int, result: StepResult, step_times: StepTimes) -> None:  # noqa: B027 - most exchange every step
         """Exchange the samples of the last incomplete period before this worker leaves the run at `step`."""
 
-    async def leave(self, step: int) -> None:  # noqa: B027 - most are not waited for
+    async def announce_leaving(self, step: int) -> None:  # noqa: B027 - most are not waited for
         """Inform the nodes that wait for this worker's messages that it sends none from `step` on."""

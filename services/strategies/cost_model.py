@@ -9,7 +9,7 @@ import numpy as np
 
 from services.cluster.device_profiles import AnyVariation
 from services.cluster.fluid_link import goodput_bytes_per_s
-from services.cluster.message_lengths import MessageLengths
+from services.cluster.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.parameter_server.order_statistics import Cdf, expected_round_s
 from services.schema.component import FrozenRecord
@@ -27,7 +27,7 @@ class CostModel(FrozenRecord):
     entries: int  # of the parameter vector
     dtype: str
     alpha_s: float = 0.0  # latency per message that the host adds (α), in virtual seconds; 0 without calibration
-    lengths: MessageLengths | None = None  # message lengths; None: every vector is one message
+    message_lengths: MessageSizeLimits | None = None  # message lengths; None: every vector is one message
     uplink_s_per_byte: dict[str, float]  # by node name; 0 for an unshaped link
     downlink_s_per_byte: dict[str, float]
     network: Network = Network()
@@ -35,25 +35,25 @@ class CostModel(FrozenRecord):
     worker_compute_s: tuple[float, ...] = ()  # compute time of one step by rank; empty: all equal `compute_s`
     variations: tuple[AnyVariation | None, ...] = ()  # of the compute times, by rank; empty: none varies
 
-    def concurrent_transfer_s(self, flows: Collection[Flow], size_bytes: float) -> float:
+    def concurrent_transfer_s(self, flows: Collection[Flow], bytes_per_flow: float) -> float:
         """Return the seconds in which all flows, at the same time, transfer the same number of bytes each."""
-        return self.transfer_s([(flow, size_bytes) for flow in flows])
+        return self.transfer_s([(flow, bytes_per_flow) for flow in flows])
 
-    def transfer_s(self, loads: Iterable[FlowBytes]) -> float:
+    def transfer_s(self, flow_bytes: Iterable[FlowBytes]) -> float:
         """Return the seconds in which all flows, at the same time, transfer their bytes: that of the busiest link."""
-        return max(self.link_busy_s(loads).values(), default=0.0)
+        return max(self.link_busy_s(flow_bytes).values(), default=0.0)
 
-    def link_busy_s(self, loads: Iterable[FlowBytes]) -> dict[LinkId, float]:
+    def link_busy_s(self, flow_bytes: Iterable[FlowBytes]) -> dict[LinkId, float]:
         """Return, for each link, the seconds that it needs for the bytes of all flows over it."""
         link_bytes = defaultdict[LinkId, float](float)
-        for (source, target), size_bytes in loads:
+        for (source, target), size_bytes in flow_bytes:
             link_bytes["up", source] += size_bytes
             link_bytes["down", target] += size_bytes
             for number, pipe in enumerate(self.network.shared_links):
-                link_bytes["shared", number] += size_bytes * pipe.carries(source, target)
-        return {link: size_bytes * self._s_per_byte(link) for link, size_bytes in link_bytes.items()}
+                link_bytes["shared", number] += size_bytes * pipe.carries_flow(source, target)
+        return {link: size_bytes * self._link_s_per_byte(link) for link, size_bytes in link_bytes.items()}
 
-    def _s_per_byte(self, link: LinkId) -> float:
+    def _link_s_per_byte(self, link: LinkId) -> float:
         direction, name = link
         if isinstance(name, int):
             return 1 / goodput_bytes_per_s(self.network.shared_links[name].rate_bps)
@@ -68,13 +68,13 @@ class CostModel(FrozenRecord):
     def expected_compute_s(self) -> tuple[float, ...]:
         """Expected compute time of a step of each worker, in seconds, by rank."""
         varied = zip(self._declared_compute_s, self.variations or (None,) * len(self.workers), strict=True)
-        return tuple(seconds * (variation.mean_factor if variation else 1.0) for seconds, variation in varied)
+        return tuple(seconds * (variation.mean_duration_factor if variation else 1.0) for seconds, variation in varied)
 
     @property
     def _declared_compute_s(self) -> tuple[float, ...]:
         return self.worker_compute_s or (self.compute_s,) * len(self.workers)
 
-    def kth_worker_compute_s(self, kth: int, pause_s: float = 0.0) -> float:
+    def kth_worker_compute_s(self, kth: int, pause_between_steps_s: float = 0.0) -> float:
         """Return the expected seconds until `kth` of the workers have computed their gradient of a step.
 
         All workers start together, except those for which the previous step did not wait: they start when they have
@@ -85,7 +85,7 @@ class CostModel(FrozenRecord):
             return sorted(declared)[kth - 1]
         varied = list(zip(declared, self.variations, strict=True))
         cdfs = {worker: _compute_time_cdf(*worker) for worker in varied}  # equal workers share one function
-        return expected_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_s)
+        return expected_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_between_steps_s)
 
     def latency_s(self, flows: Collection[Flow]) -> float:
         """Return the latency of a message on the slowest path of `flows`, in seconds, with the host's latency α."""
@@ -97,7 +97,7 @@ def _compute_time_cdf(mean_s: float, variation: AnyVariation | None) -> Cdf:
     """Return the cumulative distribution function of a worker's compute time."""
     if variation is None:
         return lambda x: (x >= mean_s).astype(float)
-    return lambda x: variation.cdf(x / mean_s)
+    return lambda x: variation.duration_factor_cdf(x / mean_s)
 
 
 class StepPrediction(FrozenRecord):
@@ -134,7 +134,7 @@ class StepPrediction(FrozenRecord):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
-    def budget_s(self, steps: int, batch_shares: Sequence[int]) -> float:
+    def training_s(self, steps: int, batch_shares: Sequence[int]) -> float:
         """Return the predicted seconds of a training of `steps` batches; 0 if steps take no time.
 
         Each worker computes its share of a batch, given by `batch_shares`. In asynchronous training a fast worker

@@ -18,7 +18,7 @@ from services.parameter_server.update_rules import ElasticAveragingRule, elastic
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import Conflict
-from services.strategies.base import Gradient, PhaseTraits, StepResult, StrategyContext, WorkerContext
+from services.strategies.base import Gradient, PhaseProperties, ScenarioFacts, StepResult, WorkerContext
 from services.strategies.push_pull import PushPullWorker, ShardState
 from services.strategies.served import ServerBasedStrategy
 
@@ -43,34 +43,37 @@ class Easgd(ServerBasedStrategy):
         description="strength α of the coupling between worker and centre; default: 0.9 / number of workers",
     )
 
-    def phase_traits(self) -> PhaseTraits:
-        return PhaseTraits(is_synchronous=False, exchange_period=self.period)
+    def phase_properties(self) -> PhaseProperties:
+        return PhaseProperties(is_synchronous=False, exchange_period=self.period)
 
-    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        yield from super().conflicts(context)
-        if self.period > context.steps:
-            yield Conflict(("period",), f"period ({self.period}) is longer than the run ({context.steps} steps)")
+    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+        yield from super().conflicts(scenario_facts)
+        if self.period > scenario_facts.steps:
+            yield Conflict(("period",), f"period ({self.period}) is longer than the run ({scenario_facts.steps} steps)")
 
-    def conflict_reason(self, workers: int) -> str | None:
+    def conflict_reason(self, worker_count: int) -> str | None:
         if not isinstance(self.synchrony, Bsp | Asp):
             return f"easgd supports synchrony bsp or asp, not {self.synchrony.kind}"
-        if isinstance(self.synchrony, Bsp) and workers * self._resolved_moving_rate(workers) > 1:
+        if isinstance(self.synchrony, Bsp) and worker_count * self._resolved_moving_rate(worker_count) > 1:
             return (
-                f"moving_rate is too large: {workers} workers move the centre together; "
-                f"with synchrony bsp it may be at most 1/{workers}"
+                f"moving_rate is too large: {worker_count} workers move the centre together; "
+                f"with synchrony bsp it may be at most 1/{worker_count}"
             )
-        return super().conflict_reason(workers)
+        return super().conflict_reason(worker_count)
 
-    def _resolved_moving_rate(self, workers: int) -> float:
+    def _resolved_moving_rate(self, worker_count: int) -> float:
         """Return α: the declared moving rate, or β/n for n workers."""
-        return DEFAULT_BETA / workers if self.moving_rate is None else self.moving_rate
+        return DEFAULT_BETA / worker_count if self.moving_rate is None else self.moving_rate
 
-    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> ElasticAveragingRule:  # noqa: ARG002 - workers have it
-        return ElasticAveragingRule(params, self._resolved_moving_rate(workers))
+    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> ElasticAveragingRule:  # noqa: ARG002 - workers have it
+        return ElasticAveragingRule(params, self._resolved_moving_rate(worker_count))
 
-    def worker_algorithm(self, context: WorkerContext) -> "EasgdWorker":
+    def worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
         return EasgdWorker(
-            context, self.phase_traits().compressor, self.period, self._resolved_moving_rate(len(context.workers))
+            worker_context,
+            self.phase_properties().compressor,
+            self.period,
+            self._resolved_moving_rate(len(worker_context.workers)),
         )
 
 
@@ -94,13 +97,13 @@ class EasgdWorker(PushPullWorker):
     moving_rate: float  # α
 
     def init(self, params: Vector) -> EasgdState:
-        return EasgdState(self.context.optimiser.init(params), self.initial_shard_states(), params)
+        return EasgdState(self.context.optimiser.init_state(params), self.initial_shard_states(), params)
 
-    async def step(
-        self, step: int, params: Vector, gradient: Gradient, state: EasgdState, times: StepTimes
+    async def exchange_and_update(
+        self, step: int, params: Vector, gradient: Gradient, state: EasgdState, step_times: StepTimes
     ) -> StepResult:
-        with times.measure("update"):
-            params, optimiser_state = self.context.optimiser.step(params, gradient.mean, state.optimiser_state)
+        with step_times.measure("update"):
+            params, optimiser_state = self.context.optimiser.update_params(params, gradient.mean, state.optimiser_state)
         other_samples = self.context.batch_size(step) - gradient.samples
         local = replace(
             state,
@@ -109,14 +112,18 @@ class EasgdWorker(PushPullWorker):
             pending_samples=state.pending_samples if state.samples else state.pending_samples + other_samples,
         )
         if (step + 1) % self.period == 0:
-            return await self._exchange(step // self.period, params, local, times)
+            return await self._exchange_with_centre(step // self.period, params, local, step_times)
         samples = local.samples + local.unsent_samples
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
-    async def _exchange(self, exchange_number: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
+    async def _exchange_with_centre(
+        self, exchange_number: int, params: Vector, state: EasgdState, step_times: StepTimes
+    ) -> StepResult:
         """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
-        replies = await self.push_pull(exchange_number, params, state.unsent_samples, state.shard_states, times)
-        with times.measure("update"):
+        replies = await self.push_and_await_replies(
+            exchange_number, params, state.unsent_samples, state.shard_states, step_times
+        )
+        with step_times.measure("update"):
             centre = self.context.device.to_device(replies.vector)
             moved = elastic_move(self.moving_rate, params, centre)
             state = EasgdState(
@@ -129,9 +136,9 @@ class EasgdWorker(PushPullWorker):
         staleness, samples, pending_samples = replies.staleness, replies.samples, replies.pending_samples
         return StepResult(params - moved, state, staleness, samples, pending_samples, state.centre)
 
-    async def finish(self, step: int, result: StepResult, times: StepTimes) -> None:
+    async def finish_exchanges(self, step: int, result: StepResult, step_times: StepTimes) -> None:
         if step % self.period:  # even without samples since the last exchange: servers expect every push number
-            await self._exchange(step // self.period, result.params, result.state, times)
+            await self._exchange_with_centre(step // self.period, result.params, result.state, step_times)
 
-    async def leave(self, step: int) -> None:
-        await super().leave(-(-step // self.period))
+    async def announce_leaving(self, step: int) -> None:
+        await super().announce_leaving(-(-step // self.period))

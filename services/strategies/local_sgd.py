@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveInt
 
-from services.collectives import AnyCollective, CollectiveSite, Ring, Schedule
+from services.collectives import AnyCollective, NetworkAndModelFacts, Ring, Schedule
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
@@ -21,10 +21,10 @@ from services.strategies.all_reduce import AllReduce
 from services.strategies.base import (
     BytesPerStep,
     Gradient,
-    PhaseStrategy,
-    PhaseTraits,
+    PhaseProperties,
+    ScenarioFacts,
+    SinglePhaseStrategy,
     StepResult,
-    StrategyContext,
     WorkerAlgorithm,
     WorkerContext,
     average_bytes_per_step,
@@ -32,7 +32,7 @@ from services.strategies.base import (
 from services.strategies.cost_model import CostModel, StepPrediction
 
 
-class LocalSgd(PhaseStrategy):
+class LocalSgd(SinglePhaseStrategy):
     """Local SGD: one all-reduce of the parameters every `period` steps.
 
     The period divides the steps of an epoch, so all workers hold the same parameters whenever quality is measured. With
@@ -50,48 +50,50 @@ class LocalSgd(PhaseStrategy):
     )
 
     @property
-    def _all_reduce(self) -> AllReduce:
+    def _exchange_strategy(self) -> AllReduce:
         """All-reduce strategy that averages the parameters of the workers."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
-    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        yield from self._all_reduce.conflicts(context)
-        steps = context.steps_per_epoch
+    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+        yield from self._exchange_strategy.conflicts(scenario_facts)
+        steps = scenario_facts.steps_per_epoch
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
             why = f"period {self.period} does not divide the {steps} steps of an epoch; use one of {divisors}"
             yield Conflict(("period",), why)
 
-    def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
-        resolved, exchange_s = self._all_reduce.resolve(site, cost)
+    def resolve_choices(
+        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
+    ) -> tuple[Self, dict[str, float]]:
+        resolved, exchange_s = self._exchange_strategy.resolve_choices(collective_site, cost_model)
         strategy = self.model_copy(update={"collective": resolved.collective})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
-    def phase_traits(self) -> PhaseTraits:
-        return PhaseTraits(exchange_period=self.period, compressor=self.compress)
+    def phase_properties(self) -> PhaseProperties:
+        return PhaseProperties(exchange_period=self.period, compressor=self.compress)
 
-    def schedule(self, workers: int) -> Schedule:
-        return self._all_reduce.schedule(workers)
+    def schedule(self, worker_count: int) -> Schedule:
+        return self._exchange_strategy.schedule(worker_count)
 
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
-        exchange = self._all_reduce.bytes_per_step(workers, entries, dtype)
+    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
+        exchange = self._exchange_strategy.bytes_per_step(worker_count, entries, dtype)
         return BytesPerStep(
             workers=tuple(average_bytes_per_step(int(count), self.period) for count in exchange.workers)
         )
 
-    def predict(self, cost: CostModel) -> StepPrediction:
+    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
         """Return the predicted step time: that of all_reduce, with the exchange time divided by `period`.
 
         The prediction is an upper bound if speeds vary: slow steps between two exchanges average out.
         """
-        exchange = self._all_reduce.predict(cost)
+        exchange = self._exchange_strategy.predict_step_time(cost_model)
         formula = exchange.formula.removeprefix("t_c + ")
         return StepPrediction(
             compute_s=exchange.compute_s, exchange_s=exchange.exchange_s / self.period, formula=f"t_c + ({formula})/τ"
         )
 
-    def worker_algorithm(self, context: WorkerContext) -> "LocalSgdWorker":
-        return LocalSgdWorker(context, self.period, self.compress)
+    def worker_algorithm(self, worker_context: WorkerContext) -> "LocalSgdWorker":
+        return LocalSgdWorker(worker_context, self.period, self.compress)
 
 
 @dataclass(frozen=True)
@@ -111,19 +113,19 @@ class LocalSgdWorker(WorkerAlgorithm):
     compressor: Compressor
 
     def init(self, params: Vector) -> LocalSgdState:
-        return LocalSgdState(self.context.optimiser.init(params))
+        return LocalSgdState(self.context.optimiser.init_state(params))
 
-    async def step(
-        self, step: int, params: Vector, gradient: Gradient, state: LocalSgdState, times: StepTimes
+    async def exchange_and_update(
+        self, step: int, params: Vector, gradient: Gradient, state: LocalSgdState, step_times: StepTimes
     ) -> StepResult:
         context = self.context
-        with times.measure("update"):
-            params, optimiser_state = context.optimiser.step(params, gradient.mean, state.optimiser_state)
+        with step_times.measure("update"):
+            params, optimiser_state = context.optimiser.update_params(params, gradient.mean, state.optimiser_state)
         own_samples = state.own_samples + gradient.samples
         all_samples = state.all_samples + context.batch_size(step)
         if (step + 1) % self.period:
             return StepResult(params, LocalSgdState(optimiser_state, own_samples, all_samples))
-        with times.measure("exchange"):
+        with step_times.measure("exchange"):
             host = context.device.to_host(params)
             mean = host * host.dtype.type(own_samples / all_samples)
             number, schedule, compressor = step // self.period, context.schedule, self.compressor

@@ -9,9 +9,9 @@ from services.schema.conflicts import Conflict
 from services.strategies.base import (
     BytesPerStep,
     Gradient,
-    PhaseStrategy,
+    ScenarioFacts,
+    SinglePhaseStrategy,
     StepResult,
-    StrategyContext,
     WorkerAlgorithm,
     WorkerContext,
     WorkerState,
@@ -19,38 +19,38 @@ from services.strategies.base import (
 from services.strategies.cost_model import CostModel, StepPrediction
 
 
-class SingleWorker(PhaseStrategy):
+class SingleWorker(SinglePhaseStrategy):
     """Training on one worker without any exchange."""
 
     kind: Literal["none"] = "none"
 
-    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        if context.workers != 1:
-            yield Conflict((), f"strategy none trains on one worker, but the cluster has {context.workers}")
+    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+        if scenario_facts.workers != 1:
+            yield Conflict((), f"strategy none trains on one worker, but the cluster has {scenario_facts.workers}")
 
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
+    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
         return BytesPerStep(workers=(0,))
 
-    def predict(self, cost: CostModel) -> StepPrediction:
-        return StepPrediction(compute_s=cost.compute_s, exchange_s=0.0, formula="t_c")
+    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
+        return StepPrediction(compute_s=cost_model.compute_s, exchange_s=0.0, formula="t_c")
 
-    def worker_algorithm(self, context: WorkerContext) -> "SingleWorkerAlgorithm":
-        return SingleWorkerAlgorithm(context)
+    def worker_algorithm(self, worker_context: WorkerContext) -> "SingleWorkerAlgorithm":
+        return SingleWorkerAlgorithm(worker_context)
 
 
 class SingleWorkerAlgorithm(WorkerAlgorithm):
     """Worker algorithm that updates the parameters with the worker's own gradient."""
 
     def init(self, params: Vector) -> WorkerState:
-        return self.context.optimiser.init(params)
+        return self.context.optimiser.init_state(params)
 
-    async def step(
+    async def exchange_and_update(
         self,
         step: int,  # noqa: ARG002 - every step is the same
         params: Vector,
         gradient: Gradient,
         state: WorkerState,
-        times: StepTimes,
+        step_times: StepTimes,
     ) -> StepResult:
-        with times.measure("update"):
-            return StepResult(*self.context.optimiser.step(params, gradient.mean, state))
+        with step_times.measure("update"):
+            return StepResult(*self.context.optimiser.update_params(params, gradient.mean, state))

@@ -18,7 +18,7 @@ from services.parameter_server.update_rules import GradientRule
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import Conflict
-from services.strategies.base import Gradient, PhaseTraits, StepResult, StrategyContext, WorkerContext
+from services.strategies.base import Gradient, PhaseProperties, ScenarioFacts, StepResult, WorkerContext
 from services.strategies.push_pull import PushPullWorker, ShardState
 from services.strategies.served import ServerBasedStrategy
 
@@ -49,64 +49,68 @@ class ParameterServer(ServerBasedStrategy):
     def _staleness_weighting(self) -> AnyStalenessWeighting:
         return self.staleness
 
-    def phase_traits(self) -> PhaseTraits:
-        return PhaseTraits(
-            is_synchronous=self.synchrony.traits().is_synchronous, workers_run_optimiser=False, compressor=self.compress
+    def phase_properties(self) -> PhaseProperties:
+        return PhaseProperties(
+            is_synchronous=self.synchrony.properties().is_synchronous,
+            workers_run_optimiser=False,
+            compressor=self.compress,
         )
 
-    def conflict_reason(self, workers: int) -> str | None:
-        if self._scales_rate(workers) and self.staleness.divides_rate_by_workers:
+    def conflict_reason(self, worker_count: int) -> str | None:
+        if self._scales_learning_rate(worker_count) and self.staleness.divides_rate_by_workers:
             return (
-                f"staleness {self.staleness.kind} divides the rate by {workers} on average, and rate per_sample does "
-                "so again; write rate: as_given, or staleness none, exponential or cut_off"
+                f"staleness {self.staleness.kind} divides the rate by {worker_count} on average, and rate per_sample "
+                "does so again; write rate: as_given, or staleness none, exponential or cut_off"
             )
-        return super().conflict_reason(workers)
+        return super().conflict_reason(worker_count)
 
-    def _scales_rate(self, workers: int) -> bool:
+    def _scales_learning_rate(self, worker_count: int) -> bool:
         """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
         algorithm = self.server_algorithm()
         fewest = (
-            1 if self.synchrony.traits().is_asynchronous_with_stragglers else algorithm.gradients_per_update(workers)
+            1
+            if self.synchrony.properties().is_asynchronous_with_stragglers
+            else algorithm.gradients_per_update(worker_count)
         )
-        return self.rate == "per_sample" and fewest < algorithm.computing_workers(workers)
+        return self.rate == "per_sample" and fewest < algorithm.computing_worker_count(worker_count)
 
-    def conflicts_after_switch(self, context: StrategyContext) -> Iterator[Conflict]:
+    def conflicts_after_switch(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
         """Yield the conflicts of this strategy as the second phase of a switch.
 
         The switch determines the learning rate and may add servers, so other conditions hold than for a whole run.
         """
-        if reason := self._conflict_reason_after_switch(context.workers):
+        if reason := self._conflict_reason_after_switch(scenario_facts.workers):
             yield Conflict((), reason)
-        yield from self.shard_conflicts(context)
+        yield from self.empty_shard_conflicts(scenario_facts)
 
-    def _conflict_reason_after_switch(self, workers: int) -> str | None:
+    def _conflict_reason_after_switch(self, worker_count: int) -> str | None:
         reason = self.placement.conflict_reason_after_switch(
-            workers, self.servers
-        ) or self.several_servers_conflict_reason(workers)
+            worker_count, self.servers
+        ) or self.several_servers_conflict_reason(worker_count)
         dedicated = self.model_copy(update={"rate": "as_given", "placement": DedicatedPlacement()})
-        return reason or dedicated.conflict_reason(self.placement.computing_workers(workers))
+        return reason or dedicated.conflict_reason(self.placement.computing_worker_count(worker_count))
 
-    def optimiser(self, declared_optimiser: AnyOptimiser, workers: int) -> AnyOptimiser:
+    def adapted_optimiser(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
         if self.rate == "as_given":
             return declared_optimiser
         algorithm = self.server_algorithm()
-        share = algorithm.gradients_per_update(workers) / algorithm.computing_workers(workers)
+        share = algorithm.gradients_per_update(worker_count) / algorithm.computing_worker_count(worker_count)
         return declared_optimiser.model_copy(update={"rate": declared_optimiser.rate * share})
 
-    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> GradientRule:
+    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> GradientRule:
         """Return the update rule of a server: an optimiser step with the mean gradient.
 
         An update from fewer gradients than planned, for example after workers have left, uses a smaller part of the
         rate. If stragglers determine how many gradients an update has, `as_given` gives each update the whole rate.
         """
         planned_gradients = None
-        if not (self.synchrony.traits().straggler_criterion and self.rate == "as_given"):
-            planned_gradients = self.server_algorithm().gradients_per_update(workers)
-        state = optimiser.init(params)
+        if not (self.synchrony.properties().straggler_criterion and self.rate == "as_given"):
+            planned_gradients = self.server_algorithm().gradients_per_update(worker_count)
+        state = optimiser.init_state(params)
         return GradientRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)
 
-    def worker_algorithm(self, context: WorkerContext) -> "ParameterServerWorker":
-        return ParameterServerWorker(context, self.compress)
+    def worker_algorithm(self, worker_context: WorkerContext) -> "ParameterServerWorker":
+        return ParameterServerWorker(worker_context, self.compress)
 
 
 class ParameterServerWorker(PushPullWorker):
@@ -115,21 +119,26 @@ class ParameterServerWorker(PushPullWorker):
     def init(self, params: Vector) -> tuple[ShardState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.initial_shard_states()
 
-    def resume(self, params: Vector, version: int, optimiser_state: OptimiserState) -> tuple[ShardState, ...]:  # noqa: ARG002
+    def init_after_switch(
+        self,
+        params: Vector,
+        params_version: int,
+        optimiser_state: OptimiserState,  # noqa: ARG002
+    ) -> tuple[ShardState, ...]:
         """Return the state of each shard at the start of a second training phase, with new compressor states.
 
         The residuals of the other phase's compressor belonged to other ranges of the vector.
         """
-        return tuple(state._replace(version=version) for state in self.init(params))
+        return tuple(state._replace(version=params_version) for state in self.init(params))
 
-    async def step(
+    async def exchange_and_update(
         self,
         step: int,
         params: Vector,
         gradient: Gradient,
         state: tuple[ShardState, ...],
-        times: StepTimes,
+        step_times: StepTimes,
     ) -> StepResult:
-        replies = await self.push_pull(step, gradient.mean, gradient.samples, state, times)
+        replies = await self.push_and_await_replies(step, gradient.mean, gradient.samples, state, step_times)
         params = self.context.device.to_device(replies.vector)
         return StepResult(params, replies.shard_states, replies.staleness, replies.samples, replies.pending_samples)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from services.compressors import Compressor, to_wire
+from services.compressors import Compressor, payload_to_bytes
 from services.runtime.run_log import StepTimes
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
@@ -43,16 +43,16 @@ class PushPullWorker(WorkerAlgorithm):
     def send_targets(self) -> tuple[str, ...]:
         return tuple(self.context.shard_owners)
 
-    async def leave(self, step: int) -> None:
+    async def announce_leaving(self, step: int) -> None:
         for owner in self.context.shard_owners:
             await self.context.transport.send(owner, Message(MessageTag(step, MessageKind.LEAVE)))
 
     def initial_shard_states(self) -> tuple[ShardState, ...]:
         """Return the state of each shard before the first push: all nodes start with version 0 of the parameters."""
-        return tuple(ShardState(0, self.compressor.init(shard.size)) for shard in self.context.shards)
+        return tuple(ShardState(0, self.compressor.init_state(shard.size)) for shard in self.context.shards)
 
-    async def push_pull(
-        self, push_number: int, vector: Vector, samples: int, shard_states: Sequence[ShardState], times: StepTimes
+    async def push_and_await_replies(
+        self, push_number: int, vector: Vector, samples: int, shard_states: Sequence[ShardState], step_times: StepTimes
     ) -> ShardReplies:
         """Push `vector` to all shard owners at once, and wait for all replies. Pushes are numbered from 0.
 
@@ -60,23 +60,25 @@ class PushPullWorker(WorkerAlgorithm):
         the server delayed the reply until other workers had pushed counts as `wait`. The rest is `exchange`.
         """
         received = np.empty(vector.shape, vector.dtype)
-        compute_s, alone = times.seconds.get("compute", 0.0), shard_states[0].next_push_alone
+        compute_s, alone = step_times.seconds.get("compute", 0.0), shard_states[0].next_push_alone
         header = Message(
             MessageTag(push_number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone
         )
         replies: dict[int, tuple[Message, ShardState]] = {}  # in the order of their arrival
 
-        async def exchange(shard: int) -> None:
-            replies[shard] = await self._push_pull_shard(header, shard, shard_states[shard], vector, received)
+        async def push_shard(shard_number: int) -> None:
+            replies[shard_number] = await self._push_shard_and_await_reply(
+                header, shard_number, shard_states[shard_number], vector, received
+            )
 
-        with times.measure("exchange"):
+        with step_times.measure("exchange"):
             async with asyncio.TaskGroup() as group:  # the first failure cancels the others
                 for shard in self._shard_order(len(shard_states)):
-                    group.create_task(exchange(shard))
+                    group.create_task(push_shard(shard))
         *_, (last_reply, _) = replies.values()
-        times.add_seconds("exchange", -last_reply.waited_s - last_reply.update_s)
-        times.add_seconds("wait", last_reply.waited_s)
-        times.add_seconds("update", last_reply.update_s)
+        step_times.add_seconds("exchange", -last_reply.waited_s - last_reply.update_s)
+        step_times.add_seconds("wait", last_reply.waited_s)
+        step_times.add_seconds("update", last_reply.update_s)
         new_states = tuple(replies[shard][1] for shard in range(len(shard_states)))
         staleness = [new.version - old.version - 1 for new, old in zip(new_states, shard_states, strict=True)]
         first_reply, _ = replies[0]  # of the first shard
@@ -90,18 +92,18 @@ class PushPullWorker(WorkerAlgorithm):
         """
         return tuple((self.context.rank + 1 + offset) % shard_count for offset in range(shard_count))
 
-    async def _push_pull_shard(
-        self, header: Message, shard: int, state: ShardState, vector: Vector, received: HostArray
+    async def _push_shard_and_await_reply(
+        self, header: Message, shard_number: int, state: ShardState, vector: Vector, received: HostArray
     ) -> tuple[Message, ShardState]:
         """Push one shard's range of `vector`, and write the reply into the same range of `received`.
 
         Returns:
             The first piece of the reply, and the next state of the shard.
         """
-        context, owner, owned = self.context, self.context.shard_owners[shard], self.context.shards[shard]
+        context, owner, owned = self.context, self.context.shard_owners[shard_number], self.context.shards[shard_number]
         payload, compressor_state = self.compressor.compress(owned.view(vector), state.compressor_state)
         push = header._replace(version=state.version)
-        await send_vector(context.transport, owner, push, to_wire(payload, context.device.to_host))
+        await send_vector(context.transport, owner, push, payload_to_bytes(payload, context.device.to_host))
         reply = await context.transport.receive(owner, MessageTag(header.tag.step, MessageKind.REPLY))
         await receive_remaining_pieces(context.transport, owner, reply, owned.view(received))
         return reply, ShardState(reply.version, compressor_state, reply.skips_wait)

@@ -15,12 +15,12 @@ from services.parameter_server.synchronisers import AnySynchroniser, Bsp
 from services.parameter_server.update_rules import UpdateRule
 from services.schema.arrays import HostArray
 from services.schema.conflicts import Conflict
-from services.strategies.base import BytesPerStep, PhaseStrategy, StrategyContext, average_bytes_per_step
+from services.strategies.base import BytesPerStep, ScenarioFacts, SinglePhaseStrategy, average_bytes_per_step
 from services.strategies.cost_model import CostModel, StepPrediction
 from services.strategies.served_prediction import ServerBasedPrediction
 
 
-class ServerBasedStrategy(PhaseStrategy, ABC):
+class ServerBasedStrategy(SinglePhaseStrategy, ABC):
     """Training phase with servers, each of which owns one shard of the parameter vector."""
 
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
@@ -30,7 +30,7 @@ class ServerBasedStrategy(PhaseStrategy, ABC):
     )
 
     @abstractmethod
-    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, workers: int) -> UpdateRule:
+    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> UpdateRule:
         """Return the rule by which a server updates the parameters of its shard."""
 
     @property
@@ -44,26 +44,29 @@ class ServerBasedStrategy(PhaseStrategy, ABC):
             placement=self.placement,
             synchroniser=self.synchrony,
             staleness_weighting=self._staleness_weighting,
-            compressor=self.phase_traits().compressor,
+            compressor=self.phase_properties().compressor,
             make_update_rule=self._make_update_rule,
         )
 
-    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        if reason := self.conflict_reason(context.workers):
+    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+        if reason := self.conflict_reason(scenario_facts.workers):
             yield Conflict((), reason)
-        yield from self.shard_conflicts(context)
+        yield from self.empty_shard_conflicts(scenario_facts)
 
-    def conflict_reason(self, workers: int) -> str | None:
+    def conflict_reason(self, worker_count: int) -> str | None:
         """Return why the fields of this strategy conflict with each other or the number of workers; None if not."""
-        reasons = (self.synchrony.conflict_reason(workers), self.placement.conflict_reason(workers, self.servers))
-        return next((reason for reason in reasons if reason), self.several_servers_conflict_reason(workers))
+        reasons = (
+            self.synchrony.conflict_reason(worker_count),
+            self.placement.conflict_reason(worker_count, self.servers),
+        )
+        return next((reason for reason in reasons if reason), self.several_servers_conflict_reason(worker_count))
 
-    def several_servers_conflict_reason(self, workers: int) -> str | None:
+    def several_servers_conflict_reason(self, worker_count: int) -> str | None:
         """Return why this strategy can't have several servers; None if it can, or if it has only one."""
-        count = len(self.server_algorithm().shard_ranges(workers, entries=1))
+        count = len(self.server_algorithm().shard_ranges(worker_count, entries=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
-        drops = self.synchrony.traits().is_asynchronous_with_stragglers and drops_stale
-        if count == 1 or not (drops or self.synchrony.traits().needs_one_server):
+        drops = self.synchrony.properties().is_asynchronous_with_stragglers and drops_stale
+        if count == 1 or not (drops or self.synchrony.properties().needs_one_server):
             return None
         policy = f"synchrony {self.synchrony.kind}"
         if drops:
@@ -73,30 +76,32 @@ class ServerBasedStrategy(PhaseStrategy, ABC):
             "could block each other's workers for ever"
         )
 
-    def shard_conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
+    def empty_shard_conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
         """Yield a conflict if the model has too few parameters for the number of shards."""
         algorithm = self.server_algorithm()
-        shards = algorithm.shard_ranges(context.workers, context.entries)
+        shards = algorithm.shard_ranges(scenario_facts.workers, scenario_facts.parameter_count)
         if any(not shard.size for shard in shards):
             why = (
-                f"the model has {context.entries} parameters, too few for {len(shards)} shards; "
+                f"the model has {scenario_facts.parameter_count} parameters, too few for {len(shards)} shards; "
                 "every shard needs at least one parameter"
             )
             yield Conflict(("servers" if algorithm.server_count else "placement",), why)
 
-    def bytes_per_step(self, workers: int, entries: int, dtype: str) -> BytesPerStep:
-        algorithm, period = self.server_algorithm(), self.phase_traits().exchange_period
-        nodes = range(workers + algorithm.server_count)
+    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
+        algorithm, period = self.server_algorithm(), self.phase_properties().exchange_period
+        nodes = range(worker_count + algorithm.server_count)
         pushed, replied = [0] * len(nodes), [0] * len(nodes)
-        owners = algorithm.shard_owners(nodes[:workers], nodes[workers:])
-        for owner, shard in zip(owners, algorithm.shard_ranges(workers, entries), strict=True):
-            for worker in nodes[: algorithm.computing_workers(workers)]:
+        owners = algorithm.shard_owners(nodes[:worker_count], nodes[worker_count:])
+        for owner, shard in zip(owners, algorithm.shard_ranges(worker_count, entries), strict=True):
+            for worker in nodes[: algorithm.computing_worker_count(worker_count)]:
                 if worker != owner:
-                    pushed[worker] += algorithm.compressor.nbytes(shard.size, dtype)
+                    pushed[worker] += algorithm.compressor.compressed_size_bytes(shard.size, dtype)
                     replied[owner] += shard.size * np.dtype(dtype).itemsize
         total = [average_bytes_per_step(push + reply, period) for push, reply in zip(pushed, replied, strict=True)]
-        replies = tuple(average_bytes_per_step(reply, period) for reply in replied[:workers])
-        return BytesPerStep(workers=tuple(total[:workers]), servers=tuple(total[workers:]), replies=replies)
+        replies = tuple(average_bytes_per_step(reply, period) for reply in replied[:worker_count])
+        return BytesPerStep(workers=tuple(total[:worker_count]), servers=tuple(total[worker_count:]), replies=replies)
 
-    def predict(self, cost: CostModel) -> StepPrediction:
-        return ServerBasedPrediction(self.server_algorithm(), self.phase_traits().exchange_period, cost).predict_step()
+    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
+        return ServerBasedPrediction(
+            self.server_algorithm(), self.phase_properties().exchange_period, cost_model
+        ).predict_step_time()

@@ -43,20 +43,22 @@ class ServerBasedPrediction:
 
     algorithm: ServerAlgorithm
     exchange_period: int
-    cost: CostModel
+    cost_model: CostModel
 
-    def predict_step(self) -> StepPrediction:
+    def predict_step_time(self) -> StepPrediction:
         """Return the predicted step time of the training phase."""
-        workers = len(self.cost.workers)
-        computing = self.algorithm.computing_workers(workers)
+        workers = len(self.cost_model.workers)
+        computing = self.algorithm.computing_worker_count(workers)
         if computing < workers:
             dedicated = replace(self.algorithm, placement=DedicatedPlacement(), servers=workers - computing)
-            return replace(self, algorithm=dedicated, cost=_promoted_cost_model(self.cost, computing)).predict_step()
-        if self.algorithm.synchroniser.traits().runs_in_rounds:
+            return replace(
+                self, algorithm=dedicated, cost_model=_cost_model_after_promotion(self.cost_model, computing)
+            ).predict_step_time()
+        if self.algorithm.synchroniser.properties().runs_in_rounds:
             return self._predict_synchronous()
         return self._predict_asynchronous()
 
-    def saturation_workers(self) -> float:
+    def saturating_worker_count(self) -> float:
         """Return the number of workers n* above which more workers make asynchronous training no faster; inf if none.
 
         At n* the step time of a worker that has all links to itself equals the time in which the busiest link that all
@@ -64,9 +66,9 @@ class ServerBasedPrediction:
         n* = s·(t_c·B/S + 2), and more with latency. If each of the s shards is one message, the first shards reply
         while the last ones are still receiving. A worker alone is then faster, and n* = s·(t_c·B/S + 1) + 1.
         """
-        cost = self.cost
+        cost = self.cost_model
         alone_s = max(
-            _lone_exchange_s(worker, *_flows_of_worker(worker, self._push_flows, self._reply_flows), cost)
+            _undisturbed_exchange_s(worker, *_flows_of_worker(worker, self._push_flows, self._reply_flows), cost)
             for worker in cost.workers
         )
         owners = {target for (_, target), _ in self._push_flows}
@@ -77,78 +79,82 @@ class ServerBasedPrediction:
         return len(cost.workers) * round_s / shared_s if shared_s else inf
 
     def _predict_synchronous(self) -> StepPrediction:
-        workers = len(self.cost.workers)
+        workers = len(self.cost_model.workers)
         gradients = self.algorithm.gradients_per_update(workers)
-        exchange_s = _exchange_s(self._push_flows, self._reply_flows, self.cost) / self.exchange_period
+        exchange_s = _concurrent_exchange_s(self._push_flows, self._reply_flows, self.cost_model) / self.exchange_period
         return StepPrediction(
-            compute_s=self.cost.kth_worker_compute_s(gradients, exchange_s),
+            compute_s=self.cost_model.kth_worker_compute_s(gradients, exchange_s),
             exchange_s=exchange_s,
-            formula=self._formula(SYNCHRONOUS_FORMULA),
+            formula=self._formula_text(SYNCHRONOUS_FORMULA),
             counted=gradients / workers,
         )
 
     def _predict_asynchronous(self) -> StepPrediction:
-        worker_s = self._worker_step_s()
+        worker_s = self._step_s_by_worker()
         steps_s = (max(worker_s),) * len(worker_s) if self.algorithm.synchroniser.limits_steps_ahead else worker_s
-        compute_s = max(self.cost.expected_compute_s)
+        compute_s = max(self.cost_model.expected_compute_s)
         return StepPrediction(
             compute_s=compute_s,
             exchange_s=max(steps_s) - compute_s,
-            formula=self._formula(ASYNCHRONOUS_FORMULA),
+            formula=self._formula_text(ASYNCHRONOUS_FORMULA),
             steps_s=steps_s,
         )
 
-    def _worker_step_s(self) -> tuple[float, ...]:
+    def _step_s_by_worker(self) -> tuple[float, ...]:
         """Return the step time of each worker, averaged over the steps with and without an exchange."""
         alone_s, busy_s = [], []
-        for compute_s, worker in zip(self.cost.expected_compute_s, self.cost.workers, strict=True):
+        for compute_s, worker in zip(self.cost_model.expected_compute_s, self.cost_model.workers, strict=True):
             pushes, replies = _flows_of_worker(worker, self._push_flows, self._reply_flows)
-            alone_s.append(self.exchange_period * compute_s + _lone_exchange_s(worker, pushes, replies, self.cost))
-            busy_s.append(self.cost.link_busy_s([*pushes, *replies]))
+            alone_s.append(
+                self.exchange_period * compute_s + _undisturbed_exchange_s(worker, pushes, replies, self.cost_model)
+            )
+            busy_s.append(self.cost_model.link_busy_s([*pushes, *replies]))
         return tuple(seconds / self.exchange_period for seconds in saturation.saturated_step_s(alone_s, busy_s))
 
-    def _formula(self, template: str) -> str:
+    def _formula_text(self, formula_template: str) -> str:
         """Return the closed form as text, with the symbols that fit this training phase."""
-        text = template.format(t_c="E[X_(n-b:n)]" if self.algorithm.synchroniser.kind == "backup" else "t_c")
+        text = formula_template.format(t_c="E[X_(n-b:n)]" if self.algorithm.synchroniser.kind == "backup" else "t_c")
         return text if self.exchange_period == 1 else f"({text.replace('t_c', 'τ·t_c')})/τ"
 
     @cached_property
     def _push_flows(self) -> list[FlowBytes]:
         """Flows of the pushes in one exchange, with their bytes; pushes of a node to itself are left out."""
         return [
-            ((worker, owner), self.algorithm.compressor.nbytes(shard.size, self.cost.dtype))
+            ((worker, owner), self.algorithm.compressor.compressed_size_bytes(shard.size, self.cost_model.dtype))
             for owner, shard in self._owned_shards()
-            for worker in self.cost.workers
+            for worker in self.cost_model.workers
             if worker != owner
         ]
 
     @cached_property
     def _reply_flows(self) -> list[FlowBytes]:
         """Flows of the replies in one exchange, with their bytes; replies of a node to itself are left out."""
-        itemsize = np.dtype(self.cost.dtype).itemsize
+        itemsize = np.dtype(self.cost_model.dtype).itemsize
         return [
             ((owner, worker), shard.size * itemsize)
             for owner, shard in self._owned_shards()
-            for worker in self.cost.workers
+            for worker in self.cost_model.workers
             if worker != owner
         ]
 
     def _owned_shards(self) -> Iterator[tuple[str, VectorRange]]:
         """Return the owner and the range of each shard."""
-        owners = self.algorithm.shard_owners(self.cost.workers, self.cost.servers)
-        return zip(owners, self.algorithm.shard_ranges(len(self.cost.workers), self.cost.entries), strict=True)
+        owners = self.algorithm.shard_owners(self.cost_model.workers, self.cost_model.servers)
+        return zip(
+            owners, self.algorithm.shard_ranges(len(self.cost_model.workers), self.cost_model.entries), strict=True
+        )
 
 
-def _promoted_cost_model(cost: CostModel, computing_workers: int) -> CostModel:
+def _cost_model_after_promotion(cost_model: CostModel, computing_workers: int) -> CostModel:
     """Return the cost model of a cluster whose last workers became servers: the first ones compute the whole batch."""
-    factor = len(cost.workers) / computing_workers
-    return cost.model_copy(
+    factor = len(cost_model.workers) / computing_workers
+    return cost_model.model_copy(
         update={
-            "workers": cost.workers[:computing_workers],
-            "servers": cost.workers[computing_workers:],
-            "compute_s": max(cost.worker_compute_s[:computing_workers], default=cost.compute_s) * factor,
-            "worker_compute_s": tuple(seconds * factor for seconds in cost.worker_compute_s[:computing_workers]),
-            "variations": cost.variations[:computing_workers],
+            "workers": cost_model.workers[:computing_workers],
+            "servers": cost_model.workers[computing_workers:],
+            "compute_s": max(cost_model.worker_compute_s[:computing_workers], default=cost_model.compute_s) * factor,
+            "worker_compute_s": tuple(seconds * factor for seconds in cost_model.worker_compute_s[:computing_workers]),
+            "variations": cost_model.variations[:computing_workers],
         }
     )
 
@@ -160,13 +166,15 @@ def _flows_of_worker(
     return [load for load in pushes if load[0][0] == worker], [load for load in replies if load[0][1] == worker]
 
 
-def _exchange_s(pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost: CostModel) -> float:
+def _concurrent_exchange_s(pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost_model: CostModel) -> float:
     """Return the seconds of an exchange in which all pushes start at once on idle links, until the last reply."""
-    latency_s = cost.latency_s([flow for flow, _ in pushes]) + cost.latency_s([flow for flow, _ in replies])
-    return latency_s + cost.transfer_s(pushes) + cost.transfer_s(replies)
+    latency_s = cost_model.latency_s([flow for flow, _ in pushes]) + cost_model.latency_s([flow for flow, _ in replies])
+    return latency_s + cost_model.transfer_s(pushes) + cost_model.transfer_s(replies)
 
 
-def _lone_exchange_s(worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost: CostModel) -> float:
+def _undisturbed_exchange_s(
+    worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost_model: CostModel
+) -> float:
     """Return the seconds of an exchange of one worker with all shards while no other worker uses the links.
 
     The worker pushes to one shard after the other.
@@ -176,12 +184,16 @@ def _lone_exchange_s(worker: str, pushes: Sequence[FlowBytes], replies: Sequence
     because a worker's uplink sends its own pushes before its replies.
     """
     if len(pushes) < 2:  # noqa: PLR2004 - there is no other shard
-        return _exchange_s(pushes, replies, cost)
-    busy_s = cost.link_busy_s(pushes)
+        return _concurrent_exchange_s(pushes, replies, cost_model)
+    busy_s = cost_model.link_busy_s(pushes)
     is_sequential = busy_s["up", worker] == max(busy_s.values())
     last_pieces = [
-        (flow, last_message_bytes(size, cost.vector_bytes)) for flow, size in pushes[1:] if flow[1] not in cost.workers
+        (flow, last_message_bytes(size, cost_model.vector_bytes))
+        for flow, size in pushes[1:]
+        if flow[1] not in cost_model.workers
     ]
-    early_s = cost.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
-    slowest_reply_s = max(cost.transfer_s([load]) for load in replies)
-    return _exchange_s(pushes, replies, cost) - min(early_s, cost.transfer_s(replies) - slowest_reply_s)
+    early_s = cost_model.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
+    slowest_reply_s = max(cost_model.transfer_s([load]) for load in replies)
+    return _concurrent_exchange_s(pushes, replies, cost_model) - min(
+        early_s, cost_model.transfer_s(replies) - slowest_reply_s
+    )

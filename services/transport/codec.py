@@ -38,7 +38,7 @@ def encode_message(message: Message) -> bytes:
 
     This copies the payload once, or not at all if the payload was received in a message with the same prefix.
     """
-    encoded_prefix = encode_prefix(message)
+    encoded_prefix = encode_message_prefix(message)
     return _reusable_encoding(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
 
 
@@ -50,7 +50,7 @@ def _reusable_encoding(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
     return received if received.startswith(encoded_prefix) else None
 
 
-def encode_prefix(message: Message) -> bytes:
+def encode_message_prefix(message: Message) -> bytes:
     """Return the part of the serialised `DataMessage` before the payload, `PREFIX_BYTES` long."""
     header, step, kind, chunk, piece, version, samples, start, end, update, pending, waited, skips, pad, payload = (
         _FIELD_KEYS
@@ -61,7 +61,7 @@ def encode_prefix(message: Message) -> bytes:
         *(version, message.version, samples, message.samples),
         *(start, message.link_start_s, end, message.link_end_s, update, message.update_s),
         *(pending, message.pending_samples, waited, message.waited_s, skips, message.skips_wait),
-        *(pad, _PAD_BYTES, payload, _encode_size(message.size_bytes)),
+        *(pad, _PAD_BYTES, payload, _encode_payload_size(message.size_bytes)),
     )
 
 
@@ -79,7 +79,7 @@ def decode_message(encoded_message: bytes) -> Message:
     return build_message(fields, payload)
 
 
-def decode_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
+def decode_message_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
     """Return the decoded fields of the prefix of a message: all metadata of the message.
 
     Raises:
@@ -90,26 +90,26 @@ def decode_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
     return fields
 
 
-def payload_size(fields: PrefixFields) -> int:
+def payload_size(prefix_fields: PrefixFields) -> int:
     """Return the length in bytes of the payload after a message prefix with these fields."""
-    return _decode_size(fields[-1])
+    return _decode_payload_size(prefix_fields[-1])
 
 
-def message_tag(fields: PrefixFields) -> MessageTag:
+def message_tag(prefix_fields: PrefixFields) -> MessageTag:
     """Return the tag of the message whose prefix has these decoded fields."""
-    return MessageTag(*fields[:4])
+    return MessageTag(*prefix_fields[:4])
 
 
-def build_message(fields: PrefixFields, payload: Buffer) -> Message:
+def build_message(prefix_fields: PrefixFields, payload: Buffer) -> Message:
     """Return the message made of the decoded fields of its prefix and its payload."""
-    return Message(MessageTag(*fields[:4]), payload, *fields[4:12])
+    return Message(MessageTag(*prefix_fields[:4]), payload, *prefix_fields[4:12])
 
 
-def _unpack_prefix(encoded: Buffer | bytearray) -> PrefixFields | None:
+def _unpack_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields | None:
     """Return the fields of a message prefix; None if other software wrote it, without padding and zero values."""
-    if len(encoded) < PREFIX_BYTES or _CONSTANT_BYTES_FORMAT.unpack_from(encoded) != _CONSTANT_BYTES:
+    if len(encoded_prefix) < PREFIX_BYTES or _CONSTANT_BYTES_FORMAT.unpack_from(encoded_prefix) != _CONSTANT_BYTES:
         return None
-    return _FIELDS_FORMAT.unpack_from(encoded)
+    return _FIELDS_FORMAT.unpack_from(encoded_prefix)
 
 
 def _decode_with_protobuf(encoded_message: bytes) -> Message:
@@ -136,14 +136,14 @@ def _decode_with_protobuf(encoded_message: bytes) -> Message:
 
 
 @lru_cache(maxsize=1024)
-def _decode_size(varint: bytes) -> int:
+def _decode_payload_size(varint: bytes) -> int:
     """Return the payload length that is encoded as a varint of five bytes."""
     a, b, c, d, e = varint
     return a & 0x7F | (b & 0x7F) << 7 | (c & 0x7F) << 14 | (d & 0x7F) << 21 | e << 28
 
 
 @lru_cache(maxsize=1024)  # vectors are split into pieces of few sizes
-def _encode_size(size_bytes: int) -> bytes:
+def _encode_payload_size(size_bytes: int) -> bytes:
     """Return a payload length as a varint that always has five bytes.
 
     Each byte has seven bits, the lowest first; the highest bit of all but the last byte says that more bytes follow.

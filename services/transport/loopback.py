@@ -34,7 +34,7 @@ class SelfDeliveryTransport(Transport):
 
     async def send(self, target: str, message: Message) -> None:
         if target == self._node_name:
-            return self._deliver_to_self(message)
+            return self._deliver_to_own_mailbox(message)
         self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
         return await self._inner.send(target, message)
 
@@ -45,7 +45,7 @@ class SelfDeliveryTransport(Transport):
 
     def start_send(self, target: str, message: Message) -> SendFuture | None:
         if target == self._node_name:
-            self._deliver_to_self(message)
+            self._deliver_to_own_mailbox(message)
             return None
         self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
         return self._inner.start_send(target, message)
@@ -57,6 +57,6 @@ class SelfDeliveryTransport(Transport):
             return self._inner.start_receive(source, tag, callback, buffer)
         return self._mailbox.start_receive(source, (tag,), callback)
 
-    def _deliver_to_self(self, message: Message) -> None:
+    def _deliver_to_own_mailbox(self, message: Message) -> None:
         # Copy the payload: the sender may change its buffer afterwards.
         self._mailbox.deliver(self._node_name, message._replace(data=bytes(message.data)))

@@ -65,13 +65,13 @@ class Mailbox:
         if pending is None:
             self._unclaimed[source, message.tag] = message
         else:
-            self._complete(pending, message)
+            self._complete_receive(pending, message)
 
     def fail_source(self, source: str, error: NetworkError) -> None:
         """Record that no more messages come from `source`; pending and later receive calls get the error."""
         self._failed_sources[source] = error
         for pending in [pending for pending in self._pending if pending.source == source]:
-            self._complete(pending, error)
+            self._complete_receive(pending, error)
 
     def claim_buffer(self, source: str, tag: MessageTag, size_bytes: int) -> memoryview | None:
         """Return the buffer of the receive call that waits for this message, to receive the payload in place.
@@ -92,7 +92,7 @@ class Mailbox:
             NetworkError: the error passed to `fail_source`.
         """
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        pending = self.start_receive(source, tags, partial(_set_outcome, future), buffer)
+        pending = self.start_receive(source, tags, partial(_set_future_outcome, future), buffer)
         try:
             return await future
         finally:
@@ -107,7 +107,7 @@ class Mailbox:
         Returns:
             None if `callback` has been called at once, because the message is here or the source has failed.
         """
-        if (outcome := self._take_outcome(source, tags)) is not None:
+        if (outcome := self._take_message_or_error(source, tags)) is not None:
             callback(outcome)
             return None
         loop = asyncio.get_running_loop()
@@ -118,7 +118,7 @@ class Mailbox:
         self._pending[pending] = None
         if not self._is_timer_set:  # one timer is enough for all pending calls, since all have the same timeout
             self._is_timer_set = True
-            loop.call_at(pending.deadline_s, self._expire_overdue)
+            loop.call_at(pending.deadline_s, self._expire_overdue_receives)
         return pending
 
     def cancel_receive(self, pending: _PendingReceive) -> None:
@@ -129,30 +129,30 @@ class Mailbox:
         for tag in pending.tags:
             self._pending_by_tag.pop((pending.source, tag), None)
 
-    def _take_outcome(self, source: str, tags: tuple[MessageTag, ...]) -> ReceiveOutcome | None:
+    def _take_message_or_error(self, source: str, tags: tuple[MessageTag, ...]) -> ReceiveOutcome | None:
         """Return a message that has already arrived, else the error of a failed source, else None."""
         for tag in tags:
             if (message := self._unclaimed.pop((source, tag), None)) is not None:
                 return message
         return self._failed_sources.get(source)
 
-    def _complete(self, pending: _PendingReceive, outcome: ReceiveOutcome) -> None:
+    def _complete_receive(self, pending: _PendingReceive, outcome: ReceiveOutcome) -> None:
         if pending in self._pending:
             self.cancel_receive(pending)
             pending.callback(outcome)
 
-    def _expire_overdue(self) -> None:
+    def _expire_overdue_receives(self) -> None:
         """Fail the receive calls whose deadline has passed, and set the timer for the next deadline."""
         loop = asyncio.get_running_loop()
         self._is_timer_set = False
         for pending in list(self._pending):
             if pending.deadline_s > loop.time():
                 self._is_timer_set = True
-                loop.call_at(pending.deadline_s, self._expire_overdue)
+                loop.call_at(pending.deadline_s, self._expire_overdue_receives)
                 return
             tags = " or ".join(str(tag) for tag in pending.tags)
             text = f"no message {tags} from {pending.source} within {self._timeout_s:g} s"
-            self._complete(pending, DeadlineExceeded(text))
+            self._complete_receive(pending, DeadlineExceeded(text))
 
     def _is_first_copy(self, source: str, tag: MessageTag) -> bool:
         """Return whether this is the first message with its tag; forget tags of earlier steps."""
@@ -166,7 +166,7 @@ class Mailbox:
         return True
 
 
-def _set_outcome(future: "asyncio.Future[Message]", outcome: ReceiveOutcome) -> None:
+def _set_future_outcome(future: "asyncio.Future[Message]", outcome: ReceiveOutcome) -> None:
     if future.done():
         return
     if isinstance(outcome, Message):

@@ -95,7 +95,7 @@ class FluidLinkShaping(TransportShaping):
         self._target_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._source_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._shared_links: dict[str, tuple[RateLimiter, ...]] = {}  # by target
-        self._conditions.add_listener(self._update_rates)
+        self._conditions.add_listener(self._update_link_rates)
 
     @asynccontextmanager
     async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessagePassage]:
@@ -109,14 +109,14 @@ class FluidLinkShaping(TransportShaping):
             )
             await self._clock.sleep_until(passage.begin_s)
             for shared_link in self._shared_links_to(target):
-                passage = shared_link.carry(passage, size_bytes)
+                passage = shared_link.pass_message(passage, size_bytes)
                 await self._clock.sleep_until(passage.begin_s)
             yield passage
 
     async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
         async with self._source_locks[source]:
             arrival = await self._pass_link(self._links.downlink, self._downlink_lock, passage, size_bytes)
-            extra_delay_s = self._conditions.added_delay_s(source, self._node_name)
+            extra_delay_s = self._conditions.delay_s_added_by_events(source, self._node_name)
             return self._delays.delivery_time(source, arrival.end_s, extra_delay_s)
 
     async def _pass_link(
@@ -125,19 +125,21 @@ class FluidLinkShaping(TransportShaping):
         """Wait until a link of this node is free, then let a message pass at the link's current rate."""
         async with lock:
             await self._clock.sleep_until(link.free_at_s)
-            return link.carry(passage, size_bytes)
+            return link.pass_message(passage, size_bytes)
 
     def _shared_links_to(self, target: str) -> tuple[RateLimiter, ...]:
         """Return the shared links between this node and `target`."""
         if target not in self._shared_links:
             pairs = zip(self._network.shared_links, self._links.shared_links, strict=True)
-            self._shared_links[target] = tuple(link for pipe, link in pairs if pipe.carries(self._node_name, target))
+            self._shared_links[target] = tuple(
+                link for pipe, link in pairs if pipe.carries_flow(self._node_name, target)
+            )
         return self._shared_links[target]
 
-    def _update_rates(self) -> None:
+    def _update_link_rates(self) -> None:
         """Set the rates of this node's links after an event has changed the conditions of any node's links."""
         for direction, declared_bytes_per_s in self._declared_bytes_per_s.items():
-            rate_bps = self._conditions.changed_rate_bps(self._node_name, direction)
+            rate_bps = self._conditions.rate_bps_set_by_events(self._node_name, direction)
             link: RateLimiter = getattr(self._links, direction)
             link.bytes_per_s = declared_bytes_per_s if rate_bps is None else goodput_bytes_per_s(rate_bps)
 

@@ -50,7 +50,7 @@ class VirtualFabric:
         self.mailboxes = {name: Mailbox(timeout_s) for name in uplinks}
         self._delivery_tasks: set[asyncio.Task[None]] = set()
 
-    def transport_of(self, node_name: str) -> "VirtualTransport":
+    def make_transport(self, node_name: str) -> "VirtualTransport":
         """Return a transport that sends and receives as the node `node_name`."""
         return VirtualTransport(self, node_name)
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
 from services.cluster.fluid_link import MessagePassage
-from services.cluster.message_lengths import MessageLengths
+from services.cluster.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Cancellable, Message, MessageTag, ReceiveCallback, SentTraffic, Transport
@@ -22,7 +22,7 @@ class SocketTransport(Transport):
     `async with` starts the transport. It stops the transport at the end, or aborts it after an error.
     """
 
-    message_lengths: ClassVar[MessageLengths]
+    message_lengths: ClassVar[MessageSizeLimits]
 
     def __init__(  # noqa: D417 - the types of identity and clock say what they are
         self,
@@ -44,8 +44,8 @@ class SocketTransport(Transport):
             encrypt: whether the streams use TLS in addition to the signed identity.
         """
         self.traffic = SentTraffic()
-        self.max_piece_bytes = (shaping and shaping.max_piece_bytes) or self.message_lengths.largest_bytes
-        self.min_piece_bytes = self.message_lengths.finest_bytes
+        self.max_piece_bytes = (shaping and shaping.max_piece_bytes) or self.message_lengths.max_message_bytes
+        self.min_piece_bytes = self.message_lengths.min_piece_bytes
         self._addresses = addresses
         self._identity = identity
         self._clock = clock
@@ -91,16 +91,16 @@ class SocketTransport(Transport):
             await self.abort()
 
     @abstractmethod
-    async def _write(self, target: str, message: Message) -> None:
+    async def _write_to_stream(self, target: str, message: Message) -> None:
         """Write a message to the stream to `target`, after the emulated link has let it pass."""
 
     async def send(self, target: str, message: Message) -> None:
         self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
         if self._shaping is None:
-            return await self._write(target, message)
+            return await self._write_to_stream(target, message)
         async with self._shaping.shape_outgoing(target, message.size_bytes) as passage:
             message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
-            return await self._write(target, message)
+            return await self._write_to_stream(target, message)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
         return await self._mailbox.receive(source, *tags, buffer=buffer)

@@ -11,9 +11,14 @@ from services.learning.optimisers import OptimiserState
 from services.runtime.control import CoordinatorClient, HandOverDecision, HandOverStage, HandOverState
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.arrays import HostArray
-from services.schema.errors import NetworkError, first_error
+from services.schema.errors import NetworkError, first_nested_error
 from services.strategies import StepResult, WorkerAlgorithm
-from services.strategies.switching.hand_over import HandOverTimeout, range_digests, receive_vectors, send_vectors
+from services.strategies.switching.hand_over import (
+    HandOverTimeout,
+    range_digests,
+    receive_model_vectors,
+    send_model_vectors,
+)
 from services.strategies.switching.switch import Switch, shard_sender
 
 
@@ -37,7 +42,7 @@ class WorkerHandOver:
     control: CoordinatorClient
     time_limit: HandOverTimeout
 
-    async def run(self, next_step: int, result: StepResult, samples: int) -> tuple[HandOverDecision, StepResult]:
+    async def hand_over(self, next_step: int, result: StepResult, samples: int) -> tuple[HandOverDecision, StepResult]:
         """Take part in a hand-over; return the coordinator's decision and the parameters and state to continue with.
 
         After an abort these are those of `result`, otherwise those at the start of the second phase.
@@ -58,15 +63,15 @@ class WorkerHandOver:
             replace(report, next_step=next_step, version=next_step, samples=samples)
         )
         if decision.action == "load":
-            decision, snapshot = await self._load_model(next_step, decision, snapshot, deadline_s)
+            decision, snapshot = await self._transfer_model(next_step, decision, snapshot, deadline_s)
         return decision, result if decision.action == "abort" else self._start_second_phase(decision, snapshot)
 
     def _take_snapshot(self, next_step: int, result: StepResult) -> ModelSnapshot:
         """Return a copy of this worker's model; before the first update it includes the initial optimiser state."""
         context = self.algorithm_before.context
-        device, optimiser_state = context.device, self.algorithm_before.optimiser_state(result.state)
+        device, optimiser_state = context.device, self.algorithm_before.replicated_optimiser_state(result.state)
         if optimiser_state is None and next_step == 0:
-            optimiser_state = self.algorithm_after.context.optimiser.init(result.params)
+            optimiser_state = self.algorithm_after.context.optimiser.init_state(result.params)
         if optimiser_state is not None:
             host_slots = tuple(device.to_host(slot) for slot in optimiser_state.slots)
             optimiser_state = OptimiserState(optimiser_state.update_count, host_slots)
@@ -84,7 +89,7 @@ class WorkerHandOver:
             if optimiser_state is None
             else range_digests(ranges, optimiser_state.slots, optimiser_state.update_count)
         )
-        has_own_params = round_name == "stopped" and not self.switch.first.phase_traits().is_synchronous
+        has_own_params = round_name == "stopped" and not self.switch.first.phase_properties().is_synchronous
         params = () if has_own_params else range_digests(ranges, [snapshot.params])
         updates = optimiser_state.update_count if optimiser_state else 0
         return HandOverState(self.node_name, round_name, updates=updates, params_digests=params, state_digests=state)
@@ -93,19 +98,19 @@ class WorkerHandOver:
         """Return the ranges of the shards; without servers, one range for the whole parameter vector."""
         return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
 
-    async def _load_model(
+    async def _transfer_model(
         self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot, deadline_s: float
     ) -> tuple[HandOverDecision, ModelSnapshot]:
         """Send this worker's shards or receive all shards, report success or failure, and return the next decision."""
         failure_report: HandOverState | None = None
         try:
             async with self.time_limit.enforce(deadline_s):
-                snapshot = await self._send_or_receive(next_step, decision, snapshot)
+                snapshot = await self._send_or_receive_shards(next_step, decision, snapshot)
         except* NetworkError as errors:
-            failure_report = HandOverState(self.node_name, "loaded", failure=str(first_error(errors)))
+            failure_report = HandOverState(self.node_name, "loaded", failure=str(first_nested_error(errors)))
         return await self.control.report_hand_over(failure_report or self._make_report("loaded", snapshot)), snapshot
 
-    async def _send_or_receive(
+    async def _send_or_receive_shards(
         self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
         """Send this worker's shards to the servers, or receive the shards of all servers; return the model."""
@@ -123,7 +128,7 @@ class WorkerHandOver:
             for number, (owner, shard) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
                 if shard_sender(number, context.shard_owners, context.workers) == self.node_name:
                     shard_vectors = [shard.view(vector) for vector in vectors]
-                    group.create_task(send_vectors(context.transport, owner, next_step, shard_vectors))
+                    group.create_task(send_model_vectors(context.transport, owner, next_step, shard_vectors))
 
     async def _receive_shards(
         self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
@@ -131,7 +136,9 @@ class WorkerHandOver:
         """Receive the shards of all servers, and return the model that consists of them."""
         context, transfer, size = self.algorithm_before.context, self.switch.hand_over_transfer, snapshot.params.size
         slot_count = (
-            len(self.algorithm_after.context.optimiser.init(snapshot.params).slots) if transfer.includes_slots else 0
+            len(self.algorithm_after.context.optimiser.init_state(snapshot.params).slots)
+            if transfer.includes_slots
+            else 0
         )
         params = np.empty_like(snapshot.params) if transfer.includes_params else snapshot.params
         slots = [np.empty(size, snapshot.params.dtype) for _ in range(slot_count)]
@@ -139,7 +146,7 @@ class WorkerHandOver:
         async with asyncio.TaskGroup() as group:
             for owner, shard in zip(context.shard_owners, context.shards, strict=True):
                 shard_vectors = [shard.view(vector) for vector in vectors]
-                group.create_task(receive_vectors(context.transport, owner, next_step, shard_vectors))
+                group.create_task(receive_model_vectors(context.transport, owner, next_step, shard_vectors))
         received_state = OptimiserState(decision.updates, tuple(slots))
         return ModelSnapshot(params, received_state if transfer.includes_slots else snapshot.optimiser_state)
 
@@ -148,10 +155,10 @@ class WorkerHandOver:
         context = self.algorithm_after.context
         device = context.device
         state_before = snapshot.optimiser_state or OptimiserState(decision.updates, ())
-        state_after = self.switch.optimiser_state(context.optimiser, snapshot.params, state_before)
+        state_after = self.switch.optimiser_state_after_switch(context.optimiser, snapshot.params, state_before)
         device_slots = tuple(device.to_device(slot) for slot in state_after.slots)
         params = device.to_device(snapshot.params)
-        state = self.algorithm_after.resume(
+        state = self.algorithm_after.init_after_switch(
             params, decision.version, OptimiserState(state_after.update_count, device_slots)
         )
         return StepResult(params, state, samples=decision.samples, pending_samples=0)  # all workers have stopped

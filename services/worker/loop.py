@@ -41,7 +41,7 @@ class WorkerTally:
         """Return counters for the next epoch, in which the losses start at zero and the other counts continue."""
         return WorkerTally(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
-    def add_deadline(self, *, is_missed: bool) -> None:
+    def count_deadline(self, *, is_missed: bool) -> None:
         """Count one deadline of a paced step, met or missed."""
         self.deadlines += 1
         self.missed_deadlines += is_missed
@@ -71,7 +71,7 @@ class WorkerRuntime:
     node: NodePlan
     phase: WorkerPhase
     data: TrainTestData
-    pace: Pacer
+    pacer: Pacer
     control: CoordinatorClient
     clock: Clock
     log: RunLog
@@ -85,18 +85,18 @@ class WorkerRuntime:
         Libraries load their kernels and start their threads at first use, and a paced worker measures how long its
         compute takes. Without a warm-up the first step misses its deadline.
         """
-        task, device = self.data.task, self.context.device
-        params = device.to_device(self.plan.model.init(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.data_order.rank_indices(0, self.context.rank, self.phase.batch_weights)
+        task, device = self.data.task, self.algorithm_context.device
+        params = device.to_device(self.plan.model.init_parameters(task, self.plan.seed, self.plan.dtype))
+        share = self.plan.data_order.rank_sample_indices(0, self.algorithm_context.rank, self.phase.batch_weights)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UP_GRADIENTS):
-            await self.pace.learn_compute_time(lambda: self._loss_and_gradient(params, x, y))
+            await self.pacer.learn_compute_time(lambda: self._loss_and_gradient(params, x, y))
 
     async def train(self) -> None:
         """Train from the initial parameters to the end of the run."""
-        initial_params = self.plan.model.init(self.data.task, self.plan.seed, self.plan.dtype)
-        params = self.context.device.to_device(initial_params)
-        result = StepResult(params, self.algorithm.init(params))
+        initial_params = self.plan.model.init_parameters(self.data.task, self.plan.seed, self.plan.dtype)
+        params = self.algorithm_context.device.to_device(initial_params)
+        result = StepResult(params, self.current_algorithm.init(params))
         step_log = EventBatch(self.log, "node_steps", STEP_COLUMNS)
         stop_task = asyncio.create_task(self._await_stop())
         call_task = asyncio.create_task(self._await_hand_over_call())
@@ -126,16 +126,16 @@ class WorkerRuntime:
     async def _leave_phase(self, next_step: int, result: StepResult) -> None:
         """Finish the exchanges of this worker, and inform the nodes that wait for its messages that it leaves."""
         if self.phase.computes_gradients:
-            await self.algorithm.finish(next_step, result, StepTimes(self.clock))
-            await self.algorithm.leave(next_step)
+            await self.current_algorithm.finish_exchanges(next_step, result, StepTimes(self.clock))
+            await self.current_algorithm.announce_leaving(next_step)
 
     @property
-    def algorithm(self) -> WorkerAlgorithm:
+    def current_algorithm(self) -> WorkerAlgorithm:
         """Worker algorithm of the current phase."""
         return self.phase.algorithm
 
     @property
-    def context(self) -> WorkerContext:
+    def algorithm_context(self) -> WorkerContext:
         """Resources of this worker that the worker algorithm of the current phase uses."""
         return self.phase.algorithm.context
 
@@ -157,22 +157,26 @@ class WorkerRuntime:
     def _samples_before(self, step: int) -> int:
         """Return the number of samples that all workers have used before `step`, in synchronous training."""
         order = self.plan.data_order
-        return self.phase.samples_at_start + order.samples_before(step) - order.samples_before(self.phase.first_step)
+        return (
+            self.phase.samples_at_start
+            + order.count_samples_before(step)
+            - order.count_samples_before(self.phase.first_step)
+        )
 
     def _pending_samples(self, step: int, result: StepResult) -> int:
         """Return the number of samples that the other workers are computing at the moment."""
         if result.pending_samples is not None:
             return result.pending_samples
         order = self.plan.data_order
-        own_samples = len(order.rank_indices(step - 1, self.context.rank, self.phase.batch_weights))
-        return len(order.batch_indices(step - 1)) - own_samples
+        own_samples = len(order.rank_sample_indices(step - 1, self.algorithm_context.rank, self.phase.batch_weights))
+        return len(order.batch_sample_indices(step - 1)) - own_samples
 
     async def _await_stop(self) -> None:
         """Wait until the coordinator stops the run.
 
         This never returns if all phases are synchronous: there the reply to the end of an epoch stops the worker.
         """
-        if all(phase.phase_traits().is_synchronous for phase in self.plan.strategy.phases()):
+        if all(phase.phase_properties().is_synchronous for phase in self.plan.strategy.training_phases()):
             await asyncio.Event().wait()
         await self.control.await_stop()
 
@@ -183,7 +187,7 @@ class WorkerRuntime:
         """
         if self.pending_hand_over is None or self.phase.is_synchronous:
             await asyncio.Event().wait()
-        return await self.control.await_hand_over()
+        return await self.control.await_hand_over_call()
 
     def _is_planned_switch_due(self, step: int, result: StepResult) -> bool:
         """Return whether the planned switch of training phases is due before `step`.
@@ -193,7 +197,9 @@ class WorkerRuntime:
         switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.pending_hand_over else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        return result.samples + self._pending_samples(step, result) >= self.plan.data_order.samples_before(switch_step)
+        return result.samples + self._pending_samples(step, result) >= self.plan.data_order.count_samples_before(
+            switch_step
+        )
 
     async def _run_hand_over(self, step: int, result: StepResult) -> tuple[int, StepResult]:
         """Take part in a hand-over, and return the next step, and the parameters and state to continue with.
@@ -202,21 +208,23 @@ class WorkerRuntime:
         """
         if self.pending_hand_over is None:
             return step, result
-        traffic, started_s = self.context.transport.traffic, self.clock.now()
+        traffic, started_s = self.algorithm_context.transport.traffic, self.clock.now()
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         hand_over, self.pending_hand_over = self.pending_hand_over, None
         samples = self._samples_before(step) if self.phase.is_synchronous else result.samples
-        decision, result = await hand_over.run(step, result, samples)
+        decision, result = await hand_over.hand_over(step, result, samples)
         if decision.action == "commit":
             step = decision.first_step
             self.phase = WorkerPhase(
                 hand_over.algorithm_after,
-                hand_over.switch.second.phase_traits().is_synchronous,
+                hand_over.switch.second.phase_properties().is_synchronous,
                 hand_over.batch_weights,
                 step,
                 decision.samples,
             )
-            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(result.params)), step=step)
+            self.log.log_event(
+                "node_hash", _vector_sha256(self.algorithm_context.device.to_host(result.params)), step=step
+            )
         value = {
             "verb": decision.action,
             "seconds": round(self.clock.now() - started_s, 6),
@@ -229,17 +237,17 @@ class WorkerRuntime:
     async def _run_step(self, step: int, params: Vector, state: WorkerState, step_log: EventBatch) -> StepResult:
         """Run one training step, and log its time by step phase."""
         await self.on_step_begin(step)
-        traffic = self.context.transport.traffic
+        traffic = self.algorithm_context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = StepTimes(self.clock)
         loss, gradient, computed = await self._compute_gradient(step, params, times)
-        result = await self.algorithm.step(step, params, gradient, state, times)
+        result = await self.current_algorithm.exchange_and_update(step, params, gradient, state, times)
         self.tally.add_loss(loss, gradient.samples)
         self.tally.steps += 1
         seconds, step_s = times.seconds, self.clock.now() - started_s
         if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
-            self.tally.add_deadline(
+            self.tally.count_deadline(
                 is_missed=is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
             )
         step_log.add_row(
@@ -260,7 +268,9 @@ class WorkerRuntime:
             )
         )
         if self.plan.hash_every_step:
-            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(result.params)), step=step + 1)
+            self.log.log_event(
+                "node_hash", _vector_sha256(self.algorithm_context.device.to_host(result.params)), step=step + 1
+            )
         return result
 
     async def _compute_gradient(
@@ -268,22 +278,26 @@ class WorkerRuntime:
     ) -> tuple[float, Gradient, TimedResult[tuple[float, Vector]]]:
         """Return the mean loss and gradient over this worker's share of the batch, and the measured compute times."""
         with times.measure("data"):
-            share = self.plan.data_order.rank_indices(step, self.context.rank, self.phase.batch_weights)
-            x = self.context.device.to_device(self.data.train_x[share])
-            y = self.context.device.to_device(self.data.train_y[share])
+            share = self.plan.data_order.rank_sample_indices(
+                step, self.algorithm_context.rank, self.phase.batch_weights
+            )
+            x = self.algorithm_context.device.to_device(self.data.train_x[share])
+            y = self.algorithm_context.device.to_device(self.data.train_y[share])
         with times.measure("compute"):
-            computed = await self.pace.compute(step, len(share), lambda: self._loss_and_gradient(params, x, y))
+            computed = await self.pacer.compute(step, len(share), lambda: self._loss_and_gradient(params, x, y))
         loss, mean_gradient = computed.result
         return loss, Gradient(mean_gradient, len(share)), computed
 
     def _loss_and_gradient(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
         result = self.plan.model.loss_and_grad(self.data.task, params, x, y)
-        self.context.device.synchronize()
+        self.algorithm_context.device.synchronize()
         return result
 
     async def _report_epoch_end(self, finished_steps: int, result: StepResult) -> EpochDecision:
         """Report the end of an epoch to the coordinator, and return its reply: continue, stop or hand over."""
-        params = self.context.device.to_host(result.params if result.eval_params is None else result.eval_params)
+        params = self.algorithm_context.device.to_host(
+            result.params if result.eval_params is None else result.eval_params
+        )
         digest = _vector_sha256(params)
         if self.phase.is_synchronous:
             self.log.log_event("node_hash", digest, step=finished_steps)

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.switch import SwitchResult
+from analysis.metrics.switch import StrategySwitchResult
 from analysis.reading.run_table import TrialTable
 from analysis.report.answers import FINDING_FUNCTIONS, main_finding
 from analysis.report.headline import headline_sentences
@@ -263,7 +263,7 @@ def test_nobody_is_first_where_one_worker_alone_was_all_that_finished(trial: Tri
 
 def test_a_switch_is_told_of_the_most_workers_in_whatever_order_they_ran(trial: Trials) -> None:
     """A sweep may begin with its largest size."""
-    never = SwitchResult(outcome="never switched", value=None, threshold=None, points=3)
+    never = StrategySwitchResult(outcome="never switched", value=None, threshold=None, points=3)
     sizes = [trial("switch", n, 8 / n, switch=never) for n in (8, 4)]
 
     assert main_finding(summary(*sizes)).startswith("switch on 8 workers: never switched")
@@ -272,7 +272,7 @@ def test_a_switch_is_told_of_the_most_workers_in_whatever_order_they_ran(trial: 
 
 def test_a_switch_is_the_question_among_few_strategies_and_one_of_them_among_many(trial: Trials) -> None:
     """Whether the eighteenth way to agree paid by itself is not what a comparison of eighteen asks."""
-    never = SwitchResult(outcome="never switched", value=None, threshold=None, points=3)
+    never = StrategySwitchResult(outcome="never switched", value=None, threshold=None, points=3)
     switched, others = trial("switch", 4, 4.0, switch=never), [trial(name, 4, 2.0) for name in ("ring", "ps", "easgd")]
 
     assert "never switched" in main_finding(summary(switched, *others[:2]))

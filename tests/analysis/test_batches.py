@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analysis.reading import mllog
-from analysis.reading.batches import read_batches, rows_to_frame
+from analysis.reading.batches import read_row_batches, rows_to_frame
 from analysis.reading.trial_record import _format_csv_rows
 
 NAMES = ("step", "start_s", "loss", "staleness")
@@ -24,7 +24,7 @@ def test_rows_stand_under_their_names_whatever_order_a_batch_has(
 ) -> None:
     lines = [_line({"columns": names, "rows": [list(row) for row in rows]}) for names, rows in batches]
 
-    found, told = read_batches(mllog.parse_lines(lines), "rows", NAMES)
+    found, told = read_row_batches(mllog.parse_log_lines(lines), "rows", NAMES)
 
     wanted = [[dict(zip(names, row, strict=True))[name] for name in NAMES] for names, rows in batches for row in rows]
     assert told == ()
@@ -51,7 +51,7 @@ def test_csv_is_what_pandas_writes(rows: list[tuple[float | None, ...]]) -> None
 def test_one_bad_batch_costs_no_other_batch() -> None:
     lines = [_line({"columns": ["step"], "rows": rows}) for rows in ([[1]], [["two"]], [[3]])]
 
-    found, (told,) = read_batches(mllog.parse_lines(lines), "rows", ("step",))
+    found, (told,) = read_row_batches(mllog.parse_log_lines(lines), "rows", ("step",))
 
     assert found.ravel().tolist() == [1.0, 3.0]
     assert (told.line_number, told.problem) == (2, "rows has a value that is not a number")
@@ -74,7 +74,7 @@ def test_one_bad_batch_costs_no_other_batch() -> None:
 def test_what_is_wrong_with_a_batch_is_told_and_harms_nobody(rows: object, what: str) -> None:
     lines = [_line({"columns": ["step"], "rows": each}) for each in ([[1]], rows, [], [[3]])]
 
-    found, (told,) = read_batches(mllog.parse_lines(lines), "rows", ("step",))
+    found, (told,) = read_row_batches(mllog.parse_log_lines(lines), "rows", ("step",))
 
     assert found.ravel().tolist() == [1.0, 3.0]
     assert (told.line_number, told.problem) == (2, what)
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_batch_is_told_and_harms_nobody(rows: object, what:
 def test_batches_are_compared_by_their_numbers() -> None:
     """Whoever counts equal values of a log meets them, too."""
     one, same, other, named = (
-        mllog.parse_lines([_line({"columns": [name, "b"], "rows": [[1, None], [3, last]]})]).events[0]
+        mllog.parse_log_lines([_line({"columns": [name, "b"], "rows": [[1, None], [3, last]]})]).events[0]
         for name, last in (("a", 4), ("a", 4.0), ("a", 5), ("c", 4))
     )
 

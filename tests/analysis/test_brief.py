@@ -114,7 +114,9 @@ def test_what_is_sure_has_its_chance_beside_it_corrected_for_all_pairs(trial: Tr
 
     (win,) = fastest_strategies(numbers, "")
 
-    (pair,) = (each for each in numbers.differences if {each.faster.strategy, each.slower.strategy} == {"ring", "ps"})
+    (pair,) = (
+        each for each in numbers.strategy_differences if {each.faster.strategy, each.slower.strategy} == {"ring", "ps"}
+    )
     assert win.p_value == pair.p_adjusted > pair.comparison.p_value
     assert f"(p = {win.p_value:.2g})" in summary_sentences(numbers)[0]
 
@@ -200,7 +202,7 @@ def test_sentence_and_test_are_of_the_same_time(trial: Trials) -> None:
         )
     )
 
-    (win,), (pair,) = fastest_strategies(numbers, ""), numbers.differences
+    (win,), (pair,) = fastest_strategies(numbers, ""), numbers.strategy_differences
 
     assert (win.time_metric, pair.time_metric) == ("time_to_samples", "time_to_samples")
     assert "by time for the same samples" in summary_sentences(numbers)[0]

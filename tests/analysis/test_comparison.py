@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.comparison import check_convergence, compare_strategies, explain_unchecked_groups
+from analysis.metrics.comparison import check_samples_to_target, compare_strategies, explain_unchecked_groups
 from analysis.reading.run_table import TrialTable
 from analysis.results.result import TrialResult, group_trials, measure_trial
 
@@ -95,10 +95,10 @@ def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats
 def test_who_needs_far_fewer_samples_than_one_worker_alone_is_suspicious(repeats: Repeats) -> None:
     trials = [*repeats("baseline", 1, 10), *repeats("magic", 4, 3, samples=400), *repeats("ring", 4, 3, samples=1010)]
 
-    found = check_convergence(group_trials(trials))
+    found = check_samples_to_target(group_trials(trials))
 
     assert {name.split()[0]: each.advice for name, each in found.items()} == {"magic": "check for a bug", "ring": ""}
-    assert check_convergence(group_trials(repeats("ring", 4, 3))) == {}
+    assert check_samples_to_target(group_trials(repeats("ring", 4, 3))) == {}
 
 
 def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats) -> None:
@@ -107,8 +107,8 @@ def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats)
     base = [replace(trial, **alike) for trial in repeats("baseline", 1, 10)[:2]]
     ring = [replace(trial, **alike | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
 
-    (rounded,) = check_convergence(group_trials([*base, *ring])).values()
-    (exact,) = check_convergence(
+    (rounded,) = check_samples_to_target(group_trials([*base, *ring])).values()
+    (exact,) = check_samples_to_target(
         group_trials([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])
     ).values()
 
@@ -121,8 +121,8 @@ def test_many_guards_raise_every_p_value(repeats: Repeats) -> None:
     base, ring = repeats("baseline", 1, 10), repeats("ring", 4, 3, samples=790)
     others = [trial for place in range(9) for trial in repeats(f"s{place}", 4, 3, samples=1000)]
 
-    (alone,) = check_convergence(group_trials([*base, *ring])).values()
-    among = check_convergence(group_trials([*base, *ring, *others]))
+    (alone,) = check_samples_to_target(group_trials([*base, *ring])).values()
+    among = check_samples_to_target(group_trials([*base, *ring, *others]))
 
     assert alone.is_suspicious
     assert among[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
@@ -133,7 +133,7 @@ def test_one_baseline_guards_all_conditions_that_it_serves(repeats: Repeats) -> 
     """One worker alone has no servers to sweep."""
     magic = repeats("magic", 4, 3, samples=300, condition="servers 2", labels={"servers": 2})
 
-    (found,) = check_convergence(group_trials([*repeats("baseline", 1, 10), *magic])).values()
+    (found,) = check_samples_to_target(group_trials([*repeats("baseline", 1, 10), *magic])).values()
 
     assert found.is_suspicious
 

@@ -61,7 +61,7 @@ def test_little_work_and_one_core_start_no_helper(monkeypatch: pytest.MonkeyPatc
 def test_a_pool_keeps_its_helper_which_starts_before_the_last_item_is_known(two_cores: None, tmp_path: Path) -> None:
     """A process takes seconds to start; figures come after trials, and are saved while the next one is drawn."""
     with parallel.ProcessPool() as pool:
-        pool.preload("colorsys")
+        pool.preload_module("colorsys")
         (first,) = pool.map(_touch, _until_touched(tmp_path / "first"))
         (second,) = pool.map(_touch, _until_touched(tmp_path / "second"))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from analysis.reading.damage import FileDamage, find_run_damage, read_or_report_damage
+from analysis.reading.damage import FileDamage, find_run_file_damage, read_or_report_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import TrialTable
 from analysis.report import report
@@ -270,7 +270,7 @@ def test_a_scenario_that_was_cut_off_in_what_is_published_is_named(run: RunFolde
     for cut in range(thesis.index("published:") + len("published:"), len(thesis)):
         (run.path / "scenario.yaml").write_text(thesis[:cut])
 
-        named = [each for each in find_run_damage(run) if each.file == "scenario.yaml"]
+        named = [each for each in find_run_file_damage(run) if each.file == "scenario.yaml"]
 
         assert len(named) == (not run.published_results)
 
@@ -369,7 +369,7 @@ def test_a_mistake_of_ours_is_no_damage(run: RunFolder, monkeypatch: pytest.Monk
     def mistaken(trial: TrialTable) -> None:
         raise ValueError(trial.plan.label)
 
-    monkeypatch.setattr("analysis.checks.fidelity.judge_trial", mistaken)
+    monkeypatch.setattr("analysis.checks.fidelity.run_trial_checks", mistaken)
 
     with pytest.raises(ValueError, match="ring") as raised:
         read(run)

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.exports.sound import read_readable_trials
 from analysis.figures.base import AnalysedRun
-from analysis.figures.timeline import draw_timeline
+from analysis.figures.timeline import draw_step_times_with_events
 from analysis.reading.run_folder import RunFolder
 from analysis.report import report
 from analysis.results.examine import analyse_run
@@ -64,7 +64,7 @@ def test_the_page_lists_events_and_shows_them_shaded(eventful: RunFolder) -> Non
 def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> None:
     analysed = AnalysedRun(*analyse_run(eventful))
 
-    drawing = draw_timeline(analysed)
+    drawing = draw_step_times_with_events(analysed)
 
     assert drawing is not None
     assert drawing.title.startswith("While events last, a step of ring")
@@ -86,7 +86,7 @@ def test_the_engine_tells_of_links_in_a_file_of_its_own(eventful: RunFolder) -> 
 def test_a_run_without_events_has_no_such_figure(make_run: MakeRun) -> None:
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2,))))
 
-    assert draw_timeline(analysed) is None
+    assert draw_step_times_with_events(analysed) is None
 
 
 def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: MakeRun) -> None:

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
-from analysis.exports.activities import ACTIVITY_ORDER, count_overlong_steps, split_into_activities
-from analysis.exports.chakra import unsupported_reason
+from analysis.exports.activities import ACTIVITY_ORDER, count_overlong_steps, split_steps_into_activities
+from analysis.exports.chakra import reason_not_exportable
 from analysis.exports.export import export_run
 from analysis.exports.hta import HtaExporter
-from analysis.exports.mlperf import system_name
+from analysis.exports.mlperf import system_name_of_trial
 from analysis.exports.sound import read_readable_trials
 from analysis.exports.system import describe_system
 from analysis.mlperf.reading.folders import read_round_folder
@@ -53,7 +53,7 @@ def test_activities_fill_a_step_in_order_and_never_overlap(phases: list[tuple[in
     slack = data.draw(st.lists(st.integers(0, 100), min_size=len(phases), max_size=len(phases)))
     steps = steps_of([list(each) for each in phases], slack)
 
-    found = split_into_activities(steps)
+    found = split_steps_into_activities(steps)
 
     assert (found["begin_ns"].to_numpy()[1:] >= found["end_ns"].to_numpy()[:-1]).all()
     assert (found["end_ns"] > found["begin_ns"]).all()
@@ -69,7 +69,7 @@ def test_what_logs_round_never_makes_two_steps_overlap(errors: list[float]) -> N
     steps = steps_of([[0, 1000, 0, 0, 0]] * len(errors), [0] * len(errors))
     shaken = steps.assign(compute_s=steps["compute_s"] + np.array(errors))
 
-    found = split_into_activities(shaken)
+    found = split_steps_into_activities(shaken)
 
     assert (found["begin_ns"].to_numpy()[1:] >= found["end_ns"].to_numpy()[:-1]).all()
     assert count_overlong_steps(shaken) == 0
@@ -156,7 +156,7 @@ def test_conditions_are_systems_of_their_own(make_run: MakeRun) -> None:
     """Two link rates in one folder would be averaged."""
     run = make_run(strategies=("ring",), workers=(2,), conditions=("100mbit", "1gbit"), baseline=False)
 
-    names = [system_name(trial) for trial in read_readable_trials(run).trials]
+    names = [system_name_of_trial(trial) for trial in read_readable_trials(run).trials]
 
     assert names == ["ring-w2-cluster.worker.uplink=100mbit", "ring-w2-cluster.worker.uplink=1gbit"]
 
@@ -231,7 +231,7 @@ def test_damage_is_told_with_its_place_and_costs_no_other_trial(damage: str, mak
 
     found = read_readable_trials(run)
 
-    texts = [str(each) for each in found.damage]
+    texts = [str(each) for each in found.file_damage]
     assert any(told in text for text in texts), texts
     assert all(text.startswith(f"trials/{run.trial_folders[0].path.name}/") for text in texts)
     assert found.trials[1].steps.equals(whole.trials[1].steps)
@@ -248,7 +248,7 @@ def test_a_log_that_is_missing_is_told_once(make_run: MakeRun, status: str) -> N
     trial.status_path.write_text(json.dumps(json.loads(trial.status_path.read_text()) | {"status": status}))
     trial.log_path("worker-1").unlink()
 
-    (told,) = (each for each in read_readable_trials(run).damage if each.trial_name)
+    (told,) = (each for each in read_readable_trials(run).file_damage if each.trial_name)
 
     assert str(told) == f"trials/{trial.path.name}/logs/worker-1.log: missing"
 
@@ -321,4 +321,4 @@ def test_chakra_leaves_out_messages_that_it_does_not_know(kind: str) -> None:
     """A trace without them would be replayed as if the network cost nothing."""
     plan = PlanView(trial="000", label="g", workers=2, strategy={"kind": kind})
 
-    assert unsupported_reason(plan) == f"the messages of strategy {kind} are not supported by this export"
+    assert reason_not_exportable(plan) == f"the messages of strategy {kind} are not supported by this export"

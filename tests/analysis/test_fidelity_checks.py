@@ -13,7 +13,7 @@ from analysis.checks.host.admission import check_admitted_dilation
 from analysis.checks.host.canary import check_canary_thread
 from analysis.checks.host.host_pressure import check_host_pressure
 from analysis.checks.host.host_share import check_host_overhead
-from analysis.checks.host.speed_ratio import check_speed_ratio
+from analysis.checks.host.speed_ratio import check_cpu_quota_speed
 from analysis.checks.host.throttled import check_throttling
 from analysis.checks.network.achieved_rates import check_achieved_rates
 from analysis.checks.network.drops import check_queue_drops
@@ -397,7 +397,7 @@ def test_a_quota_device_computes_at_its_share_of_a_core(
     facts = {} if ratio is None else {"speed_ratio": ratio}
     logs = {"worker-0": [line("node_start", facts, node="worker-0"), stop_line("worker-0")]}
 
-    assert check_speed_ratio(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
+    assert check_cpu_quota_speed(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
 
 
 @pytest.mark.parametrize(("dilation", "level"), [(25.0, VALID), (25.0 - 1e-12, VALID), (10.0, INVALID)])
@@ -420,7 +420,7 @@ def test_a_host_that_is_too_small_is_found_out(
         check_round_trips,
         check_queue_drops,
         check_event_lateness,
-        check_speed_ratio,
+        check_cpu_quota_speed,
     ],
 )
 def test_a_trial_that_declares_nothing_has_nothing_to_prove(make_trial: MakeTrial, check: Check) -> None:

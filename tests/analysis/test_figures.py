@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from analysis.checks.fidelity import judge_trial
+from analysis.checks.fidelity import run_trial_checks
 from analysis.checks.verdict import VerdictLevel
 from analysis.figures import FIGURES, AnalysedRun, Drawing
 from analysis.figures.drawing.balance import RULE_MARKERS
@@ -436,7 +436,7 @@ def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse
     """A ring whose links take a millisecond at both ends, of which its closed form knows nothing."""
     table = rehearse({"ring": {"kind": "all_reduce"}}, besides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms")
     blind = replace(table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials))
-    trials = [measure_trial(trial, judge_trial(trial).values()) for trial in blind.trials]
+    trials = [measure_trial(trial, run_trial_checks(trial).values()) for trial in blind.trials]
 
     drawing = draw_scaling_laws(AnalysedRun(blind, build_summary(blind, trials, ())))
 
@@ -449,6 +449,6 @@ def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse
 def without_delays(plan: PlanView) -> PlanView:
     """As if nothing but bytes took time."""
     less = plan.predicted.model_copy(
-        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.longest_chain_messages}
+        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.longest_chain_message_count}
     )
     return plan.model_copy(update={"predicted": less})

@@ -11,7 +11,7 @@ from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.predicted_step import predicted_mean_step_s
 from analysis.metrics.progress import final_metrics, samples_done, samples_per_second, steps_done
 from analysis.metrics.staleness import staleness_statistics
-from analysis.metrics.step_seconds import step_phase_seconds, step_seconds, typical_step_s
+from analysis.metrics.step_seconds import step_phase_seconds, step_time_statistics, typical_step_s
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import RunTable, TrialTable
 from analysis.statistics.bootstrap import percentile_interval, resample_olympic_means
@@ -108,7 +108,7 @@ def test_step_seconds_are_over_all_workers_and_steps(make_trial: MakeTrial, step
     first = steps_line([{"step_s": 1.0}, {"step_s": 2.0}], "worker-0")
     second = steps_line([{"step_s": 3.0}, {"step_s": 6.0}], "worker-1")
 
-    found = step_seconds(make_trial({"worker-0": [first], "worker-1": [second]}, workers=2))
+    found = step_time_statistics(make_trial({"worker-0": [first], "worker-1": [second]}, workers=2))
 
     assert found == pytest.approx({"mean": 3.0, "p50": 2.5, "p95": 5.55})  # 3 + 0.85 x (6 - 3)
 
@@ -122,7 +122,7 @@ def test_the_step_that_a_prediction_is_compared_with_is_the_mean_of_a_round(
     trial = make_trial({"worker-0": [steps_line(rows, "worker-0")]}, workers=1, exchange_period=4)
 
     assert typical_step_s(trial) == 2.0
-    assert (step_seconds(trial) or {})["p50"] == 1.0
+    assert (step_time_statistics(trial) or {})["p50"] == 1.0
 
 
 def test_a_closed_form_of_varying_speeds_is_compared_with_the_mean_step_on_whole_batches(

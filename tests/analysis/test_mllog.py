@@ -16,7 +16,7 @@ FOREIGN = """\
 
 
 def test_text_before_the_token_is_dropped() -> None:
-    log = mllog.parse_lines([f"worker-0-1  | :::MLLOG {LINE}\n"])
+    log = mllog.parse_log_lines([f"worker-0-1  | :::MLLOG {LINE}\n"])
 
     assert log.events[0].key == "seed"
     assert log.events[0].time_ms == 1500.5
@@ -24,16 +24,16 @@ def test_text_before_the_token_is_dropped() -> None:
 
 def test_an_interrupted_line_gives_the_event_that_follows_it() -> None:
     """Two processes that share a pipe can cut each other off; MLCommons' parser takes the last token as well."""
-    log = mllog.parse_lines([f':::MLLOG {{"namespace": "", "ti:::MLLOG {LINE}'])
+    log = mllog.parse_log_lines([f':::MLLOG {{"namespace": "", "ti:::MLLOG {LINE}'])
 
     assert log.events[0].value == 7
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", "7", '{"key": "seed"}', '{"key": "seed", "time_ms": "soon"}'])
 def test_broken_lines_are_counted_and_passed_over(broken: str) -> None:
-    log = mllog.parse_lines([f":::MLLOG {broken}", f":::MLLOG {LINE}"])
+    log = mllog.parse_log_lines([f":::MLLOG {broken}", f":::MLLOG {LINE}"])
 
-    assert (len(log.events), log.unusable_count) == (1, 1)
+    assert (len(log.events), log.unusable_line_count) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_broken_lines_are_counted_and_passed_over(broken: str) -> None:
 )
 def test_what_no_reader_could_use_is_damage(told: str, instead: str, what: str) -> None:
     """Readers subtract times and look names up in metadata."""
-    (broken,) = mllog.parse_lines([f":::MLLOG {LINE.replace(told, instead)}"]).unusable_lines
+    (broken,) = mllog.parse_log_lines([f":::MLLOG {LINE.replace(told, instead)}"]).unusable_lines
 
     assert broken.problem == f"not an event: {what}"
 
 
 def test_lines_without_the_token_do_not_count_as_broken() -> None:
-    assert mllog.parse_lines(["Traceback (most recent call last):"]).unusable_count == 0
+    assert mllog.parse_log_lines(["Traceback (most recent call last):"]).unusable_line_count == 0
 
 
 def test_bytes_that_are_not_utf8_do_no_harm(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_bytes_that_are_not_utf8_do_no_harm(tmp_path: Path) -> None:
 
     log = mllog.read_log(path)
 
-    assert (len(log.events), log.unusable_count) == (1, 1)
+    assert (len(log.events), log.unusable_line_count) == (1, 1)
 
 
 def test_a_missing_file_is_an_empty_log(tmp_path: Path) -> None:
@@ -71,15 +71,15 @@ def test_a_missing_file_is_an_empty_log(tmp_path: Path) -> None:
 
 
 def test_mlcommons_lines_read_like_ours() -> None:
-    log = mllog.parse_lines(FOREIGN.splitlines())
+    log = mllog.parse_log_lines(FOREIGN.splitlines())
 
-    assert log.unusable_count == 0
+    assert log.unusable_line_count == 0
     assert log.last_event("run_stop").metadata["status"] == "success"
     assert log.events_with_key("eval_accuracy")[0].metadata["samples_count"] == 3456
 
 
 def test_a_line_survives_reading_and_writing() -> None:
-    log = mllog.parse_lines([f":::MLLOG {LINE}"])
+    log = mllog.parse_log_lines([f":::MLLOG {LINE}"])
 
-    assert mllog.parse_lines([event.format_line() for event in log.events]) == log
+    assert mllog.parse_log_lines([event.format_line() for event in log.events]) == log
     assert len(log.events) == 1

@@ -18,8 +18,14 @@ from analysis.comparison.figures import (
     draw_speedup_overlay,
     draw_time_to_target_overlay,
 )
-from analysis.comparison.lines import ComparedRun, build_curves, find_published_series, read_runs, run_letter_of_index
-from analysis.comparison.page import write_comparison
+from analysis.comparison.lines import (
+    ComparedRun,
+    build_compared_curves,
+    find_published_series,
+    read_runs,
+    run_letter_of_index,
+)
+from analysis.comparison.page import write_comparison_page
 from analysis.reading.run_folder import RunFolder
 from analysis.results.examine import analyse_run
 from ensayo import cli
@@ -64,7 +70,7 @@ def compared(letter: str, folder: RunFolder) -> ComparedRun:
 
 
 def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
-    found = build_curves(runs, find_published_series(["bert"]))
+    found = build_compared_curves(runs, find_published_series(["bert"]))
 
     assert [line.name for line in found] == ["A ring", "A ps_bsp", "B ring", "public: BERT"]
     curve = runs[1].summary.curves[0]
@@ -73,7 +79,9 @@ def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
 
 
 def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series_alike(runs: list[ComparedRun]) -> None:
-    drawing = draw_efficiency_overlay(ComparisonOverlay(runs, build_curves(runs, find_published_series(["bert"]))))
+    drawing = draw_efficiency_overlay(
+        ComparisonOverlay(runs, build_compared_curves(runs, find_published_series(["bert"])))
+    )
 
     assert drawing is not None
     told = drawing.data.dropna(subset=["statistical_efficiency"])
@@ -95,7 +103,9 @@ def test_hardware_efficiency_is_the_gain_in_rate_that_was_measured(runs: list[Co
 
 def test_titles_speak_of_runs_and_not_of_public_series(runs: list[ComparedRun]) -> None:
     """A system with three thousand accelerators grows more than any rehearsal."""
-    drawing = draw_speedup_overlay(ComparisonOverlay(runs, build_curves(runs, find_published_series(["bert"]))))
+    drawing = draw_speedup_overlay(
+        ComparisonOverlay(runs, build_compared_curves(runs, find_published_series(["bert"])))
+    )
 
     assert drawing is not None
     assert "public" not in drawing.title
@@ -104,7 +114,9 @@ def test_titles_speak_of_runs_and_not_of_public_series(runs: list[ComparedRun]) 
 
 def test_a_title_names_the_series_that_reaches_further_than_the_runs(runs: list[ComparedRun]) -> None:
     """Whoever reads "scales best" over a line that goes ten times higher believes neither."""
-    drawing = draw_speedup_overlay(ComparisonOverlay(runs, build_curves(runs, find_published_series(["bert"]))))
+    drawing = draw_speedup_overlay(
+        ComparisonOverlay(runs, build_compared_curves(runs, find_published_series(["bert"])))
+    )
 
     assert drawing is not None
     assert re.fullmatch(r"Of the runs, .* scales best: .*; BERT reaches a speedup of [\d.]+ on 3,472", drawing.title)
@@ -112,7 +124,7 @@ def test_a_title_names_the_series_that_reaches_further_than_the_runs(runs: list[
 
 def test_efficiency_is_ranked_on_a_size_that_all_have(runs: list[ComparedRun], wide: ComparedRun) -> None:
     """What goes on to eight workers keeps less there than others on two, and may well be the best on two."""
-    drawing = draw_efficiency_overlay(ComparisonOverlay([*runs, wide], build_curves([*runs, wide])))
+    drawing = draw_efficiency_overlay(ComparisonOverlay([*runs, wide], build_compared_curves([*runs, wide])))
 
     assert drawing is not None
     two = drawing.data[drawing.data["workers"] == 2]
@@ -124,7 +136,7 @@ def test_efficiency_is_ranked_on_a_size_that_all_have(runs: list[ComparedRun], w
 def test_of_equals_none_is_the_best(runs: list[ComparedRun]) -> None:
     """Replicas in lockstep end with the same loss, whoever sums."""
     names = ("A ring on 2", "A ps_bsp on 2", "B ps_asp on 2")
-    overlay = ComparisonOverlay(runs, build_curves(runs))
+    overlay = ComparisonOverlay(runs, build_compared_curves(runs))
 
     assert _loss_title(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
         "Lowest loss at the end: 0.250, shared by A ring on 2 and A ps_bsp on 2"
@@ -137,7 +149,7 @@ def test_of_equals_none_is_the_best(runs: list[ComparedRun]) -> None:
 def test_a_run_laid_over_itself_grows_as_itself(runs: list[ComparedRun]) -> None:
     """The first of two equals would be called the better one."""
     both = [runs[0], replace(runs[0], letter="B")]
-    overlay = ComparisonOverlay(both, build_curves(both))
+    overlay = ComparisonOverlay(both, build_compared_curves(both))
 
     for drawing, verb in (
         (draw_speedup_overlay(overlay), "scale best"),
@@ -155,8 +167,8 @@ def test_what_one_run_alone_has_is_told_with_the_run_and_why(runs: list[Compared
     damaged = replace(whole, trials=rest, damage=[f"trials/{trial.id}/plan.json: missing" for trial in lost])
     told = ", ".join(f"ring on {workers}" for workers in ("1 worker", "2 workers"))
 
-    assert compare.format_changes(whole, replace(whole, trials=rest)).endswith(f'\nonly in "before": {told}')
-    assert compare.format_changes(damaged, whole).endswith(
+    assert compare.format_run_changes(whole, replace(whole, trials=rest)).endswith(f'\nonly in "before": {told}')
+    assert compare.format_run_changes(damaged, whole).endswith(
         f'\nonly in "after": {told}; {len(lost)} trials of the other run can\'t be read'
     )
 
@@ -165,7 +177,7 @@ def test_times_and_losses_of_other_tasks_or_clusters_are_not_ranked(
     runs: list[ComparedRun], other: ComparedRun
 ) -> None:
     both = [runs[0], other]
-    overlay = ComparisonOverlay(both, build_curves(both))
+    overlay = ComparisonOverlay(both, build_compared_curves(both))
 
     titles = [
         drawing.title for drawing in (draw_time_to_target_overlay(overlay), draw_loss_overlay(overlay)) if drawing
@@ -177,7 +189,7 @@ def test_times_and_losses_of_other_tasks_or_clusters_are_not_ranked(
 
 
 def test_a_run_of_one_size_is_named_where_it_is_not_drawn(runs: list[ComparedRun], single: ComparedRun) -> None:
-    drawing = draw_speedup_overlay(ComparisonOverlay([*runs, single], build_curves([*runs, single])))
+    drawing = draw_speedup_overlay(ComparisonOverlay([*runs, single], build_compared_curves([*runs, single])))
 
     assert drawing is not None
     assert "a single size: D ring" in drawing.caption
@@ -185,8 +197,8 @@ def test_a_run_of_one_size_is_named_where_it_is_not_drawn(runs: list[ComparedRun
 
 def test_the_key_shows_the_line_style_of_each_run(runs: list[ComparedRun]) -> None:
     for drawing in (
-        draw_speedup_overlay(ComparisonOverlay(runs, build_curves(runs))),
-        draw_loss_overlay(ComparisonOverlay(runs, build_curves(runs))),
+        draw_speedup_overlay(ComparisonOverlay(runs, build_compared_curves(runs))),
+        draw_loss_overlay(ComparisonOverlay(runs, build_compared_curves(runs))),
     ):
         assert drawing is not None
         signs = zip(drawing.figure.legends[0].get_texts(), drawing.figure.legends[0].get_lines(), strict=True)
@@ -199,7 +211,7 @@ def test_rows_compare_the_seeds_that_both_runs_have(runs: list[ComparedRun]) -> 
     first = replace(again, trials=[trial for trial in again.trials if trial.repeat == 0])
 
     cells = [
-        dict(zip(("ratio", "repeats"), (row[4], row[8]), strict=True)) for row in compare.change_rows(again, first)
+        dict(zip(("ratio", "repeats"), (row[4], row[8]), strict=True)) for row in compare.run_change_rows(again, first)
     ]
     assert cells
     assert all(cell == {"ratio": "1.00", "repeats": "1 shared of 2, 1"} for cell in cells)
@@ -212,7 +224,7 @@ def test_runs_with_nothing_in_common_say_so_instead_of_a_table_without_rows(runs
         for name in ("ring", "ps_bsp")
     )
 
-    told = compare.format_changes(ring, server)
+    told = compare.format_run_changes(ring, server)
     assert "nothing in common" in told
     assert "step ms" not in told
 
@@ -232,14 +244,16 @@ def test_every_later_run_is_set_beside_the_first(
 
 
 def test_seconds_of_public_series_are_not_beside_ours(runs: list[ComparedRun]) -> None:
-    drawing = draw_time_to_target_overlay(ComparisonOverlay(runs, build_curves(runs, find_published_series(["bert"]))))
+    drawing = draw_time_to_target_overlay(
+        ComparisonOverlay(runs, build_compared_curves(runs, find_published_series(["bert"])))
+    )
 
     assert drawing is not None
     assert set(drawing.data["line"]) == {"A ring", "A ps_bsp", "B ring"}
 
 
 def test_losses_are_those_of_the_largest_number_of_workers(runs: list[ComparedRun]) -> None:
-    drawing = draw_loss_overlay(ComparisonOverlay(runs, build_curves(runs)))
+    drawing = draw_loss_overlay(ComparisonOverlay(runs, build_compared_curves(runs)))
 
     assert drawing is not None
     assert {"A ring on 2", "A ps_bsp on 2", "B ring on 2"} <= set(drawing.data["name"])
@@ -254,7 +268,7 @@ def test_a_series_that_does_not_ship_is_refused_with_those_that_do() -> None:
 def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(
     runs: list[ComparedRun], tmp_path: Path
 ) -> None:
-    page = write_comparison(runs, find_published_series(["bert"]), tmp_path)
+    page = write_comparison_page(runs, find_published_series(["bert"]), tmp_path)
 
     text = page.read_text()
     links = [link for link in re.findall(r'<a href="([^"]+)"', text) if not link.startswith("#")]
@@ -267,7 +281,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(
 
 
 def test_the_same_runs_give_the_same_page(runs: list[ComparedRun], tmp_path: Path) -> None:
-    first, second = (write_comparison(runs, [], tmp_path / name).read_bytes() for name in ("a", "b"))
+    first, second = (write_comparison_page(runs, [], tmp_path / name).read_bytes() for name in ("a", "b"))
 
     assert first == second
 

@@ -16,10 +16,15 @@ from analysis.checks.verdict import VerdictLevel
 from analysis.exports.sound import read_readable_trials
 from analysis.figures import AnalysedRun
 from analysis.figures.predicted import draw_predicted_steps
-from analysis.figures.switch import draw_switch_gain
+from analysis.figures.switch import draw_time_saved_by_switch
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.switch import SwitchResult, describe_repeat_outcomes, describe_switch, measure_switch
-from analysis.metrics.worth import FinalQualities, final_qualities, judge_switch
+from analysis.metrics.switch import (
+    StrategySwitchResult,
+    describe_strategy_switch,
+    describe_switch_outcomes,
+    measure_strategy_switch,
+)
+from analysis.metrics.worth import FinalModelQualities, final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable
@@ -92,7 +97,7 @@ def test_a_switch_that_ruins_the_model_never_paid_however_fast_its_batches_are(
     assert f", but {missed}{ends}" in told
     assert "the switch did not pay: a batch takes" in told
     assert "the switch paid" not in told
-    drawing = draw_switch_gain(AnalysedRun(run, summary))
+    drawing = draw_time_saved_by_switch(AnalysedRun(run, summary))
     assert drawing is not None
     assert "did not pay" in drawing.title
     assert drawing.data["verdict"].tolist() == ["quality was lost"]
@@ -120,9 +125,9 @@ def test_what_never_switched_for_its_rule_went_on_as_before(rehearse: Rehearse) 
 
     for each in early:
         assert each.switch is not None
-        found = final_qualities([(each, lockstep)])
+        found = final_model_qualities([(each, lockstep)])
         assert found is not None
-        assert each.switch.has_lost_quality == found.is_worse
+        assert each.switch.has_lost_quality == found.is_worse_with_switch
         assert each.switch.verdict in ("paid", "quality was lost")
 
 
@@ -139,7 +144,7 @@ def test_on_the_way_to_a_target_who_is_there_first_decides(
     assert trial.switch.before is not None
     needed = trial.switch.before.samples + 1
 
-    found = judge_switch(
+    found = judge_strategy_switch(
         replace(trial, time_to_target_s=ours_s, samples_to_target=needed),
         replace(ring, time_to_target_s=theirs_s),
         None,
@@ -163,7 +168,7 @@ def test_a_target_that_is_missed_without_the_switch_too_is_not_lost_by_it(
     trial = replace(trial, time_to_target_s=None, final={"accuracy": ours})
     ring = replace(ring, time_to_target_s=theirs_s, final={"accuracy": 0.94})
 
-    found = judge_switch(trial, ring, final_qualities([(trial, ring)]))
+    found = judge_strategy_switch(trial, ring, final_model_qualities([(trial, ring)]))
 
     assert found.verdict == verdict
     assert ("accuracy ≥ 0.999 was missed" in found.quality) == (verdict != "paid")
@@ -175,10 +180,10 @@ def test_a_quality_is_worse_where_it_is_so_beyond_what_seeds_make_of_it(theirs: 
     every = [quality - loss for quality in theirs]
     noisy = [quality + loss * (1 if seed % 2 else -1.01) for seed, quality in enumerate(theirs[: len(theirs) // 2 * 2])]
 
-    assert FinalQualities("accuracy", tuple(every), tuple(theirs)).is_worse
-    assert not FinalQualities("accuracy", tuple(noisy), tuple(theirs[: len(noisy)])).is_worse
-    assert not FinalQualities("accuracy", tuple(theirs), tuple(every)).is_worse
-    assert FinalQualities("loss", tuple(theirs), tuple(every)).is_worse
+    assert FinalModelQualities("accuracy", tuple(every), tuple(theirs)).is_worse_with_switch
+    assert not FinalModelQualities("accuracy", tuple(noisy), tuple(theirs[: len(noisy)])).is_worse_with_switch
+    assert not FinalModelQualities("accuracy", tuple(theirs), tuple(every)).is_worse_with_switch
+    assert FinalModelQualities("loss", tuple(theirs), tuple(every)).is_worse_with_switch
 
 
 def test_a_switch_to_a_saturated_server_does_not_pay(rehearse: Rehearse) -> None:
@@ -204,7 +209,7 @@ def test_workers_that_became_servers_are_missed_by_no_check(rehearse: Rehearse, 
     assert check_replicas_agree(trial).level == VerdictLevel.VALID
     assert expected_bytes_sent(trial) == bytes_sent(trial)
     assert [phase.promoted_workers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
-    found = measure_switch(trial)
+    found = measure_strategy_switch(trial)
     assert found is not None
     assert found.gain is not None
     assert found.gain.shares_s == pytest.approx(-240 / 4 / 1000, rel=0.01)  # from a quarter of 240 to a half
@@ -236,9 +241,9 @@ def test_waiting_at_a_bound_is_waiting_and_no_queue(rehearse: Rehearse) -> None:
     ssp = {"kind": "parameter_server", "synchrony": {"kind": "ssp", "staleness": 1}}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"after": ssp}}, **STALLING).trials
     assert trial.switch_record is not None
-    later = trial.steps[trial.steps["start_s"] >= trial.switch_record.after_begins_s]
+    later = trial.steps[trial.steps["start_s"] >= trial.switch_record.second_strategy_begins_s]
 
-    found = measure_switch(trial)
+    found = measure_strategy_switch(trial)
 
     assert found is not None
     assert found.gain is not None
@@ -253,7 +258,10 @@ def test_seconds_in_which_nobody_steps_are_nobodys_exchange(rehearse: Rehearse, 
     (trial,) = rehearse({"switch": RING_TO_ASP}).trials
     assert trial.seconds is not None
 
-    found, later = measure_switch(trial), measure_switch(replace(trial, seconds=trial.seconds + idle_s))
+    found, later = (
+        measure_strategy_switch(trial),
+        measure_strategy_switch(replace(trial, seconds=trial.seconds + idle_s)),
+    )
 
     assert found is not None
     assert found.gain is not None
@@ -272,7 +280,7 @@ def test_nobody_finishes_apart_in_lockstep_nor_before_a_switch(rehearse: Rehears
     strategy = {"kind": "strategy_switch", "before": asp, "after": {"kind": kind}}
     (trial,) = rehearse({"switch": strategy | {"when": {"kind": "at", "fraction": 0.5}}}, **STALLING).trials
 
-    found = measure_switch(trial)
+    found = measure_strategy_switch(trial)
 
     assert found is not None
     assert found.before is not None
@@ -290,7 +298,7 @@ def test_a_switch_that_never_comes_is_said_to_have_never_come(rehearse: Rehearse
     assert summary.trials[0].switch is not None
     assert summary.trials[0].switch.outcome == "never switched"
     assert any("never switched" in sentence for sentence in headline_sentences(summary))
-    drawing = draw_switch_gain(AnalysedRun(run, summary))
+    drawing = draw_time_saved_by_switch(AnalysedRun(run, summary))
     assert drawing is not None
     assert "never switched" in drawing.title
 
@@ -309,7 +317,7 @@ def test_a_garbled_record_is_not_told_as_a_switch_that_never_came(rehearse: Rehe
     run = rewritten(tmp_path, lambda text: "".join(line[:40] + "\n" for line in text.splitlines()))
 
     assert run.summary.trials[0].switch is None
-    assert draw_switch_gain(run) is None
+    assert draw_time_saved_by_switch(run) is None
     assert not any("never switched" in sentence for sentence in headline_sentences(run.summary))
 
 
@@ -324,7 +332,7 @@ def test_a_switch_that_only_workers_tell_of_is_damage(rehearse: Rehearse, tmp_pa
 
     (told,) = run.summary.damage[-1:]
     assert "logs/coordinator.log: no switch_committed or switch_aborted event, but " in told
-    assert draw_switch_gain(run) is None
+    assert draw_time_saved_by_switch(run) is None
 
 
 @pytest.mark.parametrize("key", ["step", "samples", "seconds", "loaded"])
@@ -354,7 +362,9 @@ def test_the_table_prints_the_step_that_is_compared(rehearse: Rehearse) -> None:
     for trial in summary.trials:
         assert trial.compared_step_seconds is not None
         assert trial.predicted_step_seconds is not None
-        assert trial.remainder == pytest.approx(trial.compared_step_seconds / trial.predicted_step_seconds - 1)
+        assert trial.unpredicted_step_share == pytest.approx(
+            trial.compared_step_seconds / trial.predicted_step_seconds - 1
+        )
         assert f"{format_milliseconds(trial.compared_step_seconds)}<small>mean</small>" in text
 
 
@@ -450,7 +460,7 @@ def test_the_break_even_is_the_plans(rehearse: Rehearse, servers: int) -> None:
     """n* = s·(t_c·B/S + 2), and s·(t_c·B/S + 1) + 1 where several servers answer in turn what is one message each."""
     after = {"kind": "parameter_server", "servers": servers, "synchrony": {"kind": "asp"}}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"after": after}}, rate="10mbit").trials
-    planned, found = trial.plan, measure_switch(trial)
+    planned, found = trial.plan, measure_strategy_switch(trial)
 
     assert found is not None
     computed = planned.predicted.compute_s * goodput_bytes_per_s(10e6) / planned.vector_bytes
@@ -469,7 +479,7 @@ def test_a_switch_before_the_first_step_has_nothing_to_compare_with(rehearse: Re
     """There is no batch before it."""
     (trial,) = rehearse({"switch": RING_TO_ASP | {"when": {"kind": "at", "step": 0}}}).trials
 
-    found = measure_switch(trial)
+    found = measure_strategy_switch(trial)
 
     assert found is not None
     assert (found.outcome, found.gain, found.share) == ("switched", None, 0.0)
@@ -480,7 +490,7 @@ def test_a_switch_forced_before_its_window_was_full_has_no_value(rehearse: Rehea
     rule = {"kind": "plateau", "window": 3, "force_at": 1}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"when": rule}}).trials
 
-    found = measure_switch(trial)
+    found = measure_strategy_switch(trial)
 
     assert found is not None
     assert (found.outcome, found.value) == ("switched", None)
@@ -495,8 +505,8 @@ def test_only_switches_that_can_be_judged_are_counted_as_paying_or_not(rehearse:
     paid = replace(trial.switch, verdict="paid")
     early, lost = replace(paid, gain=None, verdict="unknown"), replace(paid, verdict="quality was lost")
 
-    assert describe_repeat_outcomes([paid, early]) == ""
-    assert describe_repeat_outcomes([paid, early, lost]) == "it paid in 1 of 2"
+    assert describe_switch_outcomes([paid, early]) == ""
+    assert describe_switch_outcomes([paid, early, lost]) == "it paid in 1 of 2"
 
 
 def test_what_staleness_costs_is_what_more_samples_to_the_target_take(rehearse: Rehearse) -> None:
@@ -518,7 +528,7 @@ def test_what_staleness_costs_is_what_more_samples_to_the_target_take(rehearse: 
     more = trial.samples_to_target - ring.samples_to_target
     assert more != 0
     assert more_s == pytest.approx(more / run.trials[0].plan.batch * found.after.batch_s)
-    drawing = draw_switch_gain(AnalysedRun(run, summary))
+    drawing = draw_time_saved_by_switch(AnalysedRun(run, summary))
     assert drawing is not None
     assert drawing.data["stale_s"].tolist() == [found.stale_s]
 
@@ -533,25 +543,25 @@ def test_without_a_trial_that_stayed_staleness_is_not_told(rehearse: Rehearse) -
 
 
 @pytest.fixture
-def switched(rehearse: Rehearse) -> SwitchResult:
+def switched(rehearse: Rehearse) -> StrategySwitchResult:
     """One that switched halfway."""
-    found = measure_switch(rehearse({"switch": RING_TO_ASP}).trials[0])
+    found = measure_strategy_switch(rehearse({"switch": RING_TO_ASP}).trials[0])
     assert found is not None
     return found
 
 
-def test_a_batch_that_takes_as_long_as_before_has_no_cause(switched: SwitchResult) -> None:
+def test_a_batch_that_takes_as_long_as_before_has_no_cause(switched: StrategySwitchResult) -> None:
     """\"100 ms instead of 100 ms\", because nobody waits, is no reason for anything."""
     assert switched.before is not None
     alike = replace(switched, after=switched.before, saved_s=-0.01, verdict="did not pay")
 
-    text = describe_switch(alike, 4)
+    text = describe_strategy_switch(alike, 4)
 
     assert text.startswith("the switch did not pay: a batch takes ")
     assert text.endswith(" ms as before")
 
 
-def test_long_batches_are_told_in_digits(switched: SwitchResult) -> None:
+def test_long_batches_are_told_in_digits(switched: StrategySwitchResult) -> None:
     """Two seconds are 2,000 ms, not 2e+03."""
     assert switched.before is not None
     assert switched.after is not None
@@ -564,14 +574,17 @@ def test_long_batches_are_told_in_digits(switched: SwitchResult) -> None:
         saved_s=9.0,
     )
 
-    assert "a batch takes 2,000 ms instead of 4,000 ms: no wait for the slowest (+2,000 ms saved)" in describe_switch(
-        slow, 4
+    assert (
+        "a batch takes 2,000 ms instead of 4,000 ms: no wait for the slowest (+2,000 ms saved)"
+        in describe_strategy_switch(slow, 4)
     )
 
 
-def test_a_switch_after_which_nothing_came_was_not_before_the_first_step(switched: SwitchResult) -> None:
-    assert "after the last step" in describe_switch(replace(switched, after=None, gain=None, saved_s=None), 4)
-    assert "before the first step" in describe_switch(replace(switched, before=None, gain=None, saved_s=None), 4)
+def test_a_switch_after_which_nothing_came_was_not_before_the_first_step(switched: StrategySwitchResult) -> None:
+    assert "after the last step" in describe_strategy_switch(replace(switched, after=None, gain=None, saved_s=None), 4)
+    assert "before the first step" in describe_strategy_switch(
+        replace(switched, before=None, gain=None, saved_s=None), 4
+    )
 
 
 def test_a_switch_is_told_of_one_repeat_or_of_the_median_of_several(rehearse: Rehearse) -> None:

@@ -73,9 +73,9 @@ def test_a_link_is_slowed_to_what_this_host_shapes() -> None:
     admission = decided(scenario(dilation="auto", worker={"link": "25gbe"}), total_bps=1e12)
 
     assert admission.dilation == 32
-    assert admission.bottleneck is not None
-    assert admission.bottleneck.bottleneck == "worker-0's uplink of 25 Gbit/s"
-    assert admission.bottleneck.needs[admission.bottleneck.bottleneck] == pytest.approx(25)
+    assert admission.most_demanding_trial is not None
+    assert admission.most_demanding_trial.bottleneck_need == "worker-0's uplink of 25 Gbit/s"
+    assert admission.most_demanding_trial.needs[admission.most_demanding_trial.bottleneck_need] == pytest.approx(25)
 
 
 def test_a_link_that_nobody_can_fill_does_not_count_beyond_what_arrives() -> None:
@@ -92,7 +92,7 @@ def test_all_links_together_count() -> None:
     (wanted,) = decided(scenario(workers=8, dilation="auto", worker=GIGABIT), total_bps=1e9).demands
 
     assert max(wanted.needs.values()) == pytest.approx(8 * 1448 / 1514)
-    assert wanted.bottleneck.startswith("all links together")
+    assert wanted.bottleneck_need.startswith("all links together")
 
 
 def test_a_server_is_never_sent_more_than_its_link_takes() -> None:

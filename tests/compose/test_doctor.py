@@ -31,7 +31,7 @@ def test_programs_read_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_host_that_wakes_threads_late_is_told_what_that_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.LatenessCanary, "stop", lambda _: {"p50": 0.1, "p99": 1.2, "max": 9.0})
+    monkeypatch.setattr(doctor.WakeUpDelayMeter, "stop", lambda _: {"p50": 0.1, "p99": 1.2, "max": 9.0})
 
     finding = doctor.check_timers()
 

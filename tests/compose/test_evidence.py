@@ -7,7 +7,7 @@ import pytest
 from compose.engines.containers import throttling
 from compose.host import host_facts as host
 from compose.host.host_facts import CpuTimes
-from compose.host.host_metrics import HostMetricsRecorder, LatenessCanary
+from compose.host.host_metrics import HostMetricsRecorder, WakeUpDelayMeter
 from services.plan.trial_outcome import CpuThrottling
 
 
@@ -18,7 +18,7 @@ def counted(periods: int, throttled_periods: int) -> dict[str, CpuThrottling]:
 
 def test_a_canary_tells_how_late_it_woke() -> None:
     """Its maximum is no less than its median, and a host that runs this test lets it sleep at all."""
-    canary = LatenessCanary()
+    canary = WakeUpDelayMeter()
 
     canary.start()
     time.sleep(0.1)
@@ -36,7 +36,7 @@ def test_throttling_is_what_was_added_during_the_run_and_survives_the_container(
     time.sleep(0.3)
     evidence.stop()
 
-    assert evidence.throttling == counted(20, 3)
+    assert evidence.throttling_growth == counted(20, 3)
 
 
 def test_busy_and_stolen_shares_are_of_all_cores() -> None:

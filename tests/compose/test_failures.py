@@ -41,8 +41,8 @@ class Obedient(TrialNodes):
         self._may("shape")
         return {}
 
-    def open_gate(self) -> None:
-        self._may("open_gate")
+    def open_start_gate(self) -> None:
+        self._may("open_start_gate")
         self._say("left")
         self.opened = True
         with (self.folder / "logs" / f"{COORDINATOR}.log").open("a") as log:
@@ -122,7 +122,7 @@ def rehearse(engine: Engine, runs: Path) -> ScenarioRun:
     return run_scenario(source, EngineChoice(engine, "asked for"), runs, Onlooker(engine))
 
 
-@pytest.mark.parametrize("call", ["start", "shape", "open_gate", "exit_codes", "stop", "run"])
+@pytest.mark.parametrize("call", ["start", "shape", "open_start_gate", "exit_codes", "stop", "run"])
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -147,7 +147,7 @@ def test_a_trial_that_fails_is_reported_and_the_others_run(
 
 def test_what_could_not_be_removed_is_told_after_what_went_wrong(tmp_path: Path) -> None:
     """The failure of the removal must not hide why the trial failed."""
-    done = rehearse(Rehearsed({0: {"open_gate": TrialFailed("no gate"), "stop": OSError("no space")}}), tmp_path)
+    done = rehearse(Rehearsed({0: {"open_start_gate": TrialFailed("no gate"), "stop": OSError("no space")}}), tmp_path)
 
     assert done.statuses[0].reason == "no gate; OSError: no space"
 

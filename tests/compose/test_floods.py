@@ -15,7 +15,7 @@ from compose.shaping.probes import (
     plan_message_probe,
     plan_rate_probes,
 )
-from services.cluster.network import ExpectedRoundTrip
+from services.cluster.network import ExpectedRoundTripTime
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
@@ -171,17 +171,17 @@ def test_a_few_pairs_without_a_delay_are_echoed_too() -> None:
 
 def test_echoes_that_are_late_once_are_no_delay_and_those_that_are_late_mostly_are() -> None:
     """The median counts; where delays vary, their mean."""
-    assert ExpectedRoundTrip(mean_s=0.002).estimate_s([0.0021, 0.0022, 0.009]) == 0.0022
-    assert ExpectedRoundTrip(mean_s=0.002).estimate_s([0.0021, 0.009, 0.009]) == 0.009
-    assert ExpectedRoundTrip(mean_s=0.002, deviation_s=0.001).estimate_s([0.001, 0.003]) == 0.002
-    assert ExpectedRoundTrip(mean_s=0.002).estimate_s([]) == inf
+    assert ExpectedRoundTripTime(mean_s=0.002).estimate_round_trip_s([0.0021, 0.0022, 0.009]) == 0.0022
+    assert ExpectedRoundTripTime(mean_s=0.002).estimate_round_trip_s([0.0021, 0.009, 0.009]) == 0.009
+    assert ExpectedRoundTripTime(mean_s=0.002, deviation_s=0.001).estimate_round_trip_s([0.001, 0.003]) == 0.002
+    assert ExpectedRoundTripTime(mean_s=0.002).estimate_round_trip_s([]) == inf
 
 
 def test_timers_are_off_by_the_hosts_time_and_long_paths_by_a_share() -> None:
-    assert ExpectedRoundTrip(mean_s=0.002).tolerance_s(0.001, dilation=1.0) == 0.001
-    assert ExpectedRoundTrip(mean_s=0.0).tolerance_s(0.001, dilation=16.0) == 0.001 / 16
-    assert ExpectedRoundTrip(mean_s=0.1).tolerance_s(0.001, dilation=1.0) == pytest.approx(0.005)
-    assert ExpectedRoundTrip(mean_s=0.1, deviation_s=0.03).tolerance_s(0.001, 1.0) == pytest.approx(
+    assert ExpectedRoundTripTime(mean_s=0.002).tolerance_s(0.001, dilation=1.0) == 0.001
+    assert ExpectedRoundTripTime(mean_s=0.0).tolerance_s(0.001, dilation=16.0) == 0.001 / 16
+    assert ExpectedRoundTripTime(mean_s=0.1).tolerance_s(0.001, dilation=1.0) == pytest.approx(0.005)
+    assert ExpectedRoundTripTime(mean_s=0.1, deviation_s=0.03).tolerance_s(0.001, 1.0) == pytest.approx(
         0.005 + 0.12 / 6**0.5
     )
 

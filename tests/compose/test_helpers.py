@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from docker.errors import APIError
 
-from compose.engines.containers.containers import DOWN_TRIES, EngineTimeout, NodeContainers
-from compose.engines.containers.helper_containers import HelperContainer, probe_capabilities
+from compose.engines.containers.containers import DOWN_TRIES, DockerDaemonTimeout, NodeContainers
+from compose.engines.containers.helper_containers import HelperContainer, probe_kernel_capabilities
 from compose.engines.containers.link_enforcement import LinkEnforcer
 from compose.runs.supervisor import TrialFailed
 from services.schema.errors import HostError
@@ -59,7 +59,7 @@ def refuses(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 def tried(engine: Engine) -> set[Any]:
     """What of two scripts works."""
-    return probe_capabilities(engine, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
+    return probe_kernel_capabilities(engine, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
 
 
 def test_a_script_that_fails_is_a_kernel_that_cannot() -> None:
@@ -108,7 +108,7 @@ def test_a_helper_that_comes_up_after_the_end_is_ended_too(monkeypatch: pytest.M
     monkeypatch.setattr("compose.engines.containers.link_enforcement.HelperContainer", slow)
 
     with pytest.raises(TrialFailed, match="being stopped"):
-        links._start_helper("worker-0")
+        links._start_helper_container("worker-0")
     assert closed == ["helper"]
 
 
@@ -131,7 +131,7 @@ def test_whatever_fails_at_the_end_the_rest_is_removed() -> None:
         _container_ids={},
         _executor=SimpleNamespace(shutdown=step("pool")),
         _remove_containers=step("containers", fails=True),
-        _compose_down=step("networks"),
+        _remove_networks=step("networks"),
         _engine_events=SimpleNamespace(close=step("events")),
         _client=SimpleNamespace(close=step("client")),
     )
@@ -141,7 +141,7 @@ def test_whatever_fails_at_the_end_the_rest_is_removed() -> None:
     assert done == ["timeline", "links", "pool", "containers", "networks", "events", "client"]
 
 
-@pytest.mark.parametrize(("error", "asked"), [(TrialFailed, DOWN_TRIES), (EngineTimeout, 1)])
+@pytest.mark.parametrize(("error", "asked"), [(TrialFailed, DOWN_TRIES), (DockerDaemonTimeout, 1)])
 def test_an_engine_that_refuses_is_asked_again_and_one_that_hangs_is_not(
     error: type[TrialFailed], asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +157,6 @@ def test_an_engine_that_refuses_is_asked_again_and_one_that_hangs_is_not(
     nodes.__dict__.update(_run_compose=compose, _client=SimpleNamespace(containers=nobody, networks=nobody))
     nodes.__dict__.update(_plan=SimpleNamespace(run="run", trial="trial"))
 
-    with pytest.raises(EngineTimeout) if error is EngineTimeout else nullcontext():
-        nodes._compose_down()
+    with pytest.raises(DockerDaemonTimeout) if error is DockerDaemonTimeout else nullcontext():
+        nodes._remove_networks()
     assert asks == ["down"] * asked

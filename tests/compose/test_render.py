@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.engines.containers.compose_file import ComposeHost, project_name, render_compose_document
+from compose.engines.containers.compose_file import ComposeHost, compose_project_name, render_compose_document
 from compose.engines.containers.engine import RunSubnets
 from compose.scenario_files.load import load_scenario, shipped_scenario_paths
 from services.cluster.network import Network, SharedLink
@@ -50,7 +50,7 @@ def test_compose_takes_the_name_of_every_trial_of_every_shipped_scenario() -> No
     """A value of a sweep may be 0.5 or 100mbit/s; Compose refuses a project for a dot in its name."""
     for path in shipped_scenario_paths():
         for trial in load_scenario(path).trials():
-            name = project_name(make_plan(trial, "20261121t084942z-5a51", "docker", ADDRESSES))
+            name = compose_project_name(make_plan(trial, "20261121t084942z-5a51", "docker", ADDRESSES))
             assert re.fullmatch("[a-z0-9][a-z0-9_-]*", name), name
 
 

@@ -49,7 +49,7 @@ def plan_of(workers: int = 4, worker: dict[str, Any] | None = None, cluster: Any
 
 def link_of(plan: Plan, name: str = "worker-0", rungs: LinkMechanisms = KERNEL) -> NodeLinkShaping:
     address = switch.switch_address(plan) if switch.shared_links(plan) else None
-    return NodeLinkShaping(plan, plan.node(name), rungs, address)
+    return NodeLinkShaping(plan, plan.node_plan(name), rungs, address)
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def test_the_slowest_rate_on_any_of_its_ways_decides_how_large_packets_are() -> 
     apart = link_of(plan_of(worker=fast, cluster=slow_pair))
     others = link_of(plan_of(worker=fast, cluster=slow_pair), "worker-3")
 
-    assert apart.chosen_parameters()["packet_segments"] == 11
-    assert others.chosen_parameters()["packet_segments"] == 99
+    assert apart.chosen_shaping_parameters()["packet_segments"] == 11
+    assert others.chosen_shaping_parameters()["packet_segments"] == 99
 
 
 def test_one_slow_node_does_not_cost_fast_links_single_packets() -> None:
@@ -102,7 +102,8 @@ def test_one_slow_node_does_not_cost_fast_links_single_packets() -> None:
     plan = plan_of(worker={"uplink": "1gbit", "downlink": "1gbit"}, cluster={"groups": groups})
 
     assert {
-        node.name: link_of(plan, node.name).chosen_parameters()["packet_segments"] for node in data_network_nodes(plan)
+        node.name: link_of(plan, node.name).chosen_shaping_parameters()["packet_segments"]
+        for node in data_network_nodes(plan)
     } == {
         "worker-0": 1,
         **dict.fromkeys(("worker-1", "worker-2", "worker-3"), 11),
@@ -114,7 +115,7 @@ def test_a_way_without_a_limit_is_a_fast_one() -> None:
     slow = {"groups": [{"name": "slow", "ranks": [0], "uplink": "5mbit", "downlink": "5mbit"}]}
     plan = plan_of(worker={}, cluster=slow)
 
-    assert link_of(plan, "worker-1").chosen_parameters()["packet_segments"] == 11
+    assert link_of(plan, "worker-1").chosen_shaping_parameters()["packet_segments"] == 11
 
 
 def test_a_port_of_a_slow_node_holds_the_packets_of_fast_ones() -> None:
@@ -132,7 +133,7 @@ def test_a_worker_alone_has_a_link_like_any_other() -> None:
 
 def test_dilation_makes_packets_fewer_frames() -> None:
     """A link of 100 Mbit/s has 10 on the wall."""
-    assert link_of(plan_of(worker=LINKED, dilation=10.0)).chosen_parameters()["packet_segments"] == 1
+    assert link_of(plan_of(worker=LINKED, dilation=10.0)).chosen_shaping_parameters()["packet_segments"] == 1
 
 
 @pytest.mark.parametrize(("base", "event", "count"), [("10mbit", "100mbit", 1), ("100mbit", "10mbit", 11)])
@@ -141,14 +142,14 @@ def test_what_is_declared_decides_not_what_events_make_of_it(base: str, event: s
     changed = {"kind": "link", "at": {"time": "1s"}, "lasts": "1s", "of": ["worker-0"], "uplink": event}
     plan = plan_of(2, worker={"uplink": base, "downlink": "100mbit"}, events=[changed])
 
-    assert link_of(plan).chosen_parameters()["packet_segments"] == count
+    assert link_of(plan).chosen_shaping_parameters()["packet_segments"] == count
 
 
 def test_dilation_slows_rates_down_and_stretches_delays() -> None:
     """The wall is what the kernel knows."""
     plan = plan_of(worker=LINKED | {"delay": "1ms"}, dilation=10.0)
 
-    state = link_state_of(plan, plan.node("worker-0"))
+    state = link_state_of(plan, plan.node_plan("worker-0"))
 
     assert state.uplink_bps == 10e6
     assert {path.delay_s for path in state.paths} == {0.02}
@@ -207,7 +208,7 @@ def test_no_path_meets_two_limits_of_the_same_tree(racks: int) -> None:
     """A tree has one class per packet: the second limit would not exist."""
     plan = plan_of(2 * racks, cluster={"network": {"kind": "racks", "size": 2, "uplink": "50mbit"}})
 
-    trees = switch.split_by_tree(plan)
+    trees = switch.split_links_by_htb_tree(plan)
 
     assert sum(map(len, trees)) == 2 * racks
     for pipes in trees:
@@ -226,14 +227,16 @@ def test_what_pairs_own_is_less_than_what_their_node_may_send() -> None:
     """HTB lets a class send what it owns even when its parent has nothing left: eleven pairs would send 110 %."""
     limits = {f"10.0.0.{k}": 1e8 for k in range(10, 41)}
 
-    own = [float(line.split(" rate ")[1].split("bit")[0]) for line in tree.link_classes("eth0", 1e8, limits)[1:]]
+    own = [
+        float(line.split(" rate ")[1].split("bit")[0]) for line in tree.link_htb_class_lines("eth0", 1e8, limits)[1:]
+    ]
 
     assert sum(own) < 0.05 * 1e8
 
 
 def test_every_packet_is_looked_up_once_however_many_nodes() -> None:
     """A linear list of filters costs every packet the length of the list."""
-    lines = filters.filters_by_address(
+    lines = filters.filter_lines_by_address(
         "eth0", filters.TARGET_OFFSET, {f"10.0.0.{k}": f"1:{k:x}" for k in range(10, 250)}
     )
 
@@ -245,9 +248,9 @@ def test_an_event_changes_a_class_and_leaves_every_queue() -> None:
     """A queue that is replaced drops what waits in it."""
     change = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "10mbit"}
     plan = plan_of(events=[change])
-    node = plan.node("worker-0")
+    node = plan.node_plan("worker-0")
 
-    ((command, lines),) = link_of(plan).change_programs(
+    ((command, lines),) = link_of(plan).link_change_programs(
         "eth0", [link_state_of(plan, node)], link_state_of(plan, node, _all(plan))
     )
 
@@ -263,8 +266,8 @@ def test_a_partition_drops_what_comes_from_the_other_side_on_both_sides() -> Non
 
     assert states["worker-0"].partitioned_nodes == ("worker-1", "worker-2", "worker-3")
     assert states["worker-2"].partitioned_nodes == ("worker-0",)
-    ((command, rules),) = link_of(plan).change_programs(
-        "eth0", [link_state_of(plan, plan.node("worker-0"))], states["worker-0"]
+    ((command, rules),) = link_of(plan).link_change_programs(
+        "eth0", [link_state_of(plan, plan.node_plan("worker-0"))], states["worker-0"]
     )
     assert command == ["iptables-nft-restore", "--noflush"]
     assert rules.count("-j DROP") == 3
@@ -275,8 +278,8 @@ def test_a_change_of_delay_concerns_both_directions_of_the_link() -> None:
     change = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "delay": "5ms"}
     plan = plan_of(3, events=[change])
 
-    there = link_state_of(plan, plan.node("worker-1"), _all(plan)).paths
-    back = link_state_of(plan, plan.node("worker-0"), _all(plan)).paths
+    there = link_state_of(plan, plan.node_plan("worker-1"), _all(plan)).paths
+    back = link_state_of(plan, plan.node_plan("worker-0"), _all(plan)).paths
 
     assert [(path.source, path.delay_s) for path in there] == [("worker-0", 0.005)]
     assert [path.source for path in back] == ["worker-1", "worker-2"]
@@ -284,7 +287,7 @@ def test_a_change_of_delay_concerns_both_directions_of_the_link() -> None:
 
 def test_packets_travel_one_by_one_where_some_may_be_lost() -> None:
     """A loss of a packet of eleven segments is a loss of eleven."""
-    assert link_of(plan_of(worker=LINKED | {"loss": LOSS})).chosen_parameters()["packet_segments"] == 1
+    assert link_of(plan_of(worker=LINKED | {"loss": LOSS})).chosen_shaping_parameters()["packet_segments"] == 1
 
 
 def test_a_kernel_without_netem_delays_by_queues_of_ours_and_then_by_the_transport() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import docker
 import pytest
 
-from compose.engines.containers.compose_file import project_name
+from compose.engines.containers.compose_file import compose_project_name
 from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.certificates import issue_certificates
@@ -104,7 +104,7 @@ class Waiting:
             self.image,
             ["-c", script],
             entrypoint=["python"],
-            network=f"{project_name(self.plan)}_{network}",
+            network=f"{compose_project_name(self.plan)}_{network}",
             environment=environment,
             labels=container_labels(self.plan, "stranger", "stranger"),
             remove=True,
@@ -144,7 +144,7 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
 
 def test_a_worker_reaches_a_peers_data_port_over_the_shaped_network_only(waiting: Waiting) -> None:
     """Otherwise gradients could travel where nothing limits them."""
-    place = waiting.plan.node("worker-1").addresses
+    place = waiting.plan.node_plan("worker-1").addresses
     connect = ("python", "-c", CONNECT)
 
     shaped = waiting.inside("worker-0", *connect, place.data.host, str(place.data.port))
@@ -159,7 +159,7 @@ def test_a_worker_reaches_no_data_address_through_its_unshaped_interface(waiting
 
     That a packet is lost on its way is not enough: only some hosts filter what passes a bridge.
     """
-    mine, peer = (waiting.plan.node(name).addresses for name in ("worker-0", "worker-1"))
+    mine, peer = (waiting.plan.node_plan(name).addresses for name in ("worker-0", "worker-1"))
     target = (peer.data.host, str(peer.data.port))
 
     said = waiting.inside("worker-0", "python", "-c", BY_CONTROL, mine.control.host, *target)
@@ -191,7 +191,7 @@ def test_the_kernel_enforces_what_was_declared(waiting: Waiting) -> None:
 def test_a_stranger_without_certificate_gets_no_answer_on_the_control_network(waiting: Waiting, how: str) -> None:
     """Even one that knows the authority's certificate: the handshake wants its own."""
     authority = (waiting.secrets / "coordinator" / CA_FILE).read_text()
-    address = str(waiting.plan.node("coordinator").addresses.control)
+    address = str(waiting.plan.node_plan("coordinator").addresses.control)
 
     said = waiting.stranger("control", CALL_HEALTH, CA=authority, NODE="coordinator", TARGET=address, HOW=how)
 
@@ -200,7 +200,10 @@ def test_a_stranger_without_certificate_gets_no_answer_on_the_control_network(wa
 
 def test_a_stream_with_an_identity_of_this_run_is_accepted(waiting: Waiting) -> None:
     """The refusals below are about identities, and not about strangers' containers."""
-    assert _open(waiting, NodeIdentity.read("worker-1", waiting.secrets / "worker-1").make_proof("worker-0")) == "OK"
+    assert (
+        _open(waiting, NodeIdentity.read("worker-1", waiting.secrets / "worker-1").make_identity_proof("worker-0"))
+        == "OK"
+    )
 
 
 def test_a_stream_without_identity_is_refused(waiting: Waiting) -> None:
@@ -215,18 +218,18 @@ def test_a_stream_with_an_identity_of_another_run_is_refused(waiting: Waiting, t
     issue_certificates("another", ["worker-1"], tmp_path)
     other = NodeIdentity.read("worker-1", tmp_path / "worker-1")
 
-    assert _open(waiting, other.make_proof("worker-0")).startswith("UNAUTHENTICATED")
+    assert _open(waiting, other.make_identity_proof("worker-0")).startswith("UNAUTHENTICATED")
 
 
 def test_a_stream_with_an_identity_for_another_receiver_is_refused(waiting: Waiting) -> None:
     mine = NodeIdentity.read("worker-1", waiting.secrets / "worker-1")
 
-    assert _open(waiting, mine.make_proof("server-0")).startswith("UNAUTHENTICATED")
+    assert _open(waiting, mine.make_identity_proof("server-0")).startswith("UNAUTHENTICATED")
 
 
 def test_a_stream_with_an_old_identity_is_refused(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "time", lambda: time.time() - identity.PROOF_LIFETIME_S - 10)
-    old = NodeIdentity.read("worker-1", waiting.secrets / "worker-1").make_proof("worker-0")
+    old = NodeIdentity.read("worker-1", waiting.secrets / "worker-1").make_identity_proof("worker-0")
 
     assert _open(waiting, old).startswith("UNAUTHENTICATED")
 
@@ -264,7 +267,7 @@ def _await_start(containers: Iterable[Any]) -> None:
 def _open(waiting: Waiting, proof: bytes) -> str:
     """What a stranger hears that opens a stream to worker-0 with this proof."""
     return waiting.stranger(
-        "data", OPEN_STREAM, TARGET=str(waiting.plan.node("worker-0").addresses.data), PROOF=proof.hex()
+        "data", OPEN_STREAM, TARGET=str(waiting.plan.node_plan("worker-0").addresses.data), PROOF=proof.hex()
     )
 
 

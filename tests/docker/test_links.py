@@ -54,7 +54,7 @@ class Standing:
             self.ask(node, "listen", address=self.address(node))
 
     def address(self, node: str) -> str:
-        return self.plan.node(node).addresses.data.host
+        return self.plan.node_plan(node).addresses.data.host
 
     def messages_s(self, size: int, *ways: tuple[str, str]) -> float:
         """Seconds that two messages on each of some ways take, all ways at once."""

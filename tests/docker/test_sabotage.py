@@ -13,7 +13,7 @@ import docker
 import pytest
 import yaml
 
-from analysis.checks.fidelity import judge_trial
+from analysis.checks.fidelity import run_trial_checks
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTable, read_trial
 from compose.engines.containers.engine import DockerEngine
@@ -99,11 +99,13 @@ def test_a_rate_that_was_changed_during_training_is_invalid(sabotaged: RunSabota
     def halve(plan: Plan) -> None:
         with closing(docker.from_env()) as client:
             helper = _helper(client, plan, "worker-0")
-            device = helper.exec_run(["sh", "-c", "ip -o -4 addr show to " + plan.node("worker-0").addresses.data.host])
+            device = helper.exec_run(
+                ["sh", "-c", "ip -o -4 addr show to " + plan.node_plan("worker-0").addresses.data.host]
+            )
             helper.exec_run(["sh", "-c", CHANGE.format(device=device.output.decode().split()[1])])
 
     trial = sabotaged(halve)
-    found = judge_trial(trial)
+    found = run_trial_checks(trial)
 
     assert trial.status["status"] == "success", trial.status["reason"]
     assert found["rates"].level == "invalid"
@@ -117,15 +119,15 @@ def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, w
     name, command = ACTS[what]
 
     def act(plan: Plan) -> None:
-        host = switch_address(plan) if name == "switch" else plan.node(name).addresses.data.host
+        host = switch_address(plan) if name == "switch" else plan.node_plan(name).addresses.data.host
         found = f"dev=$(ip -o -4 addr show to {host} | awk '{{print $2}}'); "
-        pair = peer_class_id(plan.node("worker-1").addresses.data.host)
+        pair = peer_class_id(plan.node_plan("worker-1").addresses.data.host)
         with closing(docker.from_env()) as client:
             done = _helper(client, plan, name).exec_run(["sh", "-c", found + command.replace("{pair}", pair)])
             assert done.exit_code == 0, done.output
 
     trial = sabotaged(act, cluster=CLUSTER)
-    found = judge_trial(trial)
+    found = run_trial_checks(trial)
 
     assert trial.status["status"] == "success", trial.status["reason"]
     assert found["unchanged"].level == "invalid"
@@ -139,7 +141,7 @@ def test_what_events_have_changed_is_what_a_link_should_be(sabotaged: RunSabotag
     apart = {"kind": "partition", "at": {"time": "500ms"}, "apart": ["worker-1"], "lasts": "100ms"}
 
     trial = sabotaged(lambda _: None, cluster=CLUSTER, events=[slow, apart])
-    found = judge_trial(trial)
+    found = run_trial_checks(trial)
 
     assert trial.status["status"] == "success", trial.status["reason"]
     assert found["unchanged"].level == "valid", found["unchanged"].reason
@@ -155,7 +157,7 @@ def test_a_helper_that_dies_during_training_fails_the_trial(sabotaged: RunSabota
     assert trial.status["status"] == "failed"
     assert "worker-1" in trial.status["reason"]
     assert "helper" in trial.status["reason"]
-    assert judge_trial(trial)["exit_codes"].level == "invalid"
+    assert run_trial_checks(trial)["exit_codes"].level == "invalid"
 
 
 @pytest.fixture
@@ -177,7 +179,7 @@ def test_a_host_that_has_other_work_is_not_believed(sabotaged: RunSabotaged, hog
     """Deadlines, the canary or the load: at least one of them must tell."""
     longer = load_of(samples=9600)
 
-    found = judge_trial(sabotaged(hogs, workload=longer))
+    found = run_trial_checks(sabotaged(hogs, workload=longer))
 
     doubts = {name for name, verdict in found.items() if verdict.level != "valid"}
     assert doubts & {"missed_deadlines", "host_cpu", "canary"}, {

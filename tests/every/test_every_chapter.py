@@ -12,12 +12,12 @@ from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import figure_style
 from analysis.mlperf.chapters import CHAPTERS, Chapter, ChapterWriter
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
-from analysis.mlperf.study import Study, make_study
+from analysis.mlperf.study import MlperfStudy, make_study
 
 every_chapter = pytest.mark.parametrize("write", CHAPTERS, ids=lambda write: write.__name__)
 
 
-def made_up(*sizes: tuple[int, float], benchmark: str = "bert") -> Study:
+def made_up(*sizes: tuple[int, float], benchmark: str = "bert") -> MlperfStudy:
     """A study of one workload with systems of so many accelerators and minutes."""
     rows = [
         MlperfResult(benchmark=benchmark, submitter="We", system=f"box-{place}", accelerator="X1",
@@ -27,7 +27,7 @@ def made_up(*sizes: tuple[int, float], benchmark: str = "bert") -> Study:
     return make_study(MlperfResults(tuple(rows), "mine.csv"))
 
 
-STUDIES: dict[str, Callable[[], Study]] = {
+STUDIES: dict[str, Callable[[], MlperfStudy]] = {
     "shipped": lambda: make_study(read_results_csv()),
     "one system": lambda: made_up((8, 5.0)),
     "two that are equal": lambda: made_up((8, 5.0), (8, 5.0)),

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter, goodput_bytes_per_s
-from services.cluster.message_lengths import MessageLengths
+from services.cluster.message_lengths import MessageSizeLimits
 from services.cluster.network import Network, NetworkPath
 from services.collectives import (
     AnyCollective,
     AutoCollective,
     BinomialTree,
     Collective,
-    CollectiveSite,
     DoubleBinaryTree,
     HalvingDoubling,
     HierarchicalAllReduce,
     HierarchicalCopyAllReduce,
+    NetworkAndModelFacts,
     RecursiveDoubling,
     ReduceToOne,
     Ring,
@@ -102,7 +102,7 @@ async def exchange(
     links = [{name: RateLimiter(bytes_per_s) for name in names} for _ in range(2)]
     fabric = VirtualFabric(*links, timeout_s=1e6, network=network)
     fabric.mailboxes = {name: mailbox(1e6) for name in names}
-    transports = [fabric.transport_of(name) for name in names]
+    transports = [fabric.make_transport(name) for name in names]
     results = [vector.copy() for vector in vectors]
     for transport in transports:
         transport.max_piece_bytes = piece_bytes
@@ -241,7 +241,7 @@ def test_bytes_and_messages_are_those_counted_from_the_schedule(
     """Bytes per node are promised before a run and compared with its network interface afterwards."""
     schedule = collective.schedule(ranks)
 
-    length = schedule.piece_bytes(4 * size, MAX_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES) // 4
+    length = schedule.max_message_bytes(4 * size, MAX_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES) // 4
 
     done = in_virtual_time(exchange(schedule, normal(ranks, size, "float32")))
 
@@ -347,7 +347,7 @@ def waited(acts: Sequence[RankOperation], number: int) -> set[int]:
 def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int, round_trip: str | None) -> None:
     """A leaf has nothing to wait for: its partial sums would fill the port that others need."""
     schedule = DoubleBinaryTree(round_trip=round_trip and Bytes(round_trip)).schedule(ranks)
-    ahead = schedule.window_in_pieces(256)
+    ahead = schedule.send_window_pieces(256)
     assert ahead == 4 * (ranks.bit_length() - 1) + (-(-1000 * (ranks.bit_length() - 1) // 256) if round_trip else 0)
     for rank in range(ranks):
         acts = build_rank_schedule(schedule, rank, 40_000, 64, 4).operations
@@ -363,11 +363,11 @@ def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int, round_trip: 
 def test_a_large_segment_does_not_starve_two_trees(in_virtual_time: InVirtualTime) -> None:
     """A transport takes shorter pieces, and what a link carries in a round trip is so many more of them."""
     rate, delay_s, names = 1e8, 0.02, [f"rank-{rank}" for rank in range(8)]
-    there = CollectiveSite(racks=(), array_sizes=(), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    there = NetworkAndModelFacts(racks=(), array_sizes=(), bandwidth_delay_bytes=int(2 * delay_s * rate))
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     def seconds(segment: str) -> float:
-        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve(there).schedule(8)
+        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve_fields(there).schedule(8)
         done: Exchange = in_virtual_time(exchange(schedule, [np.ones(1_000_000)] * 8, rate, network=far))
         return done.seconds
 
@@ -462,7 +462,9 @@ def test_the_closed_form_is_the_time_on_the_virtual_fabric(
 
     done = in_virtual_time(exchange(collective.schedule(ranks), [np.ones(size, "float32")] * ranks, bytes_per_s))
 
-    assert done.seconds == pytest.approx(collective.predict_seconds(ranks, 4 * size, 0.0, 1 / bytes_per_s), rel=error)
+    assert done.seconds == pytest.approx(
+        collective.predict_run_time_s(ranks, 4 * size, 0.0, 1 / bytes_per_s), rel=error
+    )
 
 
 @every_collective
@@ -475,7 +477,7 @@ def test_the_closed_form_holds_for_other_numbers_of_ranks(
 
     done = in_virtual_time(exchange(collective.schedule(ranks), [np.ones(size, "float32")] * ranks, rate))
 
-    expected = collective.predict_seconds(ranks, 4 * size, 0.0, 1 / rate)
+    expected = collective.predict_run_time_s(ranks, 4 * size, 0.0, 1 / rate)
     assert done.seconds == pytest.approx(expected, rel=0.2 if uneven(collective, ranks) else 0.1)
 
 
@@ -509,9 +511,9 @@ def test_the_formula_says_what_the_number_beside_it_counts(
     low = ranks.bit_length() - 1
     values = {"n": ranks, "p": 2**low, "f": low, "c": (ranks - 1).bit_length(), "g": 2, "l": 2, "G": ranks // 2}
 
-    told = read(collective.formula, a=7.0, b=3.0, S=840.0, **values)
+    told = read(collective.run_time_formula, a=7.0, b=3.0, S=840.0, **values)
 
-    assert told == pytest.approx(collective.predict_seconds(ranks, 840.0, 7.0, 3.0))
+    assert told == pytest.approx(collective.predict_run_time_s(ranks, 840.0, 7.0, 3.0))
 
 
 @every_collective
@@ -525,7 +527,7 @@ def test_the_closed_form_counts_the_waits_of_the_longest_chain(collective: Colle
 
     waits_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.edges, 2.5))
 
-    formula_s = collective.predict_seconds(ranks, 0.0, 2.5, 1.0)
+    formula_s = collective.predict_run_time_s(ranks, 0.0, 2.5, 1.0)
     assert waits_s <= formula_s if uneven(collective, ranks) else waits_s == pytest.approx(formula_s)
 
 
@@ -536,8 +538,8 @@ def test_delays_take_as_long_as_the_formulas_alphas(
 ) -> None:
     """Of a pipeline, pieces hide some of them."""
     size, rate, delay_s = 250_000, 1e7, 0.05
-    there = CollectiveSite(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
-    settled = collective if hasattr(collective, "size") else collective.resolve(there)
+    there = NetworkAndModelFacts(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    settled = collective if hasattr(collective, "size") else collective.resolve_fields(there)
     vectors, schedule = [np.ones(size, "float32")] * ranks, settled.schedule(ranks)
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
@@ -546,7 +548,7 @@ def test_delays_take_as_long_as_the_formulas_alphas(
         in_virtual_time(exchange(schedule, vectors, rate, network=each)).seconds for each in (Network(), far)
     )
 
-    waits_s = collective.predict_seconds(ranks, 0.0, delay_s, 0.0)
+    waits_s = collective.predict_run_time_s(ranks, 0.0, delay_s, 0.0)
     assert far_s - near_s <= waits_s * 1.001
     assert far_s - near_s == pytest.approx(waits_s, rel=0.02) or schedule.is_pipelined or uneven(collective, ranks)
 
@@ -574,26 +576,27 @@ def test_pieces_hide_of_delays_what_the_forms_say(
         workers=tuple(names),
         entries=entries,
         dtype="float32",
-        lengths=MessageLengths(piece_bytes, MAX_FLUID_MESSAGE_BYTES),
+        message_lengths=MessageSizeLimits(piece_bytes, MAX_FLUID_MESSAGE_BYTES),
         uplink_s_per_byte=links,
         downlink_s_per_byte=links,
         network=far,
         compute_s=0.0,
     )
-    settled = collective.resolve(
-        CollectiveSite(racks=(), array_sizes=(entries,), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    settled = collective.resolve_fields(
+        NetworkAndModelFacts(racks=(), array_sizes=(entries,), bandwidth_delay_bytes=int(2 * delay_s * rate))
     )
     schedule, vectors = settled.schedule(ranks), [np.ones(entries, "float32")] * ranks
 
     taken_s = in_virtual_time(exchange(schedule, vectors, rate, piece_bytes=piece_bytes, network=far)).seconds
 
-    predicted = AllReduce(collective=settled).predict(cost)
+    predicted = AllReduce(collective=settled).predict_step_time(cost)
     assert taken_s == pytest.approx(predicted.exchange_s, rel=error)
     hides = "less the part of α that pieces hide" in predicted.formula
     assert hides == (
-        schedule.piece_bytes(4 * entries, piece_bytes, MAX_FLUID_MESSAGE_BYTES) * schedule.chunk_count < 4 * entries
+        schedule.max_message_bytes(4 * entries, piece_bytes, MAX_FLUID_MESSAGE_BYTES) * schedule.chunk_count
+        < 4 * entries
     )
-    assert (predicted.exchange_s < collective.predict_seconds(ranks, 4 * entries, delay_s, 1 / rate)) == hides
+    assert (predicted.exchange_s < collective.predict_run_time_s(ranks, 4 * entries, delay_s, 1 / rate)) == hides
 
 
 @st.composite
@@ -648,9 +651,9 @@ def test_a_strategy_predicts_its_collectives_closed_form_on_equal_links(
         compute_s=0.0,
     )
 
-    predicted = AllReduce(collective=collective).predict(cost)
+    predicted = AllReduce(collective=collective).predict_step_time(cost)
 
-    assert predicted.exchange_s == pytest.approx(collective.predict_seconds(ranks, 4 * entries, alpha_s, beta_s))
+    assert predicted.exchange_s == pytest.approx(collective.predict_run_time_s(ranks, 4 * entries, alpha_s, beta_s))
 
 
 @every_collective
@@ -663,7 +666,7 @@ def test_one_rank_alone_exchanges_nothing_and_takes_no_time(
     done = in_virtual_time(exchange(collective.schedule(1), [vector], bytes_per_s=1.0, compressor=Fp16()))
 
     assert done.vectors[0].tobytes() == vector.tobytes()
-    assert (done.traffic[0].messages, done.seconds, collective.predict_seconds(1, 1e6, 1.0, 1.0)) == (0, 0.0, 0.0)
+    assert (done.traffic[0].messages, done.seconds, collective.predict_run_time_s(1, 1e6, 1.0, 1.0)) == (0, 0.0, 0.0)
 
 
 @every_collective
@@ -688,7 +691,7 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
         vectors = normal(4, 8 * MAX_FLUID_MESSAGE_BYTES // 4, "float32")
         await asyncio.gather(
             *(
-                all_reduce(fabric.transport_of(name), names, rank, Ring().schedule(4), 0, vectors[rank])
+                all_reduce(fabric.make_transport(name), names, rank, Ring().schedule(4), 0, vectors[rank])
                 for rank, name in enumerate(names)
             )
         )
@@ -696,5 +699,5 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
 
     seconds = in_virtual_time(with_a_slow_rank())
 
-    slow = Ring().predict_seconds(4, 8 * MAX_FLUID_MESSAGE_BYTES, 0.0, 1 / 2.5e5)
+    slow = Ring().predict_run_time_s(4, 8 * MAX_FLUID_MESSAGE_BYTES, 0.0, 1 / 2.5e5)
     assert seconds == pytest.approx(slow) or slow < seconds <= 1.15 * slow  # no idle moment, but for rounding

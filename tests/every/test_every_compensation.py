@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from services.learning.layout import equal_ranges
+from services.learning.layout import equal_vector_ranges
 from services.parameter_server.compensation import (
     AdaptiveDcAsgd,
     AnyDelayCompensation,
@@ -70,7 +70,7 @@ def test_ranges_compensated_alone_are_bitwise_the_whole(
 ) -> None:
     """That is what lets servers hold ranges; and the type of the parameters is kept."""
     gradient, params, read = vectors(device, dtype)
-    chunks = equal_ranges(100, 3)
+    chunks = equal_vector_ranges(100, 3)
     whole, parts = compensation.init(params), [compensation.init(chunk.view(params)) for chunk in chunks]
 
     for _ in range(2):  # the second time with a memory

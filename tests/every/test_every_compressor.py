@@ -43,7 +43,7 @@ def test_what_comes_back_is_what_went_in_within_its_error(
     compressor: Compressor, error: float, bytes_per_entry: float, x: HostArray
 ) -> None:
     """The bound that the member's docstring states; below 2⁻¹⁴ it is the absolute error that has one."""
-    payload, _ = compressor.compress(x, compressor.init(x.size))
+    payload, _ = compressor.compress(x, compressor.init_state(x.size))
 
     back = compressor.decompress(payload)
 
@@ -57,7 +57,7 @@ def test_a_payload_weighs_its_arrays(compressor: Compressor, error: float, bytes
     """Bytes per link are counted from this before a run and compared with the wire after it."""
     x = np.ones(1000, "float32")
 
-    payload, _ = compressor.compress(x, compressor.init(x.size))
+    payload, _ = compressor.compress(x, compressor.init_state(x.size))
 
     assert payload.entries == x.size
     assert payload.nbytes == sum(array.nbytes for array in payload.arrays) == bytes_per_entry * x.size
@@ -69,7 +69,7 @@ def test_compressing_leaves_the_vector_alone(compressor: Compressor, error: floa
     x = np.linspace(-9e4, 9e4, 99, dtype="float32")
     before = x.tobytes()
 
-    compressor.compress(x, compressor.init(x.size))
+    compressor.compress(x, compressor.init_state(x.size))
 
     assert x.tobytes() == before
 
@@ -81,7 +81,7 @@ def test_it_works_where_the_vector_lives(
     """A gradient is made smaller before it leaves the device, not after."""
     x = np.linspace(-1, 1, 99, dtype="float32")
 
-    payload, _ = compressor.compress(device.to_device(x), compressor.init(x.size))
+    payload, _ = compressor.compress(device.to_device(x), compressor.init_state(x.size))
     back = compressor.decompress(payload)
 
     assert type(back) is type(device.to_device(x))

@@ -13,14 +13,14 @@ from analysis.laws import (
     AnyScalingLaw,
     BestBatchLaw,
     CompositeLaw,
-    ComputeLaw,
     CriticalBatchLaw,
-    ExchangeLaw,
+    ExchangeTimeLaw,
     GustafsonLaw,
     LogarithmicLaw,
     ResidualNoise,
     ScalingLaw,
     SeriesColumns,
+    StepTimeLaw,
     UniversalScalabilityLaw,
 )
 from analysis.statistics.centre import Floats
@@ -49,8 +49,8 @@ EXAMPLES: list[tuple[ScalingLaw, tuple[float, ...]]] = [
     (LogarithmicLaw(), (100, 1, 0.5)),
     (BestBatchLaw(), (100, 0.5)),
     (CriticalBatchLaw(), (1e5, 700)),
-    (ComputeLaw(), (0.02, 1e-3)),
-    (ExchangeLaw(), (0.01, 1.1)),
+    (StepTimeLaw(), (0.02, 1e-3)),
+    (ExchangeTimeLaw(), (0.01, 1.1)),
     (CompositeLaw(), (1e5, 640, 0.02, 1e-3)),
     (CompositeLaw(batch="best"), (1e5, 640, 0.02, 1e-3)),
 ]
@@ -62,10 +62,10 @@ def observed(law: ScalingLaw, theta: tuple[float, ...], sd: float = 0.0, seed: i
     """Columns as this law would have them, each observation off by its own noise."""
     generator, told = np.random.default_rng(seed), at or TOLD
     if not isinstance(law, CompositeLaw):
-        values = law.predict(np.array(theta), told)
+        values = law.predict_output(np.array(theta), told)
         return {**told, law.output: values * np.exp(sd * generator.standard_normal(values.size))}
     samples = observed(CriticalBatchLaw(), theta[:2], sd, seed + 1, **told)["samples"]
-    steps = observed(ComputeLaw(), theta[2:], sd, seed + 2, **told)["step_seconds"]
+    steps = observed(StepTimeLaw(), theta[2:], sd, seed + 2, **told)["step_seconds"]
     return {**told, "samples": samples, "seconds": samples / told["batch"] * steps}
 
 
@@ -91,7 +91,7 @@ def test_a_law_finds_itself_in_its_own_data(law: ScalingLaw, theta: tuple[float,
 def test_a_band_covers_as_often_as_it_says(law: ScalingLaw, theta: tuple[float, ...]) -> None:
     """60 series of 8 sizes with 8 % of noise; what is predicted is a new observation at twice the largest size."""
     sd, covered = 0.08, []
-    truth = law.predict(np.array(theta), FARTHER)
+    truth = law.predict_output(np.array(theta), FARTHER)
     new = truth * np.exp(sd * np.sqrt(law.noise_terms) * np.random.default_rng(5).standard_normal(60))
 
     for seed in range(60):
@@ -109,7 +109,7 @@ def test_what_it_tells_is_never_negative(law: ScalingLaw, theta: tuple[float, ..
     size = data.draw(st.integers(2, 10**6))
     at = {name: np.array([float(size)]) for name in TOLD}
 
-    found = law.predict(np.array(theta) * factors, at)
+    found = law.predict_output(np.array(theta) * factors, at)
 
     assert np.isfinite(found).all()
     assert (found > 0).all()

@@ -60,7 +60,7 @@ def test_a_gradient_agrees_with_finite_differences(model: Model, task: LearningT
     Directional derivatives along random directions see every entry at once; central differences err by O(h²).
     """
     x, y = samples(task, 4)
-    params = model.init(task, 3, "float64")
+    params = model.init_parameters(task, 3, "float64")
     rng, h = np.random.default_rng(5), 1e-6
     _, grad = model.loss_and_grad(task, params, x, y)
 
@@ -76,9 +76,9 @@ def test_a_gradient_agrees_with_finite_differences(model: Model, task: LearningT
 def test_each_array_has_its_own_right_gradient(model: Model, task: LearningTask) -> None:
     """An error in a small array, such as a bias, hides in directions over all entries: one entry of each alone."""
     x, y = samples(task, 3)
-    params, h = model.init(task, 3, "float64"), 1e-6
+    params, h = model.init_parameters(task, 3, "float64"), 1e-6
     _, grad = model.loss_and_grad(task, params, x, y)
-    layout = model.layout(task)
+    layout = model.parameter_layout(task)
 
     for name, array in layout.unpack(np.arange(params.size)).items():
         entry = array.flat[array.size // 2]
@@ -93,14 +93,14 @@ def test_each_array_has_its_own_right_gradient(model: Model, task: LearningTask)
 def test_the_loss_falls_along_the_gradient(model: Model, task: LearningTask, device: Device) -> None:
     """The one thing that training needs of a model, on every device."""
     x, y = map(device.to_device, samples(task, 16, "float32"))
-    params = device.to_device(model.init(task, 0, "float32"))
+    params = device.to_device(model.init_parameters(task, 0, "float32"))
     optimiser = Sgd(rate=0.02)
-    state = optimiser.init(params)
+    state = optimiser.init_state(params)
     losses = []
 
     for _ in range(8):
         loss, grad = model.loss_and_grad(task, params, x, y)
-        params, state = optimiser.step(params, grad, state)
+        params, state = optimiser.update_params(params, grad, state)
         losses.append(loss)
 
     assert losses[-1] < losses[0]
@@ -110,7 +110,7 @@ def test_the_loss_falls_along_the_gradient(model: Model, task: LearningTask, dev
 def test_devices_agree(model: Model, task: LearningTask, device: Device) -> None:
     """Replicas on different devices train one model together; rounding apart, they must see the same gradient."""
     x, y = samples(task, 8)
-    params = model.init(task, 0, "float64")
+    params = model.init_parameters(task, 0, "float64")
     loss, grad = model.loss_and_grad(task, params, x, y)
 
     its_loss, its_grad = model.loss_and_grad(task, *map(device.to_device, (params, x, y)))
@@ -122,7 +122,7 @@ def test_devices_agree(model: Model, task: LearningTask, device: Device) -> None
 @every_model
 def test_first_parameters_are_a_pure_function_of_the_seed(model: Model, task: LearningTask) -> None:
     """Replicas start from the same bits without telling each other; another seed is another run."""
-    first, again, other = (model.init(task, seed, "float32") for seed in (1, 1, 2))
+    first, again, other = (model.init_parameters(task, seed, "float32") for seed in (1, 1, 2))
 
     assert first.tobytes() == again.tobytes()
     assert first.tobytes() != other.tobytes()
@@ -131,15 +131,15 @@ def test_first_parameters_are_a_pure_function_of_the_seed(model: Model, task: Le
 @every_model
 def test_first_parameters_fill_the_layout(model: Model, task: LearningTask) -> None:
     """Shards and payloads are cut by the layout's size."""
-    params = model.init(task, 0, "float32")
+    params = model.init_parameters(task, 0, "float32")
 
-    assert params.shape == (model.layout(task).size,)
+    assert params.shape == (model.parameter_layout(task).size,)
 
 
 @every_model
 def test_biases_start_at_zero_and_weights_do_not(model: Model, task: LearningTask) -> None:
     """Equal weights would stay equal for ever; biases have nothing to break."""
-    arrays = model.layout(task).unpack(model.init(task, 0, "float64"))
+    arrays = model.parameter_layout(task).unpack(model.init_parameters(task, 0, "float64"))
 
     assert all(np.any(array) == name.endswith("weight") for name, array in arrays.items())
 
@@ -149,18 +149,18 @@ def test_biases_start_at_zero_and_weights_do_not(model: Model, task: LearningTas
 def test_results_have_the_type_of_the_parameters(model: Model, task: LearningTask, dtype: str, device: Device) -> None:
     """One silent fp64 intermediate doubles the bytes on the wire."""
     x, y = map(device.to_device, samples(task, 4, dtype))
-    params = device.to_device(model.init(task, 0, dtype))
+    params = device.to_device(model.init_parameters(task, 0, dtype))
 
     _, grad = model.loss_and_grad(task, params, x, y)
 
-    assert params.dtype == grad.dtype == model.predict(task, params, x).dtype == np.dtype(dtype)
+    assert params.dtype == grad.dtype == model.predict_outputs(task, params, x).dtype == np.dtype(dtype)
 
 
 @every_model
 def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, task: LearningTask) -> None:
     """Unequal shares are weighted by their samples; that is right only for means, and down to a batch of one."""
     x, y = samples(task, 3)
-    params = model.init(task, 0, "float64")
+    params = model.init_parameters(task, 0, "float64")
 
     loss, grad = model.loss_and_grad(task, params, x, y)
     losses, grads = zip(*(model.loss_and_grad(task, params, x[[i]], y[[i]]) for i in range(3)), strict=True)
@@ -173,12 +173,12 @@ def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, tas
 def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: LearningTask, device: Device) -> None:
     """The last batch of an epoch may leave a rank empty-handed; it still takes part in the sum."""
     x, y = map(device.to_device, samples(task, 0))
-    params = device.to_device(model.init(task, 0, "float64"))
+    params = device.to_device(model.init_parameters(task, 0, "float64"))
 
     loss, grad = model.loss_and_grad(task, params, x, y)
 
     assert loss == 0
-    assert grad.shape == (model.layout(task).size,)
+    assert grad.shape == (model.parameter_layout(task).size,)
     assert not grad.any()
 
 
@@ -186,10 +186,10 @@ def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: LearningTas
 def test_arguments_stay_as_they_were(model: Model, task: LearningTask) -> None:
     """The caller sends its parameters while the next step computes."""
     x, y = samples(task, 2)
-    params = model.init(task, 0, "float64")
+    params = model.init_parameters(task, 0, "float64")
     before = [array.copy() for array in (params, x, y)]
 
     model.loss_and_grad(task, params, x, y)
-    model.predict(task, params, x)
+    model.predict_outputs(task, params, x)
 
     assert all(np.array_equal(one, other) for one, other in zip(before, (params, x, y), strict=True))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.learning.layout import equal_ranges
+from services.learning.layout import equal_vector_ranges
 from services.learning.optimisers import Adam, AnyOptimiser, Momentum, Optimiser, OptimiserState, Sgd
 from services.runtime.device import Device
 from services.schema.arrays import Vector
@@ -27,9 +27,9 @@ every_optimiser = pytest.mark.parametrize("optimiser", EXAMPLES, ids=repr)
 
 def trained(optimiser: Optimiser, params: Vector, grads: Vector) -> tuple[Vector, OptimiserState]:
     """The parameters and the state after one update by each row of `grads`."""
-    state = optimiser.init(params)
+    state = optimiser.init_state(params)
     for grad in grads:
-        params, state = optimiser.step(params, grad, state)
+        params, state = optimiser.update_params(params, grad, state)
     return params, state
 
 
@@ -57,7 +57,7 @@ def test_ranges_updated_alone_are_bitwise_the_whole_updated(
     grads = rng.standard_normal((4, size)).astype("float32")
 
     whole, state = trained(optimiser, params, grads)
-    shards = [trained(optimiser, r.view(params), grads[:, r.start : r.stop]) for r in equal_ranges(size, parts)]
+    shards = [trained(optimiser, r.view(params), grads[:, r.start : r.stop]) for r in equal_vector_ranges(size, parts)]
 
     assert whole.tobytes() == b"".join(shard.tobytes() for shard, _ in shards)
     for slot, pieces in zip(state.slots, zip(*(s.slots for _, s in shards), strict=True), strict=True):
@@ -68,11 +68,11 @@ def test_ranges_updated_alone_are_bitwise_the_whole_updated(
 def test_a_step_changes_nothing_that_it_is_given(optimiser: Optimiser) -> None:
     """A strategy may keep old parameters, gradients and states, and step from them again."""
     params, grad = np.linspace(-1, 1, 9), np.linspace(1, 2, 9)
-    _, state = optimiser.step(params, grad, optimiser.init(params))
+    _, state = optimiser.update_params(params, grad, optimiser.init_state(params))
     before = [array.tobytes() for array in (params, grad, *state.slots)]
 
-    once, _ = optimiser.step(params, grad, state)
-    twice, _ = optimiser.step(params, grad, state)
+    once, _ = optimiser.update_params(params, grad, state)
+    twice, _ = optimiser.update_params(params, grad, state)
 
     assert [array.tobytes() for array in (params, grad, *state.slots)] == before
     assert once.tobytes() == twice.tobytes()
@@ -113,9 +113,9 @@ def test_parameters_and_slots_keep_the_type_of_the_parameters(optimiser: Optimis
 def test_it_finds_the_bottom_of_a_bowl(optimiser: Optimiser, device: Device) -> None:
     """The gradient of |θ|²/2 is θ: whatever the rule, it must go down, on every device."""
     params = device.to_device(np.array([-1.0, 0.5]))
-    state = optimiser.init(params)
+    state = optimiser.init_state(params)
 
     for _ in range(400):
-        params, state = optimiser.step(params, params, state)
+        params, state = optimiser.update_params(params, params, state)
 
     assert abs(device.to_host(params)).max() < 1e-2

@@ -119,4 +119,4 @@ def test_promoted_workers_are_the_last_ranks_and_the_others_compute(workers: int
     held = placement.shard_owners(range(workers), ())
 
     assert len(placement.shard_ranges(workers, 1, entries)) == len(held)
-    assert workers == 1 or [*range(placement.computing_workers(workers)), *held] == list(range(workers))
+    assert workers == 1 or [*range(placement.computing_worker_count(workers)), *held] == list(range(workers))

@@ -88,7 +88,7 @@ def some(strategy: Strategy, workers: int) -> int:
 
 def resting(strategy: Strategy) -> bool:
     """Whether servers stand by until a switch."""
-    phases = strategy.phases()
+    phases = strategy.training_phases()
     return phases.phase_with_servers is not phases.first
 
 
@@ -126,11 +126,13 @@ def test_what_is_sent_is_said_for_every_node_and_grows_with_the_number_format(
     """Counts are of payload: fp64 weighs twice as much as fp32, exactly."""
     workers = some(strategy, workers)
 
-    narrow, wide = (strategy.phases().first.bytes_per_step(workers, entries, dtype) for dtype in ("float32", "float64"))
+    narrow, wide = (
+        strategy.training_phases().first.bytes_per_step(workers, entries, dtype) for dtype in ("float32", "float64")
+    )
 
     assert (len(narrow.workers), len(narrow.servers)) == (
         workers,
-        strategy.phases().server_count if not resting(strategy) else 0,
+        strategy.training_phases().server_count if not resting(strategy) else 0,
     )
     assert wide.workers == tuple(2 * count for count in narrow.workers)
     assert wide.servers == tuple(2 * count for count in narrow.servers)
@@ -155,7 +157,7 @@ def test_servers_answer_with_as_much_as_they_were_sent(strategy: Strategy, worke
     """Every gradient that is pushed is answered by parameters of the same size."""
     workers = some(strategy, workers)
 
-    phase = strategy.phases().first
+    phase = strategy.training_phases().first
     sent, algorithm = phase.bytes_per_step(workers, entries, "float32"), phase.server_algorithm()
 
     if algorithm and algorithm.server_count:
@@ -171,7 +173,7 @@ def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strateg
     """Whatever the formula."""
     workers = some(strategy, workers)
     names = tuple(f"worker-{rank}" for rank in range(workers))
-    servers = tuple(f"server-{rank}" for rank in range(strategy.phases().server_count))
+    servers = tuple(f"server-{rank}" for rank in range(strategy.training_phases().server_count))
     links = dict.fromkeys((*names, *servers), 1e-7)
     base = CostModel(
         workers=names,
@@ -184,15 +186,15 @@ def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strateg
         compute_s=0.1,
     )
 
-    phase = strategy.phases().first
-    before = phase.predict(base)
+    phase = strategy.training_phases().first
+    before = phase.predict_step_time(base)
 
     assert before.exchange_s >= 0
     for field in ("alpha_s", "uplink_s_per_byte", "downlink_s_per_byte", "compute_s"):
         given = getattr(base, field)
         slow = given * slower if isinstance(given, float) else {name: each * slower for name, each in given.items()}
         changed = base.model_copy(update={field: slow})
-        assert phase.predict(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
+        assert phase.predict_step_time(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
 
 
 @every_strategy
@@ -201,7 +203,7 @@ def test_an_optimiser_keeps_all_but_its_rate(strategy: Strategy, workers: int) -
     """A strategy may scale the rate by how much goes into one update; momentum is the user's."""
     given_one = Momentum(rate=0.1, momentum=0.7, nesterov=True)
 
-    used = strategy.phases().first.optimiser(given_one, workers)
+    used = strategy.training_phases().first.adapted_optimiser(given_one, workers)
 
     assert used.model_copy(update={"rate": 0.1}) == given_one
     assert used.rate == pytest.approx(0.1) or used.rate == pytest.approx(0.1 / workers)
@@ -231,8 +233,10 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
 @every_strategy
 def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one_model(strategy: Strategy) -> None:
     """Virtual time has no processes, so a scale that no laptop has takes seconds; in lockstep the loss is one's."""
-    phases = strategy.phases()
-    steps = 1 if phases.first.phase_traits().is_synchronous and not phases.switch else 2  # in lockstep all are alike
+    phases = strategy.training_phases()
+    steps = (
+        1 if phases.first.phase_properties().is_synchronous and not phases.switch else 2
+    )  # in lockstep all are alike
     done, one = Rehearsal.of(strategy, steps), Rehearsal.of(SingleWorker(), steps)
 
     plan, done_by = done.plan, {name: done.rows(name, "node_steps") for name in done.workers}
@@ -262,7 +266,7 @@ class Rehearsal:
     def of(cls, strategy: Strategy, steps: int) -> "Rehearsal":
         """A sample for each worker and step; half way it switches: a rule that looks at losses would need more."""
         half = {"when": AtStepRule(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
-        chosen = strategy.model_copy(update=half if strategy.phases().switch else {})
+        chosen = strategy.model_copy(update=half if strategy.training_phases().switch else {})
         (trial,) = Scenario.decode(document(chosen, steps)).trials()
         done = cls(make_plan(trial, "many", "simulated", InProcessAddresses()))
         simulate(done.plan, lambda node: done.lines[node].append)
@@ -271,7 +275,7 @@ class Rehearsal:
     @property
     def workers(self) -> list[str]:
         """By rank."""
-        return [node.name for node in self.plan.nodes_of_role("worker")]
+        return [node.name for node in self.plan.node_plans_of_role("worker")]
 
     @property
     def stop(self) -> dict[str, Any]:

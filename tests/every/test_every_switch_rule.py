@@ -17,8 +17,8 @@ from services.strategies.switching.rules import (
     EvaluationPoint,
     NeverRule,
     PlateauRule,
-    RuleState,
     SwitchRule,
+    SwitchRuleState,
 )
 
 EXAMPLES: list[SwitchRule] = [
@@ -36,7 +36,7 @@ losses = st.lists(st.floats(0, 1e6) | st.just(nan) | st.just(inf), max_size=40)
 
 def fires_at(rule: SwitchRule, curve: Iterable[float]) -> int | None:
     """The first evaluation point at which a rule fires."""
-    past = RuleState()
+    past = SwitchRuleState()
     for number, loss in enumerate(curve, 1):
         found, past = rule.decide(EvaluationPoint(number, number, loss, [(loss * 10, 10)]), past)
         if found.fires:
@@ -107,7 +107,7 @@ def test_a_power_law_fires_near_a_hundred_times_its_exponent(power: float) -> No
 def test_noise_adds_itself_to_the_value(sigma: float) -> None:
     """Independent relative noise σ makes the value 2σ/√π: losses of few samples never look settled."""
     noisy = 1 + sigma * np.random.default_rng(1).normal(size=4000)
-    rule, past, values = PlateauRule(), RuleState(), []
+    rule, past, values = PlateauRule(), SwitchRuleState(), []
     for number, loss in enumerate(noisy, 1):
         found, past = rule.decide(EvaluationPoint(number, number, float(loss)), past)
         values.append(found.value)
@@ -117,7 +117,7 @@ def test_noise_adds_itself_to_the_value(sigma: float) -> None:
 
 def test_losses_that_are_not_finite_are_skipped_and_counted_until_the_rule_gives_up() -> None:
     """A NaN must neither fire nor block; several say that training has diverged."""
-    rule, past = PlateauRule(window=2, min_points=1, abort_after=2), RuleState()
+    rule, past = PlateauRule(window=2, min_points=1, abort_after=2), SwitchRuleState()
 
     found = []
     for number, loss in enumerate([1.0, nan, 1.0, inf], 1):

@@ -59,7 +59,7 @@ def test_a_synchroniser_is_read_from_what_it_writes(synchroniser: Synchroniser) 
 @given(step=steps)
 def test_the_slowest_worker_may_always_go_on(synchroniser: Synchroniser, step: int) -> None:
     """Otherwise everybody waits for somebody who waits: a deadlock."""
-    assert synchroniser.may_start(step, slowest_steps=step)
+    assert synchroniser.may_start_step(step, steps_of_slowest=step)
 
 
 @every_synchroniser
@@ -68,18 +68,18 @@ def test_progress_of_the_slowest_never_takes_a_permission_away(
     synchroniser: Synchroniser, step: int, slowest: int
 ) -> None:
     """A waiting worker is woken by progress and by nothing else."""
-    assert synchroniser.may_start(step, slowest) <= synchroniser.may_start(step, slowest + 1)
+    assert synchroniser.may_start_step(step, slowest) <= synchroniser.may_start_step(step, slowest + 1)
 
 
 def test_bsp_holds_everybody_at_the_barrier() -> None:
     """Nobody is a step ahead of the slowest."""
-    assert Bsp().may_start(step=3, slowest_steps=3)
-    assert not Bsp().may_start(step=4, slowest_steps=3)
+    assert Bsp().may_start_step(step=3, steps_of_slowest=3)
+    assert not Bsp().may_start_step(step=4, steps_of_slowest=3)
 
 
 def test_asp_never_waits() -> None:
     """However far the others are behind."""
-    assert Asp().may_start(step=1000, slowest_steps=0)
+    assert Asp().may_start_step(step=1000, steps_of_slowest=0)
 
 
 @every_synchroniser
@@ -90,7 +90,7 @@ def test_an_update_averages_no_more_gradients_than_there_are_workers(synchronise
     Workers that don't wait for the update go on pushing: then any number comes.
     """
     assert synchroniser.gradients_per_update(workers) >= 1
-    if synchroniser.traits().replies_after_update:
+    if synchroniser.properties().replies_after_update:
         assert synchroniser.gradients_per_update(workers) <= workers
 
 
@@ -98,15 +98,15 @@ def test_an_update_averages_no_more_gradients_than_there_are_workers(synchronise
 @given(ahead=steps)
 def test_only_without_a_bound_a_worker_may_be_any_number_of_steps_ahead(synchroniser: Synchroniser, ahead: int) -> None:
     """Predictions of those with a bound take the pace of the slowest for all."""
-    assert synchroniser.limits_steps_ahead or synchroniser.may_start(ahead, slowest_steps=0)
+    assert synchroniser.limits_steps_ahead or synchroniser.may_start_step(ahead, steps_of_slowest=0)
 
 
 def test_only_a_barrier_keeps_everybody_at_the_same_step() -> None:
     """Strategies without a server need it: replicas must hold the same parameters."""
-    assert Bsp().traits().is_synchronous
-    assert not Asp().traits().is_synchronous
+    assert Bsp().properties().is_synchronous
+    assert not Asp().properties().is_synchronous
     for one in (Ssp(staleness=1), Dssp(low=0, high=1), BackupWorkers(backups=1), Gba()):
-        assert not one.traits().is_synchronous
+        assert not one.properties().is_synchronous
 
 
 class Race:
@@ -180,9 +180,9 @@ def test_an_update_gathers_what_was_said_of_gradients_that_are_young_enough(
 
     for update in race.of(ApplyUpdate):
         assert len(update.pushes) <= max(synchroniser.gradients_per_update(workers), 1)
-        assert all(update.staleness_of(push) >= 0 for push in update.pushes)
+        assert all(update.push_staleness(push) >= 0 for push in update.pushes)
         if not isinstance(synchroniser, Gba):  # whose gradients age while they wait for others
-            assert all(synchroniser.accepts_staleness(update.staleness_of(push)) for push in update.pushes)
+            assert all(synchroniser.accepts_staleness(update.push_staleness(push)) for push in update.pushes)
     assert all(not synchroniser.accepts_staleness(drop.version - drop.push.version) for drop in race.of(DropPush))
 
 
@@ -223,7 +223,7 @@ def test_a_step_with_backups_is_made_of_fresh_gradients_alone(workers: int, step
     """n - b of them, as long as nobody has left."""
     race = Race(BackupWorkers(backups=1), workers, steps, order).run()
 
-    assert all(update.staleness_of(push) == 0 for update in race.of(ApplyUpdate) for push in update.pushes)
+    assert all(update.push_staleness(push) == 0 for update in race.of(ApplyUpdate) for push in update.pushes)
     if workers > 1:
         sizes = {len(update.pushes) for update in race.of(ApplyUpdate)}
         assert sizes <= set(range(1, workers))

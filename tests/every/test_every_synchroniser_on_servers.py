@@ -136,7 +136,7 @@ def test_every_synchroniser_stands_in_the_table() -> None:
 @pytest.mark.parametrize("workers", [3, 4, 8])
 @pytest.mark.parametrize(
     ("synchroniser", "servers"),
-    [(member, servers) for member in MEMBERS for servers in ((1,) if member.traits().needs_one_server else (2, 4))],
+    [(member, servers) for member in MEMBERS for servers in ((1,) if member.properties().needs_one_server else (2, 4))],
     ids=repr,
 )
 def test_no_worker_waits_for_ever(synchroniser: Synchroniser, workers: int, servers: int) -> None:

@@ -43,7 +43,7 @@ def test_losses_and_gradients_are_pytorchs(
     case: str, model: Model, task: LearningTask, recorded: dict[str, HostArray], device: Device
 ) -> None:
     """Finite differences show that the gradient fits our loss; this, that the loss is the one everybody means."""
-    params = device.to_device(0.1 * sines(model.layout(task).size))
+    params = device.to_device(0.1 * sines(model.parameter_layout(task).size))
     x, y = device.to_device(sines(4, *task.inputs)), device.to_device(TARGETS[task.loss])
 
     loss, grad = model.loss_and_grad(task, params, x, y)
@@ -64,9 +64,9 @@ def test_losses_and_gradients_are_pytorchs(
 def test_updates_are_pytorchs(case: str, optimiser: Optimiser, recorded: dict[str, HostArray], device: Device) -> None:
     """A rate found with PyTorch means the same here."""
     params = device.to_device(sines(12))
-    state = optimiser.init(params)
+    state = optimiser.init_state(params)
 
     for t in range(UPDATES):
-        params, state = optimiser.step(params, device.to_device(np.cos(np.arange(12.0) + t)), state)
+        params, state = optimiser.update_params(params, device.to_device(np.cos(np.arange(12.0) + t)), state)
 
     np.testing.assert_allclose(device.to_host(params), recorded[f"{case}/params"], rtol=1e-12)

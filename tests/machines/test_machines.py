@@ -83,7 +83,7 @@ def new_switch(workers: int, before: str, after: str) -> SwitchMachine:
     }
     strategy = StrategySwitch(before=parts[before], after=parts[after], when=NeverRule())
     names = tuple(f"worker-{rank}" for rank in range(workers))
-    phases = strategy.phases()
+    phases = strategy.training_phases()
     dedicated = tuple(f"server-{shard}" for shard in range(phases.server_count))
     owners = phases.server_algorithm.shard_owners(names, dedicated) if phases.server_algorithm else ()
     return SwitchMachine(phases.switch, names, owners)
@@ -93,7 +93,7 @@ def held(switch: SwitchMachine, node: str, told: Any, step: int = 0, **fields: A
     """Of one range; a version is that of the step where nothing else is said."""
     digests = {f"{key}_digests": (fields.pop(key),) if key in fields else () for key in ("params", "state")}
     serves = fields.pop("serves", node.startswith("server"))
-    return switch.handle_report(
+    return switch.handle_hand_over_report(
         HandOverState(node, told, step, is_server=serves, **{"version": step, **fields}, **digests)
     )
 
@@ -103,11 +103,11 @@ TELL: dict[str, Callable[..., list[Any]]] = {
     "push": push,
     "left": lambda machine, who: machine.handle_leave(who),  # a rank of a shard, a node of a run
     "joined": lambda machine, node, plan="the plan": machine.handle_join(node, plan),
-    "gate_opened": lambda machine: machine.handle_gate_open(),
+    "gate_opened": lambda machine: machine.handle_start_gate_open(),
     "epoch_ended": epoch_ended,
     "evaluated": evaluated,
     "held": held,
-    "give_up": lambda machine, reason: machine.abort(reason),
+    "give_up": lambda machine, reason: machine.abort_switch(reason),
 }
 
 

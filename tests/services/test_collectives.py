@@ -15,9 +15,9 @@ from services.cluster.fluid_link import RateLimiter
 from services.collectives import (
     AutoCollective,
     Collective,
-    CollectiveSite,
     HierarchicalAllReduce,
     HierarchicalCopyAllReduce,
+    NetworkAndModelFacts,
     RecursiveDoubling,
     ReduceToOne,
     Ring,
@@ -34,7 +34,7 @@ from services.schema.errors import DeadlineExceeded, PeerUnreachable, ProtocolEr
 from services.schema.units import Bytes
 from services.transport.virtual import VirtualFabric
 
-SITE = CollectiveSite(racks=((0, 3, 5), (1, 2, 4)), array_sizes=(600, 40, 1))
+SITE = NetworkAndModelFacts(racks=((0, 3, 5), (1, 2, 4)), array_sizes=(600, 40, 1))
 
 InVirtualTime = Callable[[Any], Any]
 
@@ -63,12 +63,12 @@ def plan(
 
 def test_a_ring_in_the_order_of_racks_leaves_each_of_them_once() -> None:
     """Every other order has more flows in a rack's uplink than one."""
-    ring = Ring(order="racks").resolve(SITE)
+    ring = Ring(order="racks").resolve_fields(SITE)
 
     assert ring.sequence == (0, 3, 5, 1, 2, 4)
     between = sorted(edge for edge in ring.schedule(6).edges if len({0, 3, 5}.intersection(edge)) == 1)
     assert between == [(4, 0), (5, 1)]
-    assert Ring().resolve(SITE) == Ring()
+    assert Ring().resolve_fields(SITE) == Ring()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,9 @@ def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
     senders: Any, ranks: int, tensors: tuple[int, ...], in_virtual_time: InVirtualTime
 ) -> None:
     """The sum is the same, the time that of the closed form, and no message holds two arrays."""
-    unfused = ReduceToOne(senders=senders, fused=False).resolve(CollectiveSite(racks=(), array_sizes=tensors))
+    unfused = ReduceToOne(senders=senders, fused=False).resolve_fields(
+        NetworkAndModelFacts(racks=(), array_sizes=tensors)
+    )
     size, rate = sum(tensors), 1e6
     vectors = [np.full(size, 1.0 + rank, "float32") for rank in range(ranks)]
 
@@ -120,7 +122,7 @@ def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
     assert unfused.tensors == tensors
     assert all((vector == ranks * (ranks + 1) / 2).all() for vector in vectors)
     assert unfused.schedule(ranks).count_transfers_from(ranks - 1) == (len(tensors) if ranks > 1 else 0)
-    assert seconds == pytest.approx(unfused.predict_seconds(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
+    assert seconds == pytest.approx(unfused.predict_run_time_s(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -129,12 +131,12 @@ def test_in_a_pipeline_a_chunk_is_two_pieces_unless_they_would_be_too_fine(
     ranks: int, size_bytes: int, most: int, finest: int
 ) -> None:
     """While one comes, the link passes on the other; elsewhere a chunk waits for its last byte anyway."""
-    piece_bytes = Ring().schedule(ranks).piece_bytes(size_bytes, most, finest)
+    piece_bytes = Ring().schedule(ranks).max_message_bytes(size_bytes, most, finest)
 
     assert 1 <= piece_bytes <= most
     assert piece_bytes >= min(most, finest)
     assert piece_bytes <= finest or 2 * ranks * (piece_bytes - 1) < size_bytes
-    assert RecursiveDoubling().schedule(ranks).piece_bytes(size_bytes, most, finest) == most
+    assert RecursiveDoubling().schedule(ranks).max_message_bytes(size_bytes, most, finest) == most
 
 
 async def summed(collective: Collective, vectors: list[Any], rate: float) -> float:
@@ -144,7 +146,7 @@ async def summed(collective: Collective, vectors: list[Any], rate: float) -> flo
         {name: RateLimiter(rate) for name in names}, {name: RateLimiter(rate) for name in names}, timeout_s=1e6
     )
     schedule = collective.schedule(len(vectors))
-    parts = (all_reduce(fabric.transport_of(name), names, k, schedule, 0, vectors[k]) for k, name in enumerate(names))
+    parts = (all_reduce(fabric.make_transport(name), names, k, schedule, 0, vectors[k]) for k, name in enumerate(names))
     await asyncio.gather(*parts)
     return asyncio.get_running_loop().time()
 
@@ -163,7 +165,7 @@ def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_tim
         ports = [{name: RateLimiter(1e6) for name in "abc"} for _ in range(2)]
         fabric = VirtualFabric(*ports, timeout_s=1.0)
         schedule, mailbox = Ring().schedule(3), fabric.mailboxes["a"]
-        summing = asyncio.create_task(all_reduce(fabric.transport_of("a"), "abc", 0, schedule, 0, np.ones(900)))
+        summing = asyncio.create_task(all_reduce(fabric.make_transport("a"), "abc", 0, schedule, 0, np.ones(900)))
         await asyncio.sleep(0.01)
         if ending == "gone":
             mailbox.fail_source("c", PeerUnreachable("c broke off its stream"))
@@ -269,7 +271,7 @@ def test_the_core_is_the_largest_power_of_two(ranks: int) -> None:
 )
 def test_ranks_that_are_missing_or_named_twice_are_refused(collective: Collective, why: str) -> None:
     """A rank that is left out waits for ever."""
-    assert why in (collective.conflict_reason(3) or "")
+    assert why in (collective.unsupported_rank_count_reason(3) or "")
 
 
 def test_auto_is_decided_by_a_plan_and_by_nothing_else() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, mean_absolute_error, mean_squared_error, r2_score
 
-from services.learning.data_order import DataOrder, RankWeights, apportion, compute_metrics
+from services.learning.data_order import DataOrder, RankWeights, apportion, compute_quality_metrics
 from services.learning.datasets import LearningTask
 from services.runtime.device import Device
 
@@ -24,7 +24,7 @@ def test_an_epoch_has_every_sample_exactly_once(order: DataOrder, epoch: int) ->
     """Epochs are what convergence is counted in."""
     first = epoch * order.steps_per_epoch
 
-    seen = np.concatenate([order.batch_indices(first + step) for step in range(order.steps_per_epoch)])
+    seen = np.concatenate([order.batch_sample_indices(first + step) for step in range(order.steps_per_epoch)])
 
     assert sorted(seen) == list(range(order.samples))
 
@@ -32,9 +32,9 @@ def test_an_epoch_has_every_sample_exactly_once(order: DataOrder, epoch: int) ->
 @given(order=orders, shares=weights, step=st.integers(0, 500))
 def test_shares_follow_each_other_through_the_global_batch(order: DataOrder, shares: RankWeights, step: int) -> None:
     """No sample is lost and none is counted twice, whatever the balance and however small the last batch."""
-    parts = [order.rank_indices(step, rank, shares) for rank in range(len(shares))]
+    parts = [order.rank_sample_indices(step, rank, shares) for rank in range(len(shares))]
 
-    np.testing.assert_array_equal(np.concatenate(parts), order.batch_indices(step))
+    np.testing.assert_array_equal(np.concatenate(parts), order.batch_sample_indices(step))
 
 
 def test_the_last_batch_of_an_epoch_may_be_smaller() -> None:
@@ -42,38 +42,38 @@ def test_the_last_batch_of_an_epoch_may_be_smaller() -> None:
     order = DataOrder(samples=10, batch=4, seed=0)
 
     assert order.steps_per_epoch == 3
-    assert [len(order.batch_indices(step)) for step in range(6)] == [4, 4, 2, 4, 4, 2]
+    assert [len(order.batch_sample_indices(step)) for step in range(6)] == [4, 4, 2, 4, 4, 2]
 
 
 def test_ranks_beyond_the_last_samples_get_none() -> None:
     """They still take part in the sum, with no samples and no weight."""
     order = DataOrder(samples=10, batch=4, seed=0)
 
-    assert [len(order.rank_indices(2, rank, (1,) * 4)) for rank in range(4)] == [1, 1, 0, 0]
+    assert [len(order.rank_sample_indices(2, rank, (1,) * 4)) for rank in range(4)] == [1, 1, 0, 0]
 
 
 def test_every_epoch_and_every_seed_has_its_own_order() -> None:
     """The same order in every epoch biases the gradient; the same seed must repeat the run."""
     first, again, other = (DataOrder(samples=100, batch=100, seed=seed) for seed in (1, 1, 2))
 
-    assert first.batch_indices(0).tolist() == again.batch_indices(0).tolist()
-    assert first.batch_indices(0).tolist() != first.batch_indices(1).tolist()
-    assert first.batch_indices(0).tolist() != other.batch_indices(0).tolist()
+    assert first.batch_sample_indices(0).tolist() == again.batch_sample_indices(0).tolist()
+    assert first.batch_sample_indices(0).tolist() != first.batch_sample_indices(1).tolist()
+    assert first.batch_sample_indices(0).tolist() != other.batch_sample_indices(0).tolist()
 
 
 def test_the_global_batch_does_not_depend_on_the_number_of_workers() -> None:
     """That is what makes runs with different numbers of workers the same training."""
     order = DataOrder(samples=50, batch=16, seed=3)
 
-    alone = order.rank_indices(1, 0, (1,))
-    together = np.concatenate([order.rank_indices(1, rank, (1,) * 5) for rank in range(5)])
+    alone = order.rank_sample_indices(1, 0, (1,))
+    together = np.concatenate([order.rank_sample_indices(1, rank, (1,) * 5) for rank in range(5)])
 
     np.testing.assert_array_equal(alone, together)
 
 
 def test_nobody_can_shuffle_the_order_of_others() -> None:
     """Workers in one process share the permutation in memory."""
-    indices = DataOrder(samples=10, batch=4, seed=0).batch_indices(0)
+    indices = DataOrder(samples=10, batch=4, seed=0).batch_sample_indices(0)
 
     with pytest.raises(ValueError, match="read-only"):
         indices[0] = 0
@@ -101,7 +101,7 @@ def test_accuracy_is_scikit_learns(device: Device) -> None:
     rng = np.random.default_rng(0)
     scores, labels = rng.standard_normal((50, 10)), rng.integers(10, size=50)
 
-    found = compute_metrics(CLASSES, device.to_device(scores), device.to_device(labels))
+    found = compute_quality_metrics(CLASSES, device.to_device(scores), device.to_device(labels))
 
     assert found == {"accuracy": pytest.approx(accuracy_score(labels, scores.argmax(axis=1)))}
 
@@ -112,7 +112,7 @@ def test_errors_and_r2_are_scikit_learns(device: Device) -> None:
     targets = rng.standard_normal((50, 3)) * [1, 0, 0] + [0, 2, 3]
     outputs = targets + 0.3 * rng.standard_normal((50, 3)) * [1, 0, 1]
 
-    found = compute_metrics(NUMBERS, device.to_device(outputs), device.to_device(targets))
+    found = compute_quality_metrics(NUMBERS, device.to_device(outputs), device.to_device(targets))
 
     assert found == {
         "mae": pytest.approx(mean_absolute_error(targets, outputs)),

@@ -45,7 +45,7 @@ def test_the_mean_of_a_law_is_that_of_its_factors(variation: SpeedVariation) -> 
     """Closed forms of workers that wait for nobody take it for their step."""
     factors = [variation.duration_factor(3, rank, step) for rank in range(10) for step in range(8000)]
 
-    assert fmean(factors) == pytest.approx(variation.mean_factor, rel=0.01)
+    assert fmean(factors) == pytest.approx(variation.mean_duration_factor, rel=0.01)
 
 
 def test_workers_straggle_at_different_times() -> None:
@@ -85,7 +85,9 @@ def test_a_named_link_of_a_group_replaces_the_whole_link_of_the_worker() -> None
     worker = WorkerSpec(uplink=Rate("1gbit"), delay=Duration("1ms"), buffer=None)
 
     phone = (
-        WorkerGroup(name="phone", ranks=(1,), link="4g", downlink=Rate("20mbit")).apply_to(worker).with_resolved_link
+        WorkerGroup(name="phone", ranks=(1,), link="4g", downlink=Rate("20mbit"))
+        .apply_to(worker)
+        .with_link_profile_values
     )
 
     assert (phone.uplink, phone.downlink, phone.delay) == (9e6, 2e7, 0.085)

@@ -25,31 +25,31 @@ def nodes(tmp_path: Path) -> dict[str, NodeIdentity]:
 
 def test_a_node_of_the_run_is_known_by_its_name(nodes: dict[str, NodeIdentity]) -> None:
     """The receiver believes the certificate, not what the sender calls itself."""
-    assert nodes["a"].verify_proof(nodes["b"].make_proof("a")) == "b"
+    assert nodes["a"].verify_identity_proof(nodes["b"].make_identity_proof("a")) == "b"
 
 
 def test_a_stream_without_identity_is_refused(nodes: dict[str, NodeIdentity]) -> None:
     with pytest.raises(AuthenticationError, match="carries no identity"):
-        nodes["a"].verify_proof(None)
+        nodes["a"].verify_identity_proof(None)
 
 
 @pytest.mark.parametrize("metadata", [b"", b"garbage", b"\x0a\xff\xff\xff\xff", bytes(300)])
 def test_garbage_is_refused_and_not_a_crash(nodes: dict[str, NodeIdentity], metadata: bytes) -> None:
     """Whatever a stranger sends, the answer is the same."""
     with pytest.raises(AuthenticationError):
-        nodes["a"].verify_proof(metadata)
+        nodes["a"].verify_identity_proof(metadata)
 
 
 def test_a_node_of_another_run_is_refused(nodes: dict[str, NodeIdentity]) -> None:
     """The same name under another authority is somebody else."""
     with pytest.raises(AuthenticationError, match="not of this run"):
-        nodes["a"].verify_proof(nodes["stranger"].make_proof("a"))
+        nodes["a"].verify_identity_proof(nodes["stranger"].make_identity_proof("a"))
 
 
 def test_a_proof_for_another_receiver_is_refused(nodes: dict[str, NodeIdentity]) -> None:
     """Who receives a proof must not be able to use it elsewhere."""
     with pytest.raises(AuthenticationError, match="not of this run"):
-        nodes["a"].verify_proof(nodes["b"].make_proof("b"))
+        nodes["a"].verify_identity_proof(nodes["b"].make_identity_proof("b"))
 
 
 @pytest.mark.parametrize("shift_s", [-PROOF_LIFETIME_S - 10, PROOF_LIFETIME_S + 10])
@@ -59,25 +59,25 @@ def test_an_old_proof_and_one_from_the_future_are_refused(
     """They are recordings, or prepared ones."""
     with monkeypatch.context() as patch:
         patch.setattr(module, "time", lambda: __import__("time").time() + shift_s)
-        proof = nodes["b"].make_proof("a")
+        proof = nodes["b"].make_identity_proof("a")
 
     with pytest.raises(AuthenticationError, match="too old"):
-        nodes["a"].verify_proof(proof)
+        nodes["a"].verify_identity_proof(proof)
 
 
 def test_a_proof_whose_time_was_changed_is_refused(nodes: dict[str, NodeIdentity]) -> None:
     """The signature covers the time: an old proof can't be freshened."""
-    proof = IdentityProof.FromString(nodes["b"].make_proof("a"))
+    proof = IdentityProof.FromString(nodes["b"].make_identity_proof("a"))
     proof.issued_at += 1
 
     with pytest.raises(AuthenticationError, match="not of this run"):
-        nodes["a"].verify_proof(proof.SerializeToString())
+        nodes["a"].verify_identity_proof(proof.SerializeToString())
 
 
 def test_a_certificate_alone_proves_nothing(nodes: dict[str, NodeIdentity]) -> None:
     """Certificates are public; the signature needs the key."""
-    proof = IdentityProof.FromString(nodes["b"].make_proof("a"))
+    proof = IdentityProof.FromString(nodes["b"].make_identity_proof("a"))
     proof.signature = b""
 
     with pytest.raises(AuthenticationError, match="not of this run"):
-        nodes["a"].verify_proof(proof.SerializeToString())
+        nodes["a"].verify_identity_proof(proof.SerializeToString())

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.learning.layout import ParameterLayout, VectorRange, equal_ranges
+from services.learning.layout import ParameterLayout, VectorRange, equal_vector_ranges
 from services.runtime.device import Device
 
 sizes = st.integers(0, 10_000)
@@ -15,7 +15,7 @@ LAYOUT = ParameterLayout(arrays=(("weight", (2, 3)), ("scale", ()), ("bias", (3,
 @given(size=sizes, parts=counts)
 def test_ranges_cover_everything_and_do_not_overlap(size: int, parts: int) -> None:
     """An entry in no range is never learned; one in two ranges is learned twice."""
-    chunks = equal_ranges(size, parts)
+    chunks = equal_vector_ranges(size, parts)
 
     assert [i for chunk in chunks for i in range(*chunk)] == list(range(size))
 
@@ -23,15 +23,15 @@ def test_ranges_cover_everything_and_do_not_overlap(size: int, parts: int) -> No
 @given(size=sizes, parts=counts)
 def test_ranges_differ_by_one_entry_at_most(size: int, parts: int) -> None:
     """The largest chunk is what everybody waits for."""
-    lengths = {chunk.size for chunk in equal_ranges(size, parts)}
+    lengths = {chunk.size for chunk in equal_vector_ranges(size, parts)}
 
     assert max(lengths) - min(lengths) <= 1
 
 
 def test_ranges_follow_the_formula() -> None:
     """Chunk k of n is [⌊d·k/n⌋, ⌊d·(k+1)/n⌋): every node cuts for itself and must cut alike."""
-    assert equal_ranges(10, 4) == (VectorRange(0, 2), VectorRange(2, 5), VectorRange(5, 7), VectorRange(7, 10))
-    assert equal_ranges(1, 2) == (VectorRange(0, 0), VectorRange(0, 1))
+    assert equal_vector_ranges(10, 4) == (VectorRange(0, 2), VectorRange(2, 5), VectorRange(5, 7), VectorRange(7, 10))
+    assert equal_vector_ranges(1, 2) == (VectorRange(0, 0), VectorRange(0, 1))
 
 
 def test_pack_undoes_unpack(device: Device) -> None:

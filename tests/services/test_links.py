@@ -19,7 +19,7 @@ def test_messages_handed_over_at_once_leave_one_after_the_other(sizes: list[int]
     """A link is a queue: all together take the sum of the bytes over the rate."""
     port = RateLimiter(rate)
 
-    passed = [port.carry(AT_ONCE, size) for size in sizes]
+    passed = [port.pass_message(AT_ONCE, size) for size in sizes]
 
     assert passed[-1].end_s == pytest.approx(sum(sizes) / rate)
     assert [each.begin_s for each in passed] == [0.0, *(each.end_s for each in passed[:-1])]
@@ -32,7 +32,7 @@ def test_no_message_is_faster_than_the_link(sizes: list[int], rate: float, gaps:
 
     for size, gap in zip(sizes, gaps, strict=False):
         now += gap
-        begins, ends = port.carry(MessagePassage(now, now), size)
+        begins, ends = port.pass_message(MessagePassage(now, now), size)
         assert begins >= max(now, last)
         assert ends - begins == pytest.approx(size / rate, rel=1e-6, abs=1e-9)
         last = ends
@@ -43,7 +43,7 @@ def test_senders_share_the_downlink_of_their_receiver(sizes: list[int], rate: fl
     """n workers push to one server: that its downlink is shared is what limits a parameter server."""
     downlink = RateLimiter(rate)
 
-    arrived = [downlink.carry(RateLimiter(rate).carry(AT_ONCE, size), size).end_s for size in sizes]
+    arrived = [downlink.pass_message(RateLimiter(rate).pass_message(AT_ONCE, size), size).end_s for size in sizes]
 
     assert arrived[-1] == pytest.approx(sum(sizes) / rate)
     assert arrived == sorted(arrived)
@@ -55,7 +55,7 @@ def test_along_a_chain_of_links_the_slowest_counts(size: int, chain: list[float]
     passage = MessagePassage(1.0, 1.0)
 
     for rate in chain:
-        passage = RateLimiter(rate).carry(passage, size)
+        passage = RateLimiter(rate).pass_message(passage, size)
 
     assert passage.begin_s == 1.0
     assert passage.end_s - 1.0 == pytest.approx(size / min(chain), rel=1e-6)
@@ -69,7 +69,7 @@ def test_a_flow_alone_is_as_fast_as_its_slowest_link_and_keeps_its_order(sizes: 
     for size in sizes:
         passage = AT_ONCE
         for port in ports:
-            passage = port.carry(passage, size)
+            passage = port.pass_message(passage, size)
         ends.append(passage.end_s)
 
     least_s = sum(sizes) / min(chain)
@@ -82,8 +82,8 @@ def test_a_slow_sender_leaves_the_rest_of_a_port_to_others(slow: float, share: f
     """A port is charged the bytes that pass it: a message that trickles in must not keep a fast one out."""
     port, size = RateLimiter(slow * share), 10_000
 
-    trickle = port.carry(RateLimiter(slow).carry(AT_ONCE, size), size)
-    fast = port.carry(RateLimiter(slow * share).carry(AT_ONCE, size), size)
+    trickle = port.pass_message(RateLimiter(slow).pass_message(AT_ONCE, size), size)
+    fast = port.pass_message(RateLimiter(slow * share).pass_message(AT_ONCE, size), size)
 
     assert trickle.end_s == pytest.approx(size / slow)
     assert fast.end_s == pytest.approx(2 * size / (slow * share))
@@ -91,7 +91,7 @@ def test_a_slow_sender_leaves_the_rest_of_a_port_to_others(slow: float, share: f
 
 def test_an_unshaped_link_takes_no_time() -> None:
     """Absent means as fast as the host."""
-    assert RateLimiter(goodput_bytes_per_s(None)).carry(MessagePassage(2.0, 2.0), 10**9) == (2.0, 2.0)
+    assert RateLimiter(goodput_bytes_per_s(None)).pass_message(MessagePassage(2.0, 2.0), 10**9) == (2.0, 2.0)
 
 
 def test_a_rate_counts_whole_frames_as_the_kernel_does() -> None:
@@ -102,20 +102,20 @@ def test_a_rate_counts_whole_frames_as_the_kernel_does() -> None:
 def test_a_port_in_a_file_does_what_a_port_in_memory_does(tmp_path: Path) -> None:
     """Processes that share a pipe see one port, whoever has opened the file."""
     SharedNumberFile.create(tmp_path / "ports", 3)
-    shared = [RateLimiter(1e6, SharedNumberFile(tmp_path / "ports").number(1)) for _ in range(2)]
+    shared = [RateLimiter(1e6, SharedNumberFile(tmp_path / "ports").number_at(1)) for _ in range(2)]
     alone = RateLimiter(1e6, LocalNumber())
 
-    found = [shared[k % 2].carry(MessagePassage(k * 0.1, k * 0.1), 200_000) for k in range(10)]
+    found = [shared[k % 2].pass_message(MessagePassage(k * 0.1, k * 0.1), 200_000) for k in range(10)]
 
-    assert found == [alone.carry(MessagePassage(k * 0.1, k * 0.1), 200_000) for k in range(10)]
-    assert SharedNumberFile(tmp_path / "ports").number(0).update(lambda value: value) == (0.0, 0.0)
+    assert found == [alone.pass_message(MessagePassage(k * 0.1, k * 0.1), 200_000) for k in range(10)]
+    assert SharedNumberFile(tmp_path / "ports").number_at(0).update(lambda value: value) == (0.0, 0.0)
 
 
 def pass_many(path: Path, messages: int) -> None:
     """What one of several processes does."""
-    port = RateLimiter(1.0, SharedNumberFile(path).number(0))
+    port = RateLimiter(1.0, SharedNumberFile(path).number_at(0))
     for _ in range(messages):
-        port.carry(AT_ONCE, 1)
+        port.pass_message(AT_ONCE, 1)
 
 
 def test_no_message_is_lost_when_processes_pass_one_pipe_at_once(tmp_path: Path) -> None:
@@ -129,4 +129,4 @@ def test_no_message_is_lost_when_processes_pass_one_pipe_at_once(tmp_path: Path)
     for process in processes:
         process.join()
 
-    assert RateLimiter(1.0, SharedNumberFile(path).number(0)).free_at_s == 15000
+    assert RateLimiter(1.0, SharedNumberFile(path).number_at(0)).free_at_s == 15000

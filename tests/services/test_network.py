@@ -100,7 +100,7 @@ def test_a_named_distance_gives_its_delay_and_the_rate_is_what_somebody_rents() 
 
     assert found.path_between("worker-0", "worker-1").delay_s == pytest.approx(45 * MS)
     assert [pipe.rate_bps for pipe in found.shared_links_between("worker-1", "worker-0")] == [1e8]
-    assert PairLink(nodes=("a", "b"), link="metro", delay=Duration("2ms")).with_resolved_link.delay == 2 * MS
+    assert PairLink(nodes=("a", "b"), link="metro", delay=Duration("2ms")).with_distance_delay.delay == 2 * MS
 
 
 @given(workers=st.integers(1, 40), servers=st.integers(0, 9), size=st.integers(1, 12))
@@ -198,4 +198,4 @@ def test_a_packet_survives_a_path_when_it_survives_every_part() -> None:
     """Losses at both ends: 1 - 0.9 * 0.8."""
     path = NetworkPath(source="a", target="b", losses=(IndependentLoss(share=0.1), IndependentLoss(share=0.2)))
 
-    assert path.loss_share == pytest.approx(0.28)
+    assert path.mean_loss_share == pytest.approx(0.28)

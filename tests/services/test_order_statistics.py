@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.cluster.device_profiles import FactorArray, LognormalVariation
-from services.parameter_server.order_statistics import expected_kth_s, expected_round_s
+from services.parameter_server.order_statistics import expected_kth_finish_s, expected_round_s
 
 
 def lognormal(mean_s: float, sigma: float) -> Callable[[FactorArray], FactorArray]:
     law = LognormalVariation(sigma=sigma)
-    return lambda x: law.cdf(x / mean_s)
+    return lambda x: law.duration_factor_cdf(x / mean_s)
 
 
 @settings(max_examples=25)  # each carries 24,000 rounds
@@ -25,7 +25,7 @@ def test_who_begins_late_makes_a_round_longer_and_never_as_long_as_one_that_wait
 
     found = expected_round_s(laws, kth, 1.0, pause)
 
-    assert expected_kth_s(laws, kth, 1.0) * 0.995 <= found <= expected_kth_s(laws, workers, 1.0) * 1.005
+    assert expected_kth_finish_s(laws, kth, 1.0) * 0.995 <= found <= expected_kth_finish_s(laws, workers, 1.0) * 1.005
 
 
 @given(workers=st.integers(1, 12), mean_s=st.floats(1e-3, 10), pause=st.floats(0, 1))
@@ -33,7 +33,7 @@ def test_a_round_that_waits_for_all_is_the_slowest_of_them(workers: int, mean_s:
     """Nobody begins late."""
     laws = [lognormal(mean_s, 0.3)] * workers
 
-    assert expected_round_s(laws, workers, mean_s, pause) == expected_kth_s(laws, workers, mean_s)
+    assert expected_round_s(laws, workers, mean_s, pause) == expected_kth_finish_s(laws, workers, mean_s)
 
 
 def test_a_worker_that_is_always_late_leaves_the_others_to_themselves() -> None:
@@ -42,4 +42,4 @@ def test_a_worker_that_is_always_late_leaves_the_others_to_themselves() -> None:
 
     found = expected_round_s([quick] * 4 + [slow], 4, 1.0, 0.0)
 
-    assert found == pytest.approx(expected_kth_s([quick] * 4, 4, 1.0), rel=0.05)
+    assert found == pytest.approx(expected_kth_finish_s([quick] * 4, 4, 1.0), rel=0.05)

@@ -12,7 +12,7 @@ from services.collectives import Ring
 from services.parameter_server.synchronisers import Asp, Bsp
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
-from services.strategies import AllReduce, ParameterServer, PhaseStrategy, SingleWorker
+from services.strategies import AllReduce, ParameterServer, SinglePhaseStrategy, SingleWorker
 from services.strategies.cost_model import CostModel
 
 STRATEGIES: list[dict[str, Any]] = [
@@ -115,13 +115,13 @@ def test_every_node_has_an_address_of_its_own(strategy: dict[str, Any]) -> None:
 SERVERS = tuple(f"server-{rank}" for rank in range(16))
 
 
-def cost(strategy: PhaseStrategy, workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> CostModel:
+def cost(strategy: SinglePhaseStrategy, workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> CostModel:
     """100 MB over 10 Gbit/s."""
     names = tuple(f"worker-{rank}" for rank in range(workers))
     links = dict.fromkeys((*names, *SERVERS), 8 / 10e9)
     return CostModel(
         workers=names,
-        servers=SERVERS[: strategy.phases().server_count],
+        servers=SERVERS[: strategy.training_phases().server_count],
         entries=25_000_000,
         dtype="float32",
         alpha_s=alpha_s,
@@ -150,10 +150,10 @@ def cost(strategy: PhaseStrategy, workers: int, alpha_s: float = 0.0, compute_s:
     ],
 )
 def test_the_closed_forms_give_the_seconds_computed_by_hand(
-    strategy: PhaseStrategy, workers: int, milliseconds: float
+    strategy: SinglePhaseStrategy, workers: int, milliseconds: float
 ) -> None:
     """The table that every textbook has: 100 MB gradients between machines on 10 Gbit/s."""
-    assert strategy.predict(cost(strategy, workers, alpha_s=50e-6)).step_s * 1e3 == pytest.approx(
+    assert strategy.predict_step_time(cost(strategy, workers, alpha_s=50e-6)).step_s * 1e3 == pytest.approx(
         milliseconds, abs=0.06
     )
 
@@ -161,10 +161,10 @@ def test_the_closed_forms_give_the_seconds_computed_by_hand(
 @pytest.mark.parametrize(
     "strategy", [AllReduce(), ParameterServer(servers=2), SingleWorker()], ids=lambda given: given.kind
 )
-def test_computing_comes_on_top_of_exchanging(strategy: PhaseStrategy) -> None:
+def test_computing_comes_on_top_of_exchanging(strategy: SinglePhaseStrategy) -> None:
     """Nothing overlaps: gradients are sent when all of them are there."""
     idle, busy = (
-        strategy.predict(cost(strategy, 1 if strategy == SingleWorker() else 4, compute_s=seconds))
+        strategy.predict_step_time(cost(strategy, 1 if strategy == SingleWorker() else 4, compute_s=seconds))
         for seconds in (0.0, 0.5)
     )
 
@@ -184,7 +184,7 @@ def test_a_prediction_takes_the_slowest_link_and_the_slowest_worker() -> None:
     )
 
     assert decided.predicted.compute_s == 16 / 100
-    expected = Ring().predict_seconds(4, decided.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
+    expected = Ring().predict_run_time_s(4, decided.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
     assert decided.predicted.exchange_s == pytest.approx(expected)
 
 
@@ -337,4 +337,4 @@ def test_a_small_trial_of_a_sweep_leaves_out_what_concerns_nodes_that_it_lacks()
     assert two.network.paths == ()
     assert [event.change.node_names for event in four.events] == [("worker-3", "worker-1")]
     assert four.network.path_between("worker-0", "worker-3").delay_s == pytest.approx(0.0455)
-    assert [node.throughput for node in four.nodes_of_role("worker")] == [50, 100, 100, 50]
+    assert [node.throughput for node in four.node_plans_of_role("worker")] == [50, 100, 100, 50]

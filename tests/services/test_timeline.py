@@ -13,8 +13,8 @@ from services.cluster.events import (
     WorkerPause,
     WorkerSlowdown,
     events_of_present_nodes,
-    frequency_conflicts,
     plan_events,
+    too_frequent_event_conflicts,
 )
 from services.schema.units import Duration, Rate
 
@@ -87,9 +87,9 @@ def test_a_random_event_that_comes_too_often_is_refused_with_a_gap_that_would_do
     """A gap of a microsecond once hung plan and run for ever; what lasts keeps the next from coming."""
     happening = WorkerPause(at=EventTrigger(random=Duration(random)), of=("worker-0",), lasts=Duration(lasts))
 
-    found = list(frequency_conflicts([happening], 100.0, NODES))
+    found = list(too_frequent_event_conflicts([happening], 100.0, NODES))
 
     assert bool(found) == refused
     assert [path for path, _ in found] == [(0, "at", "random")] * refused
     assert all(message.endswith("write 11ms or more") for _, message in found)
-    assert not list(frequency_conflicts([happening], 100.0, ["worker-1"]))
+    assert not list(too_frequent_event_conflicts([happening], 100.0, ["worker-1"]))

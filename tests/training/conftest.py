@@ -90,7 +90,7 @@ def plan_of(document: Document, *, hash_every_step: bool = False) -> Plan:
 def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
     """Runs one strategy on a small regression: `rehearse(strategy, workers, **workload, cluster=…)`."""
     current: list[Rehearsal] = []
-    end_epoch, leave = CoordinatorRuntime.end_epoch, CoordinatorRuntime.leave
+    end_epoch, leave = CoordinatorRuntime.report_epoch, CoordinatorRuntime.leave
 
     async def carry(desk: CoordinatorRuntime, epoch: EpochReport) -> str:
         if epoch.parameters:
@@ -102,7 +102,7 @@ def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
             current[-1].finals[node] = final.parameters
         await leave(desk, node, final)
 
-    monkeypatch.setattr(CoordinatorRuntime, "end_epoch", carry)
+    monkeypatch.setattr(CoordinatorRuntime, "report_epoch", carry)
     monkeypatch.setattr(CoordinatorRuntime, "leave", hand_in)
 
     def run(

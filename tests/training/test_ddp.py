@@ -113,12 +113,12 @@ def exported(case: str) -> dict[str, HostArray]:
     ranks, dtype = settings["workers"], DTYPE_BY_PRECISION[work.precision]
     data = work.dataset.load(dtype)
     order = DataOrder(samples=len(data.train_x), batch=work.global_batch(ranks), seed=SEED)
-    shares = [order.rank_indices(step, rank, (1,) * ranks) for step, rank in product(range(STEPS), range(ranks))]
+    shares = [order.rank_sample_indices(step, rank, (1,) * ranks) for step, rank in product(range(STEPS), range(ranks))]
     return {
         "settings": np.array(json.dumps(settings)),
         "x": data.train_x,
         "y": data.train_y,
-        "params": work.model.init(data.task, SEED, dtype),
+        "params": work.model.init_parameters(data.task, SEED, dtype),
         "shares": np.concatenate(shares),
         "counts": np.array([len(share) for share in shares]).reshape(STEPS, ranks),
     }

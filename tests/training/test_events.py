@@ -142,7 +142,7 @@ def test_hindered_work_can_be_cut_anywhere(
     """Forward and backward one after the other end when both together do: deadlines don't depend on phases."""
     hindrances = WorkerSlowdowns()
     for begins, lasts, factor in spans:
-        hindrances.add(begins, lasts, factor)
+        hindrances.add_slowdown(begins, lasts, factor)
 
     whole = hindrances.completion_time(start, work_s)
     first = hindrances.completion_time(start, work_s * cut)

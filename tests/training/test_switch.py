@@ -15,7 +15,7 @@ from services.cluster.fluid_link import goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
 from services.runtime.control import HandOverState
 from services.schema.errors import ProtocolError
-from services.strategies.switching.hand_over import receive_vectors as really_take
+from services.strategies.switching.hand_over import receive_model_vectors as really_take
 
 RING = {"kind": "all_reduce"}
 BSP = {"kind": "parameter_server", "servers": 2}
@@ -190,20 +190,20 @@ def test_all_nodes_hold_the_same_bits_at_the_hand_over(
 ) -> None:
     """What servers and workers begin with is compared by their own digests, not by what somebody should have sent."""
     told: list[HandOverState] = []
-    hand_over = CoordinatorRuntime.hand_over
+    hand_over = CoordinatorRuntime.report_hand_over
 
     async def listen(desk: CoordinatorRuntime, held: HandOverState) -> Any:
         told.append(held)
         return await hand_over(desk, held)
 
-    monkeypatch.setattr(CoordinatorRuntime, "hand_over", listen)
+    monkeypatch.setattr(CoordinatorRuntime, "report_hand_over", listen)
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
 
     truth = done.value("coordinator", "switch_committed")["params_sha256"]
     last = {(held.node_name, held.is_server): held.params_digests for held in told}  # what each said last
     for rank in range(3):
         assert list(last[f"worker-{rank}", False]) == truth
-    if done.plan.strategy.phases().switch.second.kind == "parameter_server":
+    if done.plan.strategy.training_phases().switch.second.kind == "parameter_server":
         assert [last[name, True][0] for name in done.plan.shard_owners] == truth
 
 
@@ -292,7 +292,7 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
     state = plan.optimiser.init(params)
     for step in range(plan.steps):
         if step == 5:
-            state = plan.strategy.phases().switch.optimiser_state(plan.optimiser, params, state)
+            state = plan.strategy.training_phases().switch.optimiser_state_after_switch(plan.optimiser, params, state)
         share = plan.data_order.batch_indices(step)
         _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
         params, state = plan.optimiser.step(params, gradient, state)
@@ -406,7 +406,7 @@ def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
         into[0][0] += 1
 
     for module in ("services.worker.hand_over", "services.ps_shard.hand_over"):
-        monkeypatch.setattr(f"{module}.receive_vectors", badly)
+        monkeypatch.setattr(f"{module}.receive_model_vectors", badly)
 
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW)
 
@@ -421,7 +421,7 @@ def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
 
 def test_replicas_that_differ_abort_the_switch(rehearse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A switch would hide it: servers know one model only."""
-    hand_over = CoordinatorRuntime.hand_over
+    hand_over = CoordinatorRuntime.report_hand_over
 
     async def differ(desk: CoordinatorRuntime, held: HandOverState) -> Any:
         told = (
@@ -431,7 +431,7 @@ def test_replicas_that_differ_abort_the_switch(rehearse: Callable[..., Any], mon
         )
         return await hand_over(desk, told)
 
-    monkeypatch.setattr(CoordinatorRuntime, "hand_over", differ)
+    monkeypatch.setattr(CoordinatorRuntime, "report_hand_over", differ)
     done = rehearse(switch("ring", "asp", at(step=4)), 3)
 
     assert "replicas differ" in done.value("coordinator", "switch_aborted")["reason"]
@@ -447,7 +447,7 @@ def test_a_node_that_never_comes_aborts_the_switch(
             await desk.clock.sleep_until(desk.clock.now() + 1.0)
         return False
 
-    monkeypatch.setattr(CoordinatorRuntime, "await_hand_over", sleep)
+    monkeypatch.setattr(CoordinatorRuntime, "await_hand_over_call", sleep)
     done = rehearse(switch("ring", "asp", at(step=4)), 3, timeouts={"step": "2s"})
 
     aborted = done.value("coordinator", "switch_aborted")
@@ -465,7 +465,7 @@ def test_who_gives_in_vain_gives_up_with_the_coordinator_and_goes_on(
     async def in_vain(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(f"services.{giver}.hand_over.send_vectors", in_vain)
+    monkeypatch.setattr(f"services.{giver}.hand_over.send_model_vectors", in_vain)
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW, timeouts={"step": "2s"})
 
     assert "within 2 s" in done.value("coordinator", "switch_aborted")["reason"]

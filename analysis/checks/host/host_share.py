@@ -18,11 +18,11 @@ def check_host_overhead(trial: TrialTable) -> CheckVerdict:
     synchronous = [phase for phase in training_phases(trial) if phase.synchrony == "synchronous"]
     if not synchronous:
         return valid_verdict("the step time is not predicted: workers do not wait for each other")
-    verdicts = (_judge_phase(trial, phase) for phase in synchronous)
+    verdicts = (_check_phase_overhead(trial, phase) for phase in synchronous)
     return max(verdicts, key=lambda verdict: list(VerdictLevel).index(verdict.level))
 
 
-def _judge_phase(trial: TrialTable, phase: TrainingPhase) -> CheckVerdict:
+def _check_phase_overhead(trial: TrialTable, phase: TrainingPhase) -> CheckVerdict:
     measured_s, predicted_s = float(phase.steps["step_s"].astype(float).median()), phase.predicted.step_s
     if phase.steps.empty or not predicted_s:
         return valid_verdict("the step time is not predicted, or no step was logged")

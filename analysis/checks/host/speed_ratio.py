@@ -7,13 +7,13 @@ from analysis.reading.run_table import TrialTable
 SPEED_TOLERANCE = 0.10
 
 
-def check_speed_ratio(trial: TrialTable) -> CheckVerdict:
+def check_cpu_quota_speed(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if a worker's measured speed is more than 10 % off its declared share of a core.
 
     Checked are workers in containers that have less than one core and no paced speed. Each of them measures the time of
     a fixed computation before training. The verdict is degraded if a worker recorded no time.
     """
-    declared = {node.name: node.cpus for node in trial.plan.nodes if node.is_quota_device}
+    declared = {node.name: node.cpus for node in trial.plan.nodes if node.is_slowed_by_cpu_quota}
     if not ran_in_containers(trial) or not declared:
         return valid_verdict("no worker's speed is set by a CPU quota")
     ratios = trial.nodes.set_index("node").get("speed_ratio")

@@ -17,7 +17,7 @@ def check_throttling(trial: TrialTable) -> CheckVerdict:
     """
     if not ran_in_containers(trial):
         return valid_verdict("no node has a CPU quota")
-    checked = [node.name for node in trial.plan.nodes if node.role != "coordinator" and not node.is_quota_device]
+    checked = [node.name for node in trial.plan.nodes if node.role != "coordinator" and not node.is_slowed_by_cpu_quota]
     counters = trial.status.get("throttling") or {}
     if unknown := [name for name in checked if name not in counters]:
         return degraded_verdict(f"throttling by the CPU quota was not recorded for {', '.join(unknown)}")

@@ -38,7 +38,9 @@ def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
         example = _describe_unprobed_link(trial, unprobed)
         return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")
     measured = f"flows over {len(links)} links were within {max(map(abs, errors.values())):.1%} of their expected rates"
-    unfilled = [_link_name(node, direction) for node, direction in links if not can_be_filled(trial, node, direction)]
+    unfilled = [
+        _link_name(node, direction) for node, direction in links if not can_peers_fill_link(trial, node, direction)
+    ]
     if unfilled:
         return valid_verdict(f"{measured}; their peers cannot fill {shorten_list(unfilled, MAX_NAMED_LINKS, ' and ')}")
     return valid_verdict(measured)
@@ -50,7 +52,7 @@ def flow_rate_error(trial: TrialTable, node: PlannedNode, direction: str) -> flo
     return None if achieved is None else float(achieved) / _expected_rate_bps(trial, node, direction) - 1
 
 
-def can_be_filled(trial: TrialTable, node: PlannedNode, direction: str) -> bool:
+def can_peers_fill_link(trial: TrialTable, node: PlannedNode, direction: str) -> bool:
     """Return whether all peers together can send as fast as the link's declared rate."""
     return _expected_rate_bps(trial, node, direction) >= _rate_bps(node, direction)
 

@@ -40,7 +40,7 @@ def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
     ]
     if not declared:
         return valid_verdict("no property of a link is declared")
-    mechanisms = {(name, prop): mechanism_of(shaping.get(name) or {}, prop) for name, prop in declared}
+    mechanisms = {(name, prop): mechanism_of_link_property(shaping.get(name) or {}, prop) for name, prop in declared}
     for name, link_shaping in shaping.items():
         mechanisms |= {(name, prop): mechanism for prop, mechanism in _mechanisms_of_optional_properties(link_shaping)}
     optional = {key: mechanism for key, mechanism in mechanisms.items() if key[1] in OPTIONAL_PROPERTIES}
@@ -71,7 +71,7 @@ def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]
         yield "loss"
 
 
-def mechanism_of(link_shaping: Mapping[str, Any], link_property: str) -> str | None:
+def mechanism_of_link_property(link_shaping: Mapping[str, Any], link_property: str) -> str | None:
     """Return the mechanism that enforced a property of a node's link; None if it was not recorded."""
     mechanism = (link_shaping.get("rungs") or {}).get(link_property)
     for_all = link_shaping.get("rung", "none")  # other engines than `docker` record one for all

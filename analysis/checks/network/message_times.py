@@ -24,7 +24,7 @@ def check_message_times(trial: TrialTable) -> CheckVerdict:
         f"a message from {path} took {1e3 * achieved_s:.3g} ms; the rate of its link predicts {1e3 * declared_s:.3g} ms"
     )
     for _, expected_s, measured_s in messages:
-        if abs(measured_s - expected_s) > trial.plan.fidelity.message_tolerance_s(expected_s, trial.plan.dilation):
+        if abs(measured_s - expected_s) > trial.plan.fidelity.message_time_tolerance_s(expected_s, trial.plan.dilation):
             return invalid_verdict(measured, WRONG_LINKS_REMEDY)
     return valid_verdict(measured)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from analysis.checks.evidence import has_kernel_shaping
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
-from services.cluster.network import expected_round_trip
+from services.cluster.network import expected_round_trip_time
 
 
 class MeasuredRoundTrip(NamedTuple):
@@ -55,6 +55,6 @@ def measured_round_trips(trial: TrialTable) -> Iterator[MeasuredRoundTrip]:
     plan, wall_tolerance_s = trial.plan, float(trial.plan.fidelity.round_trip)
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, probe in (link_shaping.get("round_trip_s") or {}).items():
-            declared = expected_round_trip(plan.network, node_name, peer)
+            declared = expected_round_trip_time(plan.network, node_name, peer)
             tolerance_s = declared.tolerance_s(wall_tolerance_s, plan.dilation)
             yield MeasuredRoundTrip(node_name, peer, declared.mean_s, float(probe["achieved"]), tolerance_s)

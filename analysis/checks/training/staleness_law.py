@@ -29,7 +29,7 @@ def check_staleness(trial: TrialTable) -> CheckVerdict:
     if synchrony.get("kind") in ("ssp", "dssp"):
         bound = int(synchrony.get("staleness", synchrony.get("high", 0)))
         return _check_staleness_bound(bound, updates, f"{mean}, at most {found['max']}")
-    return valid_verdict(f"{mean}, at most {found['max']}, under {trial.plan.synchrony_kind}")
+    return valid_verdict(f"{mean}, at most {found['max']}, under {trial.plan.synchronisation_policy_kind}")
 
 
 def _drops_gradients(trial: TrialTable) -> bool:
@@ -37,13 +37,13 @@ def _drops_gradients(trial: TrialTable) -> bool:
     return (trial.plan.strategy.get("staleness") or {}).get("kind") == "cut_off"
 
 
-def _check_update_order(updates: pd.DataFrame, measured: str) -> CheckVerdict:
+def _check_update_order(updates: pd.DataFrame, measured_text: str) -> CheckVerdict:
     """Compare the logged staleness of gradients with the staleness that follows from the order of updates."""
     read_version = updates.groupby("worker")["version"].shift(fill_value=0)  # made by the worker's last update
     expected = updates["version"] - 1 - read_version
     differing = updates[updates["staleness"] != expected]
     if differing.empty:
-        return valid_verdict(measured)
+        return valid_verdict(measured_text)
     first = differing.iloc[0]
     return invalid_verdict(
         f"update {first['version']:.0f} used a gradient of staleness {first['staleness']:.0f}; "
@@ -51,7 +51,7 @@ def _check_update_order(updates: pd.DataFrame, measured: str) -> CheckVerdict:
     )
 
 
-def _check_staleness_bound(bound: int, updates: pd.DataFrame, measured: str) -> CheckVerdict:
+def _check_staleness_bound(bound: int, updates: pd.DataFrame, measured_text: str) -> CheckVerdict:
     """Compare how many steps each gradient was ahead of the slowest worker with the bound."""
     worker, step = (updates[column].to_numpy(float) for column in ("worker", "push_step"))
     slowest = np.full(len(updates), np.inf)
@@ -60,5 +60,5 @@ def _check_staleness_bound(bound: int, updates: pd.DataFrame, measured: str) -> 
         steps_done = np.searchsorted(own, np.arange(own[-1] + 1))  # updates by this worker before each update
         slowest[: own[-1] + 1] = np.minimum(slowest[: own[-1] + 1], steps_done)
     ahead = int((step - slowest).max(initial=0))
-    reason = f"{measured}; at most {ahead} steps ahead of the slowest worker (limit {bound})"
+    reason = f"{measured_text}; at most {ahead} steps ahead of the slowest worker (limit {bound})"
     return valid_verdict(reason) if ahead <= bound else invalid_verdict(reason)

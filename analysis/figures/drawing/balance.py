@@ -24,27 +24,31 @@ BALANCE_LEGEND = "Balance points: {}.".format(
 
 
 def mark_balance_points(
-    axes: Axes, curve: SpeedupCurve, balance_points: Sequence[BalancePoint], height_of: Callable[[SpeedupPoint], float]
+    axes: Axes, curve: SpeedupCurve, balance_points: Sequence[BalancePoint], y_of_point: Callable[[SpeedupPoint], float]
 ) -> None:
     """Draw a hollow mark around each point of a curve that a balance rule chooses.
 
     Each rule has a mark of another size, because two rules may choose the same point.
     """
     for point in curve.points:
-        for rule in _rules_at_point(curve, point, balance_points):
+        for rule in _balance_rules_at_point(curve, point, balance_points):
             marker, size_points = RULE_MARKERS[rule]
             axes.plot(
-                [point.workers], [height_of(point)], linestyle="none", marker=marker, markersize=size_points,
+                [point.workers], [y_of_point(point)], linestyle="none", marker=marker, markersize=size_points,
                 markerfacecolor="none", markeredgecolor=FOREGROUND, markeredgewidth=0.8,
             )  # fmt: skip
 
 
-def format_rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]) -> str:
+def format_balance_rules_at_point(
+    curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
+) -> str:
     """Return the names of the balance rules that choose a point of a curve, joined by semicolons."""
-    return "; ".join(_rules_at_point(curve, point, balance_points))
+    return "; ".join(_balance_rules_at_point(curve, point, balance_points))
 
 
-def _rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]) -> Iterator[str]:
+def _balance_rules_at_point(
+    curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
+) -> Iterator[str]:
     for choice in balance_points:
         if (choice.strategy, choice.condition, choice.workers) == (curve.strategy, curve.condition, point.workers):
             yield choice.rule

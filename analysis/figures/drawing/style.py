@@ -164,7 +164,7 @@ def add_run_title_and_footer(
 
     The legend arguments are those of `add_title_and_footer`.
     """
-    add_title_and_footer(figure, title, run_footer(summary), legend_colours, legend_markers, legend_line_styles)
+    add_title_and_footer(figure, title, format_run_footer(summary), legend_colours, legend_markers, legend_line_styles)
 
 
 def add_title_and_footer(
@@ -209,7 +209,7 @@ def _count_legend_columns(legend_colours: Mapping[str, str]) -> int:
 PREFERRED_MECHANISMS = {"tc-htb", "netem", "fluid"}
 
 
-def run_footer(summary: RunSummary) -> str:
+def format_run_footer(summary: RunSummary) -> str:
     """Return the footer text of a run's figures: verdict, engine, runs per point, dilation and name of the run.
 
     The footer also names each mechanism that enforced a link property and is not in `PREFERRED_MECHANISMS`.

@@ -3,26 +3,26 @@
 `CHAPTERS` lists these functions in the order of the report.
 """
 
-from analysis.mlperf.chapters.absent import unanswered_chapter
+from analysis.mlperf.chapters.absent import unanswered_questions_chapter
 from analysis.mlperf.chapters.balance import balance_chapter
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, ChapterWriter, TableColumn
 from analysis.mlperf.chapters.clusters import clusters_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
-from analysis.mlperf.chapters.factors import factors_chapter
-from analysis.mlperf.chapters.families import families_chapter
-from analysis.mlperf.chapters.laws import laws_chapter
-from analysis.mlperf.chapters.scaling import scaling_chapter
+from analysis.mlperf.chapters.factors import efficiency_factors_chapter
+from analysis.mlperf.chapters.families import accelerator_families_chapter
+from analysis.mlperf.chapters.laws import scaling_laws_chapter
+from analysis.mlperf.chapters.scaling import speedup_chapter
 from analysis.mlperf.chapters.sources import sources_chapter
 from analysis.mlperf.chapters.systems import systems_chapter
 
 CHAPTERS: tuple[ChapterWriter, ...] = (
     systems_chapter,
-    scaling_chapter,
+    speedup_chapter,
     clusters_chapter,
-    families_chapter,
-    factors_chapter,
+    accelerator_families_chapter,
+    efficiency_factors_chapter,
     balance_chapter,
-    laws_chapter,
+    scaling_laws_chapter,
     extrapolation_chapter,
     sources_chapter,
 )
@@ -35,11 +35,19 @@ CHAPTER_NEEDS: dict[
     ChapterWriter, tuple[str, str]
 ] = {  # chapter that may be absent -> its title and the data that it needs
     clusters_chapter: ("Clusters", "four different systems of one workload"),
-    families_chapter: ("Families of accelerators", "two sizes of one kind of accelerator"),
-    factors_chapter: ("Hardware and learning", SAMPLES_NEED),
+    accelerator_families_chapter: ("Families of accelerators", "two sizes of one kind of accelerator"),
+    efficiency_factors_chapter: ("Hardware and learning", SAMPLES_NEED),
     balance_chapter: ("Balance points", SAMPLES_NEED),
-    laws_chapter: ("Scaling laws", SHIPPED_SERIES_NEED),
+    scaling_laws_chapter: ("Scaling laws", SHIPPED_SERIES_NEED),
     extrapolation_chapter: ("Extrapolation", SHIPPED_SERIES_NEED),
 }
 
-__all__ = ["CHAPTERS", "CHAPTER_NEEDS", "Chapter", "ChapterTable", "ChapterWriter", "TableColumn", "unanswered_chapter"]
+__all__ = [
+    "CHAPTERS",
+    "CHAPTER_NEEDS",
+    "Chapter",
+    "ChapterTable",
+    "ChapterWriter",
+    "TableColumn",
+    "unanswered_questions_chapter",
+]

@@ -5,12 +5,18 @@ import pandas as pd
 
 from analysis.laws import BestBatchLaw, LawFit
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.forecasts import fit_all_sizes
-from analysis.mlperf.reading.learning import find_series
+from analysis.mlperf.forecasts import fit_law_to_all_sizes
+from analysis.mlperf.reading.learning import find_study_series
 from analysis.mlperf.series import ScalingSeries
-from analysis.mlperf.study import Study
-from analysis.report.wording import NO_VALUE, format_share
-from analysis.statistics.balance import BALANCE_RULES, MIN_EFFICIENCY, TIME_EXPONENT, RuleChoice, choose_worker_counts
+from analysis.mlperf.study import MlperfStudy
+from analysis.report.wording import NO_VALUE, format_percentage
+from analysis.statistics.balance import (
+    BALANCE_RULES,
+    MIN_EFFICIENCY,
+    TIME_EXPONENT,
+    BalanceRuleChoice,
+    choose_worker_counts,
+)
 
 GRID_POINTS = 49  # sizes from smallest to largest: steps of about a fifth over a factor of 1000
 COLUMNS = (
@@ -41,25 +47,27 @@ AT_LEAST_SIGN, AT_MOST_SIGN, ABOUT_SIGN = "≥ ", "≤ ", "≈ "
 _, KNEE_RULE, COST_RULE = BALANCE_RULES
 
 
-def balance_chapter(study: Study) -> Chapter | None:
+def balance_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter with the balance points of each series by three rules; None without series."""
-    series = find_series(study)
+    series = find_study_series(study)
     if not series:
         return None
-    fits = fit_all_sizes(series, BestBatchLaw())
-    rows = pd.DataFrame([row for each in series for row in _balance_rows(each, fits[each.benchmark])])
+    fits = fit_law_to_all_sizes(series, BestBatchLaw())
+    rows = pd.DataFrame([row for each in series for row in _balance_point_rows(each, fits[each.benchmark])])
     rows = rows.astype({"built": "Int64", "between": "Int64"})  # integers, although a rule may have no balance point
     finding = (
         "The balance point depends on its rule: for one workload the largest is "
-        f"{_format_rule_ratios(rows, 'built')} times the smallest among systems that were built, "
-        f"{_format_rule_ratios(rows, 'between')} times between them by the law."
+        f"{_format_ratio_between_rules(rows, 'built')} times the smallest among systems that were built, "
+        f"{_format_ratio_between_rules(rows, 'between')} times between them by the law."
     )
-    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_share(max(_grid_step(each) for each in series)))
+    steps = GRID_TEXT.format(
+        grid=GRID_POINTS, step=format_percentage(max(_relative_grid_step(each) for each in series))
+    )
     table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
     return Chapter("Balance points", finding, (RULE_TEXT, steps), (table,))
 
 
-def _format_rule_ratios(rows: pd.DataFrame, column: str) -> str:
+def _format_ratio_between_rules(rows: pd.DataFrame, column: str) -> str:
     """Format the ratio of the largest to the smallest balance point among the rules, as a range over the workloads."""
     balance_points = rows.dropna(subset=[column]).groupby("workload", sort=False)[column]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
@@ -71,67 +79,67 @@ def _format_ratio(value: float) -> str:
     return f"{value:.1f}" if value < 10 else f"{value:,.0f}"  # noqa: PLR2004 -- two digits or more
 
 
-def _grid_step(series: ScalingSeries) -> float:
+def _relative_grid_step(series: ScalingSeries) -> float:
     """Return the relative distance between neighbouring sizes of the grid on which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
-def _balance_rows(series: ScalingSeries, fit: LawFit) -> list[dict[str, object]]:
-    built = _group_by_rule(_picks_among_built(series))
-    between = _group_by_rule(_picks_from_law(series, fit))
+def _balance_point_rows(series: ScalingSeries, fit: LawFit) -> list[dict[str, object]]:
+    built = _choices_by_rule(_choose_among_built_sizes(series))
+    between = _choices_by_rule(_choose_among_grid_sizes_by_law(series, fit))
     return [
         {"benchmark": series.benchmark, "workload": series.name, "rule": rule}
-        | _pick_cells("built", built.get(rule))
-        | _pick_cells("between", between.get(rule))
+        | _balance_point_cells("built", built.get(rule))
+        | _balance_point_cells("between", between.get(rule))
         | {
-            "built_told": _format_pick(built.get(rule), series),
-            "between_told": _format_pick(between.get(rule), series, ABOUT_SIGN),
+            "built_told": _format_balance_point(built.get(rule), series),
+            "between_told": _format_balance_point(between.get(rule), series, ABOUT_SIGN),
         }
         for rule in BALANCE_RULES
     ]
 
 
-def _picks_among_built(series: ScalingSeries) -> tuple[RuleChoice, ...]:
+def _choose_among_built_sizes(series: ScalingSeries) -> tuple[BalanceRuleChoice, ...]:
     speedup = np.array([each.speedup for each in series.efficiency_factors()])
     return choose_worker_counts(
-        series.accelerator_counts, series.accelerator_counts[0], speedup, series.speedup_draws()
+        series.accelerator_counts, series.accelerator_counts[0], speedup, series.simulated_speedups()
     )
 
 
-def _picks_from_law(series: ScalingSeries, fit: LawFit) -> tuple[RuleChoice, ...]:
+def _choose_among_grid_sizes_by_law(series: ScalingSeries, fit: LawFit) -> tuple[BalanceRuleChoice, ...]:
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
     counts = np.unique(np.geomspace(first, last, GRID_POINTS).round()).astype(int)
     at = {"workers": counts.astype(float)}
-    seconds, draws = fit.law.predict(fit.parameters, at), fit.law.predict(fit.parameter_draws, at)
+    seconds, draws = fit.law.predict_output(fit.parameters, at), fit.law.predict_output(fit.parameter_draws, at)
     return choose_worker_counts(counts.tolist(), first, seconds[0] / seconds, draws[:, :1] / draws)
 
 
-def _format_pick(pick: RuleChoice | None, series: ScalingSeries, sign_between_ends: str = "") -> str:
+def _format_balance_point(choice: BalanceRuleChoice | None, series: ScalingSeries, sign_between_ends: str = "") -> str:
     """Format a balance point, with a sign (≥ or ≤) if it is at an end of the series and may lie beyond this end.
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """
-    if pick is None:
+    if choice is None:
         return NO_VALUE
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
-    sign = "" if pick.workers in (first, last) else sign_between_ends
-    if pick.workers == last and pick.rule != KNEE_RULE:
+    sign = "" if choice.workers in (first, last) else sign_between_ends
+    if choice.workers == last and choice.rule != KNEE_RULE:
         sign = AT_LEAST_SIGN
-    if pick.workers == first and pick.rule == COST_RULE:
+    if choice.workers == first and choice.rule == COST_RULE:
         sign = AT_MOST_SIGN
-    return f"{sign}{pick.workers:,}"
+    return f"{sign}{choice.workers:,}"
 
 
-def _group_by_rule(balance_picks: tuple[RuleChoice, ...]) -> dict[str, RuleChoice]:
-    return {pick.rule: pick for pick in balance_picks}
+def _choices_by_rule(choices: tuple[BalanceRuleChoice, ...]) -> dict[str, BalanceRuleChoice]:
+    return {pick.rule: pick for pick in choices}
 
 
-def _pick_cells(column_name: str, pick: RuleChoice | None) -> dict[str, object]:
-    if pick is None:
+def _balance_point_cells(column_name: str, choice: BalanceRuleChoice | None) -> dict[str, object]:
+    if choice is None:
         return {column_name: None, f"{column_name}_interval": NO_VALUE}
     return {
-        column_name: pick.workers,
-        f"{column_name}_interval": _format_interval(*pick.interval) if pick.interval else NO_VALUE,
+        column_name: choice.workers,
+        f"{column_name}_interval": _format_interval(*choice.interval) if choice.interval else NO_VALUE,
     }
 
 

@@ -13,11 +13,11 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from analysis.figures.base import Drawing
-from analysis.mlperf.study import Study
+from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number
 
 
-def format_plain(value: Any) -> str:
+def format_table_cell(value: Any) -> str:
     """Format the value of a table cell: integers and words in full, other numbers with three digits, None as a dash."""
     if value is None or isinstance(value, float):
         return format_number(value)
@@ -30,7 +30,7 @@ class TableColumn:
 
     name: str  # column of the data
     heading: str
-    format_cell: Callable[[Any], str] = format_plain
+    format_cell: Callable[[Any], str] = format_table_cell
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,4 @@ class Chapter:
     figures: tuple[Drawing, ...] = ()
 
 
-ChapterWriter: TypeAlias = Callable[[Study], Chapter | None]
+ChapterWriter: TypeAlias = Callable[[MlperfStudy], Chapter | None]

@@ -6,9 +6,9 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.clusters import KMEANS_SEEDS, MIN_STABLE_RAND_INDEX, Clustering, cluster_systems
-from analysis.mlperf.figures.cluster_map import draw_cluster_map, format_span
+from analysis.mlperf.figures.cluster_map import draw_cluster_map, format_low_to_high
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import Study, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_number
 
 CHOSEN_COLUMNS = (
@@ -39,7 +39,7 @@ RULE_TEXT = (
 WorkloadClusterings = list[tuple[StudyWorkload, Clustering]]
 
 
-def clusters_chapter(study: Study) -> Chapter | None:
+def clusters_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter with k-means clusters of each workload's systems; None if there are too few systems."""
     clusterings = [
         (workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems)) is not None
@@ -56,20 +56,20 @@ def clusters_chapter(study: Study) -> Chapter | None:
                 "clusters-chosen",
                 "Number of clusters chosen for each workload",
                 CHOSEN_COLUMNS,
-                pd.DataFrame(_chosen_rows(clusterings)),
+                pd.DataFrame(_chosen_partition_rows(clusterings)),
             ),
             ChapterTable(
                 "clusters-members",
                 "Members of the clusters",
                 MEMBER_COLUMNS,
-                pd.DataFrame(_member_rows(clusterings)),
+                pd.DataFrame(_cluster_rows(clusterings)),
                 is_short=False,
             ),
             ChapterTable(
                 "clusters-tried",
                 "Every k that was tried",
                 TRIED_COLUMNS,
-                pd.DataFrame(_tried_rows(clusterings)),
+                pd.DataFrame(_tried_partition_rows(clusterings)),
                 is_short=False,
             ),
         ),
@@ -88,7 +88,7 @@ def _format_finding(clusterings: WorkloadClusterings) -> str:
     return f"Clusters are not stable, other seeds find different ones: {', '.join(unstable)} ({count})."
 
 
-def _chosen_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+def _chosen_partition_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
     for workload, clustering in clusterings:
         best = clustering.best_partition
         yield {
@@ -97,7 +97,7 @@ def _chosen_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]
         }  # fmt: skip
 
 
-def _tried_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+def _tried_partition_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
     for workload, clustering in clusterings:
         for each in clustering.partitions:
             yield {
@@ -106,25 +106,27 @@ def _tried_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]
             }  # fmt: skip
 
 
-def _member_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+def _cluster_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
     for workload, clustering in clusterings:
         for label in range(clustering.best_partition.k):
-            yield _member_row(workload, clustering, label)
+            yield _cluster_row(workload, clustering, label)
 
 
-def _member_row(workload: StudyWorkload, clustering: Clustering, label: int) -> dict[str, object]:
+def _cluster_row(workload: StudyWorkload, clustering: Clustering, cluster_label: int) -> dict[str, object]:
     members = [
-        each for each, own in zip(workload.systems, clustering.best_partition.labels, strict=True) if own == label
+        each
+        for each, own in zip(workload.systems, clustering.best_partition.labels, strict=True)
+        if own == cluster_label
     ]
     counts = sorted(each.result.accelerator_count for each in members)
     speedups, efficiencies = sorted(each.speedup for each in members), sorted(each.efficiency for each in members)
     return {
         "workload": workload.name,
-        "cluster": label + 1,
+        "cluster": cluster_label + 1,
         "systems": len(members),
-        "accelerators": format_span(f"{counts[0]:,}", f"{counts[-1]:,}"),
-        "speedup": format_span(format_number(speedups[0]), format_number(speedups[-1])),
-        "efficiency": format_span(format_number(efficiencies[0]), format_number(efficiencies[-1])),
+        "accelerators": format_low_to_high(f"{counts[0]:,}", f"{counts[-1]:,}"),
+        "speedup": format_low_to_high(format_number(speedups[0]), format_number(speedups[-1])),
+        "efficiency": format_low_to_high(format_number(efficiencies[0]), format_number(efficiencies[-1])),
         "families": ", ".join(sorted({accelerator_family(each.result.accelerator) for each in members})),
         "names": "; ".join(f"{each.result.submitter} {each.result.system}" for each in members),
     }

@@ -7,20 +7,20 @@ import pandas as pd
 
 from analysis.laws.backtest import ForecastScore, LawForecast
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.fan import draw_fan
+from analysis.mlperf.figures.fan import draw_extrapolation_fan
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
     LAWS,
     MAX_FITTED_ACCELERATORS,
-    MIN_JUDGED_ACCELERATORS,
+    MIN_SCORED_ACCELERATORS,
     OWN_LAWS,
     PARTS_CHOSEN_BATCH,
     PARTS_KNOWN_BATCH,
     LawEvaluation,
     evaluate_laws,
-    is_judged,
+    is_scored_forecast,
 )
-from analysis.mlperf.reading.learning import find_series
+from analysis.mlperf.reading.learning import find_study_series
 from analysis.mlperf.series import (
     APPENDIX_SERIES_PATH,
     SECONDS_PER_MINUTE,
@@ -30,17 +30,17 @@ from analysis.mlperf.series import (
     read_series_csv,
     shipped_series_for,
 )
-from analysis.mlperf.study import Study
-from analysis.report.wording import format_number, format_share, format_signed_share
+from analysis.mlperf.study import MlperfStudy
+from analysis.report.wording import format_number, format_percentage, format_signed_percentage
 
 SCORE_COLUMNS = (
     TableColumn("law", "law"),
     TableColumn("points", "points"),
-    TableColumn("median", "median |error|", format_share),
-    TableColumn("worst", "worst", format_share),
-    TableColumn("covered", "inside its 90 % band", format_share),
+    TableColumn("median", "median |error|", format_percentage),
+    TableColumn("worst", "worst", format_percentage),
+    TableColumn("covered", "inside its 90 % band", format_percentage),
     TableColumn("width", "band, high/low"),
-    TableColumn("rigid", "inside, without drift", format_share),
+    TableColumn("rigid", "inside, without drift", format_percentage),
 )
 LAW_HEADINGS = {BEST_BATCH: "best batch", PARTS_KNOWN_BATCH: "parts, known", PARTS_CHOSEN_BATCH: "parts, chosen"}
 OTHER_SERIES_LAWS = ("Amdahl", *OWN_LAWS)  # laws that are also evaluated on the other series
@@ -49,13 +49,16 @@ POINT_COLUMNS = (
     TableColumn("workload", "workload"),
     TableColumn("workers", "N"),
     TableColumn("observed", "minutes"),
-    *(TableColumn(f"{name} error", LAW_HEADINGS.get(name, name), format_signed_share) for name in LAWS),
+    *(TableColumn(f"{name} error", LAW_HEADINGS.get(name, name), format_signed_percentage) for name in LAWS),
     TableColumn("judged", "counts"),
 )
 OTHER_POINT_COLUMNS = (
     TableColumn("set", "series"),
     *POINT_COLUMNS[:3],
-    *(TableColumn(f"{name} error", LAW_HEADINGS.get(name, name), format_signed_share) for name in OTHER_SERIES_LAWS),
+    *(
+        TableColumn(f"{name} error", LAW_HEADINGS.get(name, name), format_signed_percentage)
+        for name in OTHER_SERIES_LAWS
+    ),
     *(TableColumn(name, f"{LAW_HEADINGS[name]}: minutes, 90 %") for name in OWN_LAWS),
 )
 OWN_BAND_COLUMNS = (
@@ -91,30 +94,30 @@ MISSING_DATA_TEXT = (
 )
 
 
-def extrapolation_chapter(study: Study) -> Chapter | None:
+def extrapolation_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter with the forecasts of every law beyond the fitted sizes; None without scored forecasts."""
-    evaluation = evaluate_laws(find_series(study))
-    if not evaluation.judged_forecasts:
+    evaluation = evaluate_laws(find_study_series(study))
+    if not evaluation.scored_forecasts:
         return None
-    finding = _format_finding({each.law: each for each in evaluation.scores})
-    points = pd.DataFrame([row for each in evaluation.series for row in _point_rows(each, evaluation)])
+    finding = _format_finding({each.law: each for each in evaluation.law_scores})
+    points = pd.DataFrame([row for each in evaluation.series for row in _forecast_rows(each, evaluation)])
     ships = bool(shipped_series_for(study))
     source = SHIPPED_SERIES_PATH.name if ships else study.results.source_name
     return Chapter(
         "Extrapolation",
         finding,
         (
-            _format_method(evaluation),
+            _format_method_paragraph(evaluation),
             OWN_LAWS_TEXT,
             BANDS_TEXT,
             BAND_CHANGE_TEXT,
-            *([_format_other_series()] if ships else []),
+            *([_format_other_series_paragraph()] if ships else []),
             MISSING_DATA_TEXT,
         ),
         (
             ChapterTable(
                 "extrapolation-scores",
-                f"From {MAX_FITTED_ACCELERATORS} to {MIN_JUDGED_ACCELERATORS} and more",
+                f"From {MAX_FITTED_ACCELERATORS} to {MIN_SCORED_ACCELERATORS} and more",
                 SCORE_COLUMNS,
                 _make_score_table(evaluation),
             ),
@@ -124,7 +127,7 @@ def extrapolation_chapter(study: Study) -> Chapter | None:
             ),
             *(_make_other_series_tables() if ships else ()),
         ),
-        (draw_fan(evaluation, finding.removesuffix("."), source),),
+        (draw_extrapolation_fan(evaluation, finding.removesuffix("."), source),),
     )
 
 
@@ -132,15 +135,15 @@ def _format_finding(score_by_law: dict[str, ForecastScore]) -> str:
     unknown, known = score_by_law[BEST_BATCH], score_by_law[PARTS_KNOWN_BATCH]
     classic = min((score_by_law[law] for law in LAWS if law not in OWN_LAWS), key=lambda each: each.median)
     return (
-        f"From {MAX_FITTED_ACCELERATORS} accelerators, {MIN_JUDGED_ACCELERATORS} and more are missed by "
-        f"{format_share(unknown.median)} (median) from times alone, by {format_share(known.median)} "
-        f"from parts with the batch known, by {format_share(classic.median)} with the best classic law "
-        f"({classic.law}); our 90 % bands hold {format_share(unknown.covered)} and "
-        f"{format_share(known.covered)} of the points."
+        f"From {MAX_FITTED_ACCELERATORS} accelerators, {MIN_SCORED_ACCELERATORS} and more are missed by "
+        f"{format_percentage(unknown.median)} (median) from times alone, by {format_percentage(known.median)} "
+        f"from parts with the batch known, by {format_percentage(classic.median)} with the best classic law "
+        f"({classic.law}); our 90 % bands hold {format_percentage(unknown.covered)} and "
+        f"{format_percentage(known.covered)} of the points."
     )
 
 
-def _format_method(evaluation: LawEvaluation) -> str:
+def _format_method_paragraph(evaluation: LawEvaluation) -> str:
     late = [
         f"{each.name}, which starts at {each.accelerator_counts[0]:,} and whose laws are fitted up to "
         f"{each.accelerator_counts[-2]:,}"
@@ -150,24 +153,24 @@ def _format_method(evaluation: LawEvaluation) -> str:
     rest = ", ".join(["sizes between", *late])
     return (
         f"Each law is fitted to the sizes up to {MAX_FITTED_ACCELERATORS} of a workload's series and predicts "
-        f"{MIN_JUDGED_ACCELERATORS} and more. {evaluation.scores[0].points} points count: these are few, and a law "
+        f"{MIN_SCORED_ACCELERATORS} and more. {evaluation.law_scores[0].points} points count: these are few, and a law "
         f"follows the single systems that it is fitted to. Shown and not counted: {rest}. A series with too few sizes "
         "for a law of three parameters is left out."
     )
 
 
-def _format_other_series() -> str:
+def _format_other_series_paragraph() -> str:
     """Return a paragraph on the scores of two other sets of series: v4.1 with fewer systems, and round v5.0."""
     scores_by_series = {
-        name: {each.law: each for each in _evaluate_other_series(path).scores}
+        name: {each.law: each for each in _evaluate_other_series(path).law_scores}
         for name, path in OTHER_SERIES_PATHS.items()
     }
     sentences = [
-        f"On {name}: best batch {format_share(scores[BEST_BATCH].median)}, parts with the batch known "
-        f"{format_share(scores[PARTS_KNOWN_BATCH].median)}, Amdahl {format_share(scores['Amdahl'].median)}, "
+        f"On {name}: best batch {format_percentage(scores[BEST_BATCH].median)}, parts with the batch known "
+        f"{format_percentage(scores[PARTS_KNOWN_BATCH].median)}, Amdahl {format_percentage(scores['Amdahl'].median)}, "
         f"{scores[PARTS_KNOWN_BATCH].points} points, of which our bands hold "
-        f"{format_share(scores[BEST_BATCH].covered)} and "
-        f"{format_share(scores[PARTS_KNOWN_BATCH].covered)}."
+        f"{format_percentage(scores[BEST_BATCH].covered)} and "
+        f"{format_percentage(scores[PARTS_KNOWN_BATCH].covered)}."
         for name, scores in scores_by_series.items()
     ]
     return (
@@ -187,7 +190,7 @@ def _make_other_series_tables() -> tuple[ChapterTable, ...]:
         {"set": name} | row
         for name, each in evaluations.items()
         for series in each.series
-        for row in _point_rows(series, each)
+        for row in _forecast_rows(series, each)
         if row["judged"] == "yes"
     ]
     return (
@@ -208,19 +211,19 @@ def _evaluate_other_series(csv_path: Path) -> LawEvaluation:
 
 def _make_score_table(evaluation: LawEvaluation) -> pd.DataFrame:
     return pd.DataFrame(
-        [vars(each) | {"rigid": evaluation.coverage_without_drift(each.law)} for each in evaluation.scores]
+        [vars(each) | {"rigid": evaluation.band_coverage_without_drift(each.law)} for each in evaluation.law_scores]
     )
 
 
-def _point_rows(series: ScalingSeries, evaluation: LawEvaluation) -> list[dict[str, object]]:
+def _forecast_rows(series: ScalingSeries, evaluation: LawEvaluation) -> list[dict[str, object]]:
     by_law = {
         law: {each.workers: each for each in evaluation.forecasts_of(law, series.benchmark)} for law in evaluation.fits
     }
     sizes = by_law[BEST_BATCH]
-    return [_point_row(series, [forecasts[workers] for forecasts in by_law.values()]) for workers in sizes]
+    return [_forecast_row(series, [forecasts[workers] for forecasts in by_law.values()]) for workers in sizes]
 
 
-def _point_row(series: ScalingSeries, forecasts: Sequence[LawForecast]) -> dict[str, object]:
+def _forecast_row(series: ScalingSeries, forecasts: Sequence[LawForecast]) -> dict[str, object]:
     first = forecasts[0]
     row: dict[str, object] = {
         "benchmark": series.benchmark,
@@ -228,7 +231,7 @@ def _point_row(series: ScalingSeries, forecasts: Sequence[LawForecast]) -> dict[
         "fitted_to": int(first.fitted_to),
         "workers": int(first.workers),
         "observed": first.observed / SECONDS_PER_MINUTE,
-        "judged": "yes" if is_judged(first) else "no",
+        "judged": "yes" if is_scored_forecast(first) else "no",
     }
     for each in forecasts:
         low, high = each.low / SECONDS_PER_MINUTE, each.high / SECONDS_PER_MINUTE

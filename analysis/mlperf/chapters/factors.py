@@ -3,10 +3,10 @@
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.factors import draw_factors
-from analysis.mlperf.reading.learning import find_series
+from analysis.mlperf.figures.factors import draw_efficiency_factors
+from analysis.mlperf.reading.learning import find_study_series
 from analysis.mlperf.series import ScalingSeries
-from analysis.mlperf.study import Study
+from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number
 from analysis.statistics.bootstrap import percentile_interval
 
@@ -32,12 +32,12 @@ RULE_TEXT = (
 )
 
 
-def factors_chapter(study: Study) -> Chapter | None:
+def efficiency_factors_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter that splits efficiency E' into hardware x statistical; None without samples to target."""
-    series = find_series(study)
+    series = find_study_series(study)
     if not series:
         return None
-    rows = pd.DataFrame([row for each in series for row in _factor_rows(each)])
+    rows = pd.DataFrame([row for each in series for row in _efficiency_factor_rows(each)])
     last = rows.groupby("workload", sort=False).tail(1)
     learning = last[last.statistical < last.hardware].workload
     hardware_claim = f"hardware costs more of E' than learning in {len(last) - len(learning)} of {len(last)} workloads"
@@ -50,12 +50,12 @@ def factors_chapter(study: Study) -> Chapter | None:
         finding,
         (RULE_TEXT,),
         (brief, whole),
-        (draw_factors(series, finding.removesuffix(".")),),
+        (draw_efficiency_factors(series, finding.removesuffix(".")),),
     )
 
 
-def _factor_rows(series: ScalingSeries) -> list[dict[str, object]]:
-    draws = series.speedup_draws()
+def _efficiency_factor_rows(series: ScalingSeries) -> list[dict[str, object]]:
+    draws = series.simulated_speedups()
     return [
         {
             "benchmark": series.benchmark,

@@ -6,10 +6,10 @@ E' relative to one reference per workload shows differences between accelerators
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.families import draw_families
+from analysis.mlperf.figures.families import draw_efficiency_by_family
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.references import ComparedResult, choose_reference, compare_with_reference
-from analysis.mlperf.study import Study, StudyWorkload
+from analysis.mlperf.references import ComparedResult, choose_reference_result, compare_with_reference
+from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_minutes
 
 COLUMNS = (
@@ -29,7 +29,7 @@ RULE_TEXT = (
 )
 
 
-def families_chapter(study: Study) -> Chapter | None:
+def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter on efficiency E' by family of accelerators; None if no family has two sizes."""
     comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
     if not comparisons:
@@ -49,17 +49,17 @@ def families_chapter(study: Study) -> Chapter | None:
         finding,
         (RULE_TEXT,),
         (table,),
-        (draw_families(study, comparisons, finding.removesuffix(".")),),
+        (draw_efficiency_by_family(study, comparisons, finding.removesuffix(".")),),
     )
 
 
 def compare_within_families(workload: StudyWorkload) -> list[tuple[ComparedResult, ...]]:
-    """Compare the systems of each accelerator family with the reference of the family, for families with several sizes."""
+    """Compare the systems of each accelerator family with the family's reference; only families with several sizes."""
     rows = [each.result for each in workload.systems]
     kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)
     members = [[row for row in rows if accelerator_family(row.accelerator) == kind] for kind in kinds]
     scalable = [group for group in members if len({row.accelerator_count for row in group}) > 1]
-    return [compare_with_reference(group, choose_reference(group)) for group in scalable]
+    return [compare_with_reference(group, choose_reference_result(group)) for group in scalable]
 
 
 def _family_row(

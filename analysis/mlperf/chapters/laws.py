@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.laws import ComputeLaw, CriticalBatchLaw, LawFit
+from analysis.laws import CriticalBatchLaw, LawFit, StepTimeLaw
 from analysis.laws.backtest import HoldoutError
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.forecasts import LAWS, MAX_FITTED_ACCELERATORS, LawEvaluation, evaluate_laws, fit_all_sizes
-from analysis.mlperf.reading.learning import find_series
+from analysis.mlperf.forecasts import LAWS, MAX_FITTED_ACCELERATORS, LawEvaluation, evaluate_laws, fit_law_to_all_sizes
+from analysis.mlperf.reading.learning import find_study_series
 from analysis.mlperf.series import ScalingSeries
-from analysis.mlperf.study import Study
-from analysis.report.wording import NO_VALUE, format_number, format_share
+from analysis.mlperf.study import MlperfStudy
+from analysis.report.wording import NO_VALUE, format_number, format_percentage
 
 FIT_COLUMNS = (
     TableColumn("workload", "workload"),
@@ -29,14 +29,14 @@ PARTS_COLUMNS = (
     TableColumn("needs_more", "S / S_min"),
     TableColumn("fixed", "t0 / c"),
     TableColumn("fixed_interval", "95 %"),
-    TableColumn("residual", "rms residual", format_share),
+    TableColumn("residual", "rms residual", format_percentage),
 )
 BACKTEST_COLUMNS = (
     TableColumn("law", "law"),
     TableColumn("formula", "formula"),
     TableColumn("parameters", "parameters"),
     TableColumn("rms", "rms log error"),
-    TableColumn("median", "median |error|", format_share),
+    TableColumn("median", "median |error|", format_percentage),
     TableColumn("sizes", "sizes held back"),
     TableColumn("series", "of series"),
 )
@@ -52,15 +52,15 @@ RULE_TEXT = (
 PARTS_TEXT = (
     "The two parts are fitted to all sizes of a series: samples to target against the global batch "
     f"({CriticalBatchLaw.formula}; McCandlish et al. 2018), and seconds of a step against the local batch "
-    f"({ComputeLaw.formula}). The logs contain neither bytes nor links, so t0 includes the cost of collectives. "
+    f"({StepTimeLaw.formula}). The logs contain neither bytes nor links, so t0 includes the cost of collectives. "
     "S / S_min: at the largest batch of the series; t0 / c: the local batch whose compute time equals the fixed time "
     "of a step; rms residual: of the step times."
 )
 
 
-def laws_chapter(study: Study) -> Chapter | None:
+def scaling_laws_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter with parameters, AICc and backtests of each law; None if no series has enough sizes."""
-    evaluation = evaluate_laws(find_series(study))
+    evaluation = evaluate_laws(find_study_series(study))
     if not evaluation.series:
         return None
     backtest_table = make_backtest_table(evaluation)
@@ -75,7 +75,10 @@ def laws_chapter(study: Study) -> Chapter | None:
             backtest_table,
         ),
         ChapterTable(
-            "laws-parts", "Parts of training, on all sizes", PARTS_COLUMNS, pd.DataFrame(_parts_rows(evaluation.series))
+            "laws-parts",
+            "Parts of training, on all sizes",
+            PARTS_COLUMNS,
+            pd.DataFrame(_training_parts_rows(evaluation.series)),
         ),
         ChapterTable(
             "laws-fits", "Every law fitted to the small sizes of each series", FIT_COLUMNS, fits, is_short=False
@@ -98,13 +101,14 @@ def _format_finding(backtest_table: pd.DataFrame) -> str:
     best, worst = backtest_table.iloc[0], backtest_table.iloc[-1]
     return (
         f"Up to {MAX_FITTED_ACCELERATORS} accelerators, laws miss the held-back sizes by "
-        f"{format_share(best['median'])} ({best.law}) to {format_share(worst['median'])} ({worst.law}) at the median."
+        f"{format_percentage(best['median'])} ({best.law}) to {format_percentage(worst['median'])} ({worst.law}) "
+        "at the median."
     )
 
 
 def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
     """Return each law's errors on held-back sizes, sorted by median error. Only sizes that all laws predicted count."""
-    misses = {law: _misses_by_size(evaluation, law) for law in evaluation.fits}
+    misses = {law: _holdout_errors_by_size(evaluation, law) for law in evaluation.fits}
     common = set.intersection(*map(set, misses.values()))
     if not common:
         return pd.DataFrame()
@@ -114,15 +118,15 @@ def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("median", kind="stable")
 
 
-def _misses_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
+def _holdout_errors_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
     """Return the holdout errors of a law by series, held-back size and log distance from the largest fitted size."""
     records = evaluation.backtests[law_name].items()
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
 
-def _backtest_row(law_name: str, misses: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
+def _backtest_row(law_name: str, holdout_errors: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
     law = LAWS[law_name]
-    errors = np.array([miss.log_error for _, miss in misses])
+    errors = np.array([miss.log_error for _, miss in holdout_errors])
     return {
         "law": law_name,
         "formula": law.formula,
@@ -130,7 +134,7 @@ def _backtest_row(law_name: str, misses: Sequence[tuple[str, HoldoutError]]) -> 
         "rms": float(np.sqrt((errors**2).mean())),
         "median": float(np.median(np.abs(np.expm1(errors)))),
         "sizes": len(errors),
-        "series": len({series for series, _ in misses}),
+        "series": len({series for series, _ in holdout_errors}),
     }
 
 
@@ -150,16 +154,16 @@ def _fit_row(series: ScalingSeries, law_name: str, fit: LawFit) -> dict[str, obj
 
 
 def has_comparable_aicc(fit: LawFit) -> bool:
-    """Return whether a fit's AICc is comparable with the AICc of classic laws, which are fitted to times without priors."""
+    """Return whether a fit's AICc is comparable with that of classic laws, which are fitted to times without priors."""
     return fit.law.noise_terms == 1 and math.isfinite(fit.aicc)
 
 
-def _parts_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
-    samples, step = fit_all_sizes(series, CriticalBatchLaw()), fit_all_sizes(series, ComputeLaw())
-    return [_parts_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
+def _training_parts_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
+    samples, step = fit_law_to_all_sizes(series, CriticalBatchLaw()), fit_law_to_all_sizes(series, StepTimeLaw())
+    return [_training_parts_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
 
 
-def _parts_row(series: ScalingSeries, samples_fit: LawFit, step_fit: LawFit) -> dict[str, object]:
+def _training_parts_row(series: ScalingSeries, samples_fit: LawFit, step_fit: LawFit) -> dict[str, object]:
     noise = samples_fit.parameter_interval("B_noise")
     ratios = step_fit.parameter_draws[:, 0] / step_fit.parameter_draws[:, 1]
     fixed_s, sample_s = step_fit.parameters
@@ -169,11 +173,11 @@ def _parts_row(series: ScalingSeries, samples_fit: LawFit, step_fit: LawFit) -> 
         "noise_interval": _format_interval(*noise)
         if "B_noise" not in samples_fit.unidentified_parameters
         else "not identified",
-        "needs_more": float(1 + series.law_columns["batch"].max() / samples_fit.parameters[1]),
+        "needs_more": float(1 + series.columns_for_law_fits["batch"].max() / samples_fit.parameters[1]),
         "fixed": float(fixed_s / sample_s),
         "fixed_interval": _format_interval(*np.percentile(ratios, [2.5, 97.5])),
         "residual": float(np.sqrt((step_fit.log_residuals**2).mean())),
-        "local_batches": ", ".join(f"{value:g}" for value in series.law_columns["local_batch"]),
+        "local_batches": ", ".join(f"{value:g}" for value in series.columns_for_law_fits["local_batch"]),
     }
 
 

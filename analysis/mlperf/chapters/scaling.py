@@ -3,9 +3,9 @@
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.cluster_map import format_span
-from analysis.mlperf.figures.comparison import draw_comparison, make_comparison_table
-from analysis.mlperf.study import Study, StudyWorkload
+from analysis.mlperf.figures.cluster_map import format_low_to_high
+from analysis.mlperf.figures.comparison import draw_speedup_and_efficiency, make_comparison_table
+from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_minutes, format_number
 
 FASTEST_COLUMNS = (
@@ -34,9 +34,9 @@ RULE_TEXT = (
 )
 
 
-def scaling_chapter(study: Study) -> Chapter:
+def speedup_chapter(study: MlperfStudy) -> Chapter:
     """Return the chapter with speedup S and efficiency E' of every system."""
-    fastest = pd.DataFrame([_fastest_row(workload) for workload in study.workloads])
+    fastest = pd.DataFrame([_fastest_system_row(workload) for workload in study.workloads])
     all_systems = pd.concat(
         [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]
     )
@@ -52,15 +52,15 @@ def scaling_chapter(study: Study) -> Chapter:
             ChapterTable("fastest", "The fastest system of each workload", FASTEST_COLUMNS, fastest),
             ChapterTable("systems", "All systems", SYSTEM_COLUMNS, all_systems, is_short=False),
         ),
-        tuple(draw_comparison(study, workload) for workload in study.workloads),
+        tuple(draw_speedup_and_efficiency(study, workload) for workload in study.workloads),
     )
 
 
 def _format_range(values: pd.Series) -> str:
-    return format_span(format_number(values.min()), format_number(values.max()))
+    return format_low_to_high(format_number(values.min()), format_number(values.max()))
 
 
-def _fastest_row(workload: StudyWorkload) -> dict[str, object]:
+def _fastest_system_row(workload: StudyWorkload) -> dict[str, object]:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
     return {

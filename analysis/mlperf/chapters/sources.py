@@ -5,7 +5,7 @@ import pandas as pd
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.figures.frame import TRADEMARK_NOTICE
 from analysis.mlperf.reading.results import MlperfResult
-from analysis.mlperf.study import WORKLOAD_NAMES, Study
+from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
 from analysis.report.wording import format_count
 
 SHIPPED_ORIGIN_TEXT = (
@@ -23,7 +23,7 @@ NOTE_COLUMNS = (TableColumn("workload", "workload"), TableColumn("who", "system"
 OMISSION_COLUMNS = (TableColumn("what", "left out"), TableColumn("why", "why"))
 
 
-def sources_chapter(study: Study) -> Chapter:
+def sources_chapter(study: MlperfStudy) -> Chapter:
     """Return the chapter on origin, missing results and unofficial status."""
     notes = pd.DataFrame([_note_row(row) for row in study.results.rows if row.note])
     left_out = pd.DataFrame([_omission_row(each) for each in study.results.omissions])

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.study import Study, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_count, format_minutes
 
 COLUMNS = (
@@ -21,7 +21,7 @@ RULE_TEXT = (
 )
 
 
-def systems_chapter(study: Study) -> Chapter:
+def systems_chapter(study: MlperfStudy) -> Chapter:
     """Return the chapter with the number of systems and the reference system of each workload."""
     data = pd.DataFrame([_reference_row(workload) for workload in study.workloads])
     common_systems = systems_in_all_workloads(study)
@@ -38,7 +38,7 @@ def systems_chapter(study: Study) -> Chapter:
     )
 
 
-def systems_in_all_workloads(study: Study) -> list[tuple[str, str]]:
+def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
     """Return (submitter, system) of each system that has a result for every workload."""
     systems_by_workload = [
         {(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads

@@ -12,9 +12,13 @@ from analysis.figures.base import Drawing
 from analysis.figures.drawing.labels import label_right_edge
 from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
 from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, Clustering
-from analysis.mlperf.figures.frame import add_frame, families_by_frequency, set_up_count_axis
+from analysis.mlperf.figures.frame import (
+    accelerator_families_by_frequency,
+    add_study_title_and_footer,
+    set_up_accelerator_count_axis,
+)
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import Study, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_number
 
 MARK_AREA_PT2 = 90.0  # area of the mark of one system, in square points
@@ -32,7 +36,7 @@ CAPTION = (
 
 
 @dataclass(frozen=True)
-class ClusterSpot:
+class ClusterMapMark:
     """Mark in the figure, which stands for the systems of one accelerator family and size in one cluster."""
 
     benchmark: str
@@ -42,20 +46,20 @@ class ClusterSpot:
     systems: int
 
 
-def draw_cluster_map(study: Study, workload: StudyWorkload, clustering: Clustering) -> Drawing:
-    """Draw a figure with two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
+def draw_cluster_map(study: MlperfStudy, workload: StudyWorkload, clustering: Clustering) -> Drawing:
+    """Draw two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
     present = {accelerator_family(each.result.accelerator) for each in workload.systems}
-    kinds = [kind for kind in families_by_frequency(study) if kind in present][::-1]
+    kinds = [kind for kind in accelerator_families_by_frequency(study) if kind in present][::-1]
     figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
     title = _format_title(workload, clustering)
     names = [_format_cluster_label(workload, clustering, label) for label in range(clustering.best_partition.k)]
     key, shapes = dict(zip(names, PALETTE, strict=False)), dict(zip(names, CLUSTER_MARKERS, strict=False))
-    add_frame(figure, study, workload, title, key, shapes)
-    spots = _make_spots(workload, clustering)
-    _draw_map(left, spots, kinds)
-    set_up_count_axis(left, [each.result.accelerator_count for each in workload.systems])
-    _draw_quality(right, clustering)
+    add_study_title_and_footer(figure, study, workload, title, key, shapes)
+    spots = _make_marks(workload, clustering)
+    _draw_marks_by_family(left, spots, kinds)
+    set_up_accelerator_count_axis(left, [each.result.accelerator_count for each in workload.systems])
+    _draw_silhouette_and_stability(right, clustering)
     apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     last = clustering.partitions[-1]
     label_right_edge(
@@ -66,12 +70,12 @@ def draw_cluster_map(study: Study, workload: StudyWorkload, clustering: Clusteri
     return Drawing(f"clusters-{workload.benchmark}", title, CAPTION, pd.DataFrame(map(vars, spots)), figure)
 
 
-def _make_spots(workload: StudyWorkload, clustering: Clustering) -> list[ClusterSpot]:
+def _make_marks(workload: StudyWorkload, clustering: Clustering) -> list[ClusterMapMark]:
     counts = Counter(
         (workload.benchmark, accelerator_family(each.result.accelerator), each.result.accelerator_count, label + 1)
         for each, label in zip(workload.systems, clustering.best_partition.labels, strict=True)
     )
-    return [ClusterSpot(*where, systems) for where, systems in sorted(counts.items())]
+    return [ClusterMapMark(*where, systems) for where, systems in sorted(counts.items())]
 
 
 def _format_title(workload: StudyWorkload, clustering: Clustering) -> str:
@@ -88,36 +92,37 @@ def _format_cluster_label(workload: StudyWorkload, clustering: Clustering, label
     ]
     counts = sorted(each.result.accelerator_count for each in members)
     efficiencies = sorted(each.efficiency for each in members)
-    sizes = format_span(f"{counts[0]:,}", f"{counts[-1]:,}")
-    return f"{label + 1}: N {sizes}, E' {format_span(format_number(efficiencies[0]), format_number(efficiencies[-1]))}"
+    sizes = format_low_to_high(f"{counts[0]:,}", f"{counts[-1]:,}")
+    efficiency_range = format_low_to_high(format_number(efficiencies[0]), format_number(efficiencies[-1]))
+    return f"{label + 1}: N {sizes}, E' {efficiency_range}"
 
 
-def format_span(low: str, high: str) -> str:
+def format_low_to_high(low: str, high: str) -> str:
     """Format a range as `low to high`, or as a single value if both ends are equal."""
     return low if low == high else f"{low} to {high}"
 
 
-def _draw_map(axes: Axes, spots: Sequence[ClusterSpot], kinds: Sequence[str]) -> None:
-    for spot in spots:
-        count, height = spot.accelerator_count, kinds.index(spot.family) + _mark_offset_rows(spot, spots)
+def _draw_marks_by_family(axes: Axes, marks: Sequence[ClusterMapMark], families: Sequence[str]) -> None:
+    for spot in marks:
+        count, height = spot.accelerator_count, families.index(spot.family) + _mark_offset_rows(spot, marks)
         tint, shape = PALETTE[spot.cluster - 1], CLUSTER_MARKERS[spot.cluster - 1]
         axes.scatter(count, height, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
         axes.annotate(
             str(spot.systems), (count, height), ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold"
         )
-    axes.set_yticks(range(len(kinds)), kinds)
-    axes.set_ylim(-0.6, len(kinds) - 0.4)
+    axes.set_yticks(range(len(families)), families)
+    axes.set_ylim(-0.6, len(families) - 0.4)
     axes.set_title("systems by kind, size and cluster")
 
 
-def _mark_offset_rows(spot: ClusterSpot, spots: Sequence[ClusterSpot]) -> float:
+def _mark_offset_rows(mark: ClusterMapMark, marks: Sequence[ClusterMapMark]) -> float:
     """Return the vertical shift, in rows, that separates overlapping marks of the same family and size."""
-    kind_and_size = (spot.family, spot.accelerator_count)
-    overlapping = [each for each in spots if (each.family, each.accelerator_count) == kind_and_size]
-    return MARK_SHIFT_ROWS * (overlapping.index(spot) - (len(overlapping) - 1) / 2)
+    kind_and_size = (mark.family, mark.accelerator_count)
+    overlapping = [each for each in marks if (each.family, each.accelerator_count) == kind_and_size]
+    return MARK_SHIFT_ROWS * (overlapping.index(mark) - (len(overlapping) - 1) / 2)
 
 
-def _draw_quality(axes: Axes, clustering: Clustering) -> None:
+def _draw_silhouette_and_stability(axes: Axes, clustering: Clustering) -> None:
     cluster_counts = [each.k for each in clustering.partitions]
     axes.axhline(MIN_STABLE_RAND_INDEX, color=BASELINE_GREY, linestyle=":", linewidth=1)
     axes.plot(

@@ -8,10 +8,15 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_figure
-from analysis.mlperf.figures.frame import add_frame, family_colours, family_markers, set_up_count_axis
+from analysis.mlperf.figures.frame import (
+    add_study_title_and_footer,
+    family_colours,
+    family_markers,
+    set_up_accelerator_count_axis,
+)
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
-from analysis.mlperf.study import Study, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_number
 from analysis.results.result import TIMES_SIGN
 
@@ -24,20 +29,20 @@ CAPTION = (
 )
 
 
-def draw_comparison(study: Study, workload: StudyWorkload) -> Drawing:
+def draw_speedup_and_efficiency(study: MlperfStudy, workload: StudyWorkload) -> Drawing:
     """Draw speedup and E' against the number of accelerators, one mark per system."""
-    present = {_family_of(each) for each in workload.systems}
+    present = {_accelerator_family_of_system(each) for each in workload.systems}
     key = {kind: tint for kind, tint in family_colours(study).items() if kind in present}
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
     title = _format_title(workload)
-    add_frame(figure, study, workload, title, key, family_markers(study))
-    _draw_marks(left, study, workload.systems, [each.speedup for each in workload.systems])
-    _draw_marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
-    _draw_ideal(left, workload)
+    add_study_title_and_footer(figure, study, workload, title, key, family_markers(study))
+    _draw_system_marks(left, study, workload.systems, [each.speedup for each in workload.systems])
+    _draw_system_marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
+    _draw_ideal_speedup(left, workload)
     right.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
         _set_up_value_axis(axes, name, unit)
-        set_up_count_axis(axes, [each.result.accelerator_count for each in workload.systems])
+        set_up_accelerator_count_axis(axes, [each.result.accelerator_count for each in workload.systems])
     return Drawing(f"comparison-{workload.benchmark}", title, CAPTION, make_comparison_table(workload), figure)
 
 
@@ -46,7 +51,7 @@ def make_comparison_table(workload: StudyWorkload) -> pd.DataFrame:
     return pd.DataFrame(
         {
             **{name: getattr(each.result, name) for name in ("benchmark", "submitter", "system", "accelerator")},
-            "family": _family_of(each),
+            "family": _accelerator_family_of_system(each),
             "accelerator_count": each.result.accelerator_count,
             "minutes": each.result.minutes,
             "size": each.relative_size,
@@ -57,7 +62,7 @@ def make_comparison_table(workload: StudyWorkload) -> pd.DataFrame:
     )
 
 
-def _family_of(system: ComparedResult) -> str:
+def _accelerator_family_of_system(system: ComparedResult) -> str:
     return accelerator_family(system.result.accelerator)
 
 
@@ -72,10 +77,12 @@ def _format_title(workload: StudyWorkload) -> str:
     )
 
 
-def _draw_marks(axes: Axes, study: Study, systems: Sequence[ComparedResult], heights: Sequence[float]) -> None:
+def _draw_system_marks(
+    axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]
+) -> None:
     tint, shape = family_colours(study), family_markers(study)
-    for each, height in zip(systems, heights, strict=True):
-        kind = _family_of(each)
+    for each, height in zip(systems, y_values, strict=True):
+        kind = _accelerator_family_of_system(each)
         axes.plot(
             each.result.accelerator_count, height, color=tint[kind], marker=shape[kind], markersize=6, alpha=0.75,
             markeredgewidth=0, linestyle="none",
@@ -86,7 +93,7 @@ def _draw_marks(axes: Axes, study: Study, systems: Sequence[ComparedResult], hei
             )
 
 
-def _draw_ideal(axes: Axes, workload: StudyWorkload) -> None:
+def _draw_ideal_speedup(axes: Axes, workload: StudyWorkload) -> None:
     base = workload.reference.accelerator_count
     most = max(each.result.accelerator_count for each in workload.systems)
     axes.plot([base, most], [1, most / base], color=BASELINE_GREY, linestyle="--", linewidth=1)

@@ -16,7 +16,7 @@ from analysis.figures.drawing.style import (
     apply_layout,
     create_figure,
 )
-from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_count_axis
+from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerator_count_axis
 from analysis.mlperf.series import ScalingSeries
 
 PANEL_COLUMNS = 2
@@ -32,7 +32,7 @@ CAPTION = (
 )
 
 
-def draw_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
+def draw_efficiency_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
     """Draw efficiency E' and the factors of E' against the number of accelerators, one panel per series."""
     rows = -(-len(series) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
@@ -45,13 +45,13 @@ def draw_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
     for axes, each in zip(panels, series, strict=False):
         label_right_edge(
             axes,
-            {name: (values[-1], CURVE_STYLES[name][0]) for name, values in _factor_curves(each).items()},
+            {name: (values[-1], CURVE_STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()},
             font_points=8,
         )
-    return Drawing("factors-by-size", title, CAPTION, _make_table(series), figure)
+    return Drawing("factors-by-size", title, CAPTION, _figure_data(series), figure)
 
 
-def _factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
+def _efficiency_factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
     factors = series.efficiency_factors()
     return {
         "E'": [each.efficiency for each in factors],
@@ -62,7 +62,7 @@ def _factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
 
 def _draw_panel(axes: Axes, series: ScalingSeries) -> None:
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
-    for name, values in _factor_curves(series).items():
+    for name, values in _efficiency_factor_curves(series).items():
         tint, shape, dash = CURVE_STYLES[name]
         axes.plot(
             series.accelerator_counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4
@@ -71,10 +71,10 @@ def _draw_panel(axes: Axes, series: ScalingSeries) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title(f"{series.name}, {series.accelerator}")
-    set_up_count_axis(axes, series.accelerator_counts)
+    set_up_accelerator_count_axis(axes, series.accelerator_counts)
 
 
-def _make_table(series: Sequence[ScalingSeries]) -> pd.DataFrame:
+def _figure_data(series: Sequence[ScalingSeries]) -> pd.DataFrame:
     return pd.DataFrame(
         {"benchmark": each.benchmark, "accelerators": count, "batch": size.batch, **vars(size_factors)}
         for each in series

@@ -8,10 +8,15 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, add_title_and_footer, create_figure
-from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, family_colours, family_markers, set_up_count_axis
+from analysis.mlperf.figures.frame import (
+    NOT_OFFICIAL_NOTICE,
+    family_colours,
+    family_markers,
+    set_up_accelerator_count_axis,
+)
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
-from analysis.mlperf.study import Study, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, StudyWorkload
 
 PANEL_COLUMNS = 2
 CAPTION = (
@@ -23,7 +28,7 @@ CAPTION = (
 FamilyComparisons = Sequence[tuple[StudyWorkload, tuple[ComparedResult, ...]]]
 
 
-def draw_families(study: Study, comparisons: FamilyComparisons, title: str) -> Drawing:
+def draw_efficiency_by_family(study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> Drawing:
     """Draw efficiency E' against the number of accelerators, one panel per workload and one curve per family."""
     workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
     kinds = {accelerator_family(members[0].result.accelerator) for _, members in comparisons}
@@ -36,10 +41,10 @@ def draw_families(study: Study, comparisons: FamilyComparisons, title: str) -> D
         axes.set_title(name)
     for axes in panels[len(workloads) :]:
         axes.remove()
-    return Drawing("families-efficiency", title, CAPTION, _make_table(comparisons), figure)
+    return Drawing("families-efficiency", title, CAPTION, _figure_data(comparisons), figure)
 
 
-def _draw_panel(axes: Axes, study: Study, workload_families: Sequence[tuple[ComparedResult, ...]]) -> None:
+def _draw_panel(axes: Axes, study: MlperfStudy, workload_families: Sequence[tuple[ComparedResult, ...]]) -> None:
     tints, shapes = family_colours(study), family_markers(study)
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for members in workload_families:
@@ -61,10 +66,12 @@ def _draw_panel(axes: Axes, study: Study, workload_families: Sequence[tuple[Comp
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("efficiency E'")
-    set_up_count_axis(axes, [each.result.accelerator_count for members in workload_families for each in members])
+    set_up_accelerator_count_axis(
+        axes, [each.result.accelerator_count for members in workload_families for each in members]
+    )
 
 
-def _make_table(comparisons: FamilyComparisons) -> pd.DataFrame:
+def _figure_data(comparisons: FamilyComparisons) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "benchmark": workload.benchmark,

@@ -15,7 +15,7 @@ from analysis.figures.drawing.style import (
     create_figure,
 )
 from analysis.laws import LawFit
-from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_count_axis
+from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerator_count_axis
 from analysis.mlperf.forecasts import BEST_BATCH, PARTS_KNOWN_BATCH, LawEvaluation
 from analysis.mlperf.series import SECONDS_PER_MINUTE, ScalingSeries
 
@@ -39,23 +39,23 @@ CAPTION = (
 )
 
 
-def draw_fan(evaluation: LawEvaluation, title: str, source: str) -> Drawing:
+def draw_extrapolation_fan(evaluation: LawEvaluation, title: str, source_name: str) -> Drawing:
     """Draw forecasts of laws and observed times, one panel per workload. The footer names the source of the series."""
     rows = -(-len(evaluation.series) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, PANEL_COLUMNS, 1.2 + 2.5 * rows)
-    add_title_and_footer(figure, title, f"from {source}  ·  {NOT_OFFICIAL_NOTICE}", LEGEND_COLOURS, LEGEND_MARKERS)
+    add_title_and_footer(figure, title, f"from {source_name}  ·  {NOT_OFFICIAL_NOTICE}", LEGEND_COLOURS, LEGEND_MARKERS)
     for axes, series in zip(panels, evaluation.series, strict=False):
         _draw_panel(axes, series, evaluation)
     for axes in panels[len(evaluation.series) :]:
         axes.remove()
-    return Drawing("extrapolation-fan", title, CAPTION, _make_table(evaluation), figure)
+    return Drawing("extrapolation-fan", title, CAPTION, _figure_data(evaluation), figure)
 
 
 def _draw_panel(axes: Axes, series: ScalingSeries, evaluation: LawEvaluation) -> None:
     fit = evaluation.fits[BEST_BATCH][series.benchmark]
     counts = np.geomspace(series.accelerator_counts[0], 1.25 * series.accelerator_counts[-1], CURVE_POINTS)
-    _shade_uncalibrated(axes, fit, float(counts[-1]))
-    _draw_bands(axes, fit, counts)
+    _shade_uncalibrated_sizes(axes, fit, float(counts[-1]))
+    _draw_prediction_bands(axes, fit, counts)
     classic = evaluation.fits["Amdahl"][series.benchmark]
     axes.plot(
         counts,
@@ -69,21 +69,21 @@ def _draw_panel(axes: Axes, series: ScalingSeries, evaluation: LawEvaluation) ->
         cost = each.workers / SECONDS_PER_MINUTE
         axes.vlines(count, cost * each.low, cost * each.high, color=KNOWN_BATCH_COLOUR, linewidth=1.4)
         axes.plot(count, cost * each.predicted, "D", color=KNOWN_BATCH_COLOUR, markersize=4)
-    _draw_observed(axes, series, fit.size_range[1])
+    _draw_observed_sizes(axes, series, fit.size_range[1])
     axes.set_yscale("log", base=10)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("accelerator-minutes")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_title(series.name)
-    set_up_count_axis(axes, series.accelerator_counts)
+    set_up_accelerator_count_axis(axes, series.accelerator_counts)
 
 
-def _shade_uncalibrated(axes: Axes, fit: LawFit, largest_count: float) -> None:
+def _shade_uncalibrated_sizes(axes: Axes, fit: LawFit, largest_count: float) -> None:
     axes.axvspan(fit.size_range[1], 2 * largest_count, color=FAINT_GREY, alpha=0.35, linewidth=0)
 
 
-def _draw_bands(axes: Axes, fit: LawFit, counts: np.ndarray) -> None:
+def _draw_prediction_bands(axes: Axes, fit: LawFit, counts: np.ndarray) -> None:
     at, cost = {"workers": counts}, counts / SECONDS_PER_MINUTE
     for level, strength in ((90, 0.15), (50, 0.25)):
         band = fit.prediction_band(at, level)
@@ -92,10 +92,10 @@ def _draw_bands(axes: Axes, fit: LawFit, counts: np.ndarray) -> None:
 
 
 def _predict_seconds(fit: LawFit, counts: np.ndarray) -> np.ndarray:
-    return fit.law.predict(fit.parameters, {"workers": counts})
+    return fit.law.predict_output(fit.parameters, {"workers": counts})
 
 
-def _draw_observed(axes: Axes, series: ScalingSeries, largest_fitted: float) -> None:
+def _draw_observed_sizes(axes: Axes, series: ScalingSeries, largest_fitted: float) -> None:
     cost = [size.accelerators * size.minutes for size in series.sizes]
     for count, each in zip(series.accelerator_counts, cost, strict=True):
         shape, size = ("o", 5) if count <= largest_fitted else ("*", 10)
@@ -111,7 +111,7 @@ def _draw_observed(axes: Axes, series: ScalingSeries, largest_fitted: float) -> 
         )
 
 
-def _make_table(evaluation: LawEvaluation) -> pd.DataFrame:
+def _figure_data(evaluation: LawEvaluation) -> pd.DataFrame:
     rows = [
         (
             *(each.series, each.law, each.fitted_to, each.workers),

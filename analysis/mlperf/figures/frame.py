@@ -8,7 +8,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.drawing.style import MARKERS, PALETTE, add_title_and_footer
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import Study, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_minutes
 
 TRADEMARK_NOTICE = (
@@ -19,9 +19,9 @@ FAMILY_COLOURS = PALETTE[:8]  # the darker half of the palette is hard to see on
 NOT_OFFICIAL_NOTICE = "derived numbers, not MLPerf results"
 
 
-def add_frame(
+def add_study_title_and_footer(
     figure: Figure,
-    study: Study,
+    study: MlperfStudy,
     workload: StudyWorkload,
     title: str,
     colour_by_name: Mapping[str, str],
@@ -41,28 +41,29 @@ def describe_reference(workload: StudyWorkload) -> str:
     )
 
 
-def families_by_frequency(study: Study) -> list[str]:
+def accelerator_families_by_frequency(study: MlperfStudy) -> list[str]:
     """Return the names of all accelerator families, sorted from most to least frequent."""
     kinds = [accelerator_family(row.accelerator) for row in study.results.rows]
     return sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
 
 
-def family_colours(study: Study) -> dict[str, str]:
+def family_colours(study: MlperfStudy) -> dict[str, str]:
     """Return the colour of each family of accelerators, the same for all workloads."""
     return {
-        kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)] for index, kind in enumerate(families_by_frequency(study))
+        kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)]
+        for index, kind in enumerate(accelerator_families_by_frequency(study))
     }
 
 
-def family_markers(study: Study) -> dict[str, str]:
+def family_markers(study: MlperfStudy) -> dict[str, str]:
     """Return the marker shape of each accelerator family. Families with the same colour have different markers."""
     return {
         kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)]
-        for index, kind in enumerate(families_by_frequency(study))
+        for index, kind in enumerate(accelerator_families_by_frequency(study))
     }
 
 
-def set_up_count_axis(axes: Axes, accelerator_counts: Sequence[int]) -> None:
+def set_up_accelerator_count_axis(axes: Axes, accelerator_counts: Sequence[int]) -> None:
     """Set up the horizontal axis of a panel: numbers of accelerators on a logarithmic scale."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(min(accelerator_counts) / 1.6, max(accelerator_counts) * 1.6)

@@ -41,17 +41,17 @@ ANY_VALUE = ValueRule("anything", lambda _value: True)
 NOT_EMPTY = ValueRule("not empty", lambda value: value != "")
 
 
-def one_of(*values: float | str) -> ValueRule:
+def rule_one_of(*values: float | str) -> ValueRule:
     """Return the rule that a value must be one of `values`."""
     return ValueRule(" or ".join(str(value) for value in values), lambda value: value in values)
 
 
-def at_least(bound: float) -> ValueRule:
+def rule_at_least(bound: float) -> ValueRule:
     """Return the rule that a value must be at least `bound`."""
     return ValueRule(f"at least {bound:g}", lambda value: value >= bound)
 
 
-def greater_than(bound: float) -> ValueRule:
+def rule_greater_than(bound: float) -> ValueRule:
     """Return the rule that a value must be greater than `bound`."""
     return ValueRule(f"above {bound:g}", lambda value: value > bound)
 
@@ -70,7 +70,7 @@ KeyRules: TypeAlias = Mapping[str, KeyRule]
 POSITION_METADATA = ("epoch_num", "samples_count")
 COMMON_RULES_4_1: KeyRules = {
     **dict.fromkeys(("submission_org", "submission_platform"), KeyRule(NOT_EMPTY)),
-    "submission_division": KeyRule(one_of("closed")),
+    "submission_division": KeyRule(rule_one_of("closed")),
     "submission_benchmark": KeyRule(),
     "cache_clear": KeyRule(occurrence="at least once"),
     "init_start": KeyRule(occurrence="at least once"),
@@ -82,7 +82,7 @@ COMMON_RULES_4_1: KeyRules = {
     **dict.fromkeys(("eval_start", "eval_stop"), KeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
     "eval_accuracy": KeyRule(occurrence="at least once", metadata_names=POSITION_METADATA),
     **dict.fromkeys(("train_samples", "eval_samples"), KeyRule(NOT_EMPTY)),
-    "gradient_accumulation_steps": KeyRule(greater_than(0)),
+    "gradient_accumulation_steps": KeyRule(rule_greater_than(0)),
 }
 COMMON_RULES_5_0: KeyRules = {  # rule set 5.0.0, all workloads
     **{
@@ -107,7 +107,7 @@ REQUIRED_PREDECESSOR = {
 FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop": ("run_start",)}
 
 
-def _required_once(key_names: str, **value_rules: ValueRule) -> dict[str, KeyRule]:
+def _rules_for_keys_required_once(key_names: str, **value_rules: ValueRule) -> dict[str, KeyRule]:
     """Return rules for keys that must appear once. Keys in `key_names` may have any value, others have a value rule."""
     any_value = {key: KeyRule() for key in key_names.split()}
     return any_value | {key: KeyRule(rule) for key, rule in value_rules.items()}
@@ -121,8 +121,8 @@ def _accuracy_values(log: NodeLog) -> list[Any]:
     return [event.value for event in log.events_with_key("eval_accuracy")]
 
 
-def _image_scores(log: NodeLog) -> list[Any]:
-    """Return the evaluations of an image model. Lines with FID and with CLIP at one samples_count form an evaluation."""
+def _fid_and_clip_evaluations(log: NodeLog) -> list[Any]:
+    """Return the evaluations of an image model: one for each samples_count with lines of FID and of CLIP."""
     scores_by_position: dict[float | str, dict[str, Any]] = {}
     for event in log.events_with_key("eval_accuracy"):
         if "metric" in event.metadata:
@@ -196,9 +196,9 @@ def _find_block_violations(block_starts: Sequence[LogEvent]) -> Iterator[str]:
     for event in block_starts:
         metadata = event.metadata
         epochs_valid = "epoch_count" not in metadata or (
-            "first_epoch_num" in metadata and greater_than(0).accepts(metadata["epoch_count"])
+            "first_epoch_num" in metadata and rule_greater_than(0).accepts(metadata["epoch_count"])
         )
-        samples_valid = "samples_count" not in metadata or at_least(0).accepts(metadata["samples_count"])
+        samples_valid = "samples_count" not in metadata or rule_at_least(0).accepts(metadata["samples_count"])
         if not epochs_valid or not samples_valid:
             yield "has a block_start whose first_epoch_num, epoch_count or samples_count is missing or too small"
 
@@ -213,137 +213,142 @@ def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
         forbidden = FORBIDDEN_PREDECESSORS.get(event.key, ())
         yield from (f"has {event.key} after {key}" for key in forbidden if key in first_time_ms)
         init_ms = event.time_ms - first_time_ms.get("init_start", -math.inf)
-        if event.key == "init_stop" and not init_ms < _init_limit_ms(first_time_ms):
+        if event.key == "init_stop" and not init_ms < _initialisation_limit_ms(first_time_ms):
             yield f"initialises for {INIT_LIMIT_MS // 60_000} minutes or more, or before it logs submission_division"
         first_time_ms[event.key] = min(event.time_ms, first_time_ms.get(event.key, math.inf))
 
 
-def _init_limit_ms(first_time_ms: Mapping[str, float]) -> float:
+def _initialisation_limit_ms(first_time_ms_by_key: Mapping[str, float]) -> float:
     """Return the time limit of the initialisation in milliseconds; 0 before the log line that names the division."""
-    return INIT_LIMIT_MS if "submission_division" in first_time_ms else 0
+    return INIT_LIMIT_MS if "submission_division" in first_time_ms_by_key else 0
 
 
-def _half_open_range(low: float, high: float) -> ValueRule:
+def _rule_half_open_range(low: float, high: float) -> ValueRule:
     return ValueRule(f"from {low:g} to below {high:g}", lambda value: low <= value < high)
 
 
-def _closed_range(low: float, high: float) -> ValueRule:
+def _rule_closed_range(low: float, high: float) -> ValueRule:
     return ValueRule(f"from {low:g} to {high:g}", lambda value: low <= value <= high)
 
 
-def _above_up_to(high: float, low: float) -> ValueRule:
+def _rule_above_up_to(high: float, low: float) -> ValueRule:
     return ValueRule(f"of {high:g} or less, above {low:g}", lambda value: low < value <= high)
 
 
-FID_RULE, CLIP_RULE = _closed_range(0, 90), _closed_range(0.15, 1)  # an evaluation of images needs both
+FID_RULE, CLIP_RULE = _rule_closed_range(0, 90), _rule_closed_range(0.15, 1)  # an evaluation of images needs both
 DETECTION_RULES = WorkloadRules(
-    _required_once(
+    _rules_for_keys_required_once(
         "global_batch_size",
-        opt_name=one_of("adam"),
-        opt_base_learning_rate=at_least(0),
-        opt_weight_decay=one_of(0),
-        opt_learning_rate_warmup_epochs=at_least(0),
-        opt_learning_rate_warmup_factor=at_least(0),
+        opt_name=rule_one_of("adam"),
+        opt_base_learning_rate=rule_at_least(0),
+        opt_weight_decay=rule_one_of(0),
+        opt_learning_rate_warmup_epochs=rule_at_least(0),
+        opt_learning_rate_warmup_factor=rule_at_least(0),
     )
     | _accuracy_rule("epoch_num"),
-    _half_open_range(0.34, 1),
+    _rule_half_open_range(0.34, 1),
 )
 GRAPH_RULES = WorkloadRules(
-    _required_once("", global_batch_size=greater_than(0), opt_name=one_of("adam"), opt_base_learning_rate=at_least(0))
+    _rules_for_keys_required_once(
+        "",
+        global_batch_size=rule_greater_than(0),
+        opt_name=rule_one_of("adam"),
+        opt_base_learning_rate=rule_at_least(0),
+    )
     | _accuracy_rule("epoch_num"),
-    _half_open_range(0.72, 1),
+    _rule_half_open_range(0.72, 1),
 )
 WORKLOAD_RULES = {  # by submission_benchmark
     "bert": WorkloadRules(
-        _required_once(
+        _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate opt_lamb_epsilon opt_learning_rate_training_steps "
             "opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step opt_lamb_beta_1 opt_lamb_beta_2 "
             "opt_lamb_weight_decay_rate"
         )
         | _accuracy_rule("epoch_num"),
-        _half_open_range(0.72, 1),
+        _rule_half_open_range(0.72, 1),
     ),
     "ssd": DETECTION_RULES,
     "retinanet": replace(DETECTION_RULES, common_rules=COMMON_RULES_5_0),
     "gnn": GRAPH_RULES,
     "rgat": replace(GRAPH_RULES, common_rules=COMMON_RULES_5_0),
     "llama2_70b_lora": WorkloadRules(
-        _required_once(
+        _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate opt_learning_rate_training_steps opt_gradient_clip_norm "
             "opt_adamw_weight_decay gradient_accumulation_steps lora_alpha",
-            lora_rank=one_of(16),
+            lora_rank=rule_one_of(16),
         )
         | _accuracy_rule("samples_count"),
-        _above_up_to(0.925, 0),
+        _rule_above_up_to(0.925, 0),
     ),
     "stable_diffusion": WorkloadRules(
-        _required_once(
+        _rules_for_keys_required_once(
             "",
-            opt_name=one_of("adamw"),
-            opt_adamw_beta_1=one_of(0.9),
-            opt_adamw_beta_2=one_of(0.999),
-            opt_adamw_epsilon=one_of(1e-8),
-            opt_adamw_weight_decay=one_of(0.01),
-            opt_base_learning_rate=at_least(0),
-            opt_learning_rate_warmup_steps=at_least(0),
+            opt_name=rule_one_of("adamw"),
+            opt_adamw_beta_1=rule_one_of(0.9),
+            opt_adamw_beta_2=rule_one_of(0.999),
+            opt_adamw_epsilon=rule_one_of(1e-8),
+            opt_adamw_weight_decay=rule_one_of(0.01),
+            opt_base_learning_rate=rule_at_least(0),
+            opt_learning_rate_warmup_steps=rule_at_least(0),
         )
-        | {"global_batch_size": KeyRule(at_least(0), occurrence="at least once")},
+        | {"global_batch_size": KeyRule(rule_at_least(0), occurrence="at least once")},
         ValueRule(
             f"with FID {FID_RULE.description} and CLIP {CLIP_RULE.description}",
             lambda scores: FID_RULE.predicate(scores["FID"]) and CLIP_RULE.predicate(scores["CLIP"]),
         ),
-        read_evaluations=_image_scores,
+        read_evaluations=_fid_and_clip_evaluations,
         evaluation_rule=ValueRule(
             "both FID and CLIP at one samples_count", lambda scores: {"FID", "CLIP"} <= scores.keys()
         ),
         min_evaluations=2,
     ),
     "gpt3": WorkloadRules(
-        _required_once(
+        _rules_for_keys_required_once(
             "global_batch_size opt_end_learning_rate opt_learning_rate_decay_steps opt_learning_rate_warmup_steps "
             "eval_samples",
-            max_sequence_length=one_of(2048),
-            opt_name=one_of("adam"),
-            opt_base_learning_rate=one_of(2e-5, 3e-5),
-            opt_learning_rate_decay_schedule=one_of("cosine with linear warmup"),
-            opt_adam_beta_1=one_of(0.9),
-            opt_adam_beta_2=one_of(0.95),
-            opt_adam_epsilon=one_of(1e-8),
-            opt_gradient_clip_norm=one_of(1.0),
-            gradient_accumulation_steps=greater_than(0),
-            init_checkpoint_step=greater_than(0),
+            max_sequence_length=rule_one_of(2048),
+            opt_name=rule_one_of("adam"),
+            opt_base_learning_rate=rule_one_of(2e-5, 3e-5),
+            opt_learning_rate_decay_schedule=rule_one_of("cosine with linear warmup"),
+            opt_adam_beta_1=rule_one_of(0.9),
+            opt_adam_beta_2=rule_one_of(0.95),
+            opt_adam_epsilon=rule_one_of(1e-8),
+            opt_gradient_clip_norm=rule_one_of(1.0),
+            gradient_accumulation_steps=rule_greater_than(0),
+            init_checkpoint_step=rule_greater_than(0),
         )
         | _accuracy_rule("epoch_num"),
-        _above_up_to(2.69, 2.6),
+        _rule_above_up_to(2.69, 2.6),
     ),
     "dlrm_dcnv2": WorkloadRules(
-        _required_once(
+        _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate",
-            opt_name=one_of("adagrad"),
-            opt_adagrad_learning_rate_decay=one_of(0),
-            opt_weight_decay=one_of(0),
-            opt_adagrad_initial_accumulator_value=one_of(0),
-            opt_adagrad_epsilon=one_of(1e-8),
-            opt_learning_rate_warmup_steps=one_of(0),
-            opt_learning_rate_decay_start_step=one_of(0),
-            opt_learning_rate_decay_steps=one_of(0),
-            eval_samples=one_of(89137319),
+            opt_name=rule_one_of("adagrad"),
+            opt_adagrad_learning_rate_decay=rule_one_of(0),
+            opt_weight_decay=rule_one_of(0),
+            opt_adagrad_initial_accumulator_value=rule_one_of(0),
+            opt_adagrad_epsilon=rule_one_of(1e-8),
+            opt_learning_rate_warmup_steps=rule_one_of(0),
+            opt_learning_rate_decay_start_step=rule_one_of(0),
+            opt_learning_rate_decay_steps=rule_one_of(0),
+            eval_samples=rule_one_of(89137319),
         )
         | _accuracy_rule("epoch_num"),
-        _closed_range(0.80275, 1),
+        _rule_closed_range(0.80275, 1),
     ),
     "unet3d": WorkloadRules(
-        _required_once(
+        _rules_for_keys_required_once(
             "global_batch_size opt_name opt_base_learning_rate opt_learning_rate_decay_boundary_epochs "
             "opt_learning_rate_decay_factor opt_weight_decay seed opt_momentum oversampling training_input_shape "
             "validation_input_shape validation_overlap",
-            submission_status=one_of("cloud", "onprem", "preview", "research"),
-            opt_learning_rate_warmup_epochs=at_least(0),
-            train_samples=one_of(168),
-            eval_samples=one_of(42),
+            submission_status=rule_one_of("cloud", "onprem", "preview", "research"),
+            opt_learning_rate_warmup_epochs=rule_at_least(0),
+            train_samples=rule_one_of(168),
+            eval_samples=rule_one_of(42),
         )
         | _accuracy_rule("epoch_num"),
-        at_least(0.908),
+        rule_at_least(0.908),
     ),
 }
 

@@ -57,13 +57,13 @@ class LogFolder:
         return str(self.path.relative_to(self.round_root))
 
 
-def read_results(source: Path) -> MlperfResults:
+def read_results(source_path: Path) -> MlperfResults:
     """Read results from a CSV file, or from the folder of a round or of one submitter with published logs.
 
     Raises:
         UserError: the CSV file has mistakes, or the folder has no result with a score.
     """
-    return read_round_folder(source) if source.is_dir() else read_results_csv(source)
+    return read_round_folder(source_path) if source_path.is_dir() else read_results_csv(source_path)
 
 
 def read_round_folder(round_root: Path) -> MlperfResults:
@@ -119,7 +119,7 @@ def _make_result(log_folder: LogFolder, runs: list[MlperfRun]) -> MlperfResult:
             **score_columns,
             rcp_scaling_factor=factor,
             source=f"{log_folder.relative_path}/result_*.txt",
-            note=_format_note(log_folder, runs),
+            note=_format_rejection_note(log_folder, runs),
         )
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
@@ -152,7 +152,7 @@ def _make_description_columns(description: Mapping[str, Any], log_folder: LogFol
     }
 
 
-def _format_note(log_folder: LogFolder, runs: list[MlperfRun]) -> str:
+def _format_rejection_note(log_folder: LogFolder, runs: list[MlperfRun]) -> str:
     return "; ".join(f"{rejection}: counted as the slowest run" for rejection in _list_rejected_logs(log_folder, runs))
 
 

@@ -13,7 +13,7 @@ from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
 from analysis.mlperf.reading.scoring import judge_run
 from analysis.mlperf.series import ScalingSeries, SeriesSize, shipped_series_for
-from analysis.mlperf.study import Study
+from analysis.mlperf.study import MlperfStudy
 from analysis.reading import mllog
 from analysis.reading.mllog import NodeLog
 from analysis.statistics.centre import olympic_mean
@@ -60,7 +60,7 @@ def _parse_positive(value: Any) -> float | None:
 
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
-def find_series(study: Study) -> tuple[ScalingSeries, ...]:
+def find_study_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
     """Return the series of a study: read from the logs of a result folder, or shipped; none for a user's table."""
     return read_folder_series(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
 
@@ -84,19 +84,19 @@ def _read_workload_series(results: MlperfResults, benchmark: str) -> ScalingSeri
     read_sizes = [
         size
         for same_size in sizes[family].values()
-        if (size := _read_size(Path(results.source), same_size)) is not None
+        if (size := _read_series_size(Path(results.source), same_size)) is not None
     ]
     return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
 
 
-def _read_size(root: Path, same_size_results: Sequence[MlperfResult]) -> SeriesSize | None:
+def _read_series_size(result_root: Path, same_size_results: Sequence[MlperfResult]) -> SeriesSize | None:
     """Read one size of a series: minutes of the fastest system, mean samples and median batch of all systems.
 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.
     """
     by_system = [
-        [run for run in _read_counted_runs(root, row) if math.isfinite(run.minutes)] for row in same_size_results
+        [run for run in _read_counted_runs(result_root, row) if math.isfinite(run.minutes)] for row in same_size_results
     ]
     counted_runs = [run for runs in by_system for run in runs]
     units = {run.unit for run in counted_runs}
@@ -109,19 +109,21 @@ def _read_size(root: Path, same_size_results: Sequence[MlperfResult]) -> SeriesS
         samples=float(np.mean([run.position for run in counted_runs])),
         unit=units.pop(),
         batch=float(np.median([run.batch for run in counted_runs])),
-        run_spread=max(MIN_RUN_SPREAD, float(np.median([_relative_spread(runs) for runs in by_system if runs]))),
+        run_spread=max(
+            MIN_RUN_SPREAD, float(np.median([_relative_run_time_spread(runs) for runs in by_system if runs]))
+        ),
         runs=max(len(runs) for runs in by_system),
     )
 
 
-def _read_counted_runs(root: Path, result: MlperfResult) -> list[RunSamples]:
+def _read_counted_runs(result_root: Path, result: MlperfResult) -> list[RunSamples]:
     runs: Iterable[RunSamples | None] = (
-        read_run_samples(mllog.read_log(path)) for path in sorted(root.glob(result.source))
+        read_run_samples(mllog.read_log(path)) for path in sorted(result_root.glob(result.source))
     )
     return [run for run in runs if run is not None]
 
 
-def _relative_spread(runs: Sequence[RunSamples]) -> float:
+def _relative_run_time_spread(runs: Sequence[RunSamples]) -> float:
     """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

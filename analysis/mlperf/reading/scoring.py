@@ -39,7 +39,7 @@ class MlperfRun:
 
     @property
     def minutes(self) -> float:
-        """Duration of the run in minutes. Infinite for a run that does not count, which is scored as the slowest run."""
+        """Duration of the run in minutes; infinite for a run that does not count, which is scored as the slowest."""
         if self.rejection_reason or self.start_ms is None or self.stop_ms is None:
             return math.inf
         return (self.stop_ms - self.start_ms) / MS_PER_MINUTE
@@ -81,8 +81,8 @@ def _find_rejection_reasons(log: NodeLog, start: LogEvent, stop: LogEvent) -> It
         yield f"ended {status or 'without a status'}"
     if not stop.time_ms > start.time_ms:
         yield "ends before it starts"
-    if log.unusable_count:
-        yield f"has {log.unusable_count} damaged line{'s' * (log.unusable_count != 1)}"
+    if log.unusable_line_count:
+        yield f"has {log.unusable_line_count} damaged line{'s' * (log.unusable_line_count != 1)}"
     yield from workload_rules.find_violations(log) if workload_rules else _find_general_violations(log)
 
 

@@ -48,7 +48,7 @@ class ComposeHost:
     supports_start_interval: bool  # whether Docker knows the health check option `start_interval`
 
 
-def project_name(plan: Plan) -> str:
+def compose_project_name(plan: Plan) -> str:
     """Return the name of a trial's Compose project, with every character that Compose forbids replaced by a hyphen."""
     return re.sub("[^a-z0-9_-]", "-", f"ensayo-{plan.run}-{plan.trial}".lower())
 
@@ -56,7 +56,7 @@ def project_name(plan: Plan) -> str:
 def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
     """Return the Compose document of a trial; all image tags and paths in the document come from `host`."""
     return {
-        "name": project_name(plan),
+        "name": compose_project_name(plan),
         "services": {node.name: _node_service(plan, node, host) for node in plan.nodes}
         | _network_switch_service(plan, host),
         "networks": {
@@ -111,10 +111,10 @@ def uses_gpu(node: NodePlan, host: ComposeHost) -> bool:
     return node.device == "cuda" or (node.device == "auto" and host.has_gpu)
 
 
-def cpu_quota(cores: float) -> dict[str, int]:
+def cpu_quota_keys(core_count: float) -> dict[str, int]:
     """Return the Compose keys that limit a container to a number of cores, which may be a fraction."""
-    period_us = LARGE_SHARE_CPU_PERIOD_US if LARGE_CPU_SHARE <= cores < 1 else CPU_PERIOD_US
-    return {"cpu_period": period_us, "cpu_quota": max(MIN_CPU_QUOTA_US, round(cores * period_us))}
+    period_us = LARGE_SHARE_CPU_PERIOD_US if LARGE_CPU_SHARE <= core_count < 1 else CPU_PERIOD_US
+    return {"cpu_period": period_us, "cpu_quota": max(MIN_CPU_QUOTA_US, round(core_count * period_us))}
 
 
 def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, An
         "pids_limit": NODE_PIDS_LIMIT,
         "mem_limit": node.memory_bytes,
         "memswap_limit": node.memory_bytes,
-        **cpu_quota(node.cpus),
+        **cpu_quota_keys(node.cpus),
         "sysctls": NODE_SYSCTLS,
         "restart": "no",
         "stop_grace_period": "1s",

@@ -14,7 +14,7 @@ import yaml
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
-from compose.engines.containers.compose_file import ComposeHost, project_name, render_compose_document
+from compose.engines.containers.compose_file import ComposeHost, compose_project_name, render_compose_document
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.engines.containers.link_enforcement import LinkEnforcer
 from compose.engines.containers.link_events import LinkEventScheduler
@@ -26,7 +26,7 @@ from compose.shaping.mechanisms import LinkMechanisms
 from compose.shaping.shared_link import NETWORK_SWITCH
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import CpuThrottling, LinkRecord
-from services.runtime.control import OPEN_GATE_SIGNAL
+from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.run_log import LOG_LINE_PREFIX
 
 MAX_PARALLEL_REQUESTS = 8  # to the Docker daemon
@@ -38,7 +38,7 @@ DOWN_TRIES, DOWN_RETRY_DELAY_S = 6, 0.5
 STDERR_TAIL_LINES = 20
 
 
-class EngineTimeout(TrialFailed):
+class DockerDaemonTimeout(TrialFailed):
     """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`; the request must not be repeated."""
 
 
@@ -76,7 +76,7 @@ class NodeContainers(TrialNodes):
         self._compose_path.write_text(yaml.safe_dump(render_compose_document(self._plan, self._host), sort_keys=False))
         filters = {"label": self._label_filters, "event": ["start", "die"]}
         self._engine_events = self._client.events(decode=True, filters=filters, since=int(time.time()))
-        threading.Thread(target=self._follow_engine_events, daemon=True).start()
+        threading.Thread(target=self._follow_docker_events, daemon=True).start()
         self._shaping_futures = {name: self._executor.submit(self._shape_link, name) for name in self.links.link_names}
         self._run_compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
         threading.Thread(target=self._copy_log, args=(COORDINATOR,), daemon=True).start()
@@ -88,16 +88,16 @@ class NodeContainers(TrialNodes):
     def probe_links(self) -> dict[str, LinkRecord]:
         """Probe all links, and return their records with the measured values."""
         records = probe_links(self.links, self._executor)
-        self.links.start_counting()
+        self.links.store_initial_counters()
         return records
 
     def read_link_counters(self) -> dict[str, LinkRecord]:
         """Stop link events, compare the kernel with the expected link states, and return the records of all links."""
-        return self.links.audit(self.link_events.stop_and_return_states())
+        return self.links.audit_links(self.link_events.stop_and_return_link_states())
 
-    def open_gate(self) -> None:
+    def open_start_gate(self) -> None:
         """Open the start gate: signal the coordinator's container to start training."""
-        self._fetch_container(COORDINATOR).kill(signal=OPEN_GATE_SIGNAL.name)
+        self._fetch_container(COORDINATOR).kill(signal=OPEN_START_GATE_SIGNAL.name)
 
     def exit_codes(self) -> dict[str, int]:
         """Return the exit codes of the nodes that have ended.
@@ -108,7 +108,7 @@ class NodeContainers(TrialNodes):
         if self._has_lost_events:
             self._read_container_states()
         if not self._exit_codes:  # the helper of an ended node ends, too; the node's exit code is the better reason
-            self.links.check_helpers()
+            self.links.check_helpers_are_running()
         return dict(self._exit_codes)
 
     def last_error_output(self, node_name: str) -> str:
@@ -116,11 +116,11 @@ class NodeContainers(TrialNodes):
         stderr: bytes = self._fetch_container(node_name).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
         return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
-    def read_throttling(self) -> dict[str, CpuThrottling]:
+    def read_cpu_throttling(self) -> dict[str, CpuThrottling]:
         """Return the CPU throttling of the running nodes since their start; nodes without counters are absent."""
         running_nodes = [node.name for node in self._plan.nodes if node.name not in self._exit_codes]
         throttling = {
-            node_name: read_cpu_throttling(self._started_container(node_name))
+            node_name: read_cpu_throttling(self._container_without_request(node_name))
             for node_name in running_nodes
             if self._container_ids[node_name].done()
         }
@@ -138,10 +138,10 @@ class NodeContainers(TrialNodes):
             callbacks.callback(self._client.close)
             if self._engine_events is not None:
                 callbacks.callback(self._engine_events.close)
-            callbacks.callback(lambda: kept_networks.extend(self._compose_down()))
+            callbacks.callback(lambda: kept_networks.extend(self._remove_networks()))
             callbacks.callback(self._remove_containers)
             callbacks.callback(lambda: self._executor.shutdown(cancel_futures=True))
-            callbacks.callback(self._cancel_id_futures)
+            callbacks.callback(self._cancel_waits_for_container_ids)
             callbacks.callback(self.links.close)
             callbacks.callback(self.link_events.close)
         return tuple(kept_networks)
@@ -151,17 +151,17 @@ class NodeContainers(TrialNodes):
         """Docker label filters that select the containers and networks of this trial only."""
         return [f"{RUN_LABEL}={self._plan.run}", f"{TRIAL_LABEL}={self._plan.trial}"]
 
-    def _wait_for_container_id(self, name: str) -> str:
-        return self._container_ids[name].result(COMPOSE_TIMEOUT_S)
+    def _wait_for_container_id(self, service_name: str) -> str:
+        return self._container_ids[service_name].result(COMPOSE_TIMEOUT_S)
 
-    def _fetch_container(self, name: str) -> Container:
-        return self._client.containers.get(self._wait_for_container_id(name))
+    def _fetch_container(self, service_name: str) -> Container:
+        return self._client.containers.get(self._wait_for_container_id(service_name))
 
-    def _started_container(self, name: str) -> Container:
+    def _container_without_request(self, service_name: str) -> Container:
         """Return the Docker SDK's object of a running container without a request to the Docker daemon."""
-        return Container({"Id": self._container_ids[name].result()}, self._client, self._client.containers)
+        return Container({"Id": self._container_ids[service_name].result()}, self._client, self._client.containers)
 
-    def _follow_engine_events(self) -> None:
+    def _follow_docker_events(self) -> None:
         """Record container ids and exit codes from Docker's event stream, until the stream is closed."""
         with suppress(Exception):  # `stop` closes the stream while it is read, which raises errors of many types
             for event in self._engine_events:
@@ -183,9 +183,9 @@ class NodeContainers(TrialNodes):
                 if state["Status"] != "running" and node in self._node_names:
                     self._exit_codes[node] = int(state["ExitCode"])
 
-    def _record_container_id(self, name: str, container_id: str) -> None:
+    def _record_container_id(self, service_name: str, container_id: str) -> None:
         with suppress(InvalidStateError):  # the id is known already, or its future is cancelled
-            self._container_ids[name].set_result(container_id)
+            self._container_ids[service_name].set_result(container_id)
 
     def _copy_log(self, node_name: str) -> None:
         """Copy a container's standard output to the node's log file, and forward the coordinator's events from it."""
@@ -195,9 +195,9 @@ class NodeContainers(TrialNodes):
                 log.write(chunk)
                 log.flush()
                 *lines, unfinished_line = (unfinished_line + chunk).split(b"\n")
-                self._forward_events(lines)
+                self._forward_coordinator_events(lines)
 
-    def _forward_events(self, log_lines: list[bytes]) -> None:
+    def _forward_coordinator_events(self, log_lines: list[bytes]) -> None:
         """Pass the coordinator's events to the scheduler of link events, without the delay of reading the log file."""
         for line in log_lines:
             _, token, event = line.decode(errors="replace").partition(LOG_LINE_PREFIX)
@@ -219,7 +219,7 @@ class NodeContainers(TrialNodes):
                 raise TrialFailed(f"{link_name} ended with exit code {exit_code}: {stderr_line}") from error
             raise TrialFailed(f"{link_name}: the link could not be shaped: {error}") from error
 
-    def _cancel_id_futures(self) -> None:
+    def _cancel_waits_for_container_ids(self) -> None:
         for container_id in self._container_ids.values():
             container_id.cancel()
 
@@ -249,20 +249,20 @@ class NodeContainers(TrialNodes):
             with suppress(NotFound):
                 container.remove(force=True)
 
-    def _compose_down(self) -> tuple[str, ...]:
+    def _remove_networks(self) -> tuple[str, ...]:
         """Remove the trial's networks with `docker compose down`, and return the networks that Docker keeps.
 
         A busy Docker daemon frees a network's endpoints only some time after their containers are gone, or never, so
         the command is tried several times.
 
         Raises:
-            EngineTimeout: the Docker daemon did not answer.
+            DockerDaemonTimeout: the Docker daemon did not answer.
             TrialFailed: containers are left.
         """
         for _ in range(DOWN_TRIES):
             try:
                 self._run_compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
-            except EngineTimeout:
+            except DockerDaemonTimeout:
                 raise
             except TrialFailed:
                 time.sleep(DOWN_RETRY_DELAY_S)
@@ -275,7 +275,14 @@ class NodeContainers(TrialNodes):
         return tuple(f"network {network.name}" for network in self._client.networks.list(filters=filters))
 
     def _run_compose(self, *arguments: str) -> None:
-        command = ["docker", "compose", "--project-name", project_name(self._plan), "--file", str(self._compose_path)]
+        command = [
+            "docker",
+            "compose",
+            "--project-name",
+            compose_project_name(self._plan),
+            "--file",
+            str(self._compose_path),
+        ]
         # In a session of its own, so that Ctrl-C does not interrupt Compose between two containers.
         try:
             process = subprocess.run(  # noqa: S603 - our own arguments
@@ -287,7 +294,7 @@ class NodeContainers(TrialNodes):
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired as late:
-            raise EngineTimeout(
+            raise DockerDaemonTimeout(
                 f"`docker compose {arguments[0]}` did not finish within {COMPOSE_TIMEOUT_S:g} s; "
                 "check that the Docker daemon answers (`docker info`)"
             ) from late

@@ -16,7 +16,7 @@ from docker.errors import DockerException
 from compose.engines.base import Engine, EventObserver, PreparationObserver
 from compose.engines.containers.compose_file import ComposeHost
 from compose.engines.containers.containers import NodeContainers
-from compose.engines.containers.helper_containers import HELPER_ROLE, probe_capabilities
+from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_capabilities
 from compose.runs.certificates import issue_certificates
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels, secrets_folder_prefix
@@ -154,7 +154,7 @@ class DockerEngine(Engine):
                 defer_stop_signals(),
                 closing(docker.from_env()) as client,
             ):  # an interrupt would leave the container behind
-                self._capabilities = probe_capabilities(
+                self._capabilities = probe_kernel_capabilities(
                     client, self.images["cpu"], FEATURE_TEST_COMMANDS, container_labels
                 )
         return self._capabilities

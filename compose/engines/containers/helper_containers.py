@@ -72,14 +72,14 @@ class HelperContainer:
             labels=dict(labels),
         )
         try:
-            self._attach()
+            self._attach_to_container()
             self.container.start()
         except BaseException:
             self._remove_container()  # the caller has no reference by which to remove the container
             raise
         threading.Thread(target=self._read_output, daemon=True).start()
 
-    def _attach(self) -> None:
+    def _attach_to_container(self) -> None:
         parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         self._stream = self._client.api.attach_socket(self.container.id, params=parameters)
         self._socket = getattr(self._stream, "_sock", self._stream)
@@ -102,9 +102,9 @@ class HelperContainer:
             with self._send_lock:
                 self._socket.sendall(line.encode())
         except OSError as error:
-            self._fail_pending(f"the connection to the helper container is broken ({error})")
+            self._fail_pending_requests(f"the connection to the helper container is broken ({error})")
         if self._has_ended:
-            self._fail_pending(self._end_reason())
+            self._fail_pending_requests(self._container_end_reason())
         return reply
 
     def request(self, action: str, timeout_s: float = REPLY_TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class HelperContainer:
     @property
     def failure_reason(self) -> str:
         """Reason why the helper container has ended; empty while the container runs and after `close`."""
-        return self._end_reason() if self._has_ended and not self._is_closed else ""
+        return self._container_end_reason() if self._has_ended and not self._is_closed else ""
 
     def close(self) -> None:
         """End the helper container; the trial removes it later, together with all other containers."""
@@ -141,9 +141,9 @@ class HelperContainer:
         """Read replies from the helper container's standard output, and errors from standard error, until both end."""
         unfinished_line = b""
         with suppress(OSError, ValueError):  # raised when `close` closes the socket meanwhile
-            while header := self._receive_exactly(_FRAME_HEADER.size):
+            while header := self._receive_bytes(_FRAME_HEADER.size):
                 stream, size_bytes = _FRAME_HEADER.unpack(header)
-                text = self._receive_exactly(size_bytes)
+                text = self._receive_bytes(size_bytes)
                 if stream != _STDOUT_STREAM:
                     self._stderr += text
                     continue
@@ -151,7 +151,7 @@ class HelperContainer:
                 for line in lines:
                     self._handle_reply(json.loads(line))
         self._has_ended = True
-        self._fail_pending(self._end_reason())
+        self._fail_pending_requests(self._container_end_reason())
 
     def _handle_reply(self, reply: dict[str, Any]) -> None:
         """Set a helper's reply, or the error in the reply, as the result of the request's future."""
@@ -164,16 +164,16 @@ class HelperContainer:
             else:
                 pending.set_exception(HelperRequestFailed(reply["why"]))
 
-    def _fail_pending(self, reason: str) -> None:
+    def _fail_pending_requests(self, reason: str) -> None:
         for request_id in list(self._pending_replies):
             with suppress(InvalidStateError, KeyError):
                 self._pending_replies.pop(request_id).set_exception(TrialFailed(reason))
 
-    def _end_reason(self) -> str:
+    def _container_end_reason(self) -> str:
         lines = self._stderr.decode(errors="replace").strip().splitlines()
         return f"the helper container has ended: {lines[-1] if lines else 'no message'}"
 
-    def _receive_exactly(self, size_bytes: int) -> bytes:
+    def _receive_bytes(self, size_bytes: int) -> bytes:
         """Return exactly `size_bytes` bytes from the socket; no bytes if the connection ends earlier."""
         received = b""
         while len(received) < size_bytes:
@@ -183,15 +183,15 @@ class HelperContainer:
         return received
 
 
-def probe_capabilities(
-    client: docker.DockerClient, image: str, scripts: Mapping[Any, str], labels: Mapping[str, str]
+def probe_kernel_capabilities(
+    client: docker.DockerClient, image: str, feature_scripts: Mapping[Any, str], labels: Mapping[str, str]
 ) -> set[Any]:
     """Return the kernel features whose test scripts succeed in a container with a network namespace of its own.
 
     Args:
         client: connected to the Docker daemon.
         image: tag of the nodes' image.
-        scripts: feature -> shell script that uses the feature.
+        feature_scripts: feature -> shell script that uses the feature.
         labels: of the temporary container; `ensayo clean` finds it by them.
 
     Raises:
@@ -206,7 +206,7 @@ def probe_capabilities(
         ) from error
     working_features = set()
     try:
-        for name, script in scripts.items():
+        for name, script in feature_scripts.items():
             with suppress(HelperRequestFailed):
                 helper.request("script", script=script)
                 working_features.add(name)

@@ -77,65 +77,65 @@ class LinkEnforcer:
         Raises:
             TrialFailed: the link could not be shaped, or the kernel enforces different values.
         """
-        helper = self._start_helper(link_name)
+        helper = self._start_helper_container(link_name)
         if link_name == switch.NETWORK_SWITCH:
             record = self._shape_network_switch(helper)
         else:
-            record = self._shape_node(helper, self.plan.node(link_name))
+            record = self._shape_node(helper, self.plan.node_plan(link_name))
         self.records[link_name] = record
         return record
 
-    def update_record(self, link_name: str, **fields: Any) -> LinkRecord:
+    def update_link_record(self, link_name: str, **fields: Any) -> LinkRecord:
         """Change fields in the record of a link and return the new record."""
         self.records[link_name] = self.records[link_name].model_copy(update=fields)
         return self.records[link_name]
 
-    def enforcing_link(self, limit_name: str) -> str | None:
+    def link_that_enforces_limit(self, limit_name: str) -> str | None:
         """Return the name of the link on which a rate limit between nodes is enforced; None if no link enforces it."""
         return next((name for name, record in self.records.items() if limit_name in record.pipes_bps), None)
 
-    def start_counting(self) -> None:
-        """Store the counters of all queues before training, so that `audit` reports only packets of the run."""
-        self._initial_counters = self._read_counters()
+    def store_initial_counters(self) -> None:
+        """Store the counters of all queues before training, so that `audit_links` reports only packets of the run."""
+        self._initial_counters = self._read_queue_counters()
 
-    def audit(self, expected_states: Mapping[str, LinkState]) -> dict[str, LinkRecord]:
+    def audit_links(self, expected_link_states: Mapping[str, LinkState]) -> dict[str, LinkRecord]:
         """Record the packets that each queue counted during the run, and kernel settings that are not as expected.
 
         The interface of a node that has left is gone and can't be read. The record of the node's link then states that.
 
         Args:
-            expected_states: node -> state in which its link should be after the events of the run.
+            expected_link_states: node -> state in which its link should be after the events of the run.
 
         Returns:
             The records of all links, by node or network switch.
         """
         delay_replies = {
             name: self.helpers[name].submit(
-                "laws", queues=[*self.node_links[name].delay_line_queues(expected_states[name])]
+                "laws", queues=[*self.node_links[name].delay_line_queues(expected_link_states[name])]
             )
-            for name in expected_states
-            if self.node_links[name].delay_line_queues(expected_states[name])
+            for name in expected_link_states
+            if self.node_links[name].delay_line_queues(expected_link_states[name])
         }
         shown_scripts = {name: link.readback_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
         if switch.NETWORK_SWITCH in self.helpers:
             state_replies |= self._submit_scripts({switch.NETWORK_SWITCH: switch.readback_script(self.plan)})
-        for name, devices in self._read_counters().items():
+        for name, devices in self._read_queue_counters().items():
             initial = self._initial_counters.get(name, {})
             queues = {
                 device: queue.growth_since(initial.get(device, reading.QdiscCounters())).model_dump()
                 for device, queue in devices.items()
             }
-            self.update_record(name, queues=queues)
+            self.update_link_record(name, queues=queues)
         for name, reply in state_replies.items():
             try:
                 current_output = reply.result(REPLY_TIMEOUT_S)["said"]
                 delay_queues = delay_replies[name].result(REPLY_TIMEOUT_S)["laws"] if name in delay_replies else {}
             except (TrialFailed, TimeoutError) as error:
                 no_reply = f"the helper container did not reply within {REPLY_TIMEOUT_S:g} s"
-                self.update_record(name, unread=str(error) or no_reply)
+                self.update_link_record(name, unread=str(error) or no_reply)
             else:
-                self._record_differences(name, current_output, expected_states.get(name), delay_queues)
+                self._record_differences(name, current_output, expected_link_states.get(name), delay_queues)
         return dict(self.records)
 
     def _record_differences(
@@ -155,24 +155,24 @@ class LinkEnforcer:
         """
         setup_output = self._setup_outputs[link_name]
         if expected_state is None:
-            expected_rates = {key: rate for key, (_, rate) in switch.expected_classes(self.plan).items()}
+            expected_rates = {key: rate for key, (_, rate) in switch.expected_htb_classes(self.plan).items()}
             differences = reading.rate_differences(expected_rates, current_output)
-            if reading.parse_structure(setup_output) != reading.parse_structure(current_output):
+            if reading.parse_queues_and_filters(setup_output) != reading.parse_queues_and_filters(current_output):
                 differences.append("queues or filters changed during the run")
-            limit_classes = {pipe.name: key for key, (pipe, _) in switch.expected_classes(self.plan).items()}
+            limit_classes = {pipe.name: key for key, (pipe, _) in switch.expected_htb_classes(self.plan).items()}
         else:
             link, interface = self.node_links[link_name], self.interfaces[link_name]
             differences = link.find_external_changes(interface, expected_state, setup_output, current_output)
             if delay_queues != link.delay_line_queues(expected_state):
                 differences.append("the delay line has other delays or losses than the plan")
-            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.pair_limits().items()}
+            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.pair_rate_limits().items()}
         if not differences:
             return
         limit_rates = self._current_limit_rates(link_name, limit_classes, current_output)
-        self.update_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
+        self.update_link_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
         # After an event that changed the node's rates, they can't be compared with the declared ones.
         if expected_state is not None and expected_state == self.node_links[link_name].initial_state:
-            self.update_record(link_name, **self._read_back_rates(self.plan.node(link_name), current_output))
+            self.update_link_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), current_output))
 
     def _current_limit_rates(
         self, link_name: str, limit_classes: Mapping[str, tuple[str, str]], current_output: str
@@ -186,7 +186,7 @@ class LinkEnforcer:
             for limit, recorded in self.records[link_name].pipes_bps.items()
         }
 
-    def _read_back_rates(self, node: NodePlan, tc_text: str) -> dict[str, float | None]:
+    def _parse_link_rates(self, node: NodePlan, tc_text: str) -> dict[str, float | None]:
         """Return fields of a link record: uplink and downlink rate in the output of tc, in bit/s of virtual time."""
         ceilings = reading.parse_ceilings_bps(tc_text)
         declared = {"up": node.uplink_bps, "down": node.downlink_bps}
@@ -196,7 +196,7 @@ class LinkEnforcer:
             for direction, rate in declared.items()
         }
 
-    def check_helpers(self) -> None:
+    def check_helpers_are_running(self) -> None:
         """Check that all helper containers run, since they delay packets, change links and read counters.
 
         Raises:
@@ -214,7 +214,7 @@ class LinkEnforcer:
         for helper in helpers:
             helper.close()
 
-    def _start_helper(self, link_name: str) -> HelperContainer:
+    def _start_helper_container(self, link_name: str) -> HelperContainer:
         """Start the helper container beside a node's or the network switch's container, once this container runs.
 
         Raises:
@@ -253,7 +253,7 @@ class LinkEnforcer:
             helper.request("delays", delays=initial_queues)
         setup_output = helper.request("script", script=link.setup_script())["said"]
         self._setup_outputs[node.name] = setup_output
-        self.interfaces[node.name] = reading.parse_interface(setup_output)
+        self.interfaces[node.name] = reading.parse_interface_name(setup_output)
         if differences := [
             *reading.rate_differences(link.expected_rates_bps(), setup_output),
             *link.missing_routes(setup_output),
@@ -262,25 +262,25 @@ class LinkEnforcer:
         ceilings = reading.parse_ceilings_bps(setup_output)
         return LinkRecord(
             rung=self.mechanisms.rate if node.uplink_bps or node.downlink_bps else "none",
-            rungs=self._mechanisms_of(node),
+            rungs=self._link_mechanisms_of(node),
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
-            **self._read_back_rates(node, setup_output),
+            **self._parse_link_rates(node, setup_output),
             pipes_bps={
                 name: ProbeMeasurement(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
-                for name, (class_id, declared_bps) in link.pair_limits().items()
+                for name, (class_id, declared_bps) in link.pair_rate_limits().items()
             },
-            details=link.chosen_parameters(),
+            details=link.chosen_shaping_parameters(),
         )
 
-    def _mechanisms_of(self, node: NodePlan) -> dict[str, str]:
+    def _link_mechanisms_of(self, node: NodePlan) -> dict[str, str]:
         """Return the mechanism that enforces each declared property of a node's link."""
         link = self.node_links[node.name]
         declared = {
             "rate": node.uplink_bps or node.downlink_bps,
             "delay": any(path.delay_s for path in link.initial_state.paths),
             "loss": any(path.losses for path in link.initial_state.paths),
-            "pipes": link.addresses_via_switch or link.pair_limits(),
+            "pipes": link.addresses_via_switch or link.pair_rate_limits(),
         }
         mechanisms = self.mechanisms.model_dump() | {"pipes": self.mechanisms.rate}
         if mechanisms["loss"] == "transport":
@@ -293,7 +293,7 @@ class LinkEnforcer:
         Raises:
             TrialFailed: the script failed, or the kernel has other rates than those it was given.
         """
-        limits = switch.expected_classes(self.plan)
+        limits = switch.expected_htb_classes(self.plan)
         setup_output = helper.request("script", script=switch.setup_script(self.plan))["said"]
         self._setup_outputs[switch.NETWORK_SWITCH] = setup_output
         if differences := reading.rate_differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
@@ -308,7 +308,7 @@ class LinkEnforcer:
             },
         )
 
-    def _read_counters(self) -> dict[str, dict[str, reading.QdiscCounters]]:
+    def _read_queue_counters(self) -> dict[str, dict[str, reading.QdiscCounters]]:
         """Return the counters of all queues (node or network switch -> device -> counters) without unreadable links."""
         scripts = {name: link.counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
         if switch.NETWORK_SWITCH in self.helpers:

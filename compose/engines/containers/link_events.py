@@ -90,10 +90,10 @@ class LinkEventScheduler:
             self._training_start_s = logged_at_s
             for link_event in self._events.values():
                 if link_event.time_s is not None:
-                    self._schedule(logged_at_s + link_event.time_s * self._plan.dilation, link_event, BEGIN)
-            threading.Thread(target=self._run_schedule, daemon=True).start()
+                    self._schedule_change(logged_at_s + link_event.time_s * self._plan.dilation, link_event, BEGIN)
+            threading.Thread(target=self._send_scheduled_changes, daemon=True).start()
         elif event["key"] == "event_due" and event["value"]["number"] in self._events:
-            self._schedule(logged_at_s, self._events[event["value"]["number"]], BEGIN)
+            self._schedule_change(logged_at_s, self._events[event["value"]["number"]], BEGIN)
 
     def close(self) -> None:
         """Stop scheduling changes; helper containers may still apply changes that they have received."""
@@ -102,7 +102,7 @@ class LinkEventScheduler:
             self._end_s = self._end_s or time.monotonic()
             self._changed.notify()
 
-    def stop_and_return_states(self) -> dict[str, LinkState]:
+    def stop_and_return_link_states(self) -> dict[str, LinkState]:
         """Cancel all changes that are not applied yet, and return the state that each node's link must now have.
 
         Raises:
@@ -117,12 +117,12 @@ class LinkEventScheduler:
             for name, initial_state in self._initial_states.items()
         }
 
-    def _schedule(self, planned_at_s: float, event: PlannedEvent, boundary: str) -> None:
+    def _schedule_change(self, planned_at_s: float, event: PlannedEvent, boundary: str) -> None:
         with self._changed:
             heapq.heappush(self._due, (planned_at_s, next(self._change_numbers), event, boundary))
             self._changed.notify()
 
-    def _run_schedule(self) -> None:
+    def _send_scheduled_changes(self) -> None:
         """Send each change to the helpers `SCHEDULE_AHEAD_S` before it is due, until the scheduler is closed."""
         while True:
             with self._changed:
@@ -133,11 +133,11 @@ class LinkEventScheduler:
                     return
                 planned_at_s, number, event, boundary = heapq.heappop(self._due)
                 if boundary == BEGIN and event.change.lasts is not None:
-                    self._schedule(planned_at_s + event.change.lasts * self._plan.dilation, event, END)
+                    self._schedule_change(planned_at_s + event.change.lasts * self._plan.dilation, event, END)
                 due_at_s = max(planned_at_s, time.monotonic())
                 change = _ScheduledChange(number, planned_at_s, due_at_s, event, boundary)
                 self._insert_change(change)
-            threading.Thread(target=self._record_result, args=(change,), daemon=True).start()
+            threading.Thread(target=self._record_change_result, args=(change,), daemon=True).start()
 
     def _insert_change(self, change: _ScheduledChange) -> None:
         """Send a link change to the helpers of its nodes, then send later changes again, with the new link states."""
@@ -156,23 +156,27 @@ class LinkEventScheduler:
             }
             if scheduled.sort_key >= change.sort_key:
                 for name, state in states_after.items():
-                    self._send_transition(scheduled, name, states_before[name], state)
+                    self._send_link_transition(scheduled, name, states_before[name], state)
             states_before = states_after
 
-    def _send_transition(self, change: _ScheduledChange, node_name: str, before: LinkState, after: LinkState) -> None:
+    def _send_link_transition(
+        self, change: _ScheduledChange, node_name: str, state_before: LinkState, state_after: LinkState
+    ) -> None:
         """Send a node's helper the transition of the node's link between two states, unless it was sent before.
 
         A helper that receives a transition after its moment applies it at once. An earlier version of the transition
         may have been applied by then, so the programs must lead to the new state from every possible state.
         """
-        sent = change.transitions.get(node_name, (before, before))
-        if (sent == (before, after)) or (node_name not in change.transitions and before == after):
+        sent = change.transitions.get(node_name, (state_before, state_before))
+        if (sent == (state_before, state_after)) or (
+            node_name not in change.transitions and state_before == state_after
+        ):
             return
-        change.transitions[node_name] = (before, after)
-        self._states_after.setdefault(node_name, {})[change.number] = after
+        change.transitions[node_name] = (state_before, state_after)
+        self._states_after.setdefault(node_name, {})[change.number] = state_after
         link = self._links.node_links[node_name]
-        possible_states = {id(state): state for state in (before, *sent)}.values()
-        programs = link.change_programs(self._links.interfaces[node_name], tuple(possible_states), after)
+        possible_states = {id(state): state for state in (state_before, *sent)}.values()
+        programs = link.link_change_programs(self._links.interfaces[node_name], tuple(possible_states), state_after)
         change.replies[node_name] = self._links.helpers[node_name].submit(
             "at",
             number=change.number,
@@ -180,12 +184,12 @@ class LinkEventScheduler:
             programs=programs,
             delays={
                 queue: spec
-                for queue, spec in link.delay_line_queues(after).items()
+                for queue, spec in link.delay_line_queues(state_after).items()
                 if any(link.delay_line_queues(state).get(queue) != spec for state in possible_states)
             },
         )
 
-    def _record_result(self, change: _ScheduledChange) -> None:
+    def _record_change_result(self, change: _ScheduledChange) -> None:
         """Wait until all helpers have applied a link change, then log when the last helper did, or a helper's error."""
         event, planned_at_s = change.event, change.planned_at_s
         time.sleep(max(0.0, change.due_at_s - time.monotonic()))  # until then, the change may be sent again
@@ -206,17 +210,17 @@ class LinkEventScheduler:
         record = {
             "number": event.number,
             "kind": event.change.kind,
-            "planned_s": self._virtual_s(planned_at_s),
-            "applied_s": None if failure else self._virtual_s(last_applied_s),
+            "planned_s": self._to_virtual_s(planned_at_s),
+            "applied_s": None if failure else self._to_virtual_s(last_applied_s),
             "lateness_s": None if failure else round((last_applied_s - planned_at_s) / self._plan.dilation, 6),
             "phase": change.boundary,
-            "by": self._mechanisms_of(event),
+            "by": self._event_mechanisms(event),
             "nodes": sorted(replies),
         }
         with self._write_lock, self._record_path.open("a") as file:
             file.write(json.dumps(record | ({"failed": failure} if failure else {})) + "\n")
 
-    def _mechanisms_of(self, event: PlannedEvent) -> str:
+    def _event_mechanisms(self, event: PlannedEvent) -> str:
         """Return the names of the mechanisms that apply an event, separated by commas."""
         mechanisms, happening = self._links.mechanisms, event.change
         is_changed = {
@@ -227,7 +231,7 @@ class LinkEventScheduler:
         }
         return ", ".join(dict.fromkeys(getattr(mechanisms, key) for key, changed in is_changed.items() if changed))
 
-    def _virtual_s(self, monotonic_s: float) -> float:
+    def _to_virtual_s(self, monotonic_s: float) -> float:
         """Return the virtual seconds from the start of training to a reading of the monotonic clock."""
         return round((monotonic_s - (self._training_start_s or monotonic_s)) / self._plan.dilation, 6)
 

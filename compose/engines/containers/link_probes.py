@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from compose.engines.containers.link_enforcement import LinkEnforcer
-from compose.engines.containers.repeated_measurement import is_conclusive, measure_until_conclusive, rest_between_tries
+from compose.engines.containers.repeated_measurement import is_conclusive, measure_until_conclusive, sleep_between_tries
 from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import data_network_nodes
 from compose.shaping.probes import (
@@ -20,7 +20,7 @@ from compose.shaping.probes import (
     plan_message_probe,
     plan_rate_probes,
 )
-from services.cluster.round_trips import ECHOES_PER_TRY, ExpectedRoundTrip
+from services.cluster.round_trips import ECHOES_PER_TRY, ExpectedRoundTripTime
 from services.plan.trial_outcome import LinkRecord, ProbeMeasurement
 
 ECHO_GAP_S = 0.02
@@ -47,7 +47,7 @@ def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, 
     node_addresses = {node.name: node.addresses.data.host for node in data_network_nodes(links.plan)}
     if len(node_addresses) < 2 or not _has_probed_properties(links):  # noqa: PLR2004 - a single node has no peer
         return {}
-    _await_replies(
+    _wait_for_replies(
         executor.submit(links.helpers[name].request, "listen", address=address)
         for name, address in node_addresses.items()
     )
@@ -56,7 +56,7 @@ def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, 
         _probe_rates(links, node_addresses)
         _probe_message(links, node_addresses)
     finally:
-        _await_replies(executor.submit(links.helpers[name].request, "stop_receiver") for name in node_addresses)
+        _wait_for_replies(executor.submit(links.helpers[name].request, "stop_receiver") for name in node_addresses)
     time.sleep(QUEUE_DRAIN_S)
     return {name: links.records[name] for name in links.link_names}
 
@@ -76,7 +76,7 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
         return
     declared, tries = expected_round_trips(links.plan), _measure_round_trips(links, node_addresses)
     measured_s = {
-        (name, peer): median(declared[name][peer].estimate_s(echoes) for echoes in echoes_of_tries)
+        (name, peer): median(declared[name][peer].estimate_round_trip_s(echoes) for echoes in echoes_of_tries)
         for (name, peer), echoes_of_tries in tries.items()
     }
     failures = [
@@ -97,12 +97,12 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
             )
             for peer, round_trip in round_trips_of_node.items()
         }
-        links.update_record(name, round_trip_s=record)
+        links.update_link_record(name, round_trip_s=record)
 
 
-def _is_round_trip_accepted(links: LinkEnforcer, declared: ExpectedRoundTrip, measured_s: float) -> bool:
-    tolerance_s = declared.tolerance_s(links.plan.fidelity.round_trip, links.plan.dilation)
-    return abs(measured_s - declared.mean_s) <= tolerance_s
+def _is_round_trip_accepted(links: LinkEnforcer, declared_round_trip: ExpectedRoundTripTime, measured_s: float) -> bool:
+    tolerance_s = declared_round_trip.tolerance_s(links.plan.fidelity.round_trip, links.plan.dilation)
+    return abs(measured_s - declared_round_trip.mean_s) <= tolerance_s
 
 
 def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
@@ -114,10 +114,10 @@ def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) ->
     tries: dict[PeerPair, list[list[float]]] = {(name, peer): [] for name, peers in declared.items() for peer in peers}
     open_pairs, tries_per_round = set(tries), 1
 
-    def needs_more_tries(pair: PeerPair) -> bool:
+    def needs_more_echoes(pair: PeerPair) -> bool:
         round_trip = declared[pair[0]][pair[1]]
         return not is_conclusive(
-            [round_trip.estimate_s(echoes) for echoes in tries[pair]],
+            [round_trip.estimate_round_trip_s(echoes) for echoes in tries[pair]],
             lambda measured_s: _is_round_trip_accepted(links, round_trip, measured_s),
         )
 
@@ -125,9 +125,9 @@ def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) ->
         for _ in range(tries_per_round):
             for pair, echoes in _send_echoes(links, node_addresses, open_pairs).items():
                 tries[pair].append(echoes)
-        open_pairs, tries_per_round = set(filter(needs_more_tries, open_pairs)), 2
+        open_pairs, tries_per_round = set(filter(needs_more_echoes, open_pairs)), 2
         if open_pairs:
-            rest_between_tries(max(len(tries[pair]) for pair in open_pairs))
+            sleep_between_tries(max(len(tries[pair]) for pair in open_pairs))
     return tries
 
 
@@ -158,10 +158,10 @@ def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
     """
     tolerance, planned = links.plan.fidelity.rate_error, plan_rate_probes(links.plan)
     for kind, name, reason in planned.skipped:
-        if link_name := _recording_link(links, kind, name):
+        if link_name := _link_that_records_limit(links, kind, name):
             tested_property = name if kind == "pipe" else kind
             unproven = links.records[link_name].unproven | {tested_property: reason}
-            links.update_record(link_name, unproven=unproven)
+            links.update_link_record(link_name, unproven=unproven)
     for parallel_floods in group_concurrent_probes(planned.probes):
         rates_bps = _measure_floods(links, node_addresses, parallel_floods)
         for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
@@ -171,7 +171,7 @@ def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
                     f"{flood.name}: {flood.describe_mismatch(median(tries), links.plan.dilation)}; "
                     f"`fidelity.rate_error` allows {tolerance:.1%}; {BUSY_HOST_HINT}"
                 )
-            _record_flood(links, flood, tries)
+            _record_flood_rates(links, flood, tries)
 
 
 def _repeat_flood(
@@ -215,11 +215,11 @@ def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods:
         )
         for replies_of_flood in count_replies
     ]
-    _await_replies(send_replies)
+    _wait_for_replies(send_replies)
     return arrived_bps
 
 
-def _record_flood(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequence[float]) -> None:
+def _record_flood_rates(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequence[float]) -> None:
     """Store the rates of all tries of a flood, in bit/s of wall time, in the records of all links that it tests."""
     dilation = links.plan.dilation
     measurement = ProbeMeasurement(
@@ -228,20 +228,20 @@ def _record_flood(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequence[flo
         tries=tuple(round(rate_bps * dilation) for rate_bps in rates_bps),
     )
     for kind, name in flood.limits:
-        if link_name := _recording_link(links, kind, name):
+        if link_name := _link_that_records_limit(links, kind, name):
             record = links.records[link_name]
             if kind == "pipe":
                 limits_bps = record.achieved_pipes_bps | {name: measurement.achieved}
                 flooded = record.flooded | {name: measurement}
-                links.update_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
+                links.update_link_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
             else:
                 flooded = record.flooded | {kind: measurement}
-                links.update_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
+                links.update_link_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
 
 
-def _recording_link(links: LinkEnforcer, kind: str, name: str) -> str | None:
+def _link_that_records_limit(links: LinkEnforcer, limit_kind: str, limit_name: str) -> str | None:
     """Return the name of the link in whose record the result for a probed limit is stored; None if there is none."""
-    return links.enforcing_link(name) if kind == "pipe" else name
+    return links.link_that_enforces_limit(limit_name) if limit_kind == "pipe" else limit_name
 
 
 def _probe_message(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
@@ -255,15 +255,17 @@ def _probe_message(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
         return
     plan, helper, address = links.plan, links.helpers[message.source], node_addresses[message.target]
     declared_s = message.expected_s / plan.dilation
-    tolerance_s = plan.fidelity.message_tolerance_s(declared_s, plan.dilation)
+    tolerance_s = plan.fidelity.message_time_tolerance_s(declared_s, plan.dilation)
 
-    def measure() -> float:
+    def measure_message_s() -> float:
         return float(helper.request("message", address=address, size=message.size_bytes)["seconds"]) / plan.dilation
 
-    tries = measure_until_conclusive(measure(), measure, lambda message_s: abs(message_s - declared_s) <= tolerance_s)
+    tries = measure_until_conclusive(
+        measure_message_s(), measure_message_s, lambda message_s: abs(message_s - declared_s) <= tolerance_s
+    )
     rounded_tries = tuple(round(message_s, 7) for message_s in tries)
     measurement = ProbeMeasurement(declared=declared_s, achieved=median(tries), tries=rounded_tries)
-    links.update_record(message.source, message_s={message.target: measurement})
+    links.update_link_record(message.source, message_s={message.target: measurement})
     if measurement.achieved < UNSHAPED_TIME_RATIO * declared_s:
         raise TrialFailed(
             f"{message.source} to {message.target}: a message of {message.size_bytes} bytes took "
@@ -272,7 +274,7 @@ def _probe_message(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
         )
 
 
-def _await_replies(replies: Iterable[Future[Any]]) -> None:
+def _wait_for_replies(replies: Iterable[Future[Any]]) -> None:
     """Wait for the replies of all requests; an iterator first sends every request."""
     for reply in list(replies):
         reply.result(REPLY_TIMEOUT_S)

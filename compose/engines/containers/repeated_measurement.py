@@ -11,13 +11,13 @@ REST_PER_TRY_S = 1.0  # pause before the next two tries, per try so far: the hos
 AcceptsValue = Callable[[float], bool]
 
 
-def is_conclusive(tries: Sequence[float], is_accepted: AcceptsValue) -> bool:
+def is_conclusive(measured_values: Sequence[float], is_accepted: AcceptsValue) -> bool:
     """Return whether to stop measuring: the median is accepted, or further tries can't make it acceptable."""
-    rejected = sum(not is_accepted(value) for value in tries)
-    return is_accepted(median(tries)) or rejected > MAX_TRIES // 2 or len(tries) >= MAX_TRIES
+    rejected = sum(not is_accepted(value) for value in measured_values)
+    return is_accepted(median(measured_values)) or rejected > MAX_TRIES // 2 or len(measured_values) >= MAX_TRIES
 
 
-def rest_between_tries(try_count: int) -> None:
+def sleep_between_tries(try_count: int) -> None:
     """Sleep between two tries of a measurement; the more tries were made, the longer."""
     time.sleep(REST_PER_TRY_S * try_count)
 
@@ -28,6 +28,6 @@ def measure_until_conclusive(
     """Repeat a measurement until it is conclusive, and return all values, of which there is an odd number."""
     tries = [first_value]
     while not is_conclusive(tries, is_accepted):
-        rest_between_tries(len(tries))
+        sleep_between_tries(len(tries))
         tries += (measure_again(), measure_again())
     return tuple(tries)

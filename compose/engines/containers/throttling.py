@@ -28,7 +28,7 @@ def read_cpu_throttling(container: Container) -> CpuThrottling | None:
             return parse_cpu_stat((_CGROUP_MOUNT / folder.format(container_id) / "cpu.stat").read_text())
     with suppress(DockerException, KeyError, OSError):  # requests raises its own subclasses of OSError
         stats = container.stats(stream=False, one_shot=True)
-        return _from_engine_stats(stats["cpu_stats"]["throttling_data"]) if stats["pids_stats"] else None
+        return _throttling_from_docker_stats(stats["cpu_stats"]["throttling_data"]) if stats["pids_stats"] else None
     return None
 
 
@@ -47,7 +47,7 @@ def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottling:
     )
 
 
-def _from_engine_stats(throttling_data: Mapping[str, Any]) -> CpuThrottling:
+def _throttling_from_docker_stats(throttling_data: Mapping[str, Any]) -> CpuThrottling:
     """Convert throttling statistics of Docker's API, where times are in nanoseconds, to throttling counters."""
     return CpuThrottling(
         periods=throttling_data["periods"],

@@ -50,13 +50,13 @@ async def all_reduce(
     """
     if not schedule.rounds:
         return
-    piece_bytes = schedule.piece_bytes(vector.nbytes, transport.max_piece_bytes, transport.min_piece_bytes)
+    piece_bytes = schedule.max_message_bytes(vector.nbytes, transport.max_piece_bytes, transport.min_piece_bytes)
     max_message_entries = max(1, piece_bytes // vector.itemsize)
     rank_schedule = build_rank_schedule(schedule, rank, vector.size, max_message_entries, vector.itemsize)
     payloads = create_payload_codec(compressor, vector, rank_schedule.pieces)
     send_lock = _SendLock() if schedule.sends_partial_sums_first else None
     await _RankExecution(transport, node_names, step, rank_schedule.operations, payloads, send_lock).run()
-    payloads.finish()
+    payloads.finalise_vector()
 
 
 class _SendLock:
@@ -122,14 +122,14 @@ class _RankExecution:
         if not self._operations:
             return
         self._result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._start_ready()
+        self._start_ready_operations()
         try:
             await self._result
         finally:
             if self._pending:
-                await self._cancel_pending()
+                await self._cancel_pending_operations()
 
-    async def _cancel_pending(self) -> None:
+    async def _cancel_pending_operations(self) -> None:
         """Cancel all sends and receives under way, and return when they have ended."""
         cancelled = tuple(self._pending.values())
         for pending in cancelled:
@@ -137,7 +137,7 @@ class _RankExecution:
         futures = (pending for pending in cancelled if isinstance(pending, asyncio.Future))
         await asyncio.gather(*futures, return_exceptions=True)
 
-    def _start_ready(self) -> None:
+    def _start_ready_operations(self) -> None:
         """Start all operations that are ready, also those that become ready meanwhile."""
         if self._is_starting:
             return
@@ -146,7 +146,7 @@ class _RankExecution:
             while self._ready and not self._result.done():
                 self._start_operation(self._ready.popleft())
         except Exception as error:  # noqa: BLE001 - the caller may be a transport's callback, which cannot handle it
-            self._fail(error)
+            self._fail_execution(error)
         self._is_starting = False
 
     def _start_operation(self, operation_index: int) -> None:
@@ -157,7 +157,7 @@ class _RankExecution:
             self._send(operation_index, operation)
 
     def _send(self, operation_index: int, operation: RankOperation) -> None:
-        data = b"" if operation.kind == "token" else self._payloads.encode(operation)
+        data = b"" if operation.kind == "token" else self._payloads.encode_payload(operation)
         message = Message(self._message_tag(operation), data)
         sending = self._transport.start_send(self._node_names[operation.peer_rank], message)
         if sending is None:
@@ -166,17 +166,17 @@ class _RankExecution:
             self._pending[operation_index] = sending
             sending.add_done_callback(partial(self._on_send_done, operation_index))
 
-    def _on_send_done(self, operation_index: int, sending: SendFuture) -> None:
+    def _on_send_done(self, operation_index: int, send_future: SendFuture) -> None:
         if self._result.done():
             return
         del self._pending[operation_index]
-        if sending.cancelled():
+        if send_future.cancelled():
             self._result.cancel()
-        elif (error := sending.exception()) is not None:
-            self._fail(error)
+        elif (error := send_future.exception()) is not None:
+            self._fail_execution(error)
         else:
             self._complete_send(operation_index)
-            self._start_ready()
+            self._start_ready_operations()
 
     def _complete_send(self, operation_index: int) -> None:
         """Pass the send lock to the next queued operation, and mark the send as complete.
@@ -200,18 +200,18 @@ class _RankExecution:
             return None
         self._pending.pop(operation_index, None)
         if not isinstance(outcome, Message):
-            return self._fail(outcome)
+            return self._fail_execution(outcome)
         try:
             self._apply_payload(self._operations[operation_index], receive_buffer, outcome.data)
         except Exception as error:  # noqa: BLE001 - as in `_start_ready_operations`
-            return self._fail(error)
+            return self._fail_execution(error)
         self._complete_operation(operation_index)
-        return self._start_ready()
+        return self._start_ready_operations()
 
     def _apply_payload(self, operation: RankOperation, receive_buffer: Buffer | None, payload: Buffer) -> None:
         """Apply a received payload, unless the transport has written it into the vector already."""
         if operation.kind != "token" and payload is not receive_buffer:
-            self._payloads.apply_received(operation, payload)
+            self._payloads.apply_received_payload(operation, payload)
 
     def _complete_operation(self, operation_index: int) -> None:
         """Mark an operation as complete; dependents that wait for no other operation become ready."""
@@ -223,7 +223,7 @@ class _RankExecution:
             if not self._open_prerequisites[dependent]:
                 self._ready.append(dependent)
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail_execution(self, error: BaseException) -> None:
         if not self._result.done():
             self._result.set_exception(error)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from services.collectives.execution.rank_schedule import RankOperation
-from services.compressors import Compressor, IdentityCompressor, from_wire, to_wire
+from services.compressors import Compressor, IdentityCompressor, bytes_to_vector, payload_to_bytes
 from services.learning.layout import VectorRange
 from services.runtime.transport import Buffer
 from services.schema.arrays import HostArray
@@ -18,11 +18,11 @@ class PayloadCodec(ABC):
     """Conversion between one vector and the payloads of a rank's messages. Tokens have no payload and no codec."""
 
     @abstractmethod
-    def encode(self, operation: RankOperation) -> Buffer:
+    def encode_payload(self, operation: RankOperation) -> Buffer:
         """Return the payload of a send operation; it may share memory with the vector."""
 
     @abstractmethod
-    def apply_received(self, operation: RankOperation, payload: Buffer) -> None:
+    def apply_received_payload(self, operation: RankOperation, payload: Buffer) -> None:
         """Add a received payload to the vector or copy the payload into the vector, as the operation requires."""
 
     def receive_buffer(self, operation: RankOperation) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
@@ -32,7 +32,7 @@ class PayloadCodec(ABC):
         """
         return None
 
-    def finish(self) -> None:  # noqa: B027 - without rounding there is nothing to do
+    def finalise_vector(self) -> None:  # noqa: B027 - without rounding there is nothing to do
         """Replace totals in the vector by their final values; called when all operations are complete."""
 
 
@@ -51,15 +51,15 @@ class UncompressedPayloadCodec(PayloadCodec):
         self._pieces = pieces
         self._totals_to_forward: dict[range, Buffer] = {}  # pieces -> payload of their total, until it is forwarded
 
-    def encode(self, operation: RankOperation) -> Buffer:
+    def encode_payload(self, operation: RankOperation) -> Buffer:
         received_total = self._totals_to_forward.pop(operation.piece_numbers, None)
-        return received_total or self._operation_entries(operation).data.cast("B")
+        return received_total or self._message_entries(operation).data.cast("B")
 
     def receive_buffer(self, operation: RankOperation) -> memoryview | None:
-        return self._operation_entries(operation).data.cast("B") if operation.kind == "copy" else None
+        return self._message_entries(operation).data.cast("B") if operation.kind == "copy" else None
 
-    def apply_received(self, operation: RankOperation, payload: Buffer) -> None:
-        entries = self._operation_entries(operation)
+    def apply_received_payload(self, operation: RankOperation, payload: Buffer) -> None:
+        entries = self._message_entries(operation)
         received = np.frombuffer(payload, entries.dtype)
         if operation.kind == "reduce":
             np.add(received, entries, out=entries)
@@ -68,7 +68,7 @@ class UncompressedPayloadCodec(PayloadCodec):
         if operation.is_forwarded:
             self._totals_to_forward[operation.piece_numbers] = payload
 
-    def _operation_entries(self, operation: RankOperation) -> HostArray:
+    def _message_entries(self, operation: RankOperation) -> HostArray:
         """Return the entries of one message as a view of the vector; the pieces of a message are contiguous."""
         first, last = self._pieces[operation.piece_numbers[0]], self._pieces[operation.piece_numbers[-1]]
         return self._vector[first.start : last.stop]
@@ -87,17 +87,17 @@ class CompressedPayloadCodec(PayloadCodec):
         self._pieces = pieces
         self._encoded_totals: dict[int, Buffer] = {}  # piece -> payload of its total, the same for all ranks
 
-    def encode(self, operation: RankOperation) -> Buffer:
+    def encode_payload(self, operation: RankOperation) -> Buffer:
         """Return the payload of a send operation; the total of each piece is encoded once only."""
         encode_piece = self._encode_piece if operation.kind == "reduce" else self._encode_total
         data = [encode_piece(piece_number) for piece_number in operation.piece_numbers]
         return data[0] if len(data) == 1 else b"".join(data)
 
-    def apply_received(self, operation: RankOperation, payload: Buffer) -> None:
+    def apply_received_payload(self, operation: RankOperation, payload: Buffer) -> None:
         unread = memoryview(payload).cast("B")
         for piece_number in operation.piece_numbers:
             piece = self._pieces[piece_number].view(self._vector)
-            piece_bytes = self._compressor.nbytes(piece.size, piece.dtype.name)
+            piece_bytes = self._compressor.compressed_size_bytes(piece.size, piece.dtype.name)
             received, unread = unread[:piece_bytes], unread[piece_bytes:]
             if operation.kind == "reduce":
                 np.add(self._decode_piece(received, piece), piece, out=piece)
@@ -105,7 +105,7 @@ class CompressedPayloadCodec(PayloadCodec):
                 piece[:] = self._decode_piece(received, piece)
                 self._encoded_totals[piece_number] = received
 
-    def finish(self) -> None:
+    def finalise_vector(self) -> None:
         """Round all totals in the vector, also those that this rank has not sent, so that all ranks have equal bits."""
         for piece_number in range(len(self._pieces)):
             self._encode_total(piece_number)
@@ -119,9 +119,9 @@ class CompressedPayloadCodec(PayloadCodec):
         """Return a compressed piece, and replace the piece in the vector by the values that receivers will decode."""
         piece = self._pieces[piece_number].view(self._vector)
         payload, _ = self._compressor.compress(piece, None)
-        data = to_wire(payload).data
+        data = payload_to_bytes(payload).data
         piece[:] = self._decode_piece(data, piece)
         return data
 
     def _decode_piece(self, payload: Buffer, piece: HostArray) -> HostArray:
-        return from_wire(self._compressor, np.frombuffer(payload, np.uint8), piece.size, piece.dtype.name)
+        return bytes_to_vector(self._compressor, np.frombuffer(payload, np.uint8), piece.size, piece.dtype.name)

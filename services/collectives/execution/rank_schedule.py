@@ -45,14 +45,14 @@ def build_rank_schedule(
         entry_bytes: bytes of an entry.
     """
     pieces_by_chunk = [_cut_chunk(chunk, max_message_entries) for chunk in schedule.chunk_ranges(entries)]
-    builder = _OperationBuilder(
+    builder = _RankOperationBuilder(
         rank, pieces_by_chunk, max_message_entries, waits_for_whole_transfers=not schedule.is_pipelined
     )
     for transfers in schedule.rounds:
         builder.add_sends(transfer for transfer in transfers if transfer.source == rank)
         builder.add_receives(transfer for transfer in transfers if transfer.target == rank)
-    window_pieces = schedule.window_in_pieces(max_message_entries * entry_bytes)
-    operations = _limit_window(builder.operations, window_pieces) if window_pieces else builder.operations
+    window_pieces = schedule.send_window_pieces(max_message_entries * entry_bytes)
+    operations = _limit_send_window(builder.operations, window_pieces) if window_pieces else builder.operations
     return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _link_dependents(operations))
 
 
@@ -62,7 +62,7 @@ def _cut_chunk(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange,
     return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))
 
 
-def _limit_window(operations: Sequence[RankOperation], window_pieces: int) -> list[RankOperation]:
+def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) -> list[RankOperation]:
     """Return the operations with a limited number of partial sums in flight.
 
     The send of a partial sum also waits for the total of the message `window_pieces` before it, from the same peer.
@@ -101,7 +101,7 @@ def _link_dependents(operations: Sequence[RankOperation]) -> tuple[RankOperation
     )
 
 
-class _OperationBuilder:
+class _RankOperationBuilder:
     """Builder of one rank's operations, round by round."""
 
     def __init__(
@@ -143,7 +143,7 @@ class _OperationBuilder:
         if transfer.kind == "token":
             prerequisites = prerequisites | set(self._last_receive_by_piece.values())
         for number, pieces in enumerate(self._message_pieces(transfer)):
-            receives = self._last_receives(self._pieces_to_await(transfer, pieces))
+            receives = self._last_receives_of_pieces(self._pieces_to_await(transfer, pieces))
             index = self._append_operation(transfer, number, pieces, prerequisites | receives)
             for piece in pieces:
                 self._sends_since_receive[piece].add(index)
@@ -154,7 +154,9 @@ class _OperationBuilder:
         previous: set[int] = set()
         for number, pieces in enumerate(self._message_pieces(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
-            index = self._append_operation(transfer, number, pieces, previous | sends | self._last_receives(pieces))
+            index = self._append_operation(
+                transfer, number, pieces, previous | sends | self._last_receives_of_pieces(pieces)
+            )
             previous = {index} if self._waits_for_whole_transfers else set()
             if transfer.kind == "token":
                 self._previous_round.add(index)
@@ -174,7 +176,7 @@ class _OperationBuilder:
         )
         return len(self.operations) - 1
 
-    def _last_receives(self, piece_numbers: range) -> set[int]:
+    def _last_receives_of_pieces(self, piece_numbers: range) -> set[int]:
         """Return the indices of the last receives that changed the pieces `piece_numbers`."""
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy.typing as npt
 
 from services.learning.datasets.base import Dataset, TrainTestData, read_stored_arrays
-from services.learning.datasets.split import regression_data
+from services.learning.datasets.split import split_regression_data
 
 
 class Diabetes(Dataset):
@@ -19,4 +19,6 @@ class Diabetes(Dataset):
 
     def load(self, dtype: npt.DTypeLike) -> TrainTestData:
         arrays = read_stored_arrays("diabetes")
-        return regression_data(arrays["measurements"], arrays["progression"], self.test_fraction, self.seed, dtype)
+        return split_regression_data(
+            arrays["measurements"], arrays["progression"], self.test_fraction, self.seed, dtype
+        )

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy.typing as npt
 
 from services.learning.datasets.base import Dataset, TrainTestData, read_stored_arrays
-from services.learning.datasets.split import regression_data
+from services.learning.datasets.split import split_regression_data
 
 
 class Linnerud(Dataset):
@@ -19,4 +19,4 @@ class Linnerud(Dataset):
 
     def load(self, dtype: npt.DTypeLike) -> TrainTestData:
         arrays = read_stored_arrays("linnerud")
-        return regression_data(arrays["exercise"], arrays["physiology"], self.test_fraction, self.seed, dtype)
+        return split_regression_data(arrays["exercise"], arrays["physiology"], self.test_fraction, self.seed, dtype)

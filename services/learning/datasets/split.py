@@ -32,7 +32,9 @@ def standardise(x: HostArray, reference: HostArray) -> HostArray:
     return np.asarray((x - reference.mean(axis=0)) / reference.std(axis=0))
 
 
-def regression_data(x: HostArray, y: HostArray, test_fraction: float, seed: int, dtype: npt.DTypeLike) -> TrainTestData:
+def split_regression_data(
+    x: HostArray, y: HostArray, test_fraction: float, seed: int, dtype: npt.DTypeLike
+) -> TrainTestData:
     """Return training and test data of a regression of targets `y` (n, outputs) on samples `x` (n, inputs).
 
     The samples are split at random; both arrays are standardised by their training part.

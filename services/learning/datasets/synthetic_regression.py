@@ -7,7 +7,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from services.learning.datasets.base import Dataset, TrainTestData
-from services.learning.datasets.split import regression_data
+from services.learning.datasets.split import split_regression_data
 
 
 class SyntheticRegression(Dataset):
@@ -31,4 +31,4 @@ class SyntheticRegression(Dataset):
         a = normal((self.features, self.hidden)) / np.sqrt(self.features)
         b = normal((self.hidden, self.outputs)) / np.sqrt(self.hidden)
         y = np.tanh(x @ a) @ b + self.noise * normal((self.samples, self.outputs))
-        return regression_data(x, y, self.test_fraction, self.seed, dtype)
+        return split_regression_data(x, y, self.test_fraction, self.seed, dtype)

@@ -17,24 +17,24 @@ class Model(Component):
     """
 
     @abstractmethod
-    def layout(self, task: LearningTask) -> ParameterLayout:
+    def parameter_layout(self, learning_task: LearningTask) -> ParameterLayout:
         """Return names and shapes of the model's arrays in the parameter vector."""
 
-    def conflict_reason(self, task: LearningTask) -> str | None:  # noqa: ARG002 - most models fit any task
+    def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:  # noqa: ARG002 - most models fit any task
         """Return why this model cannot fit `learning_task`; None when it can."""
         return None
 
     @abstractmethod
-    def init(self, task: LearningTask, seed: int, dtype: npt.DTypeLike) -> HostArray:
+    def init_parameters(self, learning_task: LearningTask, seed: int, dtype: npt.DTypeLike) -> HostArray:
         """Return the initial parameters in host memory; a pure function of the arguments."""
 
     @abstractmethod
-    def loss_and_grad(self, task: LearningTask, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
+    def loss_and_grad(self, learning_task: LearningTask, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
         """Return the mean loss over the samples `x` with targets `y`, and its gradient with respect to `params`.
 
         Both are zero without samples, so that an empty share of a batch adds nothing.
         """
 
     @abstractmethod
-    def predict(self, task: LearningTask, params: Vector, x: Array) -> Array:
+    def predict_outputs(self, learning_task: LearningTask, params: Vector, x: Array) -> Array:
         """Return the outputs (B, task.outputs): scores before the softmax for classes, values for regression."""

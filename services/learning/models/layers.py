@@ -37,7 +37,7 @@ def he_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signa
     return 2 / fan_in
 
 
-class LayerBackward(NamedTuple):
+class LayerBackwardPass(NamedTuple):
     """Backward pass of a layer: two functions of dy, the gradient of the layer's output.
 
     The functions are separate because the gradient of the first layer's input is never needed.
@@ -59,7 +59,7 @@ class Layer(ABC):
         """Return initial values of the layer's arrays."""
 
     @abstractmethod
-    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackward]:
+    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
         """Return the layer's output for the input `x`, and the backward pass."""
 
 
@@ -78,9 +78,9 @@ class Dense(Layer):
         weight = rng.standard_normal((self.inputs, self.outputs))
         return weight * np.sqrt(self.variance(self.inputs, self.outputs)), np.zeros(self.outputs)
 
-    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackward]:
+    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
         w, b = arrays
-        return x @ w + b, LayerBackward(lambda dy: dy @ w.T, lambda dy: (x.T @ dy, dy.sum(axis=0)))
+        return x @ w + b, LayerBackwardPass(lambda dy: dy @ w.T, lambda dy: (x.T @ dy, dy.sum(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Conv2d(Layer):
         weight = rng.standard_normal(self.array_shapes()["weight"])
         return weight * np.sqrt(self.variance(self.channels * area, self.outputs * area)), np.zeros(self.outputs)
 
-    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackward]:
+    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
         w, bias = arrays
         weight_rows, patch_columns = w.reshape(self.outputs, -1), extract_patches(x, self.kernel)
 
@@ -119,7 +119,7 @@ class Conv2d(Layer):
 
         y = weight_rows @ patch_columns + bias[:, None]
         output_shape = (self.outputs, self._output_side, self._output_side, x.shape[-1])
-        return y.reshape(output_shape), LayerBackward(input_grad, array_grads)
+        return y.reshape(output_shape), LayerBackwardPass(input_grad, array_grads)
 
     @property
     def _output_side(self) -> int:
@@ -136,12 +136,12 @@ class UnweightedLayer(Layer):
     def init_arrays(self, rng: np.random.Generator) -> tuple[HostArray, ...]:  # noqa: ARG002 - it has no arrays
         return ()
 
-    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackward]:  # noqa: ARG002 - see above
-        y, input_grad = self.apply(x)
-        return y, LayerBackward(input_grad, lambda _: ())
+    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:  # noqa: ARG002 - see above
+        y, input_grad = self.forward_with_input_grad(x)
+        return y, LayerBackwardPass(input_grad, lambda _: ())
 
     @abstractmethod
-    def apply(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Return the output for the input `x`, and the function from the output's gradient to the input's gradient."""
 
 
@@ -151,7 +151,7 @@ class Relu(UnweightedLayer):
 
     variance: VarianceRule = he_variance
 
-    def apply(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         return x.clip(0), lambda dy: dy * (x > 0)
 
 
@@ -161,7 +161,7 @@ class Tanh(UnweightedLayer):
 
     variance: VarianceRule = glorot_variance
 
-    def apply(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         y = array_namespace(x).tanh(x)
         return y, lambda dy: dy * (1 - y * y)
 
@@ -170,7 +170,7 @@ class Tanh(UnweightedLayer):
 class AveragePool(UnweightedLayer):
     """Mean of every 2x2 block of images: (C, H, H, B) → (C, H/2, H/2, B), H even."""
 
-    def apply(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         block_sums = x[:, ::2, ::2] + x[:, ::2, 1::2] + x[:, 1::2, ::2] + x[:, 1::2, 1::2]
         return block_sums / 4, lambda dy: upsample(dy / 4, 2)
 
@@ -179,7 +179,7 @@ class AveragePool(UnweightedLayer):
 class Flatten(UnweightedLayer):
     """Conversion of images (C, H, H, B) to rows (B, C·H·H)."""
 
-    def apply(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         return x.reshape(-1, x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)
 
 

@@ -32,13 +32,16 @@ class LeNet5(SequentialModel):
         default=32, ge=16, multiple_of=4, description="side of the network's input in pixels; both poolings halve it"
     )
 
-    def conflict_reason(self, task: LearningTask) -> str | None:
-        is_image = len(task.inputs) == IMAGE_AXES and task.inputs[1] == task.inputs[2] <= self.input_side
+    def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
+        is_image = (
+            len(learning_task.inputs) == IMAGE_AXES
+            and learning_task.inputs[1] == learning_task.inputs[2] <= self.input_side
+        )
         required = f"lenet5 needs square images of at most {self.input_side} pixels a side"
-        return None if is_image else f"{required}; a sample of this dataset has shape {task.inputs}"
+        return None if is_image else f"{required}; a sample of this dataset has shape {learning_task.inputs}"
 
-    def build_layers(self, task: LearningTask) -> dict[str, Layer]:
-        activation, (channels, _, _) = ACTIVATIONS[self.activation], task.inputs
+    def build_layers(self, learning_task: LearningTask) -> dict[str, Layer]:
+        activation, (channels, _, _) = ACTIVATIONS[self.activation], learning_task.inputs
         side_after_pool1 = (self.input_side - KERNEL_SIDE + 1) // 2
         side_after_pool2 = (side_after_pool1 - KERNEL_SIDE + 1) // 2
         return {
@@ -53,7 +56,7 @@ class LeNet5(SequentialModel):
             "activation3": activation,
             "dense2": Dense(120, 84, activation.variance),
             "activation4": activation,
-            "output": Dense(84, task.outputs),
+            "output": Dense(84, learning_task.outputs),
         }
 
     def prepare_input(self, x: Array) -> Array:

@@ -14,8 +14,8 @@ class LinearModel(SequentialModel):
 
     kind: Literal["linear"] = "linear"
 
-    def build_layers(self, task: LearningTask) -> dict[str, Layer]:
-        return {"dense": Dense(prod(task.inputs), task.outputs)}
+    def build_layers(self, learning_task: LearningTask) -> dict[str, Layer]:
+        return {"dense": Dense(prod(learning_task.inputs), learning_task.outputs)}
 
     def prepare_input(self, x: Array) -> Array:
         return flatten_samples(x)

@@ -21,13 +21,13 @@ class Mlp(SequentialModel):
     hidden: tuple[LayerWidth, ...] = Field(default=(64,), min_length=1, description="outputs of each hidden layer")
     activation: Literal["relu", "tanh"] = Field("relu", description="nonlinearity after each hidden layer")
 
-    def build_layers(self, task: LearningTask) -> dict[str, Layer]:
-        activation, widths = ACTIVATIONS[self.activation], (prod(task.inputs), *self.hidden)
+    def build_layers(self, learning_task: LearningTask) -> dict[str, Layer]:
+        activation, widths = ACTIVATIONS[self.activation], (prod(learning_task.inputs), *self.hidden)
         layers: dict[str, Layer] = {}
         for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):
             layers[f"dense{number}"] = Dense(inputs, outputs, activation.variance)
             layers[f"{self.activation}{number}"] = activation
-        return {**layers, "output": Dense(widths[-1], task.outputs)}
+        return {**layers, "output": Dense(widths[-1], learning_task.outputs)}
 
     def prepare_input(self, x: Array) -> Array:
         return flatten_samples(x)

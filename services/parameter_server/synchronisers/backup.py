@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserTraits
+from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserProperties
 
 
 class BackupWorkers(Synchroniser):
@@ -18,22 +18,22 @@ class BackupWorkers(Synchroniser):
     kind: Literal["backup"] = "backup"
     backups: NonNegativeInt = Field(description="gradients of a step that are not waited for (b)")
 
-    def may_start(self, step: int, slowest_steps: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
+    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
         return True
 
-    def gradients_per_update(self, workers: int) -> int:
-        return max(1, workers - self.backups)
+    def gradients_per_update(self, worker_count: int) -> int:
+        return max(1, worker_count - self.backups)
 
     def accepts_staleness(self, staleness: int) -> bool:
         return staleness == 0
 
-    def conflict_reason(self, workers: int) -> str | None:
-        if workers == 1 or self.backups < workers:
+    def conflict_reason(self, worker_count: int) -> str | None:
+        if worker_count == 1 or self.backups < worker_count:
             return None
         return (
-            f"with {self.backups} backups a step of {workers} workers has no gradient to wait for; "
-            f"use at most {workers - 1}"
+            f"with {self.backups} backups a step of {worker_count} workers has no gradient to wait for; "
+            f"use at most {worker_count - 1}"
         )
 
-    def traits(self) -> SynchroniserTraits:
-        return SynchroniserTraits(is_synchronous=self.backups == 0, runs_in_rounds=True)
+    def properties(self) -> SynchroniserProperties:
+        return SynchroniserProperties(is_synchronous=self.backups == 0, runs_in_rounds=True)

@@ -30,14 +30,14 @@ class StragglerCriterion(FrozenRecord):
         0.05, ge=0, lt=1, description="part of the mean throughput by which a straggler is at least slower"
     )
 
-    def is_slow(self, throughput: float, all_throughputs: Sequence[float]) -> bool:
+    def is_slow(self, worker_throughput: float, all_throughputs: Sequence[float]) -> bool:
         """Return whether a worker's throughput is low compared with the throughputs of all workers."""
         mean = fmean(all_throughputs)
-        return throughput < min(mean - pstdev(all_throughputs, mean), (1 - self.margin) * mean)
+        return worker_throughput < min(mean - pstdev(all_throughputs, mean), (1 - self.margin) * mean)
 
 
 @dataclass(frozen=True)
-class SynchroniserTraits:
+class SynchroniserProperties:
     """Properties of a synchroniser that are the same throughout a training."""
 
     # Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters.
@@ -58,21 +58,21 @@ class SynchroniserTraits:
 class Synchroniser(Component):
     """Synchronisation policy of a parameter server. It has no state."""
 
-    def traits(self) -> SynchroniserTraits:
+    def properties(self) -> SynchroniserProperties:
         """Return the properties of this synchroniser that are the same throughout a training."""
-        return SynchroniserTraits()
+        return SynchroniserProperties()
 
     @abstractmethod
-    def may_start(self, step: int, slowest_steps: int) -> bool:
+    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
         """Return whether a worker may start this step without waiting for slower workers.
 
         Args:
             step: number of the step, from 0.
-            slowest_steps: number of steps that the slowest worker has finished.
+            steps_of_slowest: number of steps that the slowest worker has finished.
         """
 
     @abstractmethod
-    def gradients_per_update(self, workers: int) -> int:
+    def gradients_per_update(self, worker_count: int) -> int:
         """Return how many gradients a server averages in one update, for this number of workers."""
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most accept every gradient
@@ -96,15 +96,15 @@ class Synchroniser(Component):
         """
         return 0
 
-    def conflict_reason(self, workers: int) -> str | None:  # noqa: ARG002 - most take any number of workers
+    def conflict_reason(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
         """Return why this synchroniser can't be used with this number of workers; None if it can."""
         return None
 
-    def required_gradients(self, workers: int, stragglers: int) -> int:  # noqa: ARG002 - most ignore stragglers
+    def required_gradients(self, worker_count: int, straggler_count: int) -> int:  # noqa: ARG002 - most ignore stragglers
         """Return how many gradients an update needs while some of the workers are stragglers."""
-        return self.gradients_per_update(workers)
+        return self.gradients_per_update(worker_count)
 
-    def required_workers(
+    def required_worker_ranks(
         self,
         worker_ranks: Collection[int],  # noqa: ARG002 - most require no particular worker
         straggler_ranks: Collection[int],  # noqa: ARG002 - see above
@@ -115,4 +115,4 @@ class Synchroniser(Component):
     @property
     def limits_steps_ahead(self) -> bool:
         """Whether a worker that is far ahead must wait, so that all workers are on average as slow as the slowest."""
-        return not self.may_start(sys.maxsize, 0)
+        return not self.may_start_step(sys.maxsize, 0)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserTraits
+from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserProperties
 
 
 class Bsp(Synchroniser):
@@ -13,11 +13,11 @@ class Bsp(Synchroniser):
 
     kind: Literal["bsp"] = "bsp"
 
-    def may_start(self, step: int, slowest_steps: int) -> bool:
-        return step <= slowest_steps
+    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
+        return step <= steps_of_slowest
 
-    def gradients_per_update(self, workers: int) -> int:
-        return workers
+    def gradients_per_update(self, worker_count: int) -> int:
+        return worker_count
 
-    def traits(self) -> SynchroniserTraits:
-        return SynchroniserTraits(is_synchronous=True, runs_in_rounds=True)
+    def properties(self) -> SynchroniserProperties:
+        return SynchroniserProperties(is_synchronous=True, runs_in_rounds=True)

@@ -29,10 +29,10 @@ class Dssp(Synchroniser):
             raise_conflicts([Conflict(("high",), reason)])
         return self
 
-    def may_start(self, step: int, slowest_steps: int) -> bool:
-        return step - slowest_steps <= self.low
+    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
+        return step - steps_of_slowest <= self.low
 
-    def gradients_per_update(self, workers: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
+    def gradients_per_update(self, worker_count: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
         return 1
 
     def extra_steps(
@@ -41,12 +41,15 @@ class Dssp(Synchroniser):
         most = self.high - steps_ahead + 1
         if most <= 0 or own_step_s <= 0 or slowest_step_s <= 0:
             return 0
-        return min(range(most + 1), key=lambda steps: _wait_s(steps * own_step_s, slowest_remaining_s, slowest_step_s))
+        return min(
+            range(most + 1),
+            key=lambda steps: _wait_for_next_period_s(steps * own_step_s, slowest_remaining_s, slowest_step_s),
+        )
 
 
-def _wait_s(done_s: float, first_s: float, period_s: float) -> float:
+def _wait_for_next_period_s(ready_s: float, first_s: float, period_s: float) -> float:
     """Return the seconds that a worker waits for the next of the times first_s, first_s + period_s, and so on."""
-    periods = (done_s - first_s) / period_s
+    periods = (ready_s - first_s) / period_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0
-    return max(0.0, first_s + max(0, ceil(periods)) * period_s - done_s)
+    return max(0.0, first_s + max(0, ceil(periods)) * period_s - ready_s)

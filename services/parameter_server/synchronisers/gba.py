@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserTraits
+from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserProperties
 
 
 class Gba(Synchroniser):
@@ -23,14 +23,14 @@ class Gba(Synchroniser):
         None, description="maximum staleness in updates; a staler gradient is dropped; default: no maximum"
     )
 
-    def may_start(self, step: int, slowest_steps: int) -> bool:  # noqa: ARG002 - no worker waits
+    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:  # noqa: ARG002 - no worker waits
         return True
 
-    def gradients_per_update(self, workers: int) -> int:
-        return self.gather or workers
+    def gradients_per_update(self, worker_count: int) -> int:
+        return self.gather or worker_count
 
     def accepts_staleness(self, staleness: int) -> bool:
         return self.oldest is None or staleness <= self.oldest
 
-    def traits(self) -> SynchroniserTraits:
-        return SynchroniserTraits(replies_after_update=False)
+    def properties(self) -> SynchroniserProperties:
+        return SynchroniserProperties(replies_after_update=False)

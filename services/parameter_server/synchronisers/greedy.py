@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from services.parameter_server.synchronisers.base import SynchroniserTraits
+from services.parameter_server.synchronisers.base import SynchroniserProperties
 from services.parameter_server.synchronisers.straggler_aware import StragglerAwareSynchroniser
 
 
@@ -19,5 +19,5 @@ class GreedySynchroniser(StragglerAwareSynchroniser):
 
     kind: Literal["greedy"] = "greedy"
 
-    def traits(self) -> SynchroniserTraits:
-        return replace(super().traits(), is_asynchronous_with_stragglers=True)
+    def properties(self) -> SynchroniserProperties:
+        return replace(super().properties(), is_asynchronous_with_stragglers=True)

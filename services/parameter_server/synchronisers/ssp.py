@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserTraits
+from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserProperties
 
 
 class Ssp(Synchroniser):
@@ -20,11 +20,11 @@ class Ssp(Synchroniser):
         description="steps that a worker may be ahead of the slowest worker when it starts a step"
     )
 
-    def may_start(self, step: int, slowest_steps: int) -> bool:
-        return step - slowest_steps <= self.staleness
+    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
+        return step - steps_of_slowest <= self.staleness
 
-    def gradients_per_update(self, workers: int) -> int:
-        return workers if self.staleness == 0 else 1
+    def gradients_per_update(self, worker_count: int) -> int:
+        return worker_count if self.staleness == 0 else 1
 
-    def traits(self) -> SynchroniserTraits:
-        return SynchroniserTraits(is_synchronous=self.staleness == 0, runs_in_rounds=self.staleness == 0)
+    def properties(self) -> SynchroniserProperties:
+        return SynchroniserProperties(is_synchronous=self.staleness == 0, runs_in_rounds=self.staleness == 0)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from services.parameter_server.synchronisers.base import StragglerCriterion, Synchroniser, SynchroniserTraits
+from services.parameter_server.synchronisers.base import StragglerCriterion, Synchroniser, SynchroniserProperties
 
 
 class StragglerAwareSynchroniser(Synchroniser):
@@ -12,11 +12,11 @@ class StragglerAwareSynchroniser(Synchroniser):
         default=StragglerCriterion(), description="criterion by which a worker is a straggler"
     )
 
-    def may_start(self, step: int, slowest_steps: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
+    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
         return True
 
-    def gradients_per_update(self, workers: int) -> int:
-        return workers
+    def gradients_per_update(self, worker_count: int) -> int:
+        return worker_count
 
-    def traits(self) -> SynchroniserTraits:
-        return SynchroniserTraits(runs_in_rounds=True, straggler_criterion=self.stragglers)
+    def properties(self) -> SynchroniserProperties:
+        return SynchroniserProperties(runs_in_rounds=True, straggler_criterion=self.stragglers)

@@ -11,7 +11,7 @@ import numpy as np
 from services.learning.layout import VectorRange
 from services.runtime.clock import Clock
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
-from services.runtime.vector_messages import receive_remaining_pieces, vector_messages
+from services.runtime.vector_messages import make_vector_messages, receive_remaining_pieces
 from services.schema.arrays import HostArray
 from services.schema.errors import DeadlineExceeded
 
@@ -62,7 +62,7 @@ def range_digests(
     return tuple(vectors_digest([shard.view(vector) for vector in vectors], update_count) for shard in ranges)
 
 
-async def send_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:
+async def send_model_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:
     """Send the vectors of the model to another node, which knows their number and lengths.
 
     If this task is cancelled, no further message is sent, but a message that has been started is completed: a stream
@@ -75,7 +75,7 @@ async def send_vectors(transport: Transport, receiver: str, step: int, vectors: 
         vectors: in the order in which the receiver expects them.
     """
     for number, vector in enumerate(vectors):
-        for message in vector_messages(
+        for message in make_vector_messages(
             Message(MessageTag(step, MessageKind.LOAD, number)), vector, transport.max_piece_bytes
         ):
             sending = transport.start_send(receiver, message)
@@ -83,7 +83,7 @@ async def send_vectors(transport: Transport, receiver: str, step: int, vectors: 
                 await asyncio.shield(sending)
 
 
-async def receive_vectors(transport: Transport, sender: str, step: int, vectors: Sequence[HostArray]) -> None:
+async def receive_model_vectors(transport: Transport, sender: str, step: int, vectors: Sequence[HostArray]) -> None:
     """Receive the vectors of the model from the node `sender` into `vectors`.
 
     Raises:

@@ -31,9 +31,9 @@ class EvaluationPoint:
     validation_loss: float = float("nan")  # mean over the held-out samples
     train_loss_sums: Sequence[tuple[float, int]] = ()  # by worker: sum of losses, samples; since the previous point
 
-    def loss(self, source: LossSource, aggregate: Literal["mean", "max"]) -> float:
+    def loss(self, loss_source: LossSource, aggregate: Literal["mean", "max"]) -> float:
         """Return the validation loss or the training loss of all workers; NaN if it was not measured."""
-        if source == "validation":
+        if loss_source == "validation":
             return self.validation_loss
         means = [(total / samples, samples) for total, samples in self.train_loss_sums if samples]
         if not means:
@@ -43,7 +43,7 @@ class EvaluationPoint:
         return sum(mean * samples for mean, samples in means) / sum(samples for _, samples in means)
 
 
-class RuleState(NamedTuple):
+class SwitchRuleState(NamedTuple):
     """State that a switch rule keeps between two evaluation points."""
 
     losses: tuple[float, ...] = ()  # the last finite ones
@@ -51,7 +51,7 @@ class RuleState(NamedTuple):
     skipped: int = 0  # evaluation points without a finite loss so far
 
 
-class RuleDecision(NamedTuple):
+class SwitchRuleDecision(NamedTuple):
     """Decision of a switch rule at an evaluation point; all fields are logged."""
 
     loss: float | None  # at this point; None: the rule uses no loss, or the loss was not finite
@@ -70,16 +70,18 @@ class SwitchRule(Component):
         """Loss that the rule uses: the validation loss or the training loss."""
         return "validation"
 
-    def planned_step(self, steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
+    def planned_step(self, budget_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
         """Return the step before which the rule fires; None if it never fires or if that depends on losses."""
         return None
 
-    def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
+    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
         """Return a key whose value does not fit the number of steps, and the reason; None if all values fit."""
         return None
 
     @abstractmethod
-    def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
+    def decide(
+        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return the decision of the rule at an evaluation point, and the next state of the rule."""
 
 
@@ -116,25 +118,29 @@ class PlateauRule(SwitchRule):
     def loss_source(self) -> LossSource:
         return self.loss
 
-    def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
         """Return `force_at` and the reason if it is not before the last epoch; None if it is."""
-        epochs = steps // steps_per_epoch
+        epochs = budget_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
         return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
 
-    def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
-        loss = point.loss(self.loss, self.aggregate)
-        points, forced = state.points + 1, state.points + 1 == self.force_at
+    def decide(
+        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+        loss = evaluation_point.loss(self.loss, self.aggregate)
+        points, forced = rule_state.points + 1, rule_state.points + 1 == self.force_at
         if not isfinite(loss):
-            skipped = state.skipped + 1
+            skipped = rule_state.skipped + 1
             gives_up = skipped >= self.abort_after
-            decision = RuleDecision(None, None, self.threshold, forced and not gives_up, skipped, gives_up)
-            return decision, RuleState(state.losses, points, skipped)
-        losses = (*state.losses, loss)[-self.window :]
+            decision = SwitchRuleDecision(None, None, self.threshold, forced and not gives_up, skipped, gives_up)
+            return decision, SwitchRuleState(rule_state.losses, points, skipped)
+        losses = (*rule_state.losses, loss)[-self.window :]
         value = mean_relative_change(losses) if len(losses) == self.window else None
         fires = forced or (value is not None and points >= self.min_points and value <= self.threshold)
-        return RuleDecision(loss, value, self.threshold, fires, state.skipped), RuleState(losses, points, state.skipped)
+        return SwitchRuleDecision(loss, value, self.threshold, fires, rule_state.skipped), SwitchRuleState(
+            losses, points, rule_state.skipped
+        )
 
 
 def mean_relative_change(losses: Sequence[float]) -> float:
@@ -158,36 +164,41 @@ class AtStepRule(SwitchRule):
     epoch: int | None = Field(None, ge=0, description="number of epochs after which the rule fires")
 
     @model_validator(mode="after")
-    def _check_one_moment(self) -> Self:
+    def _check_exactly_one_moment(self) -> Self:
         if sum(moment is not None for moment in (self.step, self.fraction, self.epoch)) != 1:
             raise ValueError("write exactly one of step, fraction and epoch")
         return self
 
-    def planned_step(self, steps: int, steps_per_epoch: int) -> int | None:
-        step = self._budget_step(steps, steps_per_epoch)
-        return step if step < steps else None
+    def planned_step(self, budget_steps: int, steps_per_epoch: int) -> int | None:
+        step = self._declared_step(budget_steps, steps_per_epoch)
+        return step if step < budget_steps else None
 
-    def conflict(self, steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
         """Return the key and the reason if the step is after the last step of the run; None otherwise.
 
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """
-        if self.step is not None and self.step >= steps:
-            return "step", f"{self.step} is never reached; the steps of the budget are 0 to {steps - 1}; {USE_NEVER}"
-        if self.epoch is not None and self.epoch * steps_per_epoch >= steps:
-            epochs = steps // steps_per_epoch
+        if self.step is not None and self.step >= budget_steps:
+            return (
+                "step",
+                f"{self.step} is never reached; the steps of the budget are 0 to {budget_steps - 1}; {USE_NEVER}",
+            )
+        if self.epoch is not None and self.epoch * steps_per_epoch >= budget_steps:
+            epochs = budget_steps // steps_per_epoch
             return "epoch", f"{self.epoch} is not before the end of the budget of {epochs} epochs; {USE_NEVER}"
         return None
 
-    def _budget_step(self, steps: int, steps_per_epoch: int) -> int:
+    def _declared_step(self, budget_steps: int, steps_per_epoch: int) -> int:
         """Return the step before which the rule fires; it may be after the last step of the run."""
         if self.fraction is not None:
-            return round(self.fraction * steps)
+            return round(self.fraction * budget_steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
-    def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
+    def decide(
+        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return a decision that does not fire: the plan contains the step of the switch."""
-        return RuleDecision(None, None, None, fires=False), state._replace(points=point.number)
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
 
 
 class NeverRule(SwitchRule):
@@ -195,8 +206,10 @@ class NeverRule(SwitchRule):
 
     kind: Literal["never"] = "never"
 
-    def decide(self, point: EvaluationPoint, state: RuleState) -> tuple[RuleDecision, RuleState]:
-        return RuleDecision(None, None, None, fires=False), state._replace(points=point.number)
+    def decide(
+        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
 
 
 AnySwitchRule: TypeAlias = Annotated[PlateauRule | AtStepRule | NeverRule, Field(discriminator="kind")]

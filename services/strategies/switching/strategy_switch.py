@@ -13,18 +13,18 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, PositiveFloat
 
-from services.collectives import CollectiveSite
+from services.collectives import NetworkAndModelFacts
 from services.parameter_server.synchronisers import Asp
-from services.schema.conflicts import Conflict, nest_conflicts
+from services.schema.conflicts import Conflict, prefix_conflict_paths
 from services.strategies.all_reduce import AllReduce
-from services.strategies.base import Phases, Strategy, StrategyContext
+from services.strategies.base import ScenarioFacts, Strategy, TrainingPhases
 from services.strategies.cost_model import CostModel
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AnySwitchRule, PlateauRule
 from services.strategies.switching.switch import OptimiserStatePolicy, Switch
 
 SwitchablePhase: TypeAlias = Annotated[AllReduce | ParameterServer, Field(discriminator="kind")]
-DEFAULT_AFTER = ParameterServer(synchrony=Asp())
+DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
 
 
 class StrategySwitch(Strategy):
@@ -35,7 +35,7 @@ class StrategySwitch(Strategy):
         default=AllReduce(), description="strategy before the switch: all_reduce or parameter_server"
     )
     after: SwitchablePhase = Field(
-        default=DEFAULT_AFTER, description="strategy after the switch: all_reduce or parameter_server"
+        default=DEFAULT_SECOND_PHASE, description="strategy after the switch: all_reduce or parameter_server"
     )
     when: AnySwitchRule = Field(
         default=PlateauRule(),
@@ -52,46 +52,53 @@ class StrategySwitch(Strategy):
         "reset: initial state",
     )
 
-    def phases(self) -> Phases:
+    def training_phases(self) -> TrainingPhases:
         has_fraction = getattr(self.when, "fraction", None) is not None
-        return Phases(
+        return TrainingPhases(
             self.before,
             Switch(
                 self.before,
                 self.after,
                 rule=self.when,
                 state_policy=self.optimiser_state,
-                rate_factor=self._rate_factor,
+                learning_rate_factor=self._learning_rate_factor,
                 fraction_key=("when", "fraction") if has_fraction else None,
             ),
         )
 
-    def _rate_factor(self, workers: int) -> float:
+    def _learning_rate_factor(self, worker_count: int) -> float:
         if self.rate == "keep":
             return 1.0
         if self.rate == "keep_per_sample":
-            return _rate_share(self.after, workers) / _rate_share(self.before, workers)
+            return _learning_rate_share(self.after, worker_count) / _learning_rate_share(self.before, worker_count)
         return self.rate
 
-    def resolve(self, site: CollectiveSite, cost: CostModel) -> tuple[Self, dict[str, float]]:
+    def resolve_choices(
+        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
+    ) -> tuple[Self, dict[str, float]]:
         """Return the strategy with the choices of both phases resolved, and predicted exchange times by alternative.
 
         If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
         """
-        (before, first), (after, second) = self.before.resolve(site, cost), self.after.resolve(site, cost)
+        (before, first), (after, second) = (
+            self.before.resolve_choices(collective_site, cost_model),
+            self.after.resolve_choices(collective_site, cost_model),
+        )
         exchange_s = first or second
         if first and second:
             exchange_s = {f"{kind} before": seconds for kind, seconds in first.items()}
             exchange_s |= {f"{kind} after": seconds for kind, seconds in second.items()}
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
-    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
-        yield from switch_conflicts(self.before, self.after, context, self._rate_conflict_reason(context.workers))
-        if conflict := self.when.conflict(context.steps, context.steps_per_epoch):
+    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+        yield from switch_conflicts(
+            self.before, self.after, scenario_facts, self._learning_rate_conflict_reason(scenario_facts.workers)
+        )
+        if conflict := self.when.budget_conflict(scenario_facts.steps, scenario_facts.steps_per_epoch):
             key, why = conflict
             yield Conflict(("when", key), why)
 
-    def _rate_conflict_reason(self, workers: int) -> str | None:
+    def _learning_rate_conflict_reason(self, worker_count: int) -> str | None:
         """Return why two scenario keys would both change the learning rate after the switch; None if only one does."""
         if not isinstance(self.after, ParameterServer):
             return None
@@ -101,63 +108,72 @@ class StrategySwitch(Strategy):
                 "switch; leave out rate in after"
             )
         algorithm = self.after.server_algorithm()
-        averages_fewer = algorithm.gradients_per_update(workers) < algorithm.computing_workers(workers)
-        divides = _staleness_divides_rate(self.after) and not _staleness_divides_rate(self.before)
+        averages_fewer = algorithm.gradients_per_update(worker_count) < algorithm.computing_worker_count(worker_count)
+        divides = _staleness_divides_learning_rate(self.after) and not _staleness_divides_learning_rate(self.before)
         if self.rate == "keep_per_sample" and averages_fewer and divides:
             return (
-                f"staleness {self.after.staleness.kind} divides the rate by {workers} on average, and rate "
+                f"staleness {self.after.staleness.kind} divides the rate by {worker_count} on average, and rate "
                 "keep_per_sample does so again; write rate: keep, or staleness none, exponential or cut_off"
             )
         return None
 
 
 def switch_conflicts(
-    before: SwitchablePhase, after: SwitchablePhase, context: StrategyContext, rate_conflict_reason: str | None
+    phase_before: SwitchablePhase,
+    phase_after: SwitchablePhase,
+    scenario_facts: ScenarioFacts,
+    learning_rate_conflict_reason: str | None,
 ) -> Iterator[Conflict]:
     """Yield the conflicts of a switch between two training phases; the one of the learning rates comes first."""
-    if before == after:
+    if phase_before == phase_after:
         yield Conflict((), "before and after are the same strategy; change one of them")
-    elif rate_conflict_reason:
-        yield Conflict((), rate_conflict_reason)
-    conflicts_after = after.conflicts_after_switch if isinstance(after, ParameterServer) else after.conflicts
+    elif learning_rate_conflict_reason:
+        yield Conflict((), learning_rate_conflict_reason)
+    conflicts_after = (
+        phase_after.conflicts_after_switch if isinstance(phase_after, ParameterServer) else phase_after.conflicts
+    )
     conflicts = [
-        *nest_conflicts("before", before.conflicts(context)),
-        *nest_conflicts("after", conflicts_after(context)),
+        *prefix_conflict_paths("before", phase_before.conflicts(scenario_facts)),
+        *prefix_conflict_paths("after", conflicts_after(scenario_facts)),
     ]
     yield from conflicts
-    shard_reason = _shard_conflict_reason(before, after, context.workers)
-    reason = shard_reason or _hand_over_conflict_reason(before, context.workers)
+    shard_reason = _shard_conflict_reason(phase_before, phase_after, scenario_facts.workers)
+    reason = shard_reason or _hand_over_conflict_reason(phase_before, scenario_facts.workers)
     if reason and not conflicts:
         yield Conflict((), reason)
 
 
-def _shard_conflict_reason(before: SwitchablePhase, after: SwitchablePhase, workers: int) -> str | None:
+def _shard_conflict_reason(
+    phase_before: SwitchablePhase, phase_after: SwitchablePhase, worker_count: int
+) -> str | None:
     """Return why two phases with servers differ in their shards or shard owners; None if there is no difference."""
-    if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
+    if not (isinstance(phase_before, ParameterServer) and isinstance(phase_after, ParameterServer)):
         return None
-    if before.servers != after.servers:
+    if phase_before.servers != phase_after.servers:
         return (
-            f"before has {before.servers} servers and after has {after.servers}, but a switch can't change the number; "
-            "declare the same number in both"
+            f"before has {phase_before.servers} servers and after has {phase_after.servers}, but a switch can't change "
+            "the number; declare the same number in both"
         )
-    if before.placement.shard_proportions(workers, before.servers) != after.placement.shard_proportions(
-        workers, after.servers
-    ):
+    if phase_before.placement.shard_proportions(
+        worker_count, phase_before.servers
+    ) != phase_after.placement.shard_proportions(worker_count, phase_after.servers):
         return (
-            f"before has placement {before.placement.kind} and after has {after.placement.kind}, but a switch can't "
-            "move shards; use the same placement in both"
+            f"before has placement {phase_before.placement.kind} and after has {phase_after.placement.kind}, but a "
+            "switch can't move shards; use the same placement in both"
         )
     return None
 
 
-def _hand_over_conflict_reason(before: SwitchablePhase, workers: int) -> str | None:
+def _hand_over_conflict_reason(phase_before: SwitchablePhase, worker_count: int) -> str | None:
     """Return why shards of different servers may contain different updates at the switch; None if they can't."""
-    if not isinstance(before, ParameterServer) or before.phase_traits().is_synchronous:
+    if not isinstance(phase_before, ParameterServer) or phase_before.phase_properties().is_synchronous:
         return None
-    algorithm = before.server_algorithm()
-    drops = not (before.synchrony.accepts_staleness(maxsize) and before.staleness.accepts_staleness(maxsize))
-    if len(algorithm.shard_ranges(workers, entries=1)) == 1 or (
-        algorithm.gradients_per_update(workers) == 1 and not drops
+    algorithm = phase_before.server_algorithm()
+    drops = not (
+        phase_before.synchrony.accepts_staleness(maxsize) and phase_before.staleness.accepts_staleness(maxsize)
+    )
+    if len(algorithm.shard_ranges(worker_count, entries=1)) == 1 or (
+        algorithm.gradients_per_update(worker_count) == 1 and not drops
     ):
         return None
     action = "drop late gradients" if drops else "choose the gradients of an update"
@@ -167,17 +183,17 @@ def _hand_over_conflict_reason(before: SwitchablePhase, workers: int) -> str | N
     )
 
 
-def _rate_share(phase: SwitchablePhase, workers: int) -> float:
+def _learning_rate_share(phase: SwitchablePhase, worker_count: int) -> float:
     """Return the factor on the synchronous learning rate at which a sample has the same weight in this phase.
 
     The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
     """
     algorithm = phase.server_algorithm()
-    if algorithm is None or _staleness_divides_rate(phase):
+    if algorithm is None or _staleness_divides_learning_rate(phase):
         return 1.0
-    return algorithm.gradients_per_update(workers) / algorithm.computing_workers(workers)
+    return algorithm.gradients_per_update(worker_count) / algorithm.computing_worker_count(worker_count)
 
 
-def _staleness_divides_rate(phase: SwitchablePhase) -> bool:
+def _staleness_divides_learning_rate(phase: SwitchablePhase) -> bool:
     """Return whether the staleness weights of a phase reduce its learning rate to about 1/n for n workers."""
     return isinstance(phase, ParameterServer) and phase.staleness.divides_rate_by_workers

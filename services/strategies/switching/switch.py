@@ -11,7 +11,7 @@ import numpy as np
 
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.schema.arrays import Vector, array_namespace
-from services.strategies.base import BytesPerStep, PhaseStrategy
+from services.strategies.base import BytesPerStep, SinglePhaseStrategy
 from services.strategies.switching.rules import AnySwitchRule
 
 OptimiserStatePolicy: TypeAlias = Literal["carry", "zero", "reset"]
@@ -29,37 +29,39 @@ class HandOverTransfer(NamedTuple):
 class Switch:
     """Switch from the first training phase to the second."""
 
-    first: PhaseStrategy
-    second: PhaseStrategy
+    first: SinglePhaseStrategy
+    second: SinglePhaseStrategy
     rule: AnySwitchRule
     state_policy: OptimiserStatePolicy
-    rate_factor: Callable[[int], float]  # of the learning rate, by the number of workers
+    learning_rate_factor: Callable[[int], float]  # of the learning rate, by the number of workers
     fraction_key: tuple[str, ...] | None = None  # path of the fraction's key in the scenario; None: no fraction
 
-    def worker_weights(self, workers: int) -> tuple[int, ...]:
+    def batch_weights_after_switch(self, worker_count: int) -> tuple[int, ...]:
         """Return the weight of each worker's share of the batch after the switch; 0 for a promoted worker."""
         algorithm = self.second.server_algorithm()
-        computing = algorithm.computing_workers(workers) if algorithm else workers
-        return (1,) * computing + (0,) * (workers - computing)
+        computing = algorithm.computing_worker_count(worker_count) if algorithm else worker_count
+        return (1,) * computing + (0,) * (worker_count - computing)
 
-    def optimiser(self, declared_optimiser: AnyOptimiser, workers: int) -> AnyOptimiser:
+    def optimiser_after_switch(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
         """Return the optimiser after the switch: with the learning rate of the second phase."""
-        first = self.first.optimiser(declared_optimiser, workers)
-        return first.model_copy(update={"rate": first.rate * self.rate_factor(workers)})
+        first = self.first.adapted_optimiser(declared_optimiser, worker_count)
+        return first.model_copy(update={"rate": first.rate * self.learning_rate_factor(worker_count)})
 
-    def optimiser_state(self, optimiser: AnyOptimiser, params: Vector, state: OptimiserState) -> OptimiserState:
+    def optimiser_state_after_switch(
+        self, optimiser: AnyOptimiser, params: Vector, state_before: OptimiserState
+    ) -> OptimiserState:
         """Return the optimiser's state after the switch, by the state policy.
 
         carry: unchanged. zero: its vectors are zero and its count of updates continues (so Adam's bias correction does
         not start again). reset: the state before the first update.
         """
         if self.state_policy == "carry":
-            return state
-        initial = optimiser.init(params)
+            return state_before
+        initial = optimiser.init_state(params)
         if self.state_policy == "reset":
             return initial
         return OptimiserState(
-            state.update_count, tuple(array_namespace(params).zeros_like(slot) for slot in initial.slots)
+            state_before.update_count, tuple(array_namespace(params).zeros_like(slot) for slot in initial.slots)
         )
 
     @property
@@ -69,47 +71,53 @@ class Switch:
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
             return HandOverTransfer("servers", includes_params=True, includes_slots=carries)
-        params, slots = not self.first.phase_traits().is_synchronous, carries and not to_servers
+        params, slots = not self.first.phase_properties().is_synchronous, carries and not to_servers
         if not from_servers or not (params or slots):
             return HandOverTransfer("none")
         return HandOverTransfer("workers", params, slots)
 
-    def hand_over_bytes(self, workers: int, entries: int, dtype: str, slot_count: int) -> BytesPerStep:
+    def hand_over_bytes(self, worker_count: int, entries: int, dtype: str, slot_count: int) -> BytesPerStep:
         """Return the largest number of payload bytes that each node sends in a hand-over.
 
         Args:
-            workers: number of workers.
+            worker_count: number of workers.
             entries: entries of the parameter vector.
             dtype: data type of the parameters.
             slot_count: number of vectors in the optimiser's state.
         """
         algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.hand_over_transfer
-        names = [f"{number}" for number in range(workers + (algorithm.server_count if algorithm else 0))]
+        names = [f"{number}" for number in range(worker_count + (algorithm.server_count if algorithm else 0))]
         sent = dict.fromkeys(names, 0)
         if algorithm:
-            owners = algorithm.shard_owners(names[:workers], names[workers:])
+            owners = algorithm.shard_owners(names[:worker_count], names[worker_count:])
             vectors = transfer.includes_params + slot_count * transfer.includes_slots
-            for number, (owner, shard) in enumerate(zip(owners, algorithm.shard_ranges(workers, entries), strict=True)):
+            for number, (owner, shard) in enumerate(
+                zip(owners, algorithm.shard_ranges(worker_count, entries), strict=True)
+            ):
                 size_bytes = shard.size * np.dtype(dtype).itemsize * vectors
                 if transfer.receivers == "workers":
-                    sent[owner] += size_bytes * sum(worker != owner for worker in names[:workers])
+                    sent[owner] += size_bytes * sum(worker != owner for worker in names[:worker_count])
                 if (
                     transfer.receivers == "servers"
-                    and (sender := shard_sender(number, owners, names[:workers])) != owner
+                    and (sender := shard_sender(number, owners, names[:worker_count])) != owner
                 ):
                     sent[sender] += size_bytes
         counts = tuple(sent.values())
-        return BytesPerStep(workers=counts[:workers], servers=counts[workers:])
+        return BytesPerStep(workers=counts[:worker_count], servers=counts[worker_count:])
 
 
-def shard_sender(shard: int, shard_owners: Sequence[str], workers: Sequence[str]) -> str:
+def shard_sender(shard_number: int, shard_owners: Sequence[str], worker_names: Sequence[str]) -> str:
     """Return the name of the worker that sends a shard to the shard owner in a hand-over.
 
     An owner that is a worker has the shard already and is returned itself. For other owners the workers take turns.
 
     Args:
-        shard: number of the shard.
+        shard_number: number of the shard.
         shard_owners: names of all shard owners, by shard.
-        workers: names by rank; the workers have equal replicas.
+        worker_names: names by rank; the workers have equal replicas.
     """
-    return shard_owners[shard] if shard_owners[shard] in workers else workers[shard % len(workers)]
+    return (
+        shard_owners[shard_number]
+        if shard_owners[shard_number] in worker_names
+        else worker_names[shard_number % len(worker_names)]
+    )

@@ -19,13 +19,13 @@ from pydantic import Field
 from services.compressors import AnyCompressor, IdentityCompressor
 from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, ElasticSynchroniser, GreedySynchroniser
 from services.schema.conflicts import Conflict
-from services.strategies.base import Phases, Strategy, StrategyContext
+from services.strategies.base import ScenarioFacts, Strategy, TrainingPhases
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AtStepRule
 from services.strategies.switching.strategy_switch import switch_conflicts
 from services.strategies.switching.switch import Switch
 
-SYNCHRONISERS: dict[str, AnySynchroniser] = {
+SYNCHRONISER_BY_STRAGGLER_POLICY: dict[str, AnySynchroniser] = {
     "keep": Bsp(),
     "elastic": ElasticSynchroniser(),
     "greedy": GreedySynchroniser(),
@@ -49,21 +49,23 @@ class SyncSwitch(Strategy):
         default=IdentityCompressor(), description="number format of pushes; replies are not compressed"
     )
 
-    def phases(self) -> Phases:
-        before, after = self._training_phases()
+    def training_phases(self) -> TrainingPhases:
+        before, after = self._strategies_before_and_after()
         rule = AtStepRule(fraction=self.fraction)
-        return Phases(before, Switch(before, after, rule, "carry", self._rate_factor, fraction_key=("fraction",)))
+        return TrainingPhases(
+            before, Switch(before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",))
+        )
 
-    def _training_phases(self) -> tuple[ParameterServer, ParameterServer]:
-        synchroniser = SYNCHRONISERS[self.stragglers]
+    def _strategies_before_and_after(self) -> tuple[ParameterServer, ParameterServer]:
+        synchroniser = SYNCHRONISER_BY_STRAGGLER_POLICY[self.stragglers]
         before = ParameterServer(servers=self.servers, synchrony=synchroniser, compress=self.compress)
         return before, before.model_copy(update={"synchrony": Asp()})
 
-    def _rate_factor(self, workers: int) -> float:
-        before, after = (part.server_algorithm() for part in self._training_phases())
-        return after.gradients_per_update(workers) / before.gradients_per_update(workers)
+    def _learning_rate_factor(self, worker_count: int) -> float:
+        before, after = (part.server_algorithm() for part in self._strategies_before_and_after())
+        return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 
-    def conflicts(self, context: StrategyContext) -> Iterator[Conflict]:
+    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
         """Yield the conflicts of both training phases, each conflict once; key paths are relative to this strategy."""
-        conflicts = switch_conflicts(*self._training_phases(), context, None)
+        conflicts = switch_conflicts(*self._strategies_before_and_after(), scenario_facts, None)
         yield from dict.fromkeys(Conflict(path[1:], why) for path, why in conflicts)

@@ -62,10 +62,10 @@ async def translate_grpc_errors(peer_name: str) -> AsyncIterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        raise network_error(peer_name, error) from error
+        raise make_network_error(peer_name, error) from error
 
 
-def network_error(peer_name: str, error: grpc.aio.AioRpcError) -> NetworkError:
+def make_network_error(peer_name: str, grpc_error: grpc.aio.AioRpcError) -> NetworkError:
     """Return the `NetworkError` that corresponds to a gRPC error."""
-    error_type = _ERROR_TYPES.get(error.code(), NetworkError)
-    return error_type(f"call to {peer_name} failed: {error.details()} ({error.code().name})")
+    error_type = _ERROR_TYPES.get(grpc_error.code(), NetworkError)
+    return error_type(f"call to {peer_name} failed: {grpc_error.details()} ({grpc_error.code().name})")

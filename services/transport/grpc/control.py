@@ -24,7 +24,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
     def __init__(self, plan: Plan, identity: NodeIdentity) -> None:
         self._plan = plan
         self._node_name = identity.name
-        self._channel = open_channel(plan.node(COORDINATOR).addresses.control, COORDINATOR, identity)
+        self._channel = open_channel(plan.node_plan(COORDINATOR).addresses.control, COORDINATOR, identity)
         self._stub = ControlStub(self._channel)
 
     async def join(self) -> float:
@@ -35,23 +35,23 @@ class GrpcCoordinatorClient(CoordinatorClient):
         request = wire.StepReport(node_name=self._node_name, step=step)
         await self._call(self._stub.ReportStep, request, self._plan.timeouts.step)
 
-    async def await_event(self, event_number: int) -> float:
+    async def await_link_event(self, event_number: int) -> float:
         request = wire.EventRequest(node_name=self._node_name, event_number=event_number)
         return float((await self._call(self._stub.AwaitEvent, request, self._plan.timeouts.run)).start_s)
 
-    async def report_epoch(self, report: EpochReport) -> EpochDecision:
-        request = wire.EpochReport(**asdict(report))
+    async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
+        request = wire.EpochReport(**asdict(epoch_report))
         decision = await self._call(self._stub.ReportEpoch, request, self._plan.timeouts.step)
         return EpochDecision(str(decision.stop_reason), bool(decision.must_hand_over))
 
-    async def await_hand_over(self) -> bool:
+    async def await_hand_over_call(self) -> bool:
         request = wire.WaitRequest(node_name=self._node_name)
         return bool((await self._call(self._stub.AwaitHandOver, request, self._plan.timeouts.run)).must_hand_over)
 
-    async def report_hand_over(self, state: HandOverState) -> HandOverDecision:
+    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
         # The coordinator waits for the other nodes for one step timeout, so the caller waits a little longer.
         timeout_s = 2 * self._plan.timeouts.step
-        decision = await self._call(self._stub.ReportHandOver, wire.HandOverState(**asdict(state)), timeout_s)
+        decision = await self._call(self._stub.ReportHandOver, wire.HandOverState(**asdict(hand_over_state)), timeout_s)
         return HandOverDecision(
             action=decision.action,
             abort_reason=str(decision.abort_reason),
@@ -73,7 +73,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
         """Close the connection to the coordinator."""
         await self._channel.close()
 
-    async def _call(self, method: Any, request: Any, timeout_s: float) -> Any:
+    async def _call(self, stub_method: Any, request: Any, timeout_s: float) -> Any:
         """Call a method of the gRPC stub with a time limit in virtual seconds, and return its reply."""
         async with translate_grpc_errors(COORDINATOR):
-            return await method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)
+            return await stub_method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)

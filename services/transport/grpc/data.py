@@ -8,14 +8,20 @@ from typing import Any, ClassVar
 import grpc
 
 from services.cluster.addresses import Address
-from services.cluster.message_lengths import GRPC_MESSAGE_LENGTHS, MessageLengths
+from services.cluster.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.errors import AuthenticationError, DeadlineExceeded, PeerUnreachable
 from services.transport.codec import decode_message, encode_message
 from services.transport.deadlines import DeadlineTimer
-from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, network_error, open_channel, translate_grpc_errors
+from services.transport.grpc.channels import (
+    GRPC_OPTIONS,
+    listen_on,
+    make_network_error,
+    open_channel,
+    translate_grpc_errors,
+)
 from services.transport.shaping import TransportShaping
 from services.transport.turns import SmallFirstLock
 from services.transport.wired import SocketTransport
@@ -46,7 +52,7 @@ class _GrpcSendStream:
 class GrpcTransport(SocketTransport):
     """One node's end of the data plane over gRPC."""
 
-    message_lengths: ClassVar[MessageLengths] = GRPC_MESSAGE_LENGTHS
+    message_lengths: ClassVar[MessageSizeLimits] = GRPC_MESSAGE_SIZE_LIMITS
 
     def __init__(
         self,
@@ -105,7 +111,7 @@ class GrpcTransport(SocketTransport):
             raise PeerUnreachable(f"{peer_name} received {receipt.messages} of {stream.sent_messages} sent messages")
         await stream.channel.close()
 
-    async def _write(self, target: str, message: Message) -> None:
+    async def _write_to_stream(self, target: str, message: Message) -> None:
         stream = self._streams.get(target) or self._open_stream(target)
         await stream.write_lock.acquire(message.size_bytes)
         stream.writing_task = asyncio.current_task()
@@ -139,13 +145,13 @@ class GrpcTransport(SocketTransport):
         try:
             await stream.call
         except grpc.aio.AioRpcError as error:
-            raise network_error(target, error) from error
+            raise make_network_error(target, error) from error
         raise PeerUnreachable(f"{target} has ended the stream")
 
     def _open_stream(self, target: str) -> _GrpcSendStream:
         channel = open_channel(self._addresses[target], target, self._tls)
         method = channel.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)
-        metadata = ((IDENTITY_METADATA_KEY, self._identity.make_proof(target)),)
+        metadata = ((IDENTITY_METADATA_KEY, self._identity.make_identity_proof(target)),)
         call = method(metadata=metadata, timeout=self._stream_lifetime_wall_s, wait_for_ready=True)
         self._streams[target] = _GrpcSendStream(channel, call, self._timeout_wall_s)
         return self._streams[target]
@@ -153,7 +159,9 @@ class GrpcTransport(SocketTransport):
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], context: Any) -> StreamReceipt:
         """Receive the messages of one neighbour until the stream ends, and return the number of messages."""
         try:
-            source = self._identity.verify_proof(dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY))
+            source = self._identity.verify_identity_proof(
+                dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
+            )
         except AuthenticationError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         message_count, has_ended = 0, False

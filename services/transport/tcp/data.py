@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from services.cluster.message_lengths import TCP_MESSAGE_LENGTHS, MessageLengths
+from services.cluster.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
 from services.schema.errors import DeadlineExceeded, PeerUnreachable
-from services.transport.codec import PREFIX_BYTES, encode_prefix
+from services.transport.codec import PREFIX_BYTES, encode_message_prefix
 from services.transport.tcp import tls
 from services.transport.tcp.receiver import StreamReceiver
 from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_stream
@@ -38,12 +38,12 @@ class _TcpSendStream:
     def finish_write(self, *, is_broken_off: bool) -> None:
         """Release the stream for the next message after one has been written or has failed."""
         if is_broken_off:
-            self.break_off()
+            self.close_after_failure()
         else:
             self.sent_messages += 1
         self.write_lock.release()
 
-    def break_off(self) -> None:
+    def close_after_failure(self) -> None:
         """Close the stream after an incomplete message or a connection error: no other message can follow."""
         if self.is_open:
             self.sender_task.result().close()
@@ -53,13 +53,13 @@ class _TcpSendStream:
 class TcpTransport(SocketTransport):
     """One node's end of the data plane over bare TCP."""
 
-    message_lengths: ClassVar[MessageLengths] = TCP_MESSAGE_LENGTHS
+    message_lengths: ClassVar[MessageSizeLimits] = TCP_MESSAGE_SIZE_LIMITS
 
     async def start(self) -> None:
         self._streams: dict[str, _TcpSendStream] = {}
         self._receivers: set[StreamReceiver] = set()
         address = self._addresses[self._identity.name]
-        context = None if self._tls is None else tls.server_context(self._tls)
+        context = None if self._tls is None else tls.make_server_tls_context(self._tls)
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self._make_receiver, address.host, address.port, ssl=context)
@@ -98,7 +98,7 @@ class TcpTransport(SocketTransport):
                 if stream.is_broken:
                     return
                 sender = await stream.sender_task
-                await sender.write(encode_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
+                await sender.write(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
                 (received_messages,) = COUNT_FORMAT.unpack(await sender.read(COUNT_FORMAT.size))
         except TimeoutError:
             raise DeadlineExceeded(
@@ -110,22 +110,22 @@ class TcpTransport(SocketTransport):
             raise PeerUnreachable(f"{peer_name} received {received_messages} of {stream.sent_messages} sent messages")
         sender.close()
 
-    async def _write(self, target: str, message: Message) -> None:
+    async def _write_to_stream(self, target: str, message: Message) -> None:
         stream = self._streams.get(target) or self._open_stream(target)
         await stream.write_lock.acquire(message.size_bytes)
         try:
             if stream.is_broken:
                 raise PeerUnreachable(f"the stream to {target} has ended: an earlier message was broken off")
-            await self._write_buffers(stream, encode_prefix(message), message.data)
+            await self._write_buffers(stream, encode_message_prefix(message), message.data)
             stream.sent_messages += 1
         except TimeoutError:
-            stream.break_off()
+            stream.close_after_failure()
             raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
         except OSError as error:
-            stream.break_off()
+            stream.close_after_failure()
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
         except asyncio.CancelledError:
-            stream.break_off()  # the neighbour can't read another message behind an incomplete one
+            stream.close_after_failure()  # the neighbour can't read another message behind an incomplete one
             raise
         finally:
             stream.write_lock.release()
@@ -137,20 +137,20 @@ class TcpTransport(SocketTransport):
             return super().start_send(target, message)
         self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
         try:
-            unsent = stream.sender_task.result().write_without_waiting(encode_prefix(message), message.data)
+            unsent = stream.sender_task.result().write_without_waiting(encode_message_prefix(message), message.data)
         except OSError as error:
             stream.finish_write(is_broken_off=True)
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
         if not unsent:
             stream.finish_write(is_broken_off=False)
             return None
-        write_task = asyncio.get_running_loop().create_task(self._write_rest(target, stream, unsent))
+        write_task = asyncio.get_running_loop().create_task(self._write_remaining_buffers(target, stream, unsent))
         write_task.add_done_callback(
             lambda task: stream.finish_write(is_broken_off=task.cancelled() or task.exception() is not None)
         )
         return write_task
 
-    async def _write_rest(self, target: str, stream: _TcpSendStream, buffers: Sequence[Buffer]) -> None:
+    async def _write_remaining_buffers(self, target: str, stream: _TcpSendStream, buffers: Sequence[Buffer]) -> None:
         """Write the part of a message that the kernel did not accept at once."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
@@ -172,8 +172,8 @@ class TcpTransport(SocketTransport):
                 await (await sender_task).write(*unsent)
 
     def _open_stream(self, target: str) -> _TcpSendStream:
-        context = None if self._tls is None else tls.client_context(self._tls)
-        opening = open_stream(self._addresses[target], target, context, self._identity.make_proof(target))
+        context = None if self._tls is None else tls.make_client_tls_context(self._tls)
+        opening = open_stream(self._addresses[target], target, context, self._identity.make_identity_proof(target))
         self._streams[target] = _TcpSendStream(asyncio.get_running_loop().create_task(opening))
         return self._streams[target]
 

@@ -11,7 +11,7 @@ import numpy as np
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind
 from services.schema.errors import AuthenticationError, PeerUnreachable, ProtocolError
-from services.transport.codec import PREFIX_BYTES, build_message, decode_prefix, message_tag, payload_size
+from services.transport.codec import PREFIX_BYTES, build_message, decode_message_prefix, message_tag, payload_size
 from services.transport.mailbox import Mailbox
 from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
 
@@ -87,7 +87,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             requested, nbytes = len(buffer), self._read_socket(buffer)
             if nbytes:
                 self._consume_bytes(nbytes)
-        self._set_wakeup_bytes()
+        self._set_wakeup_threshold()
 
     def _read_socket(self, buffer: memoryview) -> int:
         """Read available bytes into `buffer` and return their number; the event loop handles the end of the stream."""
@@ -97,7 +97,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         except OSError:  # no bytes are available, or the stream has ended
             return 0
 
-    def _set_wakeup_bytes(self) -> None:
+    def _set_wakeup_threshold(self) -> None:
         """Make the kernel wake this process when the rest of a payload has arrived, not for each packet."""
         wakeup_bytes = len(self._unfilled) if len(self._unfilled) >= READ_AHEAD_BYTES else 1
         if self._socket is not None and wakeup_bytes != self._wakeup_bytes:
@@ -154,13 +154,13 @@ class StreamReceiver(asyncio.BufferedProtocol):
         proof = _allocate_payload(_check_proof_length(*LENGTH_FORMAT.unpack(length)))
         if proof:
             yield proof
-        self._source = self._identity.verify_proof(bytes(proof) or None)
+        self._source = self._identity.verify_identity_proof(bytes(proof) or None)
         self._handshake_timer.cancel()
         self._reply_to_proof("")
         message_count = 0
         while not self._has_ended:
             yield memoryview(prefix)
-            fields = decode_prefix(prefix)
+            fields = decode_message_prefix(prefix)
             size = payload_size(fields)
             payload = self._mailbox.claim_buffer(self._source, message_tag(fields), size) or _allocate_payload(size)
             if payload:
@@ -188,9 +188,11 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._shaping_queue.append(message)
         if self._shaping_task is None:
             self._transport.pause_reading()
-            self._shaping_task = asyncio.get_running_loop().create_task(self._deliver_queue(self._deliver_shaped))
+            self._shaping_task = asyncio.get_running_loop().create_task(
+                self._deliver_queued_messages(self._deliver_shaped)
+            )
 
-    async def _deliver_queue(self, deliver_shaped: DeliverMessage) -> None:
+    async def _deliver_queued_messages(self, deliver_shaped: DeliverMessage) -> None:
         """Deliver the queued messages one after the other, then continue to read."""
         while self._shaping_queue:
             await deliver_shaped(self._source, self._shaping_queue.popleft())

@@ -87,7 +87,7 @@ class PlainStreamSender(StreamSender):
     async def _wait_until_writable(self) -> None:
         loop = asyncio.get_running_loop()
         writable: asyncio.Future[None] = loop.create_future()
-        loop.add_writer(self._socket, _mark_done, writable)
+        loop.add_writer(self._socket, _mark_future_done, writable)
         try:
             await writable
         finally:
@@ -129,7 +129,7 @@ async def open_stream(
     """
     connected = await _connect_socket(address)
     try:
-        sender = await _make_sender(connected, peer_name, tls_context)
+        sender = await _make_stream_sender(connected, peer_name, tls_context)
         await sender.write(LENGTH_FORMAT.pack(len(proof)), proof)
         (length,) = LENGTH_FORMAT.unpack(await sender.read(LENGTH_FORMAT.size))
         rejection = await sender.read(length)
@@ -162,7 +162,7 @@ async def _connect_socket(address: Address) -> socket.socket:
             return stream
 
 
-async def _make_sender(
+async def _make_stream_sender(
     connected_socket: socket.socket, peer_name: str, tls_context: ssl.SSLContext | None
 ) -> StreamSender:
     if tls_context is None:
@@ -183,6 +183,6 @@ def _unsent_views(views: list[memoryview], sent_bytes: int) -> list[memoryview]:
     return [views[0][sent_bytes:], *views[1:]] if views else []
 
 
-def _mark_done(future: "asyncio.Future[None]") -> None:
+def _mark_future_done(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)

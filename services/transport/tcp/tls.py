@@ -6,14 +6,14 @@ import ssl
 from services.runtime.identity import NodeIdentity
 
 
-def client_context(identity: NodeIdentity) -> ssl.SSLContext:
+def make_client_tls_context(identity: NodeIdentity) -> ssl.SSLContext:
     """Return the TLS context of outgoing streams: the receiver's certificate must contain the receiver's name."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=identity.ca_certificate.decode())
     _load_own_certificate(context, identity)
     return context
 
 
-def server_context(identity: NodeIdentity) -> ssl.SSLContext:
+def make_server_tls_context(identity: NodeIdentity) -> ssl.SSLContext:
     """Return the TLS context of incoming streams: the sender must have a certificate of this run."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=identity.ca_certificate.decode())
     context.verify_mode = ssl.CERT_REQUIRED

@@ -9,7 +9,7 @@ from analysis.laws.backtest import (
     HoldoutError,
     LawComparison,
     backtest,
-    pool_noise,
+    estimate_noise,
     score_forecasts,
     split_series,
 )
@@ -20,7 +20,10 @@ WORKERS = np.array([4.0, 8, 16, 64, 512])
 
 def series(a: float, b: float, seed: int) -> SeriesColumns:
     noise = np.exp(0.02 * np.random.default_rng(seed).standard_normal(WORKERS.size))
-    return {"workers": WORKERS, "seconds": BestBatchLaw().predict(np.array([a, b]), {"workers": WORKERS}) * noise}
+    return {
+        "workers": WORKERS,
+        "seconds": BestBatchLaw().predict_output(np.array([a, b]), {"workers": WORKERS}) * noise,
+    }
 
 
 SERIES = {"one": series(100, 0.5, 1), "two": series(40, 0.1, 2), "three": series(900, 2, 3), "four": series(9, 0.2, 4)}
@@ -84,7 +87,7 @@ def test_drift_is_what_errors_exceed_their_variance_by(error: float, drift: floa
     """Five series that all miss by a factor of e at ten times the size have drifted by about 1 / sqrt(ln 10)."""
     record = BacktestRecord(0.01, 2, (HoldoutError(64, error, 0.01, np.log(10)),))
 
-    found = pool_noise([record] * 5)
+    found = estimate_noise([record] * 5)
 
     assert found.sd == pytest.approx(np.sqrt(0.01 / 2))
     assert found.degrees_of_freedom == 10
@@ -92,7 +95,7 @@ def test_drift_is_what_errors_exceed_their_variance_by(error: float, drift: floa
 
 
 def test_without_other_series_any_drift_is_as_likely() -> None:
-    assert np.median(pool_noise([]).drift_sds) == pytest.approx(0.5, abs=0.01)
+    assert np.median(estimate_noise([]).drift_sds) == pytest.approx(0.5, abs=0.01)
 
 
 def test_bands_widen_with_the_distance_from_what_was_seen() -> None:
@@ -103,7 +106,9 @@ def test_bands_widen_with_the_distance_from_what_was_seen() -> None:
         fit.prediction_band({"workers": np.array([8192.0])}),
     )
 
-    assert fit.log_distance({"workers": np.array([2.0, 4, 512, 1024])}) == pytest.approx([np.log(2), 0, 0, np.log(2)])
+    assert fit.log_distance_beyond_data({"workers": np.array([2.0, 4, 512, 1024])}) == pytest.approx(
+        [np.log(2), 0, 0, np.log(2)]
+    )
     assert beyond.high / beyond.low > 2 * inside.high / inside.low
 
 
@@ -112,11 +117,13 @@ def test_the_best_batch_is_where_time_is_least() -> None:
     batch = best_global_batch(theta, workers)
 
     at_best, at_given = (
-        CompositeLaw(batch=how).predict(theta, {"workers": workers, "batch": batch}) for how in ("best", "given")
+        CompositeLaw(batch=how).predict_output(theta, {"workers": workers, "batch": batch}) for how in ("best", "given")
     )
-    nearby = [CompositeLaw().predict(theta, {"workers": workers, "batch": factor * batch}) for factor in (0.9, 1.1)]
+    nearby = [
+        CompositeLaw().predict_output(theta, {"workers": workers, "batch": factor * batch}) for factor in (0.9, 1.1)
+    ]
 
     assert at_best == pytest.approx(at_given)
     assert all((each > at_best).all() for each in nearby)
-    closed = BestBatchLaw().predict(np.array([1e5 * 1e-3, 1e5 * 0.02 / 640]), {"workers": workers})
+    closed = BestBatchLaw().predict_output(np.array([1e5 * 1e-3, 1e5 * 0.02 / 640]), {"workers": workers})
     assert at_best == pytest.approx(closed)

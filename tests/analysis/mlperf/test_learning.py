@@ -10,10 +10,10 @@ import pytest
 from analysis.figures.drawing.style import figure_style
 from analysis.mlperf.chapters.balance import balance_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
-from analysis.mlperf.chapters.factors import factors_chapter
-from analysis.mlperf.chapters.laws import laws_chapter
+from analysis.mlperf.chapters.factors import efficiency_factors_chapter
+from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.mlperf.reading.learning import find_series, read_run_samples
+from analysis.mlperf.reading.learning import find_study_series, read_run_samples
 from analysis.mlperf.study import make_study
 from analysis.reading import mllog
 
@@ -55,7 +55,7 @@ def round_of(tmp_path: Path, logs: dict[str, str]) -> Round:
 
 def sped_up(text: str, faster: float, batch: int) -> str:
     """The log of a run that is so much faster with a larger batch, and needs 1.5 times the samples when it is."""
-    events = mllog.parse_lines(text.splitlines()).events
+    events = mllog.parse_log_lines(text.splitlines()).events
     start = next(event.time_ms for event in events if event.key == "run_start")
     text = re.sub(r'"time_ms": (\d+)', lambda t: f'"time_ms": {start + (int(t[1]) - start) / faster:.0f}', text)
     text = re.sub(r'("global_batch_size", "value": )8', rf"\g<1>{8 * batch}", text)
@@ -65,7 +65,7 @@ def sped_up(text: str, faster: float, batch: int) -> str:
 
 @pytest.mark.parametrize("benchmark", LOGS)
 def test_a_log_tells_samples_and_batch(logs: dict[str, str], benchmark: str) -> None:
-    found = read_run_samples(mllog.parse_lines(logs[benchmark].splitlines()))
+    found = read_run_samples(mllog.parse_log_lines(logs[benchmark].splitlines()))
 
     assert found is not None
     assert (found.position, found.unit, found.batch) == LOGS[benchmark]
@@ -75,7 +75,7 @@ def test_a_log_tells_samples_and_batch(logs: dict[str, str], benchmark: str) -> 
 def test_a_log_without_evaluation_tells_nothing(logs: dict[str, str]) -> None:
     lines = [line for line in logs["ssd"].splitlines() if '"eval_accuracy"' not in line]
 
-    assert read_run_samples(mllog.parse_lines(lines)) is None
+    assert read_run_samples(mllog.parse_log_lines(lines)) is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_no_number_tells_nothing(logs: dict[str, str], told: str, instea
     text = logs["llama2_70b_lora"]
     assert told in text
 
-    assert read_run_samples(mllog.parse_lines(text.replace(told, instead).splitlines())) is None
+    assert read_run_samples(mllog.parse_log_lines(text.replace(told, instead).splitlines())) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_one_odd_log_of_a_round_costs_no_other(round_of: Round, told: str, inste
 
     found = make_study(read_round_folder(root))
 
-    assert [size.accelerators for series in find_series(found) for size in series.sizes] == [4, 8]
+    assert [size.accelerators for series in find_study_series(found) for size in series.sizes] == [4, 8]
     sound, touched = found.results.rows
     assert sound.note == ""
     assert note in touched.note
@@ -126,14 +126,14 @@ def test_a_round_is_read_once_for_all_chapters(round_of: Round) -> None:
     """What is fit to a series is kept by the series' identity."""
     found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1)})))
 
-    assert find_series(found) is find_series(found)
+    assert find_study_series(found) is find_study_series(found)
 
 
 def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
     """Four times the accelerators and twice the speed with 1.5 times the samples: 0.5 = 0.75 x 2/3."""
     found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
-    (series,) = find_series(found)
+    (series,) = find_study_series(found)
 
     assert (series.accelerator, series.accelerator_counts) == ("H100 SXM", [4, 8, 16])
     assert [size.batch for size in series.sizes] == [8, 8, 16]
@@ -148,7 +148,7 @@ def test_chapters_read_any_round(round_of: Round) -> None:
     found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
     with figure_style():
-        split, points = factors_chapter(found), balance_chapter(found)
+        split, points = efficiency_factors_chapter(found), balance_chapter(found)
 
     assert split is not None
     assert points is not None
@@ -161,7 +161,7 @@ def test_laws_are_asked_about_any_round(round_of: Round) -> None:
     found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
 
     with figure_style():
-        fits, forecasts = laws_chapter(found), extrapolation_chapter(found)
+        fits, forecasts = scaling_laws_chapter(found), extrapolation_chapter(found)
 
     assert fits is not None
     assert forecasts is not None
@@ -184,4 +184,4 @@ def test_whole_numbers_stay_whole_where_a_rule_has_no_answer(round_of: Round) ->
 
 
 def test_one_size_is_no_series(round_of: Round) -> None:
-    assert find_series(make_study(read_round_folder(round_of({4: (1, 1)})))) == ()
+    assert find_study_series(make_study(read_round_folder(round_of({4: (1, 1)})))) == ()

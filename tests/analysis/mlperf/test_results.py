@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.mlperf.chapters.systems import systems_in_all_workloads
-from analysis.mlperf.figures.frame import families_by_frequency, family_colours, family_markers
+from analysis.mlperf.figures.frame import accelerator_families_by_frequency, family_colours, family_markers
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import (
     CSV_COLUMNS,
@@ -17,7 +17,7 @@ from analysis.mlperf.reading.results import (
     read_results_csv,
     write_results_csv,
 )
-from analysis.mlperf.references import choose_reference, compare_with_reference
+from analysis.mlperf.references import choose_reference_result, compare_with_reference
 from analysis.mlperf.study import make_study
 from services.schema.errors import UserError
 
@@ -94,7 +94,7 @@ def test_no_two_kinds_look_alike() -> None:
 
     looks = set(zip(family_colours(studied).values(), family_markers(studied).values(), strict=True))
 
-    assert len(looks) == len(families_by_frequency(studied)) == 49
+    assert len(looks) == len(accelerator_families_by_frequency(studied)) == 49
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_reference_is_at_one_and_equal_efficiency_means_equal_device_minutes
         )
         for place, (count, took) in enumerate(systems)
     ]
-    reference = choose_reference(rows)
+    reference = choose_reference_result(rows)
 
     for each in compare_with_reference(rows, reference):
         cost = each.result.accelerator_count * each.result.minutes

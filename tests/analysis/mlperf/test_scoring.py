@@ -353,7 +353,7 @@ def test_of_an_unknown_workload_a_run_counts_that_starts_ends_with_success_and_c
     lines: list[str], why_not: str
 ) -> None:
     """Anything else is not known to have reached its target."""
-    run = judge_run(mllog.parse_lines([WORKLOAD, *lines]))
+    run = judge_run(mllog.parse_log_lines([WORKLOAD, *lines]))
 
     assert run.rejection_reason == why_not
     assert run.minutes == (math.inf if why_not else 3.0)
@@ -361,7 +361,7 @@ def test_of_an_unknown_workload_a_run_counts_that_starts_ends_with_success_and_c
 
 def test_a_log_that_names_no_workload_does_not_count() -> None:
     """Nobody knows what it had to reach."""
-    assert judge_run(mllog.parse_lines([START, STOP])).rejection_reason == "has no submission_benchmark"
+    assert judge_run(mllog.parse_log_lines([START, STOP])).rejection_reason == "has no submission_benchmark"
 
 
 minutes = st.floats(0.01, 1e4)

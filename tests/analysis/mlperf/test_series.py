@@ -13,11 +13,11 @@ from analysis.laws import CompositeLaw, CriticalBatchLaw
 from analysis.laws.backtest import PILOT_NOISE, LawComparison
 from analysis.laws.parts import LogNormalPrior
 from analysis.mlperf.chapters import Chapter
-from analysis.mlperf.chapters.balance import _pick_cells, balance_chapter
+from analysis.mlperf.chapters.balance import _balance_point_cells, balance_chapter
 from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
-from analysis.mlperf.chapters.factors import factors_chapter
+from analysis.mlperf.chapters.factors import efficiency_factors_chapter
 from analysis.mlperf.chapters.families import compare_within_families
-from analysis.mlperf.chapters.laws import laws_chapter
+from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
     LAWS,
@@ -26,8 +26,8 @@ from analysis.mlperf.forecasts import (
     PARTS_CHOSEN_BATCH,
     PARTS_KNOWN_BATCH,
     evaluate_laws,
-    fit_all_sizes,
-    has_enough_sizes,
+    fit_law_to_all_sizes,
+    has_enough_sizes_to_fit,
 )
 from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH as SHIPPED_RESULTS
 from analysis.mlperf.reading.results import MlperfResults, read_results_csv
@@ -38,9 +38,9 @@ from analysis.mlperf.series import (
     read_shipped_series,
     shipped_series_for,
 )
-from analysis.mlperf.study import Study, make_study
-from analysis.report.wording import NO_VALUE, format_number, format_share, format_signed_share
-from analysis.statistics.balance import RuleChoice, choose_worker_counts
+from analysis.mlperf.study import MlperfStudy, make_study
+from analysis.report.wording import NO_VALUE, format_number, format_percentage, format_signed_percentage
+from analysis.statistics.balance import BalanceRuleChoice, choose_worker_counts
 
 SERIES = {series.benchmark: series for series in read_series_csv(APPENDIX_SERIES_PATH)}
 
@@ -83,7 +83,7 @@ def test_hardware_and_learning_are_those_of_the_logs(
 
 
 def test_spread_runs_make_a_speedup_uncertain_and_leave_its_centre() -> None:
-    draws = SERIES["bert"].speedup_draws()
+    draws = SERIES["bert"].simulated_speedups()
 
     assert (draws[:, 0] == 1).all()
     assert np.median(draws[:, -1]) == pytest.approx(82.4, rel=0.01)
@@ -94,7 +94,7 @@ def test_every_size_is_as_uncertain_as_its_own_runs_are() -> None:
     """RetinaNet's runs differ by 0.1 % on 4 accelerators and by 13 % on 64: the base says nothing of the others."""
     (ssd,) = (series for series in read_shipped_series() if series.benchmark == "ssd")
 
-    spreads = np.log(ssd.speedup_draws()).std(axis=0)
+    spreads = np.log(ssd.simulated_speedups()).std(axis=0)
 
     own = [size.run_spread / np.sqrt(size.runs) for size in ssd.sizes]
     assert spreads == pytest.approx([0, np.hypot(*own[:2]), *own[2:]], rel=0.15)
@@ -103,9 +103,9 @@ def test_every_size_is_as_uncertain_as_its_own_runs_are() -> None:
 def test_512_and_more_are_predicted_from_64_with_honest_bands() -> None:
     """At least 80 % inside bands of 90 %, median error at most 40 %; classic laws miss by about 80 %, up to 223 %."""
     found = evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH))
-    scores = {each.law: each for each in found.scores}
+    scores = {each.law: each for each in found.law_scores}
 
-    assert {(each.series, each.workers) for each in found.judged_forecasts} == SEVEN
+    assert {(each.series, each.workers) for each in found.scored_forecasts} == SEVEN
     for law in (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH):
         assert scores[law].points == 7
         assert scores[law].median <= 0.4
@@ -119,24 +119,24 @@ def test_512_and_more_are_predicted_from_64_with_honest_bands() -> None:
 def test_on_all_logs_parts_keep_the_aim_and_best_batch_misses_it() -> None:
     """The page leads with these: the appendix lacks systems, and flatters whoever goes by times alone."""
     found = evaluate_laws(read_shipped_series())
-    scores = {each.law: each for each in found.scores}
+    scores = {each.law: each for each in found.law_scores}
 
-    assert {(each.series, each.workers) for each in found.judged_forecasts} == SEVEN
+    assert {(each.series, each.workers) for each in found.scored_forecasts} == SEVEN
     assert scores[BEST_BATCH].median == pytest.approx(0.41, abs=0.01)
     assert scores[PARTS_KNOWN_BATCH].median == pytest.approx(0.14, abs=0.01)
     assert scores["Amdahl"].median == pytest.approx(1.28, abs=0.01)
     for law in OWN_LAWS:
         assert scores[law].covered >= 0.8
         assert scores[law].width < scores["Amdahl"].width
-        assert found.coverage_without_drift(law) < scores[law].covered
+        assert found.band_coverage_without_drift(law) < scores[law].covered
 
 
 def test_a_round_that_nobody_had_asked_is_covered_too() -> None:
     """Whatever laws and bands say of v5.0 stands on the page; a change of theirs shows here."""
     found = evaluate_laws(read_series_csv(V5_0_SERIES_PATH), OTHER_SERIES_LAWS)
-    scores = {each.law: each for each in found.scores}
+    scores = {each.law: each for each in found.law_scores}
 
-    assert {(each.series, each.workers) for each in found.judged_forecasts} == {
+    assert {(each.series, each.workers) for each in found.scored_forecasts} == {
         (name, 512) for name in ("bert", "llama2_70b_lora", "retinanet", "stable_diffusion")
     }
     assert [round(scores[law].median, 2) for law in OTHER_SERIES_LAWS] == pytest.approx(
@@ -149,7 +149,7 @@ def test_a_round_that_nobody_had_asked_is_covered_too() -> None:
 def test_no_law_knows_what_shipped_series_hold_it_to(law: str) -> None:
     """Times and samples beyond what a law may see are spoilt; predictions and bands stay to the bit."""
     series = {each.benchmark: each for each in read_shipped_series()}
-    told = {name: dict(each.law_columns) for name, each in series.items()}
+    told = {name: dict(each.columns_for_law_fits) for name, each in series.items()}
     spoilt = {name: spoil(each) for name, each in told.items()}
 
     here, there = (
@@ -186,7 +186,7 @@ def test_the_noise_that_is_supposed_is_that_of_small_systems() -> None:
 
 def test_columns_are_in_seconds() -> None:
     """736 of BERT's 2,511,000 samples on four H100, which take 9.836 minutes."""
-    columns = SERIES["bert"].law_columns
+    columns = SERIES["bert"].columns_for_law_fits
 
     assert columns["seconds"][0] == pytest.approx(590.16)
     assert columns["step_seconds"][0] == pytest.approx(590.16 * 736 / 2511000)
@@ -196,9 +196,9 @@ def test_a_series_with_too_few_sizes_is_asked_nothing() -> None:
     rgat = next(each for each in read_series_csv(V5_0_SERIES_PATH) if each.benchmark == "rgat")
 
     assert rgat.accelerator_counts == [8, 72, 256]
-    assert not has_enough_sizes(rgat)
-    assert all(map(has_enough_sizes, read_shipped_series()))
-    assert evaluate_laws((rgat,)).judged_forecasts == ()
+    assert not has_enough_sizes_to_fit(rgat)
+    assert all(map(has_enough_sizes_to_fit, read_shipped_series()))
+    assert evaluate_laws((rgat,)).scored_forecasts == ()
 
 
 def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
@@ -215,7 +215,7 @@ def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
 
 
 def test_a_series_is_described_by_all_of_its_sizes() -> None:
-    fit = fit_all_sizes(read_series_csv(APPENDIX_SERIES_PATH), CriticalBatchLaw())["bert"]
+    fit = fit_law_to_all_sizes(read_series_csv(APPENDIX_SERIES_PATH), CriticalBatchLaw())["bert"]
 
     assert fit.size_range == (736, 13888)  # batches
     assert fit.parameters[1] == pytest.approx(10865, rel=0.01)
@@ -238,9 +238,9 @@ def test_without_draws_there_is_no_interval() -> None:
     """A single run per size says nothing of spread; no interval of width zero may stand in for that."""
     found = choose_worker_counts([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
 
-    assert {_pick_cells("built", pick)["built_interval"] for pick in found} == {NO_VALUE}
-    assert _pick_cells("built", RuleChoice("knee", 2, (2, 2)))["built_interval"] == "2"
-    assert _pick_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
+    assert {_balance_point_cells("built", pick)["built_interval"] for pick in found} == {NO_VALUE}
+    assert _balance_point_cells("built", BalanceRuleChoice("knee", 2, (2, 2)))["built_interval"] == "2"
+    assert _balance_point_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
 
 
 def test_a_family_is_measured_against_its_own_smallest_system() -> None:
@@ -267,10 +267,10 @@ def test_the_shipped_table_by_another_spelling_has_its_series() -> None:
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Callable[[Callable[[Study], Chapter | None]], Chapter]:
+def chapter() -> Callable[[Callable[[MlperfStudy], Chapter | None]], Chapter]:
     """Writes a chapter on what ships."""
 
-    def write(asked: Callable[[Study], Chapter | None]) -> Chapter:
+    def write(asked: Callable[[MlperfStudy], Chapter | None]) -> Chapter:
         with figure_style():
             found = asked(make_study(read_results_csv()))
         assert found is not None
@@ -279,7 +279,7 @@ def chapter() -> Callable[[Callable[[Study], Chapter | None]], Chapter]:
     return write
 
 
-Ask = Callable[[Callable[[Study], Chapter | None]], Chapter]
+Ask = Callable[[Callable[[MlperfStudy], Chapter | None]], Chapter]
 
 
 def table(of: Chapter, name: str) -> pd.DataFrame:
@@ -309,25 +309,25 @@ def test_other_priors_would_have_said_much_the_same(
     by_fixed = LogNormalPrior(known.fixed_ratio.median * fixed, known.fixed_ratio.sd * width)
     monkeypatch.setitem(LAWS, name, CompositeLaw(noise_ratio=by_noise, fixed_ratio=by_fixed))
 
-    (found,) = evaluate_laws(read_shipped_series(), (name,)).scores
+    (found,) = evaluate_laws(read_shipped_series(), (name,)).law_scores
 
     assert found.median < 0.2
     assert found.covered == 1
 
 
 def test_laws_are_ranked_by_what_is_printed_over_the_same_sizes(chapter: Ask) -> None:
-    found = chapter(laws_chapter)
+    found = chapter(scaling_laws_chapter)
     back = table(found, "laws-backtests")
 
     assert back["median"].is_monotonic_increasing
     assert set(back.law) == set(LAWS)
     assert back.sizes.nunique() == back.series.nunique() == 1
-    assert f"{format_share(back['median'].iloc[0])} ({back.law.iloc[0]})" in found.finding
-    assert f"{format_share(back['median'].iloc[-1])} ({back.law.iloc[-1]})" in found.finding
+    assert f"{format_percentage(back['median'].iloc[0])} ({back.law.iloc[0]})" in found.finding
+    assert f"{format_percentage(back['median'].iloc[-1])} ({back.law.iloc[-1]})" in found.finding
 
 
 def test_a_law_of_other_observations_has_no_aicc_beside_the_classic_ones(chapter: Ask) -> None:
-    fits = table(chapter(laws_chapter), "laws-fits")
+    fits = table(chapter(scaling_laws_chapter), "laws-fits")
     ours = fits.law.isin([PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH])
 
     assert fits[ours].aicc.isna().all()
@@ -351,8 +351,8 @@ def test_the_page_of_the_documentation_says_what_series_and_laws_say(chapter: As
     page = (pytestconfig.rootpath / "docs" / "statistics.md").read_text()
     told = chapter(extrapolation_chapter)
     expected = [
-        *map(factor_row, table(chapter(factors_chapter), "factors").to_dict("records")),
-        *map(back_row, table(chapter(laws_chapter), "laws-backtests").to_dict("records")),
+        *map(factor_row, table(chapter(efficiency_factors_chapter), "factors").to_dict("records")),
+        *map(back_row, table(chapter(scaling_laws_chapter), "laws-backtests").to_dict("records")),
         *map(point_row, table(told, "extrapolation").query("judged == 'yes'").to_dict("records")),
         *map(score_row, table(told, "extrapolation-scores").assign(set="v4.1").to_dict("records")),
         *map(score_row, table(told, "extrapolation-others").to_dict("records")),
@@ -374,16 +374,18 @@ def factor_row(row: dict[Hashable, Any]) -> str:
 
 
 def back_row(row: dict[Hashable, Any]) -> str:
-    return line(row["law"], format_share(row["median"]), format_number(row["rms"]), row["sizes"])
+    return line(row["law"], format_percentage(row["median"]), format_number(row["rms"]), row["sizes"])
 
 
 def ours(row: dict[Hashable, Any], law: str) -> str:
     missed = ", missed" if "missed" in str(row[law]) else ""
-    return f"{format_signed_share(row[f'{law} error'])} [{row[f'{law} low']:.2g}, {row[f'{law} high']:.2g}]{missed}"
+    return (
+        f"{format_signed_percentage(row[f'{law} error'])} [{row[f'{law} low']:.2g}, {row[f'{law} high']:.2g}]{missed}"
+    )
 
 
 def point_row(row: dict[Hashable, Any]) -> str:
-    classic = (format_signed_share(row[f"{law} error"]) for law in LAWS if law not in OWN_LAWS)
+    classic = (format_signed_percentage(row[f"{law} error"]) for law in LAWS if law not in OWN_LAWS)
     return line(
         row["workload"],
         f"{row['workers']:,}",
@@ -400,13 +402,13 @@ def other_row(row: dict[Hashable, Any]) -> str:
         row["workload"],
         size,
         minutes,
-        format_signed_share(row["Amdahl error"]),
+        format_signed_percentage(row["Amdahl error"]),
         *(ours(row, law) for law in OWN_LAWS),
     )
 
 
 def score_row(row: dict[Hashable, Any]) -> str:
-    shares = (format_share(row[name]) for name in ("median", "worst", "covered", "rigid"))
+    shares = (format_percentage(row[name]) for name in ("median", "worst", "covered", "rigid"))
     return line(row["set"], row["law"], row["points"], *shares, format_number(row["width"]))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import ttest_ind, ttest_rel, wilcoxon
 
-from analysis.statistics.guard import compare_with_reference
+from analysis.statistics.guard import compare_samples_with_reference
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired import compare_paired_times
 
@@ -81,8 +81,8 @@ def test_needing_significantly_fewer_samples_is_a_reason_to_look_for_a_bug() -> 
     reference = np.array([1000.0, 1040, 980, 1010, 1020])
 
     too_good, slower = (
-        compare_with_reference(0.8 * reference, reference),
-        compare_with_reference(1.3 * reference, reference),
+        compare_samples_with_reference(0.8 * reference, reference),
+        compare_samples_with_reference(1.3 * reference, reference),
     )
 
     assert (too_good.is_suspicious, too_good.advice) == (True, "check for a bug")
@@ -90,18 +90,18 @@ def test_needing_significantly_fewer_samples_is_a_reason_to_look_for_a_bug() -> 
         ttest_ind(0.8 * reference, reference, equal_var=False, alternative="less").pvalue
     )
     assert not slower.is_suspicious
-    assert not compare_with_reference(reference - 5, reference).is_suspicious
+    assert not compare_samples_with_reference(reference - 5, reference).is_suspicious
 
 
 def test_a_run_that_missed_is_never_too_good() -> None:
-    assert not compare_with_reference(np.array([10.0, math.inf]), np.array([100.0, 101.0])).is_suspicious
+    assert not compare_samples_with_reference(np.array([10.0, math.inf]), np.array([100.0, 101.0])).is_suspicious
 
 
 def test_a_reference_must_have_converged_and_been_repeated() -> None:
     with pytest.raises(ValueError, match="missed"):
-        compare_with_reference(np.array([1.0, 2.0]), np.array([1.0, math.inf]))
+        compare_samples_with_reference(np.array([1.0, 2.0]), np.array([1.0, math.inf]))
     with pytest.raises(ValueError, match="single run"):
-        compare_with_reference(np.array([1.0]), np.array([1.0, 2.0]))
+        compare_samples_with_reference(np.array([1.0]), np.array([1.0, 2.0]))
 
 
 def test_rounded_times_are_told_apart_as_seldom_as_the_test_says() -> None:
@@ -122,6 +122,6 @@ def test_rounded_times_are_told_apart_as_seldom_as_the_test_says() -> None:
 def test_equal_runs_are_exact_only_where_nothing_was_rounded() -> None:
     ours, theirs = np.full(2, 4000.0), np.full(2, 5000.0)
 
-    assert compare_paired_times(ours, theirs).p_value == compare_with_reference(ours, theirs).p_value == 0
+    assert compare_paired_times(ours, theirs).p_value == compare_samples_with_reference(ours, theirs).p_value == 0
     assert compare_paired_times(ours, theirs, (1000.0, 1000.0)).p_value > 0.05
-    assert compare_with_reference(ours, theirs, (1000.0, 1000.0)).p_value > 0.05
+    assert compare_samples_with_reference(ours, theirs, (1000.0, 1000.0)).p_value > 0.05

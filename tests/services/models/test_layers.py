@@ -42,7 +42,7 @@ def test_the_spread_of_a_dense_layer_counts_both_sides() -> None:
 @pytest.mark.parametrize("task", [DIGITS, MNIST], ids=["8x8", "28x28"])
 def test_lenet5_has_its_customary_size(task: LearningTask) -> None:
     """61,706 parameters: others publish times for exactly this network."""
-    assert LeNet5().layout(task).size == 61_706
+    assert LeNet5().parameter_layout(task).size == 61_706
 
 
 def test_pictures_are_enlarged_and_framed() -> None:
@@ -84,4 +84,4 @@ def test_the_squared_error_is_a_mean_over_samples_and_outputs() -> None:
 
 def test_a_linear_model_has_a_weight_per_input_and_output_and_a_bias_per_output() -> None:
     """Its truth can be computed in closed form: nothing else may hide in it."""
-    assert dict(LinearModel().layout(DIGITS).arrays) == {"dense.weight": (64, 10), "dense.bias": (10,)}
+    assert dict(LinearModel().parameter_layout(DIGITS).arrays) == {"dense.weight": (64, 10), "dense.bias": (10,)}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.learning.data_order import DataOrder, compute_metrics
+from services.learning.data_order import DataOrder, compute_quality_metrics
 from services.learning.datasets import Dataset, Diabetes, Digits, SyntheticRegression, TrainTestData
 from services.learning.models import LeNet5, LinearModel, Mlp, Model
 from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
@@ -13,12 +13,12 @@ from services.schema.arrays import Vector
 def trained(model: Model, optimiser: Optimiser, data: TrainTestData, epochs: int, batch: int = 128) -> Vector:
     """Parameters after `epochs` over the training part: the serial trainer that every strategy is compared with."""
     order = DataOrder(samples=len(data.train_x), batch=batch, seed=0)
-    params = model.init(data.task, 0, "float32")
-    state = optimiser.init(params)
+    params = model.init_parameters(data.task, 0, "float32")
+    state = optimiser.init_state(params)
     for step in range(epochs * order.steps_per_epoch):
-        batch_x, batch_y = (part[order.batch_indices(step)] for part in (data.train_x, data.train_y))
+        batch_x, batch_y = (part[order.batch_sample_indices(step)] for part in (data.train_x, data.train_y))
         _, grad = model.loss_and_grad(data.task, params, batch_x, batch_y)
-        params, state = optimiser.step(params, grad, state)
+        params, state = optimiser.update_params(params, grad, state)
     return params
 
 
@@ -41,19 +41,22 @@ def test_known_settings_reach_known_quality(
 
     params = trained(model, optimiser, data, epochs)
 
-    assert compute_metrics(data.task, model.predict(data.task, params, data.test_x), data.test_y)[metric] >= reached
+    assert (
+        compute_quality_metrics(data.task, model.predict_outputs(data.task, params, data.test_x), data.test_y)[metric]
+        >= reached
+    )
 
 
 def test_a_linear_model_finds_the_least_squares_solution() -> None:
     """Its loss is convex: full batches must end where the normal equations do."""
     data = SyntheticRegression(samples=100, features=3).load("float64")
     model, optimiser = LinearModel(), Sgd(rate=0.5)
-    params = model.init(data.task, 0, "float64")
-    state = optimiser.init(params)
+    params = model.init_parameters(data.task, 0, "float64")
+    state = optimiser.init_state(params)
 
     for _ in range(500):
         _, grad = model.loss_and_grad(data.task, params, data.train_x, data.train_y)
-        params, state = optimiser.step(params, grad, state)
+        params, state = optimiser.update_params(params, grad, state)
 
     best, *_ = np.linalg.lstsq(data.train_x, data.train_y, rcond=None)
-    np.testing.assert_allclose(model.layout(data.task).unpack(params)["dense.weight"], best, atol=1e-8)
+    np.testing.assert_allclose(model.parameter_layout(data.task).unpack(params)["dense.weight"], best, atol=1e-8)

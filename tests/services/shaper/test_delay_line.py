@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.shaper import nfqueue
-from services.shaper.delay_line import DelayQueue, make_queue
+from services.shaper.delay_line import DelayQueue, make_delay_queue
 
 PATH = {"source": "a", "target": "b", "delay_s": 0.005, "jitters": [], "losses": []}
 
@@ -18,7 +18,7 @@ def test_a_packet_goes_on_when_its_time_has_come_and_not_before() -> None:
     queue.add_packet(1.0, 7)
 
     assert queue.release_due_packets(1.004) == b""
-    assert queue.release_due_packets(1.005) == nfqueue.encode_accept_up_to(3, 7)
+    assert queue.release_due_packets(1.005) == nfqueue.encode_accept_up_to_packet(3, 7)
     assert queue.next_due_s is None
 
 
@@ -28,7 +28,7 @@ def test_one_verdict_lets_all_go_that_are_due() -> None:
     for packet in range(10):
         queue.add_packet(packet * 1e-4, packet)
 
-    assert queue.release_due_packets(0.001 + 5e-4) == nfqueue.encode_accept_up_to(0, 5)
+    assert queue.release_due_packets(0.001 + 5e-4) == nfqueue.encode_accept_up_to_packet(0, 5)
 
 
 @given(st.lists(st.floats(0, 0.01), min_size=2, max_size=50))
@@ -66,7 +66,7 @@ def test_the_same_seed_loses_the_same_packets() -> None:
     """And as many as declared."""
     spec = {"seed": "1 a b", "path": PATH | {"losses": [{"kind": "independent", "share": 0.1}]}}
 
-    one, other = (make_queue(0, spec, 0.0) for _ in range(2))
+    one, other = (make_delay_queue(0, spec, 0.0) for _ in range(2))
     lost = [bool(one.add_packet(0.0, packet)) for packet in range(5000)]
 
     assert lost == [bool(other.add_packet(0.0, packet)) for packet in range(5000)]
@@ -76,7 +76,7 @@ def test_the_same_seed_loses_the_same_packets() -> None:
 def test_bursts_of_losses_follow_their_law() -> None:
     """Two losses in a row are far more frequent than by chance."""
     law = {"kind": "gilbert_elliott", "to_bad": 0.01, "to_good": 0.25}
-    queue = make_queue(0, {"seed": "1", "path": PATH | {"losses": [law]}}, 0.0)
+    queue = make_delay_queue(0, {"seed": "1", "path": PATH | {"losses": [law]}}, 0.0)
 
     lost = [bool(queue.add_packet(0.0, packet)) for packet in range(20_000)]
 
@@ -96,7 +96,7 @@ def test_messages_are_the_kernels() -> None:
 def test_a_message_about_a_packet_tells_its_queue_and_number() -> None:
     head = b"\x2c\0\0\0" + bytes([0, 3]) + b"\0" * 10 + b"\x02\0\x00\x07"
 
-    assert nfqueue.parse_packet(head + b"\x0b\0\x01\0" + (258).to_bytes(4, "big") + b"\x08\0\x01\0") == (7, 258)
+    assert nfqueue.parse_packet_message(head + b"\x0b\0\x01\0" + (258).to_bytes(4, "big") + b"\x08\0\x01\0") == (7, 258)
 
 
 def test_an_error_of_the_kernel_is_raised_unless_its_packet_is_gone() -> None:
@@ -105,6 +105,6 @@ def test_an_error_of_the_kernel_is_raised_unless_its_packet_is_gone() -> None:
     def error(code: int) -> bytes:
         return b"\x24\0\0\0\x02\0" + b"\0" * 10 + (-code).to_bytes(4, "little", signed=True)
 
-    assert nfqueue.parse_packet(error(2)) is None
+    assert nfqueue.parse_packet_message(error(2)) is None
     with pytest.raises(PermissionError):
-        nfqueue.parse_packet(error(1))
+        nfqueue.parse_packet_message(error(1))

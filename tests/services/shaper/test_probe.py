@@ -52,7 +52,7 @@ def test_an_ear_answers_counts_and_acknowledges(ear: probe.ProbeReceiver) -> Non
 
     assert sum(ear.rates_by_source_bps(since, time.monotonic()).values()) == pytest.approx(10e6, rel=0.5)
     assert len(probe.measure_round_trips({"me": HERE}, 3, 0.001)["me"]) == 3
-    assert 0 < probe.measure_message_s(HERE, 100_000) < 5
+    assert 0 < probe.measure_message_seconds(HERE, 100_000) < 5
 
 
 def test_a_message_that_ends_early_is_an_error_and_no_endless_loop(half: socket.socket) -> None:
@@ -70,7 +70,7 @@ def test_an_ear_outlives_a_sender_that_dies(ear: probe.ProbeReceiver) -> None:
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
-    assert probe.measure_message_s(HERE, 1000) > 0
+    assert probe.measure_message_seconds(HERE, 1000) > 0
 
 
 def test_a_flood_that_can_not_be_sent_says_so() -> None:

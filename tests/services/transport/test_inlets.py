@@ -14,7 +14,7 @@ from compose.runs.certificates import issue_certificates
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.errors import PeerUnreachable
-from services.transport.codec import encode_prefix
+from services.transport.codec import encode_message_prefix
 from services.transport.mailbox import Mailbox
 from services.transport.tcp.receiver import PAYLOAD_ALIGNMENT_BYTES, READ_AHEAD_BYTES, StreamReceiver
 from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
@@ -22,7 +22,7 @@ from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
 Run = Callable[[Any], Any]
 
 SIZES = (0, 1, 7, 100, READ_AHEAD_BYTES - 1, READ_AHEAD_BYTES, READ_AHEAD_BYTES + 1, 3 * READ_AHEAD_BYTES)
-END = encode_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM)))
+END = encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM)))
 
 
 class Wire(asyncio.Transport):
@@ -66,7 +66,7 @@ def pour(inlet: StreamReceiver, stream: bytes, cuts: list[int]) -> None:
 
 
 def opening(identities: dict[str, NodeIdentity]) -> bytes:
-    proof = identities["a"].make_proof("b")
+    proof = identities["a"].make_identity_proof("b")
     return LENGTH_FORMAT.pack(len(proof)) + proof
 
 
@@ -81,7 +81,7 @@ def test_messages_do_not_depend_on_how_a_stream_is_cut(
     random = np.random.default_rng(len(cuts))
     payloads = [random.bytes(size) for size in sizes]
     tags = [MessageTag(0, MessageKind.PARTIAL_SUM, 0, piece) for piece in range(len(sizes))]
-    parts = [encode_prefix(Message(tag, data)) + data for tag, data in zip(tags, payloads, strict=True)]
+    parts = [encode_message_prefix(Message(tag, data)) + data for tag, data in zip(tags, payloads, strict=True)]
 
     async def talk() -> tuple[list[bytes], list[int], bytes]:
         mailbox, wire, others = Mailbox(1.0), Wire(), set[StreamReceiver]()
@@ -104,7 +104,7 @@ def test_messages_do_not_depend_on_how_a_stream_is_cut(
 def test_what_the_kernel_has_is_read_in_one_turn_of_the_loop(identities: dict[str, NodeIdentity]) -> None:
     """A turn for every part costs more than the part; and nobody is woken for less than the rest of a payload."""
     tags, data = [MessageTag(0, MessageKind.PARTIAL_SUM, 0, piece) for piece in range(3)], bytes(3 * READ_AHEAD_BYTES)
-    *whole, last = (encode_prefix(Message(tag, data)) + data for tag in tags)
+    *whole, last = (encode_message_prefix(Message(tag, data)) + data for tag in tags)
     turns: list[int] = []
 
     class Counting(StreamReceiver):
@@ -139,7 +139,7 @@ def test_a_stream_without_its_last_word_has_broken_off(
         mailbox, tag = Mailbox(1.0), MessageTag(0, MessageKind.PUSH)
         inlet = StreamReceiver(identities["b"], mailbox, None, set())
         inlet.connection_made(Wire())
-        pour(inlet, opening(identities) + encode_prefix(Message(tag)) + END[:left], [])
+        pour(inlet, opening(identities) + encode_message_prefix(Message(tag)) + END[:left], [])
         inlet.connection_lost(None)
         with pytest.raises(PeerUnreachable, match="a broke off its stream"):
             await mailbox.receive("a", MessageTag(1, MessageKind.PUSH))

@@ -17,7 +17,7 @@ from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.errors import AuthenticationError, DeadlineExceeded, NetworkError, PeerUnreachable
-from services.strategies.switching.hand_over import HandOverTimeout, send_vectors
+from services.strategies.switching.hand_over import HandOverTimeout, send_model_vectors
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.transport.grpc.data import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
 from services.transport.planes import DATA_PLANES
@@ -86,7 +86,7 @@ async def knock(
             async with translate_grpc_errors("b"):
                 await line.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)(metadata=metadata, timeout=2.0)
     else:
-        context = None if tls_as is None else tls.client_context(tls_as)
+        context = None if tls_as is None else tls.make_client_tls_context(tls_as)
         (await open_stream(address, "b", context, proof or b"")).close()
 
 
@@ -287,8 +287,8 @@ def test_a_stream_without_a_valid_identity_is_refused(
     proofs = {
         "none": None,
         "nonsense": b"\xffnonsense",
-        "of another run": identities["intruder"].make_proof("b"),
-        "for another node": identities["a"].make_proof("c"),
+        "of another run": identities["intruder"].make_identity_proof("b"),
+        "for another node": identities["a"].make_identity_proof("c"),
     }
 
     async def talk(nodes: Transports) -> None:
@@ -300,13 +300,13 @@ def test_a_stream_without_a_valid_identity_is_refused(
 
 def test_an_old_proof_is_refused(identities: dict[str, NodeIdentity], monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording of a stream's first words must not open another stream later."""
-    proof = identities["a"].make_proof("b")
-    assert identities["b"].verify_proof(proof) == "a"
+    proof = identities["a"].make_identity_proof("b")
+    assert identities["b"].verify_identity_proof(proof) == "a"
 
     monkeypatch.setattr("services.runtime.identity.time", lambda: 4e9)
 
     with pytest.raises(AuthenticationError, match="too old"):
-        identities["b"].verify_proof(proof)
+        identities["b"].verify_identity_proof(proof)
 
 
 def test_under_tls_nobody_gets_in_without_a_certificate_of_the_run(
@@ -315,7 +315,7 @@ def test_under_tls_nobody_gets_in_without_a_certificate_of_the_run(
     """Encryption to whoever listens would protect nothing; nor does a proof that somebody has overheard."""
 
     async def talk(nodes: Transports) -> None:
-        proof = identities["a"].make_proof("b")
+        proof = identities["a"].make_identity_proof("b")
         await knock(plane, addresses["b"], proof, identities["a"]) if plane is TcpTransport else None
         for stranger in (None, identities["intruder"]):
             with pytest.raises((AuthenticationError, PeerUnreachable, OSError)):
@@ -413,7 +413,7 @@ def test_a_hand_over_that_is_given_up_leaves_the_stream_whole(meet: Meet) -> Non
         await nodes["a"].connect(["b"])
         with pytest.raises(DeadlineExceeded, match="the hand-over did not finish"):
             async with limit.enforce(limit.deadline_s):
-                await send_vectors(nodes["a"], "b", 1, [vector, vector])
+                await send_model_vectors(nodes["a"], "b", 1, [vector, vector])
         await nodes["a"].send("b", Message(TAG, b"as before"))
         return bytes((await nodes["b"].receive("a", TAG)).data), nodes["a"].traffic.messages
 

@@ -31,14 +31,14 @@ async def send_all(net: VirtualFabric, flows: dict[tuple[str, str], int]) -> dic
 
     async def send(source: str, target: str, count: int) -> None:
         for number in range(count):
-            await net.transport_of(source).send(
+            await net.make_transport(source).send(
                 target, Message(MessageTag(0, MessageKind.PUSH, 0, number), bytes(MAX_FLUID_MESSAGE_BYTES))
             )
 
     async def receive(source: str, target: str, count: int) -> tuple[tuple[str, str], float]:
         times = []
         for number in range(count):
-            await net.transport_of(target).receive(source, MessageTag(0, MessageKind.PUSH, 0, number))
+            await net.make_transport(target).receive(source, MessageTag(0, MessageKind.PUSH, 0, number))
             times.append(asyncio.get_running_loop().time())
         assert times == sorted(times)
         return (source, target), times[-1]

@@ -10,9 +10,9 @@ from services.transport.codec import (
     PREFIX_BYTES,
     build_message,
     decode_message,
-    decode_prefix,
+    decode_message_prefix,
     encode_message,
-    encode_prefix,
+    encode_message_prefix,
     payload_size,
 )
 from services.wire.data_pb2 import DataHeader, DataMessage
@@ -99,9 +99,9 @@ def test_a_prefix_alone_says_what_comes_behind_it(header: DataHeader, data: byte
     """A stream without frames: the receiver knows from a prefix of one length how much to wait for, and for what."""
     sent = message(header, data)
 
-    values = decode_prefix(encode_prefix(sent))
+    values = decode_message_prefix(encode_message_prefix(sent))
 
-    assert len(encode_prefix(sent)) == PREFIX_BYTES
+    assert len(encode_message_prefix(sent)) == PREFIX_BYTES
     assert payload_size(values) == len(data)
     assert build_message(values, data) == sent
     assert PREFIX_BYTES % 32 == 0, "payloads are aligned where buffers are"

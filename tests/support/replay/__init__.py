@@ -18,7 +18,7 @@ from services.learning.optimisers import AnyOptimiser
 from services.plan import Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import UserError
-from services.strategies import AllReduce, Easgd, ParameterServer, PhaseStrategy
+from services.strategies import AllReduce, Easgd, ParameterServer, SinglePhaseStrategy
 
 __all__ = ["Arrivals", "Course", "replay"]
 
@@ -31,12 +31,12 @@ def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArra
         ProtocolError: the logs contradict themselves.
     """
     strategy, data = plan.strategy, plan.dataset.load(plan.dtype)
-    phases = strategy.phases()
-    compressor, switch = phases.first.phase_traits().compressor, phases.switch
-    if compressor.init(1) is not None:
+    phases = strategy.training_phases()
+    compressor, switch = phases.first.phase_properties().compressor, phases.switch
+    if compressor.init_state(1) is not None:
         raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
-    params = plan.model.init(data.task, plan.seed, plan.dtype)
-    first = Model(params, plan.optimiser.init(params))
+    params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
+    first = Model(params, plan.optimiser.init_state(params))
     if isinstance(strategy, Easgd):
         return elastic.replay(plan, strategy, data, arrivals, course.ends, params)
     if switch is None or plan.second_phase is None:
@@ -49,14 +49,14 @@ def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArra
     if course.switched is None:
         return reached.params
     after, told = plan.second_phase, [each.between(end, inf) for each in arrivals]
-    begins = reached._replace(state=switch.optimiser_state(after.optimiser, reached.params, reached.state))
+    begins = reached._replace(state=switch.optimiser_state_after_switch(after.optimiser, reached.params, reached.state))
     steps = (end, max(course.ends))
     return _part(plan, switch.second, after.optimiser, after.schedule, data, told, steps, begins).params
 
 
 def _part(
     plan: Plan,
-    strategy: PhaseStrategy,
+    strategy: SinglePhaseStrategy,
     optimiser: AnyOptimiser,
     schedule: Schedule,
     data: TrainTestData,

@@ -44,7 +44,7 @@ def gradient(
     plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int, shares: RankWeights | None = None
 ) -> tuple[HostArray, int]:
     """What a worker computed: the mean over its share of the batch, and the samples in it; equal shares by default."""
-    share = plan.data_order.rank_indices(step, rank, shares or (1,) * plan.workers)
+    share = plan.data_order.rank_sample_indices(step, rank, shares or (1,) * plan.workers)
     _, mean = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
     host: HostArray = mean
     return host, len(share)

@@ -66,7 +66,7 @@ class _Replay:
         ends: Sequence[int],
         params: HostArray,
     ) -> "_Replay":
-        workers = [_Worker(params, plan.optimiser.init(params), end) for end in ends]
+        workers = [_Worker(params, plan.optimiser.init_state(params), end) for end in ends]
         rules = [
             strategy.server_algorithm().make_update_rule(plan.optimiser, held.view(params), plan.workers)
             for held in plan.shards
@@ -90,7 +90,7 @@ class _Replay:
         worker = self.workers[rank]
         for step in range(worker.steps, min((worker.meetings + 1) * self.strategy.period, worker.end)):
             mean, _ = gradient(self.plan, self.data, worker.params, rank, step)
-            worker.params, worker.moments = self.plan.optimiser.step(worker.params, mean, worker.moments)
+            worker.params, worker.moments = self.plan.optimiser.update_params(worker.params, mean, worker.moments)
             worker.steps += 1
 
     def _is_ready(self, shard: int) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replay.base import Arrivals, Model, Name, Row, by_version, gradient, name, reads
-from services.compressors import from_wire, to_wire
+from services.compressors import bytes_to_vector, payload_to_bytes
 from services.learning.datasets import TrainTestData
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
@@ -126,7 +126,7 @@ class _Replay:
     def _compute(self, push: Name) -> _Computed:
         worker, step = push
         read = tuple(shard.versions[shard.reads.pop(push)] for shard in self.shards)
-        computing = self.strategy.server_algorithm().computing_workers(self.plan.workers)
+        computing = self.strategy.server_algorithm().computing_worker_count(self.plan.workers)
         shares = (1,) * computing + (0,) * (self.plan.workers - computing)
         mean, _ = gradient(self.plan, self.data, np.concatenate(read), worker, step, shares)
         return _Computed(mean, read)
@@ -138,7 +138,7 @@ class _Replay:
             self._computed[push] = self._compute(push)
         computed = self._computed[push]
         payload, _ = self.strategy.compress.compress(shard.view(computed.gradient), None)
-        vector = from_wire(self.strategy.compress, to_wire(payload), shard.size, self.plan.dtype)
+        vector = bytes_to_vector(self.strategy.compress, payload_to_bytes(payload), shard.size, self.plan.dtype)
         return Contribution(row["worker"], row["samples"], row["staleness"], vector, computed.read[number])
 
 

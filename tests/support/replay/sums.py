@@ -44,14 +44,14 @@ async def _steps(
     for step in range(*steps):
         summands = [_summand(plan, data, params, rank, step) for rank in range(plan.workers)]
         mean = await _sum(fabric, schedule, step, summands, strategy)
-        params, state = optimiser.step(params, mean, state)
+        params, state = optimiser.update_params(params, mean, state)
         version += 1
     return Model(params, state, version)
 
 
 def _fabric(plan: Plan) -> VirtualFabric:
     """Links that take no time: bits do not depend on them."""
-    names = [node.name for node in plan.nodes_of_role("worker")]
+    names = [node.name for node in plan.node_plans_of_role("worker")]
     uplinks, downlinks = ({name: RateLimiter(inf) for name in names} for _ in range(2))
     return VirtualFabric(uplinks, downlinks, plan.timeouts.step)
 
@@ -59,7 +59,7 @@ def _fabric(plan: Plan) -> VirtualFabric:
 def _summand(plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int) -> HostArray:
     """A worker's part of the mean over the batch."""
     mean, samples = gradient(plan, data, params, rank, step)
-    summand: HostArray = mean * mean.dtype.type(samples / len(plan.data_order.batch_indices(step)))
+    summand: HostArray = mean * mean.dtype.type(samples / len(plan.data_order.batch_sample_indices(step)))
     return summand
 
 
@@ -70,6 +70,6 @@ async def _sum(
     names = list(fabric.mailboxes)
     async with asyncio.TaskGroup() as group:
         for rank, summand in enumerate(summands):
-            transport = fabric.transport_of(names[rank])
+            transport = fabric.make_transport(names[rank])
             group.create_task(all_reduce(transport, names, rank, schedule, step, summand, strategy.compress))
     return summands[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.reading import mllog
-from analysis.reading.batches import read_batches
+from analysis.reading.batches import read_row_batches
 from analysis.reading.run_folder import TrialFolder
 from replay import Arrivals, Course, replay
 from replay.base import Row
@@ -30,7 +30,7 @@ def replay_trial(folder: TrialFolder) -> HostArray:
 
 
 def _course(plan: Plan, folder: TrialFolder) -> Course:
-    steps = (_steps(folder.log_path(node.name)) for node in plan.nodes_of_role("worker"))
+    steps = (_steps(folder.log_path(node.name)) for node in plan.node_plans_of_role("worker"))
     committed = [
         event.value for event in mllog.read_log(folder.log_path(COORDINATOR)).events_with_key("switch_committed")
     ]
@@ -51,7 +51,7 @@ def _steps(log: Path) -> list[Row]:
 
 def _rows(path: Path, log: mllog.NodeLog, key: str, columns: Sequence[str]) -> list[Row]:
     """By column, every one a whole number; `path` is for whoever has to look."""
-    values, odd = read_batches(log, key, columns, columns)
+    values, odd = read_row_batches(log, key, columns, columns)
     if told := [*log.unusable_lines, *odd]:
         raise ProtocolError(f"{path.name}:{told[0].line_number}: {told[0].problem}")
     if np.isnan(values).any():
